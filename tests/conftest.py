@@ -1,0 +1,35 @@
+"""What all tests share: one Spark session per process, and how hard hypothesis tries."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+from pyspark.sql import SparkSession
+
+from stepping_spark.session import get_session
+
+settings.register_profile(
+    "dev", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
+)
+# The same examples in every run: a failure in CI is to be one that the change has caused.
+settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session that the library starts, with as little shuffling as will do for tests."""
+    session = get_session()
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    yield session
+    session.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what asks for a session, so that `-m "not spark"` is what runs without Java."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)

@@ -1,0 +1,32 @@
+"""Runs the checks of style and types, so that the one test command covers them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["ruff", "check", "."], id="ruff check"),
+        pytest.param(["ruff", "format", "--check", "--diff", "."], id="ruff format"),
+        pytest.param(["mypy"], id="mypy --strict"),
+    ],
+)
+def test_the_tool_finds_nothing_to_say(arguments: list[str]) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if run.returncode != 0:
+        pytest.fail(f"{run.stdout}\n{run.stderr}", pytrace=False)
