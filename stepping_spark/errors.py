@@ -1,0 +1,70 @@
+"""What can go wrong, as one tree of exceptions.
+
+    SteppingError
+    ├── CompileError        a query, or a function of rows in it, cannot become a circuit
+    ├── InputError          a value given to a step does not fit the circuit's input
+    ├── StoreError          the state could not be read or written
+    │   ├── StoreMismatch       it belongs to another circuit
+    │   ├── StoreLocked         somebody else is writing it
+    │   ├── StoreCorrupt        what is stored is damaged
+    │   └── StoreUnavailable    it cannot be reached, or is not there
+    ├── StepError           a vertex failed while a step ran
+    └── FixpointError       a recursion did not end
+
+Every message says what happened, where, what was found, and the remedy.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CompileError",
+    "FixpointError",
+    "InputError",
+    "StepError",
+    "SteppingError",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreLocked",
+    "StoreMismatch",
+    "StoreUnavailable",
+]
+
+
+class SteppingError(Exception):
+    """The root of every error this library raises on purpose."""
+
+
+class CompileError(SteppingError):
+    """A query, or a function of rows in it, cannot become a circuit."""
+
+
+class InputError(SteppingError):
+    """A value given to a step does not fit the input of the circuit."""
+
+
+class StoreError(SteppingError):
+    """The state could not be read or written."""
+
+
+class StoreMismatch(StoreError):
+    """The state belongs to another circuit, or was never created."""
+
+
+class StoreLocked(StoreError):
+    """Another writer holds the state."""
+
+
+class StoreCorrupt(StoreError):
+    """What is stored is damaged."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached, or is not there."""
+
+
+class StepError(SteppingError):
+    """A vertex failed while a step ran; the store is as it was before the step."""
+
+
+class FixpointError(SteppingError):
+    """A recursion did not end."""

@@ -1,0 +1,51 @@
+"""Where in the user's program something was written: for paths, clusters and error messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from types import FrameType
+
+_PACKAGES = tuple(
+    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), name) + os.sep
+    for name in ("stepping_spark", "circuits", "stores")
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the user's program."""
+
+    file: str
+    number: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.number}, in {self.function}"
+
+
+def is_ours(file: str) -> bool:
+    """Whether a source file belongs to this library."""
+    return file.startswith(_PACKAGES)
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame that is not this library's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def line_of(frame: FrameType | None) -> Line:
+    """The line that a frame stands at."""
+    if frame is None:
+        return Line("<unknown>", 0, "<unknown>")
+    code = frame.f_code
+    return Line(code.co_filename, frame.f_lineno, code.co_qualname)
+
+
+def user_line() -> Line:
+    """The user's line that led here."""
+    return line_of(user_frame())
