@@ -1,0 +1,96 @@
+"""Rows: `Data`, the base of user-defined rows, and `Pair`, a row of two."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+import typing
+from typing import Any, ClassVar, Generic, TypeVar
+
+from typing_extensions import dataclass_transform
+
+from stepping_spark.atoms import STORABLE
+from stepping_spark.types import canonical, row_type
+
+L = TypeVar("L")
+R = TypeVar("R")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Data:
+    """A row with named, typed fields: frozen, hashable and keyword-only.
+
+    A subclass adds fields to those of its base. Each field becomes a Spark column; one that no
+    column can hold is a `TypeError` when the class is made.
+
+    >>> class A(Data):
+    ...     x: int
+    ...     name: str | None = None
+    >>> A(x=24, name="Bob")
+    A(x=24, name='Bob')
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+    __row_annotations__: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # The class is still being made: names it uses may be local to the function around it.
+        around = sys._getframe(1)
+        names = {**around.f_globals, **around.f_locals}
+        try:
+            hints = typing.get_type_hints(cls, localns=names, include_extras=True)
+        except NameError as e:
+            raise _undefined(cls, str(e.name)) from None
+        cls.__row_annotations__ = hints
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        seen: dict[str, str] = {}
+        for name, annotation in cls.__row_fields__().items():
+            _check_name(cls, name, seen)
+            if isinstance(annotation, TypeVar):
+                continue
+            try:
+                row_type(annotation)
+            except TypeError as e:
+                raise TypeError(f"{cls.__name__}.{name}: {e}") from None
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if isinstance(value, float | list | tuple):
+                object.__setattr__(self, name, canonical(value))
+
+    @classmethod
+    def __row_fields__(cls) -> dict[str, Any]:
+        return {name: cls.__row_annotations__[name] for name in cls.__dataclass_fields__}
+
+
+def _check_name(cls: type, name: str, seen: dict[str, str]) -> None:
+    if name.startswith("_"):
+        raise TypeError(
+            f"{cls.__name__}.{name}: names that begin with '_' are kept for columns such as "
+            "_count_; rename the field"
+        )
+    other = seen.setdefault(name.lower(), name)
+    if other != name:
+        raise TypeError(
+            f"{cls.__name__}: fields {other!r} and {name!r} are one column to Spark, which "
+            "ignores case; rename one"
+        )
+
+
+def _undefined(cls: type, name: str) -> TypeError:
+    fields = [f for f, a in inspect.get_annotations(cls).items() if name in str(a)]
+    return TypeError(
+        f"{cls.__name__}.{', '.join(fields)}: the type names {name!r}, which is not defined where "
+        f"the class is made; define it before (a row cannot hold rows of its own class). "
+        f"These can be stored: {STORABLE}"
+    )
+
+
+class Pair(Data, Generic[L, R]):
+    """Two rows side by side; what a join gives. A missing side of an outer join is None."""
+
+    left: L
+    right: R

@@ -1,0 +1,186 @@
+"""Types of streams, and the relations that hold their values: columns, and diffs that are added.
+
+Every value of a stream is one relation: rows of `columns`, each with one or more `diffs`. Equal
+rows are one row whose diffs are added up, and a row whose diffs are all zero is not there. A
+Z-set has the diff `_count_`; a sum has the sum itself as its diff.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from stepping_spark.atoms import INT, Atom, RowType
+from stepping_spark.errors import CompileError
+from stepping_spark.types import Optional, Struct, ZSetOf, quote
+
+COUNT = "_count_"
+VALUE = "_value_"
+BIG_INT = Atom("Decimal", decimal.Decimal, 38, 0)  # a sum of ints has room until it is shown
+
+Columns = tuple[tuple[str, RowType], ...]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns and the diffs of a relation."""
+
+    columns: Columns
+    diffs: Columns = ((COUNT, INT),)
+
+    @property
+    def all(self) -> Columns:
+        """Columns, then diffs."""
+        return self.columns + self.diffs
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The schema of a table on the driver."""
+        return pa.schema([pa.field(n, t.arrow) for n, t in self.all])
+
+    @property
+    def ddl(self) -> str:
+        """The schema in Spark SQL."""
+        return ", ".join(f"{quote(n)} {t.ddl}" for n, t in self.all)
+
+    @property
+    def row(self) -> RowType:
+        """The type of one row's columns."""
+        if len(self.columns) == 1 and self.columns[0][0] == VALUE:
+            return self.columns[0][1]
+        return Struct("row", self.columns, tuple)
+
+
+@dataclass(frozen=True)
+class StreamType:
+    """The type of a stream: what values flow, and the relation that holds one."""
+
+    @property
+    def schema(self) -> Schema:
+        """The relation that holds a value."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ZSetType(StreamType):
+    """Z-sets of rows."""
+
+    row: RowType
+
+    def __post_init__(self) -> None:
+        if isinstance(self.row, Struct) and not self.row.fields:
+            raise CompileError(f"ZSet[{self.row}]: a row needs at least one field")
+
+    def __str__(self) -> str:
+        return f"ZSet[{self.row}]"
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(columns_of(self.row))
+
+
+def columns_of(row: RowType) -> Columns:
+    """The columns that a row is spread over: its fields, or `_value_`."""
+    return row.fields if isinstance(row, Struct) else ((VALUE, row),)
+
+
+@dataclass(frozen=True)
+class Accumulated:
+    """A value that is a sum: a number, a row of numbers added field by field, or a Z-set."""
+
+    value: RowType
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def leaves(self) -> Iterator[tuple[str, Atom, bool]]:
+        """The numbers: the name of the diff, the type, and whether NULL is among its values."""
+        fields = self.value.fields if isinstance(self.value, Struct) else ((VALUE, self.value),)
+        for name, t in fields:
+            bare = t.inner if isinstance(t, Optional) else t
+            if isinstance(bare, Atom):
+                yield name, bare, isinstance(t, Optional)
+
+    @property
+    def floats(self) -> tuple[str, ...]:
+        """The leaves that are floats."""
+        return tuple(n for n, t, _ in self.leaves() if t.name == "float")
+
+    @property
+    def item(self) -> RowType | None:
+        """What tells the parts of one sum apart: a Z-set's rows, a float's exponents."""
+        if isinstance(self.value, ZSetOf):
+            return Struct("item", (("value", self.value.inner),), tuple)
+        return INT if self.floats else None
+
+    def check(self, where: str) -> None:
+        """Refuse what cannot be added up."""
+        if isinstance(self.value, ZSetOf):
+            return
+        fields = self.value.fields if isinstance(self.value, Struct) else ((VALUE, self.value),)
+        leaves = {n: t for n, t, _ in self.leaves()}
+        for name, t in fields:
+            if name not in leaves or leaves[name].name not in ("int", "float", "Decimal"):
+                raise CompileError(
+                    f"{where}: {t} cannot be added up; what can: int, float, Decimal, a row "
+                    "(Data, tuple) of them, or a st.ZSetPython"
+                )
+
+    def diffs(self) -> Columns:
+        """The diffs of the relation that holds the sum."""
+        found: list[tuple[str, RowType]] = []
+        for name, t, _ in self.leaves():
+            if t.name == "int":
+                found.append((_diff(name), BIG_INT))
+            elif t.name == "Decimal":
+                found.append((_diff(name), Atom("Decimal", decimal.Decimal, 38, t.scale)))
+        if self.floats:
+            found.append(("_limb_", BIG_INT))
+        if isinstance(self.value, ZSetOf):
+            found.append((COUNT, INT))
+        return tuple(found)
+
+
+def _diff(name: str) -> str:
+    return name if name == VALUE else f"_sum_{name}_"
+
+
+@dataclass(frozen=True)
+class ScalarType(StreamType):
+    """Sums that are one value: a stream of numbers."""
+
+    sum: Accumulated
+
+    def __str__(self) -> str:
+        return str(self.sum)
+
+    @property
+    def schema(self) -> Schema:
+        item = self.sum.item
+        columns = () if item is None else (("_item_", Optional(item)),)
+        return Schema(columns, self.sum.diffs())
+
+
+@dataclass(frozen=True)
+class GroupedType(StreamType):
+    """Sums by key: the groups of a Z-set, each reduced; a group is there while it has rows."""
+
+    key: RowType
+    sum: Accumulated
+
+    def __str__(self) -> str:
+        return f"Grouped[{self.sum}, {self.key}]"
+
+    @property
+    def keys(self) -> Columns:
+        """The columns of the key."""
+        return (("_key_", self.key),)
+
+    @property
+    def schema(self) -> Schema:
+        item = self.sum.item
+        items = () if item is None else (("_item_", Optional(item)),)
+        return Schema(self.keys + items, (("_rows_", INT), *self.sum.diffs()))

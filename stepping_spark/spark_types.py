@@ -1,0 +1,83 @@
+"""Row types from Spark's: what the analyzer says of a Column, and of a DataFrame's columns."""
+
+from __future__ import annotations
+
+import decimal
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql import types as T
+
+from stepping_spark.atoms import (
+    BOOL,
+    BYTES,
+    DATE,
+    DATETIME,
+    FLOAT,
+    INT,
+    LOCAL_DATETIME,
+    STR,
+    TIMEDELTA,
+    Atom,
+    RowType,
+)
+from stepping_spark.errors import CompileError
+from stepping_spark.schema import columns_of
+from stepping_spark.session import get_session
+from stepping_spark.types import ListOf, Optional, Struct, quote
+
+_SIMPLE: dict[type[T.DataType], RowType] = {
+    T.BooleanType: BOOL,
+    T.ByteType: INT,
+    T.ShortType: INT,
+    T.IntegerType: INT,
+    T.LongType: INT,
+    T.FloatType: FLOAT,
+    T.DoubleType: FLOAT,
+    T.StringType: STR,
+    T.BinaryType: BYTES,
+    T.DateType: DATE,
+    T.TimestampType: DATETIME,
+    T.TimestampNTZType: LOCAL_DATETIME,
+    T.DayTimeIntervalType: TIMEDELTA,
+}
+
+
+def from_spark(t: T.DataType, nullable: bool, where: str) -> RowType:
+    """The row type of a Spark type; a struct's has no Python class yet (its name is empty)."""
+    inner: RowType
+    if isinstance(t, T.DecimalType):
+        inner = Atom("Decimal", decimal.Decimal, t.precision, t.scale)
+    elif isinstance(t, T.ArrayType):
+        inner = ListOf(from_spark(t.elementType, t.containsNull, where))
+    elif isinstance(t, T.StructType):
+        fields = tuple((f.name, from_spark(f.dataType, f.nullable, where)) for f in t.fields)
+        inner = Struct("", fields, dict)
+    elif type(t) in _SIMPLE:
+        inner = _SIMPLE[type(t)]
+    else:
+        raise CompileError(
+            f"{where}: Spark gives {t.simpleString()}, which a row cannot hold; convert it to a "
+            "type that can (.cast, F.to_json, F.map_entries …)"
+        )
+    return Optional(inner) if nullable else inner
+
+
+def analyzed_type(column: Column, row: RowType, where: str) -> RowType:
+    """The type of a Column over rows of the type, from Spark's analyzer; runs no job."""
+    spark = get_session()
+    ddl = ", ".join(
+        f"{quote(n)} {t.ddl}{'' if isinstance(t, Optional) else ' NOT NULL'}"
+        for n, t in columns_of(row)
+    )
+    try:
+        frame = spark.createDataFrame([], ddl).select(column)
+    except PySparkException as e:
+        raise CompileError(f"{where}: Spark refuses {column}: {first_line(e)}") from e
+    field = frame.schema.fields[0]
+    return from_spark(field.dataType, field.nullable, where)
+
+
+def first_line(e: BaseException) -> str:
+    """The first line of an error's text: Spark appends plans and stack traces."""
+    return str(e).strip().split("\n", 1)[0]

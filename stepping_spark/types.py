@@ -1,0 +1,251 @@
+"""Row types: what a Python annotation means in Spark, in Arrow and as a literal value."""
+
+from __future__ import annotations
+
+import dataclasses
+import decimal
+import enum
+import functools
+import math
+import types as pytypes
+import typing
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pyarrow as pa
+
+from stepping_spark.atoms import ATOMS, INT, NAN, STORABLE, Atom, Precision, RowType
+
+
+@dataclass(frozen=True)
+class Optional(RowType):
+    """A type or NULL."""
+
+    inner: RowType
+
+    def __str__(self) -> str:
+        return f"{self.inner} | None"
+
+    @property
+    def ddl(self) -> str:
+        return self.inner.ddl
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return self.inner.arrow
+
+    def encode(self, value: Any, where: str) -> Any:
+        return None if value is None else self.inner.encode(value, where)
+
+    def decode(self, value: Any) -> Any:
+        return None if value is None else self.inner.decode(value)
+
+
+@dataclass(frozen=True)
+class ListOf(RowType):
+    """A Python list: an ARRAY."""
+
+    inner: RowType
+
+    def __str__(self) -> str:
+        return f"list[{self.inner}]"
+
+    @property
+    def ddl(self) -> str:
+        return f"ARRAY<{self.inner.ddl}>"
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return pa.list_(self.inner.arrow)
+
+    def encode(self, value: Any, where: str) -> Any:
+        if not isinstance(value, list | tuple):
+            raise self._refuse(value, where)
+        return [self.inner.encode(v, f"{where}[{i}]") for i, v in enumerate(value)]
+
+    def decode(self, value: Any) -> Any:
+        # A row must be hashable, so a list field reads as a tuple of the same items.
+        return tuple(self.inner.decode(v) for v in value)
+
+
+@dataclass(frozen=True)
+class Struct(RowType):
+    """A row with named fields: a `Data`, a `Pair` or a tuple."""
+
+    name: str
+    fields: tuple[tuple[str, RowType], ...]
+    python: type
+
+    def __str__(self) -> str:
+        inner = ", ".join(str(t) for _, t in self.fields)
+        if self.python is tuple:
+            return f"tuple[{inner}]"
+        return f"Pair[{inner}]" if self.name == "Pair" else self.name
+
+    @property
+    def ddl(self) -> str:
+        inner = ", ".join(f"{quote(n)}: {t.ddl}" for n, t in self.fields)
+        return f"STRUCT<{inner}>"
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return pa.struct([pa.field(n, t.arrow) for n, t in self.fields])
+
+    def parts(self, value: Any, where: str) -> list[Any]:
+        """The values of the fields, in order."""
+        if self.python is tuple:
+            if not isinstance(value, tuple) or len(value) != len(self.fields):
+                raise self._refuse(value, where)
+            return list(value)
+        if type(value) is not self.python:  # a subclass has fields that would be lost
+            raise self._refuse(value, where)
+        return [getattr(value, n) for n, _ in self.fields]
+
+    def encode(self, value: Any, where: str) -> Any:
+        parts = self.parts(value, where)
+        return {
+            n: t.encode(v, f"{where}, field {n!r}")
+            for (n, t), v in zip(self.fields, parts, strict=True)
+        }
+
+    def decode(self, value: Any) -> Any:
+        return self.build([t.decode(value[n]) for n, t in self.fields])
+
+    def build(self, parts: list[Any]) -> Any:
+        """The Python row of these values."""
+        if self.python is tuple:
+            return tuple(parts)
+        return self.python(**{n: v for (n, _), v in zip(self.fields, parts, strict=True)})
+
+
+@dataclass(frozen=True)
+class ZSetOf(RowType):
+    """A reduced group: a Z-set inside a row, kept as a sorted array of rows and their counts."""
+
+    inner: RowType
+    build: Any = dataclasses.field(compare=False)  # ZSetPython, which is defined above this layer
+
+    def __str__(self) -> str:
+        return f"ZSetPython[{self.inner}]"
+
+    @property
+    def item(self) -> Struct:
+        """The struct of one row of the array."""
+        return Struct("item", (("_value_", self.inner), ("_count_", INT)), tuple)
+
+    @property
+    def ddl(self) -> str:
+        return f"ARRAY<{self.item.ddl}>"
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return pa.list_(self.item.arrow)
+
+    def encode(self, value: Any, where: str) -> Any:
+        if not isinstance(value, self.build):
+            raise self._refuse(value, where)
+        items = [
+            {"_value_": self.inner.encode(row, where), "_count_": INT.encode(n, where)}
+            for row, n in value.iter()
+        ]
+        return sorted(items, key=lambda i: sort_key(i["_value_"]))
+
+    def decode(self, value: Any) -> Any:
+        return self.build((self.inner.decode(i["_value_"]), i["_count_"]) for i in value)
+
+
+def canonical(value: Any) -> Any:
+    """The value that stands for all that are equal to it in Spark: one NaN, one zero.
+
+    Lists become tuples, so that rows can be hashed.
+    """
+    if type(value) is float:
+        return NAN if math.isnan(value) else value + 0.0
+    if isinstance(value, list):
+        return tuple(canonical(v) for v in value)
+    if type(value) is tuple:
+        return tuple(canonical(v) for v in value)
+    return value
+
+
+def quote(name: str) -> str:
+    """A name as Spark SQL takes it, whatever it holds."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def sort_key(value: Any) -> Any:
+    """A key that sorts encoded values as Spark does: NULL first, false before true, NaN last."""
+    match value:
+        case None:
+            return (0,)
+        case float():
+            return (1, math.isnan(value), 0.0 if math.isnan(value) else value)
+        case str():
+            return (1, value.encode("utf-8", "surrogatepass"))
+        case dict():
+            return (1, *(sort_key(v) for v in value.values()))
+        case list() | tuple():
+            return (1, *(sort_key(v) for v in value))
+    return (1, value)
+
+
+ZSET_CLASS: list[type] = []  # holds ZSetPython once its module is imported
+
+
+@functools.cache
+def row_type(annotation: Any) -> RowType:
+    """The row type of an annotation; a TypeError that says which types can be stored."""
+    if isinstance(annotation, RowType):
+        return annotation
+    if annotation in ATOMS:
+        return ATOMS[annotation]
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _annotated(annotation, args)
+    if origin in (typing.Union, pytypes.UnionType):
+        rest = [a for a in args if a is not type(None)]
+        if len(rest) == 1 and len(rest) < len(args):
+            inner = row_type(rest[0])
+            return inner if isinstance(inner, Optional) else Optional(inner)
+        raise _not_storable(annotation)
+    if origin is list and args:
+        return ListOf(row_type(args[0]))
+    if origin is tuple and args and Ellipsis not in args:
+        fields = tuple((f"_{i}", row_type(a)) for i, a in enumerate(args, 1))
+        return Struct("tuple", fields, tuple)
+    if origin is tuple and len(args) == 2:
+        return ListOf(row_type(args[0]))
+    if ZSET_CLASS and origin is ZSET_CLASS[0]:
+        return ZSetOf(row_type(args[0]), ZSET_CLASS[0])
+    return _class_type(annotation, origin, args)
+
+
+def _annotated(annotation: Any, args: tuple[Any, ...]) -> RowType:
+    precision = next((a for a in args[1:] if isinstance(a, Precision)), None)
+    if precision is None:
+        return row_type(args[0])
+    if args[0] is not decimal.Decimal:
+        raise TypeError(f"{annotation}: st.Precision belongs on a Decimal")
+    return Atom("Decimal", decimal.Decimal, precision.precision, precision.scale)
+
+
+def _class_type(annotation: Any, origin: Any, args: tuple[Any, ...]) -> RowType:
+    cls = origin or annotation
+    if isinstance(cls, type) and issubclass(cls, enum.Enum):
+        if all(isinstance(member.value, str) for member in cls):
+            return Atom("Enum", cls)
+        raise TypeError(f"{cls.__name__}: only Enums whose values are strings can be stored")
+    fields = getattr(cls, "__row_fields__", None)
+    if fields is None:
+        raise _not_storable(annotation)
+    params = getattr(cls, "__parameters__", ())
+    if len(args) != len(params):
+        raise TypeError(f"{annotation}: give the {len(params)} types of its fields in brackets")
+    bound = dict(zip(params, args, strict=True))
+    named = tuple((n, row_type(bound.get(a, a))) for n, a in fields().items())
+    return Struct(cls.__name__, named, cls)
+
+
+def _not_storable(annotation: Any) -> TypeError:
+    shown = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return TypeError(f"{shown} cannot be stored in a Spark column; these can: {STORABLE}")
