@@ -1,0 +1,158 @@
+"""Hashes of composite keys, for whole columns at once, and the same in every process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from stepping_spark.relations import Array, canonical, lengths_of, one_array
+
+Hashes = npt.NDArray[np.uint64]
+
+BLOCK = 1 << 16  # rows at a time: what fits a processor's cache
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_NULL = np.uint64(0x2545F4914F6CDD1D)
+_EIGHT = np.int64(8)
+_MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)  # the first n bytes of a word
+
+
+def key_hashes(table: pa.Table, columns: Sequence[str]) -> tuple[Hashes, npt.NDArray[np.bool_]]:
+    """A 64-bit hash of each row's key, and whether it is a key (has no NULL in any column).
+
+    Keys that are equal to Spark have equal hashes: one NaN, one zero, and inside structs and
+    lists NULL equals NULL. A row that is no key has a hash too, in which NULL equals NULL. Hashes
+    of types that differ do not compare. They are part of what stores write: they never change.
+    """
+    hashes = np.zeros(table.num_rows, np.uint64)
+    valid = np.ones(table.num_rows, np.bool_)
+    for i, name in enumerate(columns):
+        start = 0
+        for chunk in table.column(name).chunks:
+            for at in range(0, len(chunk), BLOCK):
+                part = chunk.slice(at, BLOCK)
+                rows = slice(start, start + len(part))
+                hashes[rows] = combined(hashes[rows], hashed(one_array(canonical(part))), i)
+                if part.null_count:
+                    valid[rows] &= _valid(part)
+                start += len(part)
+    return hashes, valid
+
+
+def combined(left: Hashes, right: Hashes, number: int) -> Hashes:
+    """The hashes of rows, with that of one more column, the given one, taken in."""
+    return _mixed(left * _FIRST + right + np.uint64(number))
+
+
+def hashed(array: Array) -> Hashes:
+    """The hash of each value of an array whose floats are canonical."""
+    hashes = _of_values(array)
+    if array.null_count:
+        hashes[~_valid(array)] = _NULL
+    return hashes
+
+
+def _of_values(array: Any) -> Hashes:
+    t = array.type
+    if pa.types.is_struct(t):
+        hashes = np.zeros(len(array), np.uint64)
+        for i, part in enumerate(array.flatten()):
+            hashes = combined(hashes, hashed(part), i)
+        return hashes
+    if pa.types.is_list(t):
+        return _of_sequences(hashed(array.flatten()), lengths_of(array))
+    if pa.types.is_string(t) or pa.types.is_binary(t):
+        return _of_bytes(array)
+    if pa.types.is_decimal(t):
+        words = _buffer(array, np.dtype("<u8"), 2).reshape(-1, 2)
+        return _mixed(_mixed(words[:, 0].copy()) + words[:, 1])
+    if pa.types.is_boolean(t):
+        return _mixed(array.fill_null(False).cast(pa.uint8()).to_numpy().astype(np.uint64))
+    width = np.dtype(f"<i{t.bit_width // 8}")
+    return _mixed(_buffer(array, width, 1).astype(np.int64).view(np.uint64))
+
+
+def _of_bytes(array: Any) -> Hashes:
+    """Strings as sequences of words of eight bytes."""
+    _, offsets_buffer, data = array.buffers()
+    if offsets_buffer is None or not len(array):
+        return np.zeros(len(array), np.uint64)
+    offsets = np.frombuffer(offsets_buffer, np.int32)[array.offset :][: len(array) + 1]
+    offsets = offsets.astype(np.int64)
+    begin, end = int(offsets[0]), int(offsets[-1])
+    padded = np.zeros(end - begin + 8, np.uint8)  # the last word of all ends beyond the data
+    if end > begin:
+        padded[: end - begin] = np.frombuffer(data, np.uint8)[begin:end]
+    # A word may begin at any byte.
+    words_at = np.ndarray((len(padded) - 7,), "<u8", buffer=padded, strides=(1,))
+    starts, lengths = offsets[:-1] - begin, np.diff(offsets)
+    if lengths.max() <= _EIGHT:
+        return _of_word(words_at[starts] & _MASKS[lengths], lengths)
+    counts = (lengths + 7) // _EIGHT
+    done = _places(counts) * _EIGHT
+    left = np.minimum(np.repeat(lengths, counts) - done, _EIGHT)
+    words = words_at[np.repeat(starts, counts) + done] & _MASKS[left]
+    return _of_sequences(words, counts, lengths)
+
+
+def _of_sequences(
+    items: Hashes, counts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64] | None = None
+) -> Hashes:
+    """The hash of each run of items: the sum of the items', each with its place in the run."""
+    mixed = _mixed(items + _salt(_places(counts)))
+    sums = np.zeros(len(mixed) + 1, np.uint64)
+    np.cumsum(mixed, out=sums[1:])
+    ends = np.cumsum(counts)
+    return _ended(sums[ends] - sums[ends - counts], counts if lengths is None else lengths)
+
+
+def _of_word(words: Hashes, lengths: npt.NDArray[np.int64]) -> Hashes:
+    """The same as `_of_sequences`, for runs of at most one word; the empty one has none."""
+    mixed = _mixed(words + _salt(np.zeros(1, np.int64)))
+    mixed[lengths == 0] = 0
+    return _ended(mixed, lengths)
+
+
+def _ended(sums: Hashes, lengths: npt.NDArray[np.int64]) -> Hashes:
+    return _mixed(sums + lengths.view(np.uint64) * _SECOND)
+
+
+def _salt(places: npt.NDArray[np.int64]) -> Hashes:
+    """What tells an item at one place from the same at another."""
+    return places.view(np.uint64) * _FIRST
+
+
+def _places(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """0, 1, 2 … for each run."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total, dtype=np.int64) - np.repeat(ends - counts, counts)
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """The finaliser of SplitMix64: every bit of the value moves every bit of the result."""
+    z = values + _ODD
+    z ^= z >> np.uint64(30)
+    z *= _FIRST
+    z ^= z >> np.uint64(27)
+    z *= _SECOND
+    z ^= z >> np.uint64(31)
+    return z
+
+
+def _buffer(array: Any, dtype: np.dtype[Any], each: int) -> npt.NDArray[Any]:
+    """The fixed-width values of an array, whatever stands where it is NULL."""
+    data = array.buffers()[1]
+    if data is None:
+        return np.zeros(len(array) * each, dtype)
+    return np.frombuffer(data, dtype)[array.offset * each :][: len(array) * each]
+
+
+def _valid(array: Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)

@@ -1,0 +1,283 @@
+"""The algebra of relations on the driver: adding, negating, and telling rows apart.
+
+Equality of rows is Spark's grouping: NULL equals NULL, NaN equals NaN, 0.0 equals -0.0, and
+structs and lists are equal when their parts are. All functions are pure.
+"""
+
+from __future__ import annotations
+
+import decimal
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stepping_spark.atoms import INT_MIN, RowType
+from stepping_spark.errors import StepError
+from stepping_spark.schema import Schema
+
+Array: TypeAlias = "pa.Array[Any]"
+Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
+Ids = npt.NDArray[np.int64]
+
+INT_WIDE = pa.decimal128(38, 0)  # sums of any number of 64-bit ints fit
+WIDEST = 76  # digits of a decimal256
+
+
+def empty(schema: Schema) -> pa.Table:
+    """The relation without rows."""
+    return schema.arrow.empty_table()
+
+
+def concat(tables: Iterable[pa.Table], schema: Schema) -> pa.Table:
+    """The sum of relations: all their rows, not consolidated; copies nothing."""
+    found = [t if t.schema.equals(schema.arrow) else t.cast(schema.arrow) for t in tables]
+    if len(found) == 1:
+        return found[0]
+    return pa.concat_tables(found) if found else empty(schema)
+
+
+def negate(table: pa.Table, schema: Schema) -> pa.Table:
+    """The same rows with the opposite diffs."""
+    for name, t in schema.diffs:
+        i = table.schema.get_field_index(name)
+        try:
+            negated = pc.negate_checked(table.column(i))
+        except pa.ArrowInvalid:
+            raise _no_opposite(table, schema, name, t) from None
+        table = table.set_column(i, table.schema.field(i), negated)
+    return table
+
+
+def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
+    """The same relation with equal rows as one row, and without rows whose diffs are all zero.
+
+    Rows come in no particular order, but in the same one each time. Zeros of floats become 0.0.
+    A sum beyond the type of its diff is a `StepError`.
+    """
+    if not table.num_rows:
+        return empty(schema)
+    columns = [canonical(table.column(n)) for n, _ in schema.columns]
+    diffs: list[Column] = [table.column(n) for n, _ in schema.diffs]
+    if table.num_rows > 1:
+        columns, diffs = _added(columns, diffs, schema)
+    return without_zeros(pa.Table.from_arrays([*columns, *diffs], schema=schema.arrow), schema)
+
+
+def without_zeros(table: pa.Table, schema: Schema) -> pa.Table:
+    """The rows that have a diff other than zero."""
+    kept = nonzero(table, schema)
+    return table if kept.all() else table.filter(pa.array(kept))
+
+
+def nonzero(table: pa.Table, schema: Schema) -> npt.NDArray[np.bool_]:
+    """Which rows have a diff other than zero."""
+    there = np.zeros(table.num_rows, np.bool_)
+    for name, _ in schema.diffs:
+        diff: Any = table.column(name)
+        zero: Any = pa.scalar(0, pa.int64()).cast(diff.type)
+        there |= pc.not_equal(diff, zero).to_numpy()
+    return there
+
+
+def distinct_rows(table: pa.Table, *, drop_nulls: bool) -> pa.Table:
+    """The rows of a table, each once; without those that have a NULL, where so asked."""
+    table = pa.Table.from_arrays([canonical(c) for c in table.columns], names=table.schema.names)
+    if drop_nulls:
+        known = [pc.is_valid(c) for c in table.columns if c.null_count]
+        if known:
+            table = table.filter(functools.reduce(pc.and_, known))
+    if table.num_rows < 2 or not table.num_columns:
+        return table.slice(0, 1)
+    keys = [f for c in table.columns for f in flat(c)]
+    return table.take(_grouped(keys, []).column("first"))
+
+
+def distinct_keys(
+    table: pa.Table, columns: Sequence[str], names: Sequence[str] | None = None
+) -> pa.Table:
+    """The distinct keys of a table's rows, as columns called `names`; a NULL makes no key."""
+    keys = table.select(list(columns)).rename_columns(list(names or columns))
+    return distinct_rows(keys, drop_nulls=True)
+
+
+# Equality of values
+
+
+def flat(column: Column) -> list[Column]:
+    """Columns without parts (no structs, no lists) that are equal where the values are.
+
+    They can be grouped or joined by. What stands for a list only compares within this column: to
+    compare two, put one behind the other first. Floats are taken as `canonical` leaves them.
+    """
+    if pa.types.is_struct(column.type):
+        array: Any = one_array(column)
+        known: list[Column] = [array.is_valid()] if array.null_count else []
+        return known + [f for part in array.flatten() for f in flat(part)]
+    if pa.types.is_list(column.type):
+        return [_list_bytes(one_array(column))]
+    return [column]
+
+
+def canonical(column: Column) -> Column:
+    """The column with one zero and one NaN for floats, at any depth."""
+    if not _has_floats(column.type):
+        return column
+    if pa.types.is_floating(column.type):
+        summed: Any = pc.add(column, pa.scalar(0.0))  # -0.0 + 0.0 is 0.0
+        one_nan: Column = pc.if_else(pc.is_nan(summed), pa.scalar(float("nan")), summed)
+        return one_nan
+    array: Any = one_array(column)
+    if pa.types.is_struct(column.type):
+        parts = [one_array(canonical(p)) for p in array.flatten()]
+        return pa.StructArray.from_arrays(
+            parts, fields=list(column.type), mask=array.is_null() if array.null_count else None
+        )
+    return pa.ListArray.from_arrays(
+        pa.array(_offsets(lengths_of(array)), pa.int32()),
+        one_array(canonical(array.flatten())),
+        type=column.type,
+        mask=array.is_null() if array.null_count else None,
+    )
+
+
+def one_array(column: Column) -> Array:
+    """The column as one array."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    chunks: Any = column.chunks
+    if len(chunks) == 1:
+        return cast(Array, chunks[0])
+    return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
+
+
+@functools.cache
+def _has_floats(t: pa.DataType) -> bool:
+    if pa.types.is_struct(t):
+        return any(_has_floats(f.type) for f in t)
+    if pa.types.is_list(t):
+        return _has_floats(t.value_type)
+    return pa.types.is_floating(t)
+
+
+def _list_bytes(array: Any) -> Array:
+    """Each list as the bytes of its items' ids: equal bytes, equal lists."""
+    items = array.flatten()
+    ids = row_ids(flat(items))
+    offsets = _offsets(lengths_of(array)) * ids.itemsize
+    known = array.is_valid().buffers()[1] if array.null_count else None
+    buffers = [known, pa.py_buffer(offsets.tobytes()), pa.py_buffer(ids.tobytes())]
+    return pa.Array.from_buffers(pa.large_binary(), len(array), buffers)
+
+
+def row_ids(columns: Sequence[Column]) -> Ids:
+    """A number for each row of these flat columns; equal numbers, equal rows."""
+    if not len(columns[0]):
+        return np.zeros(0, np.int64)
+    ids: Ids | None = None
+    for column in columns:
+        codes = _codes(one_array(column))
+        # Both are below the number of rows, so that the product cannot overflow.
+        ids = codes if ids is None else _codes(pa.array(ids * (codes.max() + 1) + codes))
+    assert ids is not None
+    return ids
+
+
+def _codes(array: Array) -> Ids:
+    encoded: Any = array.dictionary_encode(null_encoding="encode")
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
+
+
+def lengths_of(array: Array) -> Ids:
+    """The number of items of each list; 0 for NULL."""
+    lists: Any = array
+    lengths: Any = pc.fill_null(pc.list_value_length(lists), 0)
+    return np.asarray(lengths.to_numpy(), np.int64)
+
+
+def _offsets(lengths: Ids) -> Ids:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+
+# Sums
+
+
+def _added(
+    columns: list[Column], diffs: list[Column], schema: Schema
+) -> tuple[list[Column], list[Column]]:
+    """Equal rows as one, with their diffs added."""
+    rows = len(diffs[0])
+    wide = [_widened(d, rows) for d in diffs]
+    nested = any(pa.types.is_nested(c.type) for c in columns)
+    keys = [f for c in columns for f in flat(c)]
+    groups = _grouped(keys, wide)
+    if nested:
+        first = groups.column("first")
+        columns = [one_array(c).take(first) for c in columns]
+    else:
+        columns = [groups.column(f"key{i}") for i in range(len(keys))]
+    sums: list[Column] = []
+    for i, (name, t) in enumerate(schema.diffs):
+        total = groups.column(f"diff{i}_sum")
+        try:
+            sums.append(total.cast(t.arrow))
+        except pa.ArrowInvalid:
+            raise _beyond(columns, total, schema, name, t) from None
+    return columns, sums
+
+
+def _grouped(keys: Sequence[Column], diffs: Sequence[Column]) -> pa.Table:
+    """The sums of diffs, and the position of the first row, of each group of rows."""
+    names = [f"key{i}" for i in range(len(keys))]
+    sums = [f"diff{i}" for i in range(len(diffs))]
+    rows = len(diffs[0]) if diffs else len(keys[0])
+    position = pa.array(np.arange(rows))
+    table = pa.Table.from_arrays([*keys, *diffs, position], names=[*names, *sums, "row"])
+    # One thread: no slower for what a driver holds, and the same order in each run.
+    groups = table.group_by(names, use_threads=False)
+    found = groups.aggregate([*((s, "sum") for s in sums), ("row", "min")])
+    return found.rename_columns(["first" if n == "row_min" else n for n in found.schema.names])
+
+
+def _widened(diff: Column, rows: int) -> Column:
+    """The diff in a type in which no sum of it overflows: Arrow's sums wrap around."""
+    bounds: Any = pc.min_max(diff).as_py()
+    largest = max(abs(bounds["min"]), abs(bounds["max"]))
+    if pa.types.is_integer(diff.type):
+        return diff if largest * rows < 2**63 else diff.cast(INT_WIDE)
+    with decimal.localcontext(decimal.Context(prec=100)):
+        fits = largest * rows < decimal.Decimal(10) ** (38 - diff.type.scale)
+    wide = pa.decimal128 if fits else pa.decimal256
+    return diff.cast(wide(38 if fits else WIDEST, diff.type.scale))
+
+
+def _beyond(
+    columns: Sequence[Column], total: Column, schema: Schema, name: str, t: RowType
+) -> StepError:
+    """The error for a sum that its column cannot hold, with the first row that has one."""
+    for i, value in enumerate(total.to_pylist()):
+        try:
+            pa.array([value], total.type).cast(t.arrow)
+        except pa.ArrowInvalid:
+            row = {n: c[i].as_py() for (n, _), c in zip(schema.columns, columns, strict=True)}
+            return _too_large(row, name, t, value)
+    raise AssertionError(f"{name}: no sum is beyond {t.ddl}")
+
+
+def _no_opposite(table: pa.Table, schema: Schema, name: str, t: RowType) -> StepError:
+    """The error for the negation of the least integer."""
+    i = pc.index(table.column(name), pa.scalar(INT_MIN)).as_py()
+    row = {n: table.column(n)[i].as_py() for n, _ in schema.columns}
+    return _too_large(row, name, t, f"-({INT_MIN})")
+
+
+def _too_large(row: dict[str, Any], name: str, t: RowType, value: Any) -> StepError:
+    shown = ", ".join(f"{n}={v!r}" for n, v in row.items())
+    of = f" of the row ({shown})" if shown else ""
+    return StepError(
+        f"{name}{of} adds up to {value}, which is beyond {t.ddl}; feed fewer or smaller weights"
+    )
