@@ -1,0 +1,159 @@
+"""Boxed tables: how Z-sets are drawn in a terminal and in a notebook.
+
+Two styles, as the documents of this project have them. A box of plain values has round corners
+and no lines between its rows. One with boxes or rows in its cells, or in a cell itself, is a grid
+with double lines around, and a line between any two rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import html
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.cells import cell_len
+
+from stepping_spark.atoms import Atom, RowType
+from stepping_spark.schema import COUNT, VALUE, columns_of
+from stepping_spark.types import ZSET_CLASS, Optional, Struct
+
+_NUMBERS = ("int", "float", "Decimal")
+MOST_ROWS = 20  # of one box; the rest are counted
+
+# Left, filling, between columns, right: of the top, below the header, between rows, the bottom.
+_ROUND = ("╭─┬╮", "├─┼┤", "", "╰─┴╯")
+_GRID = ("╒═╤╕", "╞═╪╡", "├─┼┤", "╘═╧╛")
+
+
+@dataclass(frozen=True)
+class Box:
+    """A table to be drawn: a title, columns, and rows whose cells are text or boxes."""
+
+    title: str
+    headers: tuple[str, ...]
+    numeric: tuple[bool, ...]
+    rows: tuple[tuple[str | Box, ...], ...]
+    more: int = 0  # rows that are not among `rows`
+    grid: bool = False
+
+    def text(self) -> str:
+        """The table with lines of box-drawing characters."""
+        if not self.rows:
+            return f"<{self.title}: empty>"
+        cells = [[_lines(cell) for cell in row] for row in self.rows]
+        widths = [
+            max(cell_len(h) + 2, *(cell_len(line) for row in cells for line in row[i]))
+            for i, h in enumerate(self.headers)
+        ]
+        top, under, between, bottom = _GRID if self.grid else _ROUND
+        drawn = [f"<{self.title}>", _rule(top, widths)]
+        drawn += self._drawn([[h] for h in self.headers], widths)
+        drawn.append(_rule(under, widths))
+        for i, row in enumerate(cells):
+            if i and between:
+                drawn.append(_rule(between, widths))
+            drawn += self._drawn(row, widths)
+        drawn.append(_rule(bottom, widths))
+        if self.more:
+            drawn.append(_more(self.more))
+        return "\n".join(drawn)
+
+    def _drawn(self, row: Sequence[Sequence[str]], widths: list[int]) -> Iterable[str]:
+        for i in range(max(map(len, row))):
+            parts = []
+            for lines, width, numeric in zip(row, widths, self.numeric, strict=True):
+                line = lines[i] if i < len(lines) else ""
+                space = " " * (width - cell_len(line))
+                parts.append(space + line if numeric else line + space)
+            yield f"│ {' │ '.join(parts)} │"
+
+    def html(self) -> str:
+        """The table for a notebook; every value is escaped."""
+        title = html.escape(f"<{self.title}>")
+        if not self.rows:
+            return f"<div><code>{title}</code> empty</div>"
+        heads = "".join(f"<th>{html.escape(h)}</th>" for h in self.headers)
+        body = "".join(f"<tr>{self._html_row(row)}</tr>" for row in self.rows)
+        more = f"<p>{_more(self.more)}</p>" if self.more else ""
+        return (
+            f"<div><code>{title}</code><table><thead><tr>{heads}</tr></thead>"
+            f"<tbody>{body}</tbody></table>{more}</div>"
+        )
+
+    def _html_row(self, row: tuple[str | Box, ...]) -> str:
+        cells = []
+        for cell, numeric in zip(row, self.numeric, strict=True):
+            inner = cell.html() if isinstance(cell, Box) else html.escape(cell)
+            align = "right" if numeric else "left"
+            cells.append(f'<td style="text-align: {align}; white-space: pre">{inner}</td>')
+        return "".join(cells)
+
+
+def box_of(
+    title: str,
+    t: RowType | None,
+    pairs: Iterable[tuple[Any, int]],
+    more: int,
+    nested: bool = False,
+) -> Box:
+    """The table of rows and counts; t is the type of the rows, if they have one in common."""
+    columns = ((VALUE, None),) if t is None else columns_of(t)
+    bare = [t.inner if isinstance(t, Optional) else t for _, t in columns]
+    parts = t.parts if isinstance(t, Struct) else lambda row, where: [row]
+    return Box(
+        title,
+        (COUNT, *(name for name, _ in columns)),
+        (True, *(isinstance(b, Atom) and b.name in _NUMBERS for b in bare)),
+        tuple((str(n), *map(_cell, parts(row, title))) for row, n in pairs),
+        more,
+        grid=nested or not all(b is None or isinstance(b, Atom) for b in bare),
+    )
+
+
+def _cell(value: Any) -> str | Box:
+    if type(value) in ZSET_CLASS:
+        inner: Box = value.box(nested=True)
+        return inner
+    return plain(value)
+
+
+def plain(value: object) -> str:
+    """A value as the text of a cell."""
+    match value:
+        case enum.Enum():
+            return printable(str(value.value))
+        case str():
+            return printable(value)
+        case decimal.Decimal():
+            digits = f"{value:f}"  # 1.50 and 1.5 are equal
+            return digits.rstrip("0").rstrip(".") if "." in digits else digits
+        case dt.datetime() if value.tzinfo is not None:
+            return str(value.astimezone(dt.UTC))
+        case dt.date() | dt.timedelta() | uuid.UUID():
+            return str(value)
+    return repr(value)
+
+
+def printable(value: str) -> str:
+    """The text on one line: what would break the box is shown as its escape."""
+    if value.isprintable():
+        return value
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in value)
+
+
+def _lines(cell: str | Box) -> list[str]:
+    return (cell.text() if isinstance(cell, Box) else cell).split("\n")
+
+
+def _rule(style: str, widths: list[int]) -> str:
+    left, filling, between, right = tuple(style)
+    return left + between.join(filling * (width + 2) for width in widths) + right
+
+
+def _more(n: int) -> str:
+    return f"… {n:,} more row{'s' if n > 1 else ''}"

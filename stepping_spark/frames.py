@@ -1,0 +1,246 @@
+"""A user's DataFrame as a relation: its columns checked, converted, and guarded against NULLs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from stepping_spark.atoms import Atom, RowType
+from stepping_spark.errors import InputError
+from stepping_spark.literals import text
+from stepping_spark.schema import COUNT, VALUE, ZSetType
+from stepping_spark.spark_types import first_line
+from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
+
+_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+_MARK = "stepping_spark: "  # begins what the guard raises inside Spark
+_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_TAKEN: dict[str, tuple[type[T.DataType], ...]] = {
+    "bool": (T.BooleanType,),
+    "int": _INTEGERS,
+    "float": (T.FloatType, T.DoubleType),
+    "str": (T.StringType, T.VarcharType, T.CharType),
+    "bytes": (T.BinaryType,),
+    "date": (T.DateType,),
+    "datetime": (T.TimestampType,),
+    "LocalDateTime": (T.TimestampNTZType,),
+    "timedelta": (T.DayTimeIntervalType,),
+    "UUID": (T.StringType, T.VarcharType, T.CharType),
+    "Enum": (T.StringType, T.VarcharType, T.CharType),
+}
+
+
+def relation_of(df: DataFrame, t: ZSetType, count: str | None, where: str) -> DataFrame:
+    """The DataFrame with the columns of the Z-set's schema; runs no job.
+
+    An InputError says which column is missing, too many, or of a type that does not fit.
+    """
+    columns = _by_name(df.schema, where)
+    counted = "1L"
+    if count is not None:
+        counted = _count(columns, count, where)
+        del columns[count.lower()]
+    if not isinstance(t.row, Struct) and len(columns) == 1:
+        # One column can only be the value, whatever it is called.
+        columns = {VALUE: next(iter(columns.values()))}
+    wanted = t.schema.columns
+    _compare(columns, [n for n, _ in wanted], where, count)
+    shown = [
+        f"{_converted(quote(f.name), f.dataType, ft, f'{where}, column {f.name!r}')} AS {quote(n)}"
+        for (n, ft), f in ((w, columns[w[0].lower()]) for w in wanted)
+    ]
+    return df.selectExpr(*shown, f"{counted} AS {COUNT}")
+
+
+def _by_name(schema: T.StructType, where: str) -> dict[str, T.StructField]:
+    found: dict[str, T.StructField] = {}
+    for f in schema.fields:
+        other = found.setdefault(f.name.lower(), f)
+        if other is not f:
+            raise InputError(
+                f"{where}: columns {other.name!r} and {f.name!r} are one name to Spark, which "
+                "ignores case; rename or drop one"
+            )
+    return found
+
+
+def _count(columns: dict[str, T.StructField], count: str, where: str) -> str:
+    f = columns.get(count.lower())
+    if f is None:
+        have = ", ".join(c.name for c in columns.values())
+        raise InputError(f"{where}: there is no count column {count!r}; the columns are {have}")
+    if not isinstance(f.dataType, _INTEGERS):
+        raise InputError(
+            f"{where}, count column {f.name!r}: expected an integer type, found "
+            f"{_shown(f.dataType)}; weights are whole numbers: cast it to BIGINT"
+        )
+    return f"CAST({quote(f.name)} AS BIGINT)"
+
+
+def _compare(
+    columns: dict[str, T.StructField], wanted: list[str], where: str, count: str | None = None
+) -> None:
+    missing = [n for n in wanted if n.lower() not in columns]
+    known = {n.lower() for n in wanted}
+    extra = [f.name for n, f in columns.items() if n not in known]
+    if missing:
+        have = ", ".join(f.name for f in columns.values()) or "none"
+        raise InputError(
+            f"{where}: column {', '.join(map(repr, missing))} is missing; expected "
+            f"{', '.join(wanted)}, found {have}"
+        )
+    if extra:
+        hint = f" (or say count={COUNT!r})" if COUNT in extra and count is None else ""
+        raise InputError(
+            f"{where}: column {', '.join(map(repr, extra))} is not one of the row's; expected "
+            f"{', '.join(wanted)}: drop it{hint}"
+        )
+
+
+def _converted(sql: str, found: T.DataType, t: RowType, where: str, depth: int = 0) -> str:
+    """The expression as the row type's own Spark type; the same text where it is already."""
+    if isinstance(t, Optional):
+        if isinstance(found, T.NullType):
+            return f"CAST({sql} AS {t.ddl})"
+        return _converted(sql, found, t.inner, where, depth)
+    if isinstance(t, Atom):
+        return _converted_atom(sql, found, t, where)
+    if isinstance(t, Struct) and isinstance(found, T.StructType):
+        return _converted_struct(sql, found, t, where, depth)
+    if isinstance(t, ListOf | ZSetOf) and isinstance(found, T.ArrayType):
+        item = t.inner if isinstance(t, ListOf) else t.item
+        x = f"x{depth}"
+        inner = _converted(x, found.elementType, item, f"{where}, items", depth + 1)
+        made = sql if inner == x else f"transform({sql}, {x} -> {inner})"
+        return made if isinstance(t, ListOf) else f"array_sort({made})"
+    raise _misfit(found, t, where)
+
+
+def _converted_atom(sql: str, found: T.DataType, t: Atom, where: str) -> str:
+    if t.name == "Decimal":
+        if not isinstance(found, T.DecimalType):
+            raise _misfit(found, t, where)
+        if found.precision - found.scale > t.precision - t.scale or found.scale > t.scale:
+            raise _misfit(
+                found,
+                t,
+                where,
+                "its digits may not fit: cast it, or annotate the field "
+                f"Annotated[Decimal, st.Precision({found.precision}, {found.scale})]",
+            )
+    elif not isinstance(found, _TAKEN[t.name]):
+        raise _misfit(found, t, where)
+    elif t.name == "UUID":
+        return f"lower(CAST({sql} AS STRING))"
+    return sql if found.simpleString() == t.ddl.lower() else f"CAST({sql} AS {t.ddl})"
+
+
+def _converted_struct(sql: str, found: T.StructType, t: Struct, where: str, depth: int) -> str:
+    fields = _by_name(found, where)
+    _compare(fields, [n for n, _ in t.fields], where)
+    parts = []
+    for n, ft in t.fields:
+        f = fields[n.lower()]
+        part = f"{sql}.{quote(f.name)}"
+        parts.append((n, part, _converted(part, f.dataType, ft, f"{where}.{f.name}", depth)))
+    same = [f.name for f in found.fields] == [n for n, _ in t.fields]
+    if same and all(part == made for _, part, made in parts):
+        return sql
+    built = ", ".join(f"{text(n)}, {made}" for n, _, made in parts)
+    return f"IF({sql} IS NULL, NULL, named_struct({built}))"
+
+
+def _misfit(found: T.DataType, t: RowType, where: str, remedy: str = "") -> InputError:
+    remedy = remedy or f"cast it to {t.ddl}, or change the type of the field"
+    return InputError(f"{where}: expected {t} ({t.ddl}), found {_shown(found)}; {remedy}")
+
+
+def _shown(found: T.DataType) -> str:
+    return found.simpleString().upper()
+
+
+# What only the rows can tell
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Something that can be wrong with a value in a row."""
+
+    column: str
+    expected: str
+    found: str
+    condition: str  # when it is, in SQL
+
+    def inside(self, condition: str) -> Wrong:
+        """The same, of something that holds the value."""
+        return replace(self, condition=condition)
+
+
+def guarded_count(t: ZSetType) -> Column:
+    """The count of a row, which fails where the row or the count is not what the type says."""
+    wrongs = [w for n, ft in t.schema.columns for w in _wrongs(quote(n), ft, n)]
+    wrongs.append(Wrong(COUNT, "a whole number", "NULL", f"{COUNT} IS NULL"))
+    cases = " ".join(
+        f"WHEN {w.condition} "
+        f"THEN {text(f'{_MARK}column {w.column!r}: expected {w.expected}, found {w.found}')}"
+        for w in wrongs
+    )
+    names = ", ".join(quote(n) for n, _ in t.schema.all)
+    row = f"to_json(struct({names}), map('ignoreNullFields', 'false'))"
+    said = f"concat(CASE {cases} END, ', in the row ', {row})"
+    return F.expr(f"IF((CASE {cases} END) IS NULL, {COUNT}, CAST(raise_error({said}) AS BIGINT))")
+
+
+def summed(frame: DataFrame, t: ZSetType, guarded: bool = False) -> DataFrame:
+    """The relation with each row once; `guarded`: its rows are checked on the way."""
+    if guarded:
+        frame = frame.withColumn(COUNT, guarded_count(t))
+    by = [F.col(quote(n)) for n, _ in t.schema.columns]
+    return frame.groupBy(*by).agg(F.sum(COUNT).alias(COUNT)).where(f"{COUNT} <> 0")
+
+
+def blamed(e: PySparkException, where: str) -> InputError:
+    """What is wrong with a DataFrame that could not be computed."""
+    _, guard, rest = str(e).partition(_MARK)
+    if not guard:
+        return InputError(f"{where}: the DataFrame cannot be computed: {first_line(e)}")
+    wrong = rest.split(" SQLSTATE: ")[0].split("\n")[0]
+    return InputError(f"{where}, {wrong}; filter such rows out, or allow them in the row type")
+
+
+def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:
+    if isinstance(t, Optional):
+        null = f"{sql} IS NULL"
+        for w in _wrongs(sql, t.inner, path, depth):
+            if w.condition != null:
+                yield w.inside(f"({sql} IS NOT NULL AND {w.condition})")
+        return
+    yield Wrong(path, str(t), "NULL", f"{sql} IS NULL")
+    if isinstance(t, Atom) and t.name == "UUID":
+        yield Wrong(path, "a UUID", "other text", f"NOT {sql} RLIKE {text(_UUID)}")
+    elif isinstance(t, Atom) and t.name == "Enum":
+        values = [str(m.value) for m in t.python]  # type: ignore[attr-defined]
+        condition = f"{sql} NOT IN ({', '.join(map(text, values))})"
+        yield Wrong(path, f"one of {', '.join(values)}", "other text", condition)
+    elif isinstance(t, Struct):
+        for n, ft in t.fields:
+            yield from _wrongs(f"{sql}.{quote(n)}", ft, f"{path}.{n}", depth)
+    elif isinstance(t, ListOf | ZSetOf):
+        x = f"x{depth}"
+        item = t.inner if isinstance(t, ListOf) else t.item
+        for w in _wrongs(x, item, f"{path}[]", depth + 1):
+            yield w.inside(f"exists({sql}, {x} -> {w.condition})")
+        if isinstance(t, ZSetOf):
+            yield from _wrong_zset(sql, t, path, x)
+
+
+def _wrong_zset(sql: str, t: ZSetOf, path: str, x: str) -> Iterator[Wrong]:
+    values = f"transform({sql}, {x} -> {x}.{VALUE})"
+    twice = f"size(array_distinct({values})) <> size({sql})"
+    yield Wrong(path, str(t), "a row that stands twice", twice)
+    yield Wrong(path, str(t), "a count of zero", f"exists({sql}, {x} -> {x}.{COUNT} = 0L)")

@@ -1,0 +1,95 @@
+"""Rows of a Z-set in the order of a key, and rows that match given ones."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from stepping_spark.codec import conform, decode, frame_of
+from stepping_spark.index import Key
+from stepping_spark.schema import Columns, Schema, ZSetType
+from stepping_spark.symbolic import to_column
+from stepping_spark.types import quote, sort_key
+
+Keyed = Iterator[tuple[Any, Any, int]]
+
+_WHERE = "iter_by_index, match_keys"
+
+
+def keyed_pairs(
+    pairs: Iterable[tuple[Any, int]], t: ZSetType, key: Key, match_keys: Set[object] | None
+) -> Keyed:
+    """Keys, rows and counts in order of the keys, computed in Python."""
+    wanted = None
+    if match_keys is not None:
+        wanted = {sort_key(key.type.encode(k, _WHERE)) for k in match_keys}
+    found = []
+    for row, n in pairs:
+        encoded = key.type.encode(key.expr.value(row), f"the key of {row!r}")
+        if wanted is None or sort_key(encoded) in wanted:
+            found.append((encoded, row, n))
+    found.sort(key=lambda f: sort_key(t.row.encode(f[1], "iter_by_index")))
+    # Sorting is stable, in both directions: the last part first.
+    for i, up in reversed(list(enumerate(key.ascending))):
+        found.sort(key=lambda f: sort_key(_parts(key, f[0])[i]), reverse=not up)
+    for encoded, row, n in found:
+        yield key.type.decode(encoded), row, n
+
+
+def keyed_frame(frame: DataFrame, t: ZSetType, key: Key, match_keys: Set[object] | None) -> Keyed:
+    """Keys, rows and counts in order of the keys, computed by Spark: one job."""
+    parts = tuple((f"_k{i}_", p.type) for i, p in enumerate(key.parts))
+    computed = [to_column(p).alias(n) for p, (n, _) in zip(key.parts, parts, strict=True)]
+    shown = frame.select(*computed, *(F.col(quote(n)) for n, _ in t.schema.all))
+    if match_keys is not None:
+        encoded = [key.type.encode(k, _WHERE) for k in match_keys]
+        shown = matching(shown, _table([_parts(key, e) for e in encoded], parts), parts)
+    order = [
+        F.col(n).asc() if up else F.col(n).desc()
+        for (n, _), up in zip(parts, key.ascending, strict=True)
+    ]
+    ordered = shown.orderBy(*order, *(F.col(quote(n)) for n, _ in t.schema.columns))
+    table = conform(ordered.toArrow(), Schema(parts + t.schema.columns, t.schema.diffs))
+    keys = zip(*(table.column(n).to_pylist() for n, _ in parts), strict=True)
+    for values, (row, n) in zip(keys, decode(table.select(t.schema.arrow.names), t), strict=True):
+        yield key.type.decode(_joined(key, values)), row, n
+
+
+def _parts(key: Key, encoded: Any) -> list[Any]:
+    """The encoded values of a key's parts."""
+    return [encoded] if key.parts == (key.expr,) else list(encoded.values())
+
+
+def _joined(key: Key, parts: Sequence[Any]) -> Any:
+    """The encoded key of these parts; the inverse of `_parts`."""
+    if key.parts == (key.expr,):
+        return parts[0]
+    return {f"_{i}": value for i, value in enumerate(parts, 1)}
+
+
+def _table(rows: Sequence[Sequence[Any]], columns: Columns) -> pa.Table:
+    schema = Schema(columns, ()).arrow
+    arrays = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def matching(frame: DataFrame, rows: pa.Table, columns: Columns) -> DataFrame:
+    """The lines of the DataFrame whose columns are among the rows; NULL matches NULL."""
+    renamed = tuple((f"_m{i}_", t) for i, (_, t) in enumerate(columns))
+    wanted = frame_of(
+        rows.select([n for n, _ in columns]).rename_columns([n for n, _ in renamed]),
+        Schema(renamed, ()),
+        frame.sparkSession,
+    )
+    same = (
+        F.col(quote(n)).eqNullSafe(F.col(m))
+        for (n, _), (m, _) in zip(columns, renamed, strict=True)
+    )
+    on = functools.reduce(operator.and_, same)
+    return frame.join(F.broadcast(wanted), on, "leftsemi")
