@@ -1,0 +1,251 @@
+"""Expressions over one row: what a traced row function becomes, as SQL and as plain Python."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pyspark.sql import Column
+
+from stepping_spark.atoms import RowType
+from stepping_spark.errors import CompileError, StepError
+from stepping_spark.literals import literal, text
+from stepping_spark.operations import OPERATORS, _rank, fit, unwrap
+from stepping_spark.types import Optional, Struct, ZSetOf, quote
+
+
+@dataclass(frozen=True)
+class Expr:
+    """An expression over the columns of one row; equal expressions give equal values."""
+
+    type: RowType
+
+    def sql(self, row: str) -> str:
+        """The expression as Spark SQL, over a relation named `row`."""
+        raise NotImplementedError
+
+    def value(self, row: Any) -> Any:
+        """The expression's value for a Python row, as Spark would have it."""
+        raise NotImplementedError
+
+    def parts(self) -> tuple[Expr, ...]:
+        """The expressions this one is made of."""
+        return ()
+
+    def under(self, side: str) -> Expr:
+        """The same expression, over rows that have the row at field `side`."""
+        raise CompileError(
+            f"{self}: a key that only Spark can read cannot go with a Python function; map the "
+            "rows first, with the key as a field"
+        )
+
+    @property
+    def in_sql(self) -> bool:
+        """Whether `sql` can say it: nothing in it is an opaque Column or a Python function."""
+        return all(p.in_sql for p in self.parts())
+
+
+@dataclass(frozen=True)
+class Field(Expr):
+    """A field, by the names that lead to it; no names: the row itself."""
+
+    path: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ".".join(self.path) or "row"
+
+    def sql(self, row: str) -> str:
+        if not self.path:
+            assert isinstance(self.type, Struct)
+            prefix = f"{quote(row)}." if row else ""
+            inner = ", ".join(f"{text(n)}, {prefix}{quote(n)}" for n, _ in self.type.fields)
+            return f"named_struct({inner})"
+        return ".".join(quote(n) for n in (row, *self.path) if n)
+
+    def under(self, side: str) -> Expr:
+        path = () if self.path == ("_value_",) else self.path
+        return Field(self.type, (side, *path))
+
+    def value(self, row: Any) -> Any:
+        for name in self.path:
+            if row is None:
+                return None
+            if name == "_value_":
+                continue
+            row = row[int(name[1:]) - 1] if isinstance(row, tuple) else getattr(row, name)
+        return row
+
+
+@dataclass(frozen=True)
+class Literal(Expr):
+    """A constant."""
+
+    constant: Any
+
+    def __str__(self) -> str:
+        return repr(self.constant)
+
+    def sql(self, row: str) -> str:
+        return literal(self.type.encode(self.constant, "a constant"), self.type)
+
+    def value(self, row: Any) -> Any:
+        return self.constant
+
+    def under(self, side: str) -> Expr:
+        return self
+
+
+@dataclass(frozen=True)
+class Build(Expr):
+    """A row made of the values of its fields."""
+
+    fields: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        assert isinstance(self.type, Struct)
+        inner = ", ".join(
+            f"{n}={e}" for (n, _), e in zip(self.type.fields, self.fields, strict=True)
+        )
+        return f"{self.type.name}({inner})"
+
+    def sql(self, row: str) -> str:
+        assert isinstance(self.type, Struct)
+        inner = ", ".join(
+            f"{text(n)}, {e.sql(row)}"
+            for (n, _), e in zip(self.type.fields, self.fields, strict=True)
+        )
+        return f"named_struct({inner})"
+
+    def value(self, row: Any) -> Any:
+        assert isinstance(self.type, Struct)
+        return self.type.build([e.value(row) for e in self.fields])
+
+    def parts(self) -> tuple[Expr, ...]:
+        return self.fields
+
+    def under(self, side: str) -> Expr:
+        return Build(self.type, tuple(e.under(side) for e in self.fields))
+
+
+@dataclass(frozen=True)
+class Singleton(Expr):
+    """The Z-set of one row: what a collection of rows adds up."""
+
+    item: Expr
+
+    def __str__(self) -> str:
+        return f"{{{self.item}}}"
+
+    def sql(self, row: str) -> str:
+        return f"array(named_struct('_value_', {self.item.sql(row)}, '_count_', 1L))"
+
+    def value(self, row: Any) -> Any:
+        assert isinstance(self.type, ZSetOf)
+        return self.type.build({self.item.value(row): 1})
+
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.item,)
+
+
+@dataclass(frozen=True)
+class Call(Expr):
+    """An operator on values, with Spark's meaning (ANSI): NULL in, NULL out, but for a few."""
+
+    op: str
+    args: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        rest = ", ".join(str(a) for a in self.args[1:])
+        return OPERATORS[self.op].sql.format(*self.args, rest=rest, type=self.type)
+
+    def sql(self, row: str) -> str:
+        args = [f"({a.sql(row)})" for a in self.args]
+        form = OPERATORS[self.op].sql
+        return form.format(*args, rest=", ".join(args[1:]), type=self.type.ddl)
+
+    def value(self, row: Any) -> Any:
+        args = [a.value(row) for a in self.args]
+        op = OPERATORS[self.op]
+        if op.strict and any(a is None for a in args):
+            return None
+        return fit(op.python(*args), self.type, str(self))
+
+    def parts(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def under(self, side: str) -> Expr:
+        return Call(self.type, self.op, tuple(e.under(side) for e in self.args))
+
+
+@dataclass(frozen=True)
+class Opaque(Expr):
+    """A pyspark Column that only Spark can read; equal to itself alone."""
+
+    column: Column = field(compare=False)
+    identity: int  # of the Column, which this keeps alive
+    text: str
+
+    in_sql: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return self.text
+
+    def value(self, row: Any) -> Any:
+        raise StepError(
+            f"plain Python cannot evaluate the Spark expression {self}; for st.reference, write "
+            "it with operators on fields, or as a st.python function"
+        )
+
+
+@dataclass(frozen=True)
+class PythonCall(Expr):
+    """A Python function of the row, called once per row and step."""
+
+    function: Callable[[Any], Any]
+    name: str
+    beside: bool = False  # the row itself goes along: Pair(left=row, right=value)
+
+    in_sql: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return f"python:{self.name}"
+
+    def value(self, row: Any) -> Any:
+        value = self.function(row)
+        if self.beside:
+            assert isinstance(self.type, Struct)
+            return self.type.build([row, value])
+        return value
+
+
+def coerce(e: Expr, target: RowType, where: str) -> Expr:
+    """The expression as a value of the target type; a CompileError where that would lose."""
+    if isinstance(target, Optional) and not isinstance(e.type, Optional):
+        inner = coerce(e, target.inner, where)
+        return inner if isinstance(inner, Literal) else _retype(inner, target)
+    if isinstance(e.type, Optional) and not isinstance(target, Optional):
+        if isinstance(e, Opaque):  # Spark says nullable of much that never is
+            return coerce(_retype(e, e.type.inner), target, where)
+        raise CompileError(
+            f"{where}: expected {target}, found {e.type}, from {e}; give it a value where it is "
+            f"NULL (F.coalesce), or declare it {target} | None"
+        )
+    if e.type == target:
+        return e
+    if isinstance(e, Opaque) and e.type.ddl == target.ddl:
+        return _retype(e, target)  # Spark knows no Python classes
+    have, want = unwrap(e.type), unwrap(target)
+    if isinstance(e, Literal) and e.constant is None and isinstance(target, Optional):
+        return Literal(target, None)
+    if _rank(have) and _rank(want) and _rank(have) <= _rank(want):
+        if isinstance(e, Opaque):
+            return Opaque(target, e.column.cast(target.ddl), e.identity, e.text)
+        name = {"Decimal": "to_decimal", "float": "to_float"}[str(want).split("(")[0]]
+        return Call(target, name, (e,))
+    raise CompileError(f"{where}: expected {target}, found {e.type}, from {e}; convert it")
+
+
+def _retype(e: Expr, target: RowType) -> Expr:
+    return dataclasses.replace(e, type=target)

@@ -1,0 +1,189 @@
+"""Functions of rows: traced into expressions by calling them once, or marked as Python."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any, Generic, TypeVar
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column
+
+from stepping_spark.atoms import RowType
+from stepping_spark.errors import CompileError, SteppingError
+from stepping_spark.expr import Expr, PythonCall, coerce
+from stepping_spark.origin import Line, is_ours, user_line
+from stepping_spark.session import get_session
+from stepping_spark.symbolic import trace_row
+from stepping_spark.types import Struct, row_type
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+_REMEDY = (
+    "use the function of pyspark.sql.functions that does it, or wrap the function in st.python"
+)
+
+
+@dataclass(frozen=True)
+class Python(Generic[T, V]):
+    """A row function that is to run as Python; see `python`."""
+
+    function: Callable[[T], V]
+    to: Any = None
+
+    def __call__(self, row: T) -> V:
+        return self.function(row)
+
+
+def python(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], V]:
+    """Mark a function of rows as Python: it gets real rows, once per row and step.
+
+    The type of what it gives is `to`, else its return annotation. It must be deterministic: a row
+    that leaves later is taken out by what the function says of it then.
+
+    >>> st.map(a, f=st.python(slow_parse))      # doctest: +SKIP
+    """
+    return Python(f, to)
+
+
+def name_of(f: Callable[..., Any]) -> str:
+    """A function's name for messages."""
+    inner = f.function if isinstance(f, Python) else f
+    return getattr(inner, "__qualname__", repr(inner)).rsplit(".", 1)[-1]
+
+
+def line_of_function(f: Callable[..., Any]) -> Line:
+    """Where a function was written."""
+    code = getattr(f, "__code__", None)
+    if code is None:
+        return user_line()
+    return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
+
+
+def row_expr(f: Callable[[Any], Any], row: RowType, *, to: Any = None, item: bool = False) -> Expr:
+    """The expression that a row function is, over rows of the type.
+
+    `item`: the function gives a list of what `to`, or its annotation, names (for `map_many`).
+    """
+    if isinstance(f, Python):
+        return _python_expr(f, to)
+    where = f"{line_of_function(f)}: function {name_of(f)!r}"
+    _refuse_is(f, where)
+    expr = _call(f, row, where)
+    declared = to if to is not None else (None if item else _declared(f))
+    if declared is not None:
+        expr = coerce(expr, _type_of(declared, where), where)
+    if _unnamed(expr.type):
+        raise CompileError(
+            f"{where}: Spark gives {expr.type.ddl}, which no Python type was named for; say it "
+            "by a return annotation or by to=T"
+        )
+    return expr
+
+
+def _unnamed(t: RowType) -> bool:
+    return isinstance(t, Struct) and (t.name == "" or any(_unnamed(inner) for _, inner in t.fields))
+
+
+def _python_expr(f: Python[Any, Any], to: Any) -> Expr:
+    where = f"{line_of_function(f.function)}: function {name_of(f)!r}"
+    declared = to if to is not None else f.to if f.to is not None else _declared(f.function)
+    if declared is None:
+        raise CompileError(
+            f"{where}: the type that it gives is unknown; say it by a return annotation or by "
+            "st.python(f, to=T)"
+        )
+    return PythonCall(_type_of(declared, where), f.function, name_of(f))
+
+
+def _type_of(declared: Any, where: str) -> RowType:
+    try:
+        return row_type(declared)
+    except TypeError as e:
+        raise CompileError(f"{where}: {e}") from None
+
+
+def _declared(f: Callable[..., Any]) -> Any:
+    if isinstance(f, type):
+        return None
+    try:
+        hints = typing.get_type_hints(f, include_extras=True)
+    except (NameError, TypeError):
+        return None
+    declared = hints.get("return")
+    # An annotation that is there for the type checker (a TypeVar, Column) says nothing of rows.
+    if isinstance(declared, TypeVar) or declared in (Any, object, Column):
+        return None
+    if isinstance(declared, type) and issubclass(declared, Column):
+        return None
+    return declared
+
+
+def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
+    try:
+        return trace_row(f, row)
+    except SteppingError:
+        raise
+    except (AssertionError, PySparkException):
+        get_session()  # functions such as F.lit need one before they are given a column
+    except Exception as e:
+        raise _untraced(where, e) from e
+    try:
+        return trace_row(f, row)
+    except SteppingError:
+        raise
+    except Exception as e:
+        raise _untraced(where, e) from e
+
+
+def _untraced(where: str, e: Exception) -> CompileError:
+    return CompileError(
+        f"{where}: called with a symbolic row, it raised {type(e).__name__}: {e}; a traced "
+        f"function may use operators, fields and pyspark.sql.functions only: {_REMEDY}"
+    )
+
+
+def _refuse_is(f: Callable[..., Any], where: str) -> None:
+    """`x is None` is false for every symbolic x, without a chance to object: look at the code."""
+    seen: set[CodeType] = set()
+    pending = [f]
+    while pending:
+        function = inspect.unwrap(pending.pop())
+        code = getattr(function, "__code__", None)
+        if code is None or code in seen or is_ours(code.co_filename):
+            continue
+        seen.add(code)
+        line = _is_line(code)
+        if line is not None:
+            raise CompileError(
+                f"{where}, line {line}: `is` compares objects, and a symbolic column is never "
+                "the object None, True or False; use .isNull(), .isNotNull() or ==, or wrap the "
+                "function in st.python"
+            )
+        if isinstance(function, FunctionType):
+            pending += _called(function)
+
+
+def _called(f: FunctionType) -> list[FunctionType]:
+    """The user's own functions that a function names: a helper may hide an `is`."""
+    closed = inspect.getclosurevars(f)
+    named = [*closed.nonlocals.values(), *closed.globals.values()]
+    return [g for g in named if isinstance(g, FunctionType) and g.__module__ == f.__module__]
+
+
+def _is_line(code: CodeType) -> int | None:
+    line = code.co_firstlineno
+    for i in dis.get_instructions(code):
+        line = (i.positions.lineno if i.positions else None) or line
+        if i.opname == "IS_OP" or i.opname.endswith(("_IF_NONE", "_IF_NOT_NONE")):
+            return line
+    for const in code.co_consts:
+        inner = _is_line(const) if isinstance(const, CodeType) else None
+        if inner is not None:
+            return inner
+    return None

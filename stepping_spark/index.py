@@ -1,0 +1,138 @@
+"""Indexes: the key of a row, by which state is arranged, joined, grouped and ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from stepping_spark.atoms import RowType
+from stepping_spark.errors import CompileError
+from stepping_spark.expr import Build, Expr, Field, PythonCall
+from stepping_spark.functions import row_expr
+from stepping_spark.origin import user_line
+from stepping_spark.types import Struct, row_type
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of rows of one type: an expression, and for each of its parts the direction."""
+
+    expr: Expr
+    ascending: tuple[bool, ...] = (True,)
+
+    @property
+    def type(self) -> RowType:
+        """The type of the key."""
+        return self.expr.type
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """The expressions that make the key: one, or those of a tuple."""
+        t = self.expr.type
+        if isinstance(self.expr, Build) and isinstance(t, Struct) and t.python is tuple:
+            return self.expr.fields
+        return (self.expr,)
+
+    def __str__(self) -> str:
+        arrows = zip(self.parts, self.ascending, strict=True)
+        shown = [f"{p}{'' if up else ' desc'}" for p, up in arrows]
+        return shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class Index(Generic[T, K]):
+    """The key of a row, and its order.
+
+    Wherever an `Index` is asked for, a bare function of the row does too.
+
+    >>> Index.pick(A, lambda a: a.name)                          # doctest: +SKIP
+    >>> Index.pick(A, lambda a: (a.x, a.name), ascending=(False, True))   # doctest: +SKIP
+    """
+
+    f: Callable[[T], K]
+    of: Any = None
+    to: Any = None
+    ascending: bool | tuple[bool, ...] = True
+    names: tuple[str, ...] = field(default=())
+
+    @staticmethod
+    def pick(
+        of: type[T], f: Callable[[T], K], ascending: bool | tuple[bool, ...] = True
+    ) -> Index[T, K]:
+        """A field, or a tuple of fields, of rows of type `of`."""
+        return Index(f, of=of, ascending=ascending)
+
+    @staticmethod
+    def atom(
+        name: str, of: type[T], to: type[K], f: Callable[[T], K], ascending: bool = True
+    ) -> Index[T, K]:
+        """A computed key of type `to`, called `name`."""
+        return Index(f, of=of, to=to, ascending=ascending, names=(name,))
+
+    @staticmethod
+    def composite(
+        names: tuple[str, ...],
+        of: type[T],
+        to: type[K],
+        f: Callable[[T], K],
+        ascending: bool | tuple[bool, ...] = True,
+    ) -> Index[T, K]:
+        """A key of several named parts; `to` is the type of their tuple."""
+        return Index(f, of=of, to=to, ascending=ascending, names=names)
+
+    @staticmethod
+    def identity(of: type[K], ascending: bool | tuple[bool, ...] = True) -> Index[K, K]:
+        """The whole row as its own key."""
+        return Index(_same, of=of, ascending=ascending)
+
+
+def _same(row: K) -> K:
+    return row
+
+
+def key_of(index: Index[Any, Any] | Callable[[Any], Any], row: RowType, what: str) -> Key:
+    """The key that an index, or a bare function, is over rows of the type."""
+    if not isinstance(index, Index):
+        index = Index(index)
+    where = f"{user_line()}: {what}"
+    if index.of is not None and _type(index.of, where) != row:
+        raise CompileError(
+            f"{where}: the index is of {_type(index.of, where)}, the stream is of {row}; make "
+            f"the index of {row}"
+        )
+    if index.f is _same:
+        expr: Expr = Field(row, () if isinstance(row, Struct) else ("_value_",))
+        if isinstance(row, Struct) and row.python is tuple:  # each part has its direction
+            expr = Build(row, tuple(Field(t, (n,)) for n, t in row.fields))
+    else:
+        expr = row_expr(index.f, row, to=index.to)
+    if isinstance(expr, PythonCall):
+        raise CompileError(
+            f"{where}: the key is a st.python function; map the rows first, with the key as a "
+            "field, and index by that field"
+        )
+    parts = Key(expr).parts
+    ascending = index.ascending
+    directions = (ascending,) * len(parts) if isinstance(ascending, bool) else tuple(ascending)
+    if len(directions) != len(parts):
+        raise CompileError(
+            f"{where}: the key has {len(parts)} parts and `ascending` {len(directions)}; give "
+            "one for all, or one for each"
+        )
+    if index.names and len(index.names) != len(parts):
+        raise CompileError(
+            f"{where}: the key has {len(parts)} parts and {len(index.names)} names "
+            f"{index.names}; name each"
+        )
+    return Key(expr, directions)
+
+
+def _type(annotation: Any, where: str) -> RowType:
+    try:
+        return row_type(annotation)
+    except TypeError as e:
+        raise CompileError(f"{where}: {e}") from None

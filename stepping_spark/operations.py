@@ -1,0 +1,222 @@
+"""Operators on values, with Spark's meaning: their SQL, their types, and plain Python."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stepping_spark.atoms import BOOL, FLOAT, INT, INT_MAX, INT_MIN, Atom, RowType
+from stepping_spark.errors import CompileError, StepError
+from stepping_spark.types import Optional
+
+
+def unwrap(t: RowType) -> RowType:
+    """The type without its NULL."""
+    return t.inner if isinstance(t, Optional) else t
+
+
+def fit(value: Any, t: RowType, what: str) -> Any:
+    """A Python value as a column of the type holds it; an overflow is an error, as in Spark."""
+    t = unwrap(t)
+    if value is None or not isinstance(t, Atom):
+        return value
+    if t == INT and not INT_MIN <= value <= INT_MAX:
+        raise StepError(f"{what} = {value}: beyond 64 bits; use a Decimal field")
+    if t.name == "Decimal":
+        with decimal.localcontext(decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)):
+            value = value.quantize(decimal.Decimal(1).scaleb(-t.scale))
+        if abs(value) >= decimal.Decimal(10) ** (t.precision - t.scale):
+            raise StepError(f"{what} = {value}: does not fit {t}")
+    return value
+
+
+@dataclass(frozen=True)
+class OperatorInfo:
+    """How an operator on values is written in SQL and computed in Python."""
+
+    sql: str
+    python: Callable[..., Any]
+    strict: bool = True  # NULL in, NULL out
+
+
+def _divide(a: Any, b: Any) -> Any:
+    if b == 0:
+        raise StepError("division by zero")
+    if isinstance(a, decimal.Decimal) or isinstance(b, decimal.Decimal):
+        with decimal.localcontext(decimal.Context(prec=100)):
+            return decimal.Decimal(a) / decimal.Decimal(b)
+    return a / b
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    if b == 0:
+        raise StepError("division by zero")
+    r = abs(a) % abs(b)  # Spark's remainder has the sign of the dividend
+    return -r if a < 0 else r
+
+
+def _exact(f: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def apply(a: Any, b: Any) -> Any:
+        if isinstance(a, dt.date) and not isinstance(a, dt.datetime) and isinstance(b, int):
+            b = dt.timedelta(days=b)
+        with decimal.localcontext(decimal.Context(prec=100)):
+            return f(a, b)
+
+    return apply
+
+
+def _compare(f: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def order(v: Any) -> Any:
+        return (v != v, 0.0 if v != v else v) if isinstance(v, float) else v
+
+    def apply(a: Any, b: Any) -> bool:
+        if isinstance(a, float) or isinstance(b, float):  # NaN equals itself and is the largest
+            a, b = order(float(a)), order(float(b))
+        return f(a, b)
+
+    return apply
+
+
+def _both(a: Any, b: Any) -> Any:
+    if a is False or b is False:
+        return False
+    return None if a is None or b is None else True
+
+
+def _either(a: Any, b: Any) -> Any:
+    if a is True or b is True:
+        return True
+    return None if a is None or b is None else False
+
+
+def _null_safe(a: Any, b: Any) -> bool:
+    if a is None or b is None:
+        return a is b
+    return _compare(operator.eq)(a, b)
+
+
+def _is_in(a: Any, *options: Any) -> Any:
+    if a is None:
+        return None
+    if any(o is not None and _compare(operator.eq)(a, o) for o in options):
+        return True
+    return None if None in options else False
+
+
+OPERATORS: dict[str, OperatorInfo] = {
+    "+": OperatorInfo("{0} + {1}", _exact(operator.add)),
+    "-": OperatorInfo("{0} - {1}", _exact(operator.sub)),
+    "*": OperatorInfo("{0} * {1}", _exact(operator.mul)),
+    "/": OperatorInfo("{0} / {1}", _divide),
+    "%": OperatorInfo("{0} % {1}", _remainder),
+    "neg": OperatorInfo("- {0}", operator.neg),
+    "==": OperatorInfo("{0} = {1}", _compare(operator.eq)),
+    "!=": OperatorInfo("{0} != {1}", _compare(operator.ne)),
+    "<": OperatorInfo("{0} < {1}", _compare(operator.lt)),
+    "<=": OperatorInfo("{0} <= {1}", _compare(operator.le)),
+    ">": OperatorInfo("{0} > {1}", _compare(operator.gt)),
+    ">=": OperatorInfo("{0} >= {1}", _compare(operator.ge)),
+    "&": OperatorInfo("{0} AND {1}", _both, strict=False),
+    "|": OperatorInfo("{0} OR {1}", _either, strict=False),
+    "~": OperatorInfo("NOT {0}", operator.not_),
+    "isNull": OperatorInfo("{0} IS NULL", lambda a: a is None, strict=False),
+    "isNotNull": OperatorInfo("{0} IS NOT NULL", lambda a: a is not None, strict=False),
+    "eqNullSafe": OperatorInfo("{0} <=> {1}", _null_safe, strict=False),
+    "isin": OperatorInfo("{0} IN ({rest})", _is_in, strict=False),
+    "coalesce": OperatorInfo("coalesce({0}, {1})", lambda a, b: b if a is None else a, False),
+    "to_int": OperatorInfo("CAST({0} AS {type})", int),
+    "to_float": OperatorInfo("CAST({0} AS {type})", float),
+    "to_decimal": OperatorInfo("CAST({0} AS {type})", decimal.Decimal),
+}
+
+
+def result_type(op: str, types: tuple[RowType, ...], where: str) -> RowType:
+    """The type of an operator's value; a CompileError where Spark has no such operator."""
+    bare = tuple(unwrap(t) for t in types)
+    if op in ("isNull", "isNotNull", "eqNullSafe"):
+        return BOOL
+    nullable = any(isinstance(t, Optional) for t in types)
+    t = _bare_result(op, bare, where)
+    return Optional(t) if nullable else t
+
+
+def _bare_result(op: str, types: tuple[RowType, ...], where: str) -> RowType:
+    if op in ("==", "!=", "<", "<=", ">", ">=", "isin"):
+        if all(_comparable(types[0], t) for t in types[1:]):
+            return BOOL
+    elif op in ("&", "|", "~"):
+        if all(t == BOOL for t in types):
+            return BOOL
+    elif op == "neg":
+        if _rank(types[0]) or str(types[0]) == "timedelta":
+            return types[0]
+    elif all(_rank(t) for t in types):
+        return _arithmetic(op, types[0], types[1])
+    else:
+        names = (op, *(str(t) for t in types))
+        if names in _CALENDAR:
+            return types[_CALENDAR[names]] if _CALENDAR[names] < 2 else _timedelta()
+    shown = " and ".join(str(t) for t in types)
+    hint = "use F.concat" if op == "+" and "str" in shown else "cast one side, or use st.python"
+    raise CompileError(f"{where}: Spark has no {op!r} of {shown}; {hint}")
+
+
+_CALENDAR: dict[tuple[str, ...], int] = {  # which argument has the type; 2: a timedelta
+    ("+", "date", "int"): 0,
+    ("-", "date", "int"): 0,
+    ("-", "date", "date"): 2,
+    ("-", "datetime", "datetime"): 2,
+    ("-", "LocalDateTime", "LocalDateTime"): 2,
+    ("+", "datetime", "timedelta"): 0,
+    ("-", "datetime", "timedelta"): 0,
+    ("+", "LocalDateTime", "timedelta"): 0,
+    ("-", "LocalDateTime", "timedelta"): 0,
+    ("+", "timedelta", "timedelta"): 0,
+    ("-", "timedelta", "timedelta"): 0,
+}
+
+
+def _timedelta() -> RowType:
+    return Atom("timedelta", dt.timedelta)
+
+
+def _rank(t: RowType) -> int:
+    """0 for what is no number; else the wider, the higher."""
+    return {"int": 1, "Decimal": 2, "float": 3}.get(t.name, 0) if isinstance(t, Atom) else 0
+
+
+def _comparable(a: RowType, b: RowType) -> bool:
+    return a == b or bool(_rank(a) and _rank(b))
+
+
+def _arithmetic(op: str, a: RowType, b: RowType) -> RowType:
+    rank = max(_rank(a), _rank(b))
+    if rank == 3 or (op == "/" and rank == 1):
+        return FLOAT
+    if rank == 1:
+        return INT
+    (p1, s1), (p2, s2) = _digits(a), _digits(b)
+    whole = max(p1 - s1, p2 - s2)
+    match op:
+        case "+" | "-":
+            p, s = whole + max(s1, s2) + 1, max(s1, s2)
+        case "*":
+            p, s = p1 + p2 + 1, s1 + s2
+        case "/":
+            s = max(6, s1 + p2 + 1)
+            p = p1 - s1 + s2 + s
+        case _:
+            s = max(s1, s2)
+            p = min(p1 - s1, p2 - s2) + s
+    if p > 38:
+        p, s = 38, max(38 - (p - s), min(s, 6))
+    return Atom("Decimal", decimal.Decimal, p, s)
+
+
+def _digits(t: RowType) -> tuple[int, int]:
+    assert isinstance(t, Atom)
+    return (20, 0) if t.name == "int" else (t.precision, t.scale)

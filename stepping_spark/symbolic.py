@@ -1,0 +1,300 @@
+"""Symbolic rows: what a row function is called with, so that calling it once tells what it does."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, NoReturn, TypeVar
+
+from pyspark.sql import Column, functions
+from pyspark.sql.classic.column import Column as ClassicColumn
+
+from stepping_spark.atoms import ATOMS, BOOL, LOCAL_DATETIME, STR, Atom, RowType
+from stepping_spark.errors import CompileError
+from stepping_spark.expr import Build, Call, Expr, Field, Literal, Opaque, coerce
+from stepping_spark.operations import result_type, unwrap
+from stepping_spark.origin import user_line
+from stepping_spark.rows import Data
+from stepping_spark.session import get_session
+from stepping_spark.spark_types import analyzed_type
+from stepping_spark.types import Optional, Struct, row_type
+
+_USE = "use the function of pyspark.sql.functions that does it, or wrap the function in st.python"
+
+
+def _refuse(what: str, remedy: str = _USE) -> NoReturn:
+    raise CompileError(f"{user_line()}: {what} of a symbolic row cannot be traced; {remedy}")
+
+
+class SymbolicColumn(ClassicColumn):
+    """A column of a symbolic row; a real pyspark Column wherever Spark asks for one."""
+
+    def __new__(cls, expr: Expr) -> SymbolicColumn:
+        return object.__new__(cls)
+
+    def __init__(self, expr: Expr) -> None:
+        self._st_expr = expr
+
+    # What pyspark's own functions read. Classic Spark asks for _jc, Spark Connect for _expr.
+    @property
+    def _jc(self) -> Any:
+        return to_column(self._st_expr)._jc
+
+    @property
+    def _expr(self) -> Any:
+        return to_column(self._st_expr)._expr
+
+    def __repr__(self) -> str:
+        return f"Column<'{self._st_expr}'>"
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_") and not name[1:].isdigit():  # _1 is a field of a tuple
+            return object.__getattribute__(self, name)
+        expr: Expr = object.__getattribute__(self, "_st_expr")
+        bare = unwrap(expr.type)
+        if isinstance(bare, Struct):
+            for field, t in bare.fields:
+                if field == name:
+                    return symbolic(_field(expr, name, t))
+        if name in type(self).__dict__:
+            return object.__getattribute__(self, name)
+        if hasattr(Column, name):
+            return getattr(to_column(expr), name)
+        if isinstance(bare, Struct):
+            have = ", ".join(n for n, _ in bare.fields)
+            raise CompileError(f"{user_line()}: {bare} has no field {name!r}; it has {have}")
+        raise CompileError(
+            f"{user_line()}: {expr}.{name}: a {bare} column has no {name!r}; {_USE} "
+            f"(such as F.{name})"
+        )
+
+    def __getitem__(self, k: Any) -> Any:
+        bare = unwrap(self._st_expr.type)
+        if isinstance(bare, Struct) and bare.python is tuple and isinstance(k, int):
+            n = len(bare.fields)
+            if not -n <= k < n:
+                raise CompileError(f"{user_line()}: {bare} has {n} fields; there is no [{k}]")
+            return getattr(self, f"_{k % n + 1}")
+        return to_column(self._st_expr)[k]
+
+    def __iter__(self) -> Any:
+        bare = unwrap(self._st_expr.type)
+        if isinstance(bare, Struct) and bare.python is tuple:
+            return iter([getattr(self, n) for n, _ in bare.fields])
+        _refuse(f"iteration over {self._st_expr}")
+
+    def isNull(self) -> Column:  # noqa: N802 - the names are pyspark's
+        return self._apply("isNull")
+
+    def isNotNull(self) -> Column:  # noqa: N802
+        return self._apply("isNotNull")
+
+    def eqNullSafe(self, other: Any) -> Column:  # noqa: N802
+        return self._apply("eqNullSafe", other)
+
+    def isin(self, *options: Any) -> Column:
+        if len(options) == 1 and isinstance(options[0], list | tuple | set | frozenset):
+            options = tuple(options[0])
+        if not options:
+            return SymbolicColumn(Literal(BOOL, False))
+        return self._apply("isin", *options)
+
+    def between(self, low: Any, high: Any) -> Column:
+        within: Column = (self >= low) & (self <= high)
+        return within
+
+    def _apply(self, op: str, *others: Any, reverse: bool = False) -> Column:
+        if any(isinstance(o, Column) and not isinstance(o, SymbolicColumn) for o in others):
+            return _opaque_apply(self, op, others, reverse)
+        args = tuple(to_expr(o, beside=self._st_expr.type) for o in (self, *others))
+        if any(isinstance(a, Literal) and a.constant is None for a in args):
+            _refuse(f"{op} with None", "use .isNull() or .isNotNull(); NULL equals nothing")
+        if reverse:
+            args = args[::-1]
+        t = result_type(op, tuple(a.type for a in args), str(user_line()))
+        return SymbolicColumn(Call(t, op, args))
+
+
+def _field(expr: Expr, name: str, t: RowType) -> Expr:
+    if isinstance(expr.type, Optional) and not isinstance(t, Optional):
+        t = Optional(t)
+    if isinstance(expr, Field):
+        return Field(t, (*expr.path, name))
+    if isinstance(expr, Build):
+        names = [n for n, _ in unwrap(expr.type).fields]  # type: ignore[attr-defined]
+        return expr.fields[names.index(name)]
+    return opaque(to_column(expr).getField(name))
+
+
+def _opaque_apply(self: SymbolicColumn, op: str, others: tuple[Any, ...], rev: bool) -> Column:
+    column = to_column(self._st_expr)
+    if op in ("isin", "eqNullSafe"):
+        result: Column = getattr(column, op)(*others)
+        return result
+    a, b = (others[0], column) if rev else (column, others[0])
+    return _BINARY[op](a, b)
+
+
+_BINARY: dict[str, Callable[[Any, Any], Column]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "%": lambda a, b: a % b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+}
+
+
+def _operator(op: str, reverse: bool = False) -> Any:
+    def method(self: SymbolicColumn, *others: Any) -> Column:
+        return self._apply(op, *others, reverse=reverse)
+
+    return method
+
+
+for _name, _op in {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "and": "&", "or": "|",
+}.items():  # fmt: skip
+    setattr(SymbolicColumn, f"__{_name}__", _operator(_op))
+    setattr(SymbolicColumn, f"__r{_name}__", _operator(_op, reverse=True))
+for _name, _op in {
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "neg": "neg", "invert": "~",
+}.items():  # fmt: skip
+    setattr(SymbolicColumn, f"__{_name}__", _operator(_op))
+
+
+def _untraceable(name: str, what: str) -> Any:
+    def method(self: SymbolicColumn, *args: Any) -> NoReturn:
+        _refuse(what.format(self._st_expr))
+
+    method.__name__ = name
+    return method
+
+
+for _name, _what in {
+    "__bool__": "the truth (`if`, `and`, `or`, `not`, `in`) of {0}",
+    "__len__": "len({0})",
+    "__format__": "an f-string or format() of {0}",
+    "__str__": "str({0})",
+    "__int__": "int({0})",
+    "__float__": "float({0})",
+    "__complex__": "complex({0})",
+    "__index__": "{0} as an index",
+    "__round__": "round({0})",
+    "__trunc__": "trunc({0})",
+    "__floor__": "floor({0})",
+    "__ceil__": "ceil({0})",
+    "__abs__": "abs({0})",
+    "__contains__": "`in` on {0}",
+    "__hash__": "the hash (as a key of a dict or set) of {0}",
+    "__call__": "a call of {0}",
+    "__floordiv__": "the floor division (//) of {0}",
+    "__rfloordiv__": "a floor division (//) by {0}",
+    "__divmod__": "divmod of {0}",
+    "__pow__": "a power (**) of {0}",
+    "__rpow__": "a power (**) with {0}",
+    "__next__": "next({0})",
+}.items():
+    setattr(SymbolicColumn, _name, _untraceable(_name, _what))
+
+
+def symbolic(expr: Expr) -> SymbolicColumn:
+    """The symbolic row or column that stands for an expression."""
+    return SymbolicColumn(expr)
+
+
+def to_column(expr: Expr) -> Column:
+    """The pyspark Column of an expression; starts a session where none is active."""
+    get_session()
+    if isinstance(expr, Opaque):
+        return expr.column
+    if expr.in_sql:
+        return functions.expr(expr.sql(""))
+    assert isinstance(expr, Build) and isinstance(expr.type, Struct), expr
+    named = zip(expr.type.fields, expr.fields, strict=True)
+    return functions.struct(*[to_column(e).alias(n) for (n, _), e in named])
+
+
+def to_expr(value: Any, beside: RowType | None = None) -> Expr:
+    """What a row function gave, or an operand in it, as an expression.
+
+    `beside` is the type of the other operand: it says what a bare None would be.
+    """
+    if isinstance(value, SymbolicColumn):
+        return value._st_expr
+    if isinstance(value, Column):
+        return opaque(value)
+    if isinstance(value, Data):
+        return _build_data(value)
+    if isinstance(value, tuple):
+        parts = tuple(to_expr(v) for v in value)
+        fields = tuple((f"_{i}", p.type) for i, p in enumerate(parts, 1))
+        return Build(Struct("tuple", fields, tuple), parts)
+    if value is None:
+        t = beside if beside is not None else STR
+        return Literal(t if isinstance(t, Optional) else Optional(t), None)
+    if isinstance(value, enum.Enum):
+        return Literal(row_type(type(value)), value)
+    if isinstance(value, dt.datetime) and value.tzinfo is None:
+        return Literal(LOCAL_DATETIME, value)
+    if isinstance(value, decimal.Decimal):
+        return Literal(_decimal_type(value), value)
+    if type(value) in ATOMS:
+        return Literal(ATOMS[type(value)], value)
+    raise CompileError(
+        f"{user_line()}: a row function gave {value!r} ({type(value).__name__}); it should give a "
+        "column, a st.Data, a st.Pair, a tuple or a constant"
+    )
+
+
+def _decimal_type(value: decimal.Decimal) -> RowType:
+    _, digits, exponent = value.as_tuple()
+    scale = max(0, -int(exponent))
+    return Atom(
+        "Decimal", decimal.Decimal, max(len(digits) + max(0, int(exponent)), scale, 1), scale
+    )
+
+
+def _build_data(value: Data) -> Expr:
+    cls = type(value)
+    parts, fields = [], []
+    for name, annotation in cls.__row_fields__().items():
+        where = f"{user_line()}: field {name!r} of {cls.__name__}"
+        if isinstance(annotation, TypeVar):
+            part = to_expr(getattr(value, name))
+        else:
+            target = row_type(annotation)
+            part = coerce(to_expr(getattr(value, name), beside=target), target, where)
+        parts.append(part)
+        fields.append((name, part.type))
+    return Build(Struct(cls.__name__, tuple(fields), cls), tuple(parts))
+
+
+def opaque(column: Column) -> Expr:
+    """A Column that only Spark can read, with the type that Spark's analyzer says it has."""
+    t = analyzed_type(column, _ROW.get(), str(user_line()))
+    exact = column.cast(t.ddl)
+    return Opaque(t, exact, id(exact), str(column).removeprefix("Column<'").removesuffix("'>"))
+
+
+def trace_row(f: Callable[[Any], Any], t: RowType) -> Expr:
+    """Call a function with a symbolic row of the type: what it gives, as an expression."""
+    token = _ROW.set(t)
+    try:
+        return to_expr(f(symbolic(Field(t, () if isinstance(t, Struct) else ("_value_",)))))
+    finally:
+        _ROW.reset(token)
+
+
+_ROW: ContextVar[RowType] = ContextVar("row")  # the type of the row being traced
