@@ -1,0 +1,167 @@
+"""Exact sums of floats: a sum that forgets no digit, so that what was added can be taken away.
+
+Sums of doubles are no group: 1e16 + 1 − 1e16 is 0. So a float x is kept as one limb, an integer m
+in a bin b with x = m · 2**(32·b − 1074) exactly, and sums are kept as the sum of m for each bin, an
+integer again. Only the total is rounded, once. In Python and in SQL, bit for bit:
+
+    split(x)       the bin and the limb of x; |m| < 2**84, so that 10**12 limbs of one bin have room
+                   in a DECIMAL(38, 0); a weight multiplies the limb
+    total(limbs)   the float that is nearest to Σ m · 2**(32·b − 1074), of two the even one: for
+                   finite floats the value of `math.fsum`, and ±inf where it is beyond the largest
+                   float. It depends on the sum of each bin only, not on how that came about
+
+NaN, inf and −inf have bins of their own, where limbs count them. A count that is not zero makes the
+total that value; less than zero of inf are −inf, and the other way round; both at once are NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from stepping_spark.atoms import NAN
+
+WIDTH = 32  # bits from one bin to the next
+LOWEST = 1074  # the smallest float is 2**-1074
+NAN_BIN, INF_BIN, MINUS_INF_BIN = -1, -2, -3
+
+
+def split(x: float) -> tuple[int, int]:
+    """The bin and the limb of a float; zero has the limb 0."""
+    if math.isnan(x):
+        return NAN_BIN, 1
+    if math.isinf(x):
+        return (INF_BIN if x > 0 else MINUS_INF_BIN), 1
+    fraction, exponent = math.frexp(x)
+    lowest = max(exponent - 53, -LOWEST)  # the power of two that a subnormal's last bit stands for
+    mantissa = int(math.ldexp(fraction, exponent - lowest))
+    bin_, shift = divmod(lowest + LOWEST, WIDTH) if mantissa else (0, 0)
+    return bin_, mantissa << shift
+
+
+def total(limbs: Mapping[int, int]) -> float:
+    """The float nearest to the sum of the limbs, of two the even one."""
+    infinite = {_sign(limbs.get(INF_BIN, 0)), -_sign(limbs.get(MINUS_INF_BIN, 0))} - {0}
+    if limbs.get(NAN_BIN, 0) or len(infinite) == 2:
+        return NAN
+    if infinite:
+        return infinite.pop() * math.inf
+    exact = sum(m << (WIDTH * b) for b, m in limbs.items() if b >= 0)
+    try:
+        return exact / (1 << LOWEST)  # Python divides integers with correct rounding
+    except OverflowError:
+        return _sign(exact) * math.inf
+
+
+def _sign(n: int) -> int:
+    return (n > 0) - (n < 0)
+
+
+def split_sql(x: str) -> tuple[str, str]:
+    """The bin (BIGINT) and the limb (DECIMAL(38, 0)) of a DOUBLE expression; NULL of NULL."""
+    finite = f"abs({x}) < double('Infinity')"
+    special = f"WHEN isnan({x}) THEN {NAN_BIN}L WHEN {x} > 0 THEN {INF_BIN}L"
+    bin_ = (
+        f"CASE WHEN {x} = 0 THEN 0L WHEN {finite} THEN {_bin_sql(x)} {special} "
+        f"WHEN {x} < 0 THEN {MINUS_INF_BIN}L END"
+    )
+    limb = (
+        f"CASE WHEN {x} = 0 THEN 0BD WHEN {finite} THEN {_limb_sql(x)} "
+        f"WHEN {x} IS NOT NULL THEN 1BD END"
+    )
+    return f"({bin_})", f"CAST({limb} AS DECIMAL(38, 0))"
+
+
+def _let(name: str, value: str, body: str) -> str:
+    """The body, with a name for a value that is computed once."""
+    return f"element_at(transform(array({value}), {name} -> {body}), 1)"
+
+
+def _bin_sql(x: str) -> str:
+    """The bin of a finite float that is not zero.
+
+    Bin b begins at 2**(32·b − 1022), but for bin 0. The logarithm may be off in its last digit, so
+    it is asked for the nearest beginning only, which is a float, and x is compared with that.
+    """
+    nearest = f"floor((log2(abs({x})) + 1038) / 32)"
+    return f"greatest(0L, {nearest} - if(abs({x}) < pow(2D, 32 * {nearest} - 1022), 1L, 0L))"
+
+
+def _limb_sql(x: str) -> str:
+    """The limb of a finite float that is not zero: x · 2**(1074 − 32·bin), 84 bits at most.
+
+    The power may be too large for a float, its root is not. Each step is exact; the integer goes
+    into the decimal in two parts because only a BIGINT does so exactly.
+    """
+    high = "CAST(y / 1099511627776D AS BIGINT) * 1099511627776BD"
+    joined = f"{high} + CAST(y % 1099511627776D AS BIGINT)"
+    scaled = _let("y", "x * root * root", f"CAST({joined} AS DECIMAL(38, 0))")
+    return _let("x", x, _let("root", f"pow(2D, 537 - 16 * {_bin_sql('x')})", scaled))
+
+
+def total_sql(items: str) -> str:
+    """The total, a DOUBLE, of an ARRAY<STRUCT<bin: BIGINT, limb: DECIMAL(38, 0)>>.
+
+    `items` need not be sorted, and a bin may come several times. Raises Spark's overflow error
+    where the limbs of one bin are together within 2**96 of what a DECIMAL(38, 0) holds.
+    """
+    lone = f"CAST(items[0].limb AS DOUBLE) * {_power_sql('items[0].bin')}"
+    value = (
+        f"CASE WHEN exists(items, i -> i.bin < 0) THEN {_special_sql()} "
+        f"WHEN size(items) = 0 THEN 0D WHEN size(items) = 1 THEN {lone} ELSE {_finite_sql()} END"
+    )
+    return _let("items", items, value)
+
+
+def _power_sql(bin_: str) -> str:
+    """What a limb of 1 in the bin stands for."""
+    return f"pow(2D, {WIDTH} * {bin_} - {LOWEST})"
+
+
+def _count_sql(bin_: str, start: str = "0BD") -> str:
+    """The sum of the limbs of one bin, added to a start."""
+    added = f"CAST(n + if(i.bin = {bin_}, i.limb, 0BD) AS DECIMAL(38, 0))"
+    return f"aggregate(items, CAST({start} AS DECIMAL(38, 0)), (n, i) -> {added})"
+
+
+def _special_sql() -> str:
+    """The total where there are bins of NaN and infinities."""
+    nan = _count_sql(str(NAN_BIN))
+    up, down = (f"sign({_count_sql(str(b))})" for b in (INF_BIN, MINUS_INF_BIN))
+    rest = f"if(size(items) = 0, 0D, {_finite_sql()})"
+    finite = _let("items", "filter(items, i -> i.bin >= 0)", rest)
+    value = (
+        f"CASE WHEN {nan} <> 0 OR up * down > 0 THEN double('NaN') "
+        f"WHEN up <> down THEN (up - down) * double('Infinity') ELSE {finite} END"
+    )
+    return _let("up", up, _let("down", down, value))
+
+
+def _finite_sql() -> str:
+    """The total of finite floats, of which there is at least one.
+
+    From the lowest bin up, carries leave in each bin a digit of 32 bits, none of them negative, so
+    that nothing below can take away from what stands above. Then from the highest down, digits are
+    taken until there are more than 62 bits; any other bit there is sets the last one of them. That
+    rounds to the nearest float as the whole sum would.
+    """
+    digit = "pmod(n, 4294967296BD)"
+    carried = f"CAST((n - {digit}) / 4294967296BD AS DECIMAL(38, 0))"
+    digits = f"concat(array(CAST({digit} AS DECIMAL(10, 0))), s.digits)"
+    step = f"named_struct('carry', {carried}, 'digits', {digits})"
+    none = "CAST(array() AS ARRAY<DECIMAL(10, 0)>)"
+    empty = f"named_struct('carry', CAST(0 AS DECIMAL(38, 0)), 'digits', {none})"
+    taken = "CAST(a.top * 4294967296BD + d AS DECIMAL(38, 0))"
+    take = f"named_struct('top', {taken}, 'left', a.left, 'rest', false)"
+    leave = "named_struct('top', a.top, 'left', a.left + 1L, 'rest', a.rest OR d <> 0)"
+    start = "named_struct('top', s.carry, 'left', 0L, 'rest', false)"
+    last = "if(a.rest AND a.top % 2BD = 0, CAST(a.top + 1BD AS DECIMAL(38, 0)), a.top)"
+    rounded = (
+        f"aggregate(s.digits, {start}, (a, d) -> if(abs(a.top) < 4611686018427387904BD, {take}, "
+        f"{leave}), a -> CAST({last} AS DOUBLE) * {_power_sql('(low + a.left)')})"
+    )
+    summed = (
+        f"aggregate(sequence(low, array_max(items.bin)), {empty}, "
+        f"(s, b) -> {_let('n', _count_sql('b', 's.carry'), step)}, s -> {rounded})"
+    )
+    return _let("low", "array_min(items.bin)", summed)

@@ -1,0 +1,88 @@
+"""Numbers (and rows of numbers, and Z-sets) that flow as streams, as the relations they are."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from stepping_spark.atoms import Atom
+from stepping_spark.errors import InputError
+from stepping_spark.floats import split, total
+from stepping_spark.schema import COUNT, VALUE, Accumulated, ScalarType
+from stepping_spark.sums import FIELD, FIRST
+from stepping_spark.types import Struct, ZSetOf
+
+
+def encode_number(value: Any, t: ScalarType, where: str) -> pa.Table:
+    """The relation that holds a number; an InputError if it is not one of the type."""
+    schema = t.schema
+    rows = list(_rows(value, t.sum, where))
+    columns = [[r.get(n, _absent(n)) for r in rows] for n, _ in schema.all]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, schema.arrow, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema.arrow)
+
+
+def _absent(name: str) -> Any:
+    return None if name == "_item_" else 0
+
+
+def _rows(value: Any, sum_: Accumulated, where: str) -> Iterator[dict[str, Any]]:
+    if isinstance(sum_.value, ZSetOf):
+        for item in sum_.value.encode(value, where):
+            yield {"_item_": {"value": item["_value_"]}, COUNT: item["_count_"]}
+        return
+    base: dict[str, Any] = {}
+    floats = 0
+    for (name, t, _), part in zip(sum_.leaves(), _parts(value, sum_, where), strict=True):
+        number = t.encode(part, where)
+        if t.name == "float":
+            bin_, limb = split(number)
+            yield {"_item_": floats * FIELD + FIRST + bin_, "_limb_": limb}
+            floats += 1
+        else:
+            base[name if name == VALUE else f"_sum_{name}_"] = number
+    if base:
+        yield base
+
+
+def _parts(value: Any, sum_: Accumulated, where: str) -> list[Any]:
+    return sum_.value.parts(value, where) if isinstance(sum_.value, Struct) else [value]
+
+
+def decode_number(table: pa.Table, t: ScalarType) -> Any:
+    """The number that a relation holds; rows are added up."""
+    return total_of(table.to_pylist(), t.sum)
+
+
+def total_of(rows: list[dict[str, Any]], sum_: Accumulated) -> Any:
+    """What the rows of a sum's relation amount to."""
+    if isinstance(sum_.value, ZSetOf):
+        items = ((r["_item_"]["value"], r[COUNT]) for r in rows if r["_item_"] is not None)
+        inner = sum_.value.inner
+        return sum_.value.build((inner.decode(v), n) for v, n in items)
+    parts = [_leaf(rows, sum_, name, leaf) for name, leaf, _ in sum_.leaves()]
+    return sum_.value.build(parts) if isinstance(sum_.value, Struct) else parts[0]
+
+
+def _leaf(rows: list[dict[str, Any]], sum_: Accumulated, name: str, t: Atom) -> Any:
+    if t.name == "float":
+        first = sum_.floats.index(name) * FIELD
+        limbs: dict[int, int] = {}
+        for r in rows:
+            item = r["_item_"]
+            if item is not None and first <= item < first + FIELD:
+                bin_ = item - first - FIRST
+                limbs[bin_] = limbs.get(bin_, 0) + int(r["_limb_"])
+        return total(limbs)
+    diff = name if name == VALUE else f"_sum_{name}_"
+    with decimal.localcontext(decimal.Context(prec=100)):
+        summed = sum((r[diff] for r in rows), decimal.Decimal(0))
+        shown = summed.quantize(decimal.Decimal(1).scaleb(-t.scale))
+    if t.name == "int":
+        if not -(2**63) <= summed < 2**63:
+            raise InputError(f"the sum {summed} is beyond the 64 bits of an int; use Decimal")
+        return int(summed)
+    return shown
