@@ -1,0 +1,266 @@
+"""The circuit: interned vertices, the graph they make, and its stable text."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+
+import networkx as nx
+from typing_extensions import TypeVarTuple
+
+from stepping_spark.errors import CompileError, InputError
+from stepping_spark.operators import Feedback, Input, Operator
+from stepping_spark.origin import Line
+from stepping_spark.render import to_svg
+from stepping_spark.schema import StreamType
+
+Ins = TypeVarTuple("Ins")
+Out = TypeVar("Out", covariant=True)
+
+
+class Vertex:
+    """An operator applied to vertices. Interned: equal ones are one object."""
+
+    __slots__ = ("__weakref__", "inputs", "operator", "type")
+    _all: ClassVar[weakref.WeakValueDictionary[Any, Vertex]] = weakref.WeakValueDictionary()
+
+    operator: Operator
+    inputs: tuple[Vertex, ...]
+    type: StreamType
+
+    def __new__(cls, operator: Operator, *inputs: Vertex) -> Vertex:
+        key = (operator, inputs)
+        found = cls._all.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.operator = operator
+            found.inputs = inputs
+            found.type = operator.type_of(*(v.type for v in inputs))
+            cls._all[key] = found
+        return found
+
+    def __repr__(self) -> str:
+        takes = ", ".join(str(v.type) for v in self.inputs)
+        return f"<Vertex {self.operator.name} ({takes}) -> {self.type}>"
+
+
+@dataclass(frozen=True, order=True)
+class Path:
+    """The name of a vertex: the functions it was made in, then its own."""
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+    def __repr__(self) -> str:
+        return f"<Path {self}>"
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """The functions, outermost first."""
+        return self.parts[:-1]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a vertex was written, and what it should be called."""
+
+    path: Path
+    line: Line
+    explicit: bool = False  # the user said name=
+
+
+@dataclass(frozen=True, eq=False)
+class Graph(Generic[*Ins, Out]):
+    """A circuit. `loops` says what each fed back value is connected to."""
+
+    name: str
+    inputs: tuple[Vertex, ...]
+    outputs: tuple[Vertex, ...]
+    no_output: tuple[Vertex, ...]
+    loops: Mapping[Vertex, Vertex]
+    caches: Mapping[str, Vertex]
+    origins: Mapping[Vertex, Origin]
+    single: bool = True  # the query gives one stream, not a tuple of them
+    paths: Mapping[Vertex, Path] = field(init=False, repr=False)
+    memo: dict[str, object] = field(init=False, repr=False, default_factory=dict)  # of later layers
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "paths", _paths(self))
+
+    @property
+    def roots(self) -> tuple[Vertex, ...]:
+        """The vertices that a step is run for."""
+        return self.outputs + self.no_output
+
+    def walk(self) -> Iterator[Vertex]:
+        """Every vertex that is needed, each after its inputs but for loops."""
+        seen: set[Vertex] = set()
+        for root in (*self.inputs, *self.roots):
+            yield from _walk(root, self.loops, seen)
+
+    @property
+    def vertices(self) -> dict[Path, Vertex]:
+        """The vertices by path."""
+        return {self.paths[v]: v for v in self.walk()}
+
+    @property
+    def input(self) -> list[tuple[Path, int]]:
+        """The inputs: a path, and which argument of that vertex it is."""
+        return [(self.paths[v], 0) for v in self.inputs]
+
+    @property
+    def internal(self) -> set[tuple[Path, tuple[Path, int]]]:
+        """The edges: from a path, to a path and which argument of it."""
+        return {(a, (b, i)) for a, b, i in self._edges()}
+
+    @property
+    def output(self) -> list[Path]:
+        """The vertices whose values a step gives back."""
+        return [self.paths[v] for v in self.outputs]
+
+    @property
+    def run_no_output(self) -> list[Path]:
+        """The vertices that are run for the state they keep."""
+        return [self.paths[v] for v in self.no_output]
+
+    def _edges(self) -> Iterator[tuple[Path, Path, int]]:
+        for v in self.walk():
+            sources = (self.loops[v],) if v in self.loops else v.inputs
+            for i, source in enumerate(sources):
+                yield self.paths[source], self.paths[v], i
+
+    @property
+    def nx(self) -> nx.MultiDiGraph[Path]:
+        """The same as a networkx graph; nodes are paths."""
+        g: nx.MultiDiGraph[Path] = nx.MultiDiGraph()
+        for path, v in self.vertices.items():
+            g.add_node(path, operator=v.operator.name, type=str(v.type))
+        for a, b, i in self._edges():
+            g.add_edge(a, b, argument=i)
+        return g
+
+    def _repr_svg_(self) -> str:
+        return to_svg(self)
+
+    def given(self, inputs: object) -> list[tuple[Vertex, object, str]]:
+        """The inputs with the values given for them, and what to call each in an error.
+
+        An `InputError` where it is no tuple, or of another length.
+        """
+        labels = [v.operator.label for v in self.inputs if isinstance(v.operator, Input)]
+        names = ", ".join(labels)
+        if not isinstance(inputs, tuple | list):
+            raise InputError(
+                f"a step takes a tuple with a change for each input ({names}), found "
+                f"{type(inputs).__name__}; write (change,) for a single one"
+            )
+        if len(inputs) != len(labels):
+            raise InputError(
+                f"{self.name} has {len(labels)} inputs ({names}), found {len(inputs)} values; "
+                "give None for one that does not change"
+            )
+        return [
+            (v, value, f"input {label!r}")
+            for v, value, label in zip(self.inputs, inputs, labels, strict=True)
+        ]
+
+    def line(self, v: Vertex) -> Line:
+        """The user's line that made a vertex."""
+        return self.origins[v].line
+
+    def same_as(self, other: AnyGraph) -> bool:
+        """Whether both are the same circuit, whatever its vertices are called."""
+        return (
+            self.inputs == other.inputs
+            and self.outputs == other.outputs
+            and set(self.no_output) == set(other.no_output)
+            and dict(self.loops) == dict(other.loops)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self.same_as(other) if isinstance(other, Graph) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.inputs, self.outputs))
+
+    def __str__(self) -> str:
+        lines = [f"graph {self.name}"]
+        for v in self.walk():
+            sources = [self.loops[v]] if v in self.loops else v.inputs
+            takes = ", ".join(str(self.paths[s]) for s in sources)
+            detail = v.operator.describe()
+            shown = f"{v.operator.name}({takes})" + (f" [{detail}]" if detail else "")
+            lines.append(f"  {self.paths[v]}: {v.type} = {shown}")
+        lines.append(f"  return {', '.join(str(p) for p in self.output)}")
+        for path in self.run_no_output:
+            lines.append(f"  run {path}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        vertices = "".join(f"\n        {p!r}: {v!r}," for p, v in self.vertices.items())
+        internal = "".join(f"\n        {e!r}," for e in sorted(self.internal))
+        return (
+            f"Graph(\n    vertices={{{vertices}\n    }},\n    input={self.input},\n"
+            f"    internal={{{internal}\n    }},\n    output={self.output},\n"
+            f"    run_no_output={self.run_no_output},\n)"
+        )
+
+
+AnyGraph: TypeAlias = "Graph[*tuple[Any, ...], Any]"
+
+
+def reachable(root: Vertex) -> set[Vertex]:
+    """The vertices that one is computed from within a step, itself included."""
+    return set(_walk(root, {}, set()))
+
+
+def _walk(root: Vertex, loops: Mapping[Vertex, Vertex], seen: set[Vertex]) -> Iterator[Vertex]:
+    # Iterative: a long chain of operators is deeper than Python's stack.
+    pending: list[tuple[Vertex, bool]] = [(root, False)]
+    while pending:
+        v, ready = pending.pop()
+        if ready:
+            yield v
+            if v in loops and loops[v] not in seen:
+                pending.append((loops[v], False))
+        elif v not in seen:
+            seen.add(v)
+            pending.append((v, True))
+            pending += [(i, False) for i in reversed(v.inputs)]
+
+
+def _paths(graph: AnyGraph) -> dict[Vertex, Path]:
+    """A path for each vertex: that of its origin, numbered where two would be the same."""
+    paths: dict[Vertex, Path] = {}
+    taken: dict[Path, Vertex] = {}
+    last: dict[Path, int] = {}  # the number that each path was given last
+    needed = list(graph.walk())
+    for v in sorted(needed, key=lambda v: not graph.origins[v].explicit):
+        origin = graph.origins[v]
+        path, n = origin.path, last.get(origin.path, 1)
+        if path in taken and origin.explicit:
+            raise CompileError(
+                f"{origin.line}: the name {path} is taken by "
+                f"{graph.origins[taken[path]].line}; give each vertex a name of its own"
+            )
+        while path in taken:
+            n += 1
+            path = Path((*origin.path.scope, f"{origin.path.parts[-1]}_{n}"))
+        last[origin.path] = n
+        taken[path] = v
+        paths[v] = path
+    return paths
+
+
+def inputs_of(vertices: Iterable[Vertex]) -> tuple[Vertex, ...]:
+    """The inputs among some vertices."""
+    return tuple(v for v in vertices if isinstance(v.operator, Input))
+
+
+def is_leaf(v: Vertex) -> bool:
+    """Whether a vertex takes its value from outside the step."""
+    return isinstance(v.operator, Input | Feedback)

@@ -1,0 +1,247 @@
+"""Tracing: a query function is called once, with symbolic streams that record what it does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, NoReturn
+
+from stepping_spark.errors import CompileError
+from stepping_spark.graph import Origin, Path, Vertex
+from stepping_spark.operators import (
+    Add,
+    Arrange,
+    Delay,
+    Feedback,
+    Input,
+    Integrate,
+    Neg,
+    Operator,
+)
+from stepping_spark.origin import Line, line_of, user_frame, user_line
+from stepping_spark.schema import StreamType
+from stepping_spark.types import Struct
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class Stream:
+    """A symbolic stream: what a query function gets for its inputs, and operators give."""
+
+    __slots__ = ("tracer", "vertex")
+
+    def __init__(self, vertex: Vertex, tracer: Tracer) -> None:
+        self.vertex = vertex
+        self.tracer = tracer
+
+    def __repr__(self) -> str:
+        return f"<stream of {self.vertex.type}>"
+
+    def __add__(self, other: Stream) -> Stream:
+        return make(Add(), self, other)
+
+    def __neg__(self) -> Stream:
+        return make(Neg(), self)
+
+    def __sub__(self, other: Stream) -> Stream:
+        return make(Add(), self, make(Neg(), other))
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise CompileError(
+            f"{user_line()}: {what} of a stream of {self.vertex.type}: its rows come only when "
+            "the circuit steps; use an operator (st.filter, st.count, st.distinct …) instead"
+        )
+
+    def __bool__(self) -> bool:
+        self._refuse("the truth (`if`, `and`, `or`, `not`, `while`)")
+
+    def __len__(self) -> int:
+        self._refuse("len()")
+
+    def __iter__(self) -> NoReturn:
+        self._refuse("iteration")
+
+    def __contains__(self, row: object) -> bool:
+        self._refuse("`in`")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        row = getattr(self.vertex.type, "row", None)
+        if isinstance(row, Struct) and any(name == n for n, _ in row.fields):
+            raise CompileError(
+                f"{user_line()}: .{name} is a field of the rows, not of a stream of "
+                f"{self.vertex.type}; use st.map(stream, f=lambda row: row.{name})"
+            )
+        raise AttributeError(
+            f"{user_line()}: a stream of {self.vertex.type} has no {name!r}; streams go through "
+            "operators such as st.map(stream, f=…)"
+        )
+
+
+@dataclass
+class Tracer:
+    """What is recorded while a query function runs."""
+
+    made: dict[Vertex, _Made] = field(default_factory=dict)
+    loops: dict[Vertex, Vertex] = field(default_factory=dict)
+    unconnected: dict[Vertex, Line] = field(default_factory=dict)
+    caches: dict[str, tuple[Vertex, Line]] = field(default_factory=dict)
+    no_output: list[Vertex] = field(default_factory=list)
+    labels: dict[FrameType, tuple[str, ...]] = field(default_factory=dict)
+    siblings: dict[tuple[str, ...], int] = field(default_factory=dict)
+    names: dict[Vertex, str] = field(default_factory=dict)
+
+    def input(self, number: int, label: str, type_: StreamType, line: Line) -> Stream:
+        """The stream of an input."""
+        v = Vertex(Input(number, label, type_))
+        self.made[v] = _Made((), None, label, line, False)
+        return Stream(v, self)
+
+    def feedback(self, type_: StreamType) -> Stream:
+        """The stream of a value that will be connected later."""
+        stream = self.make(Feedback(len(self.loops) + len(self.unconnected), type_), (), None)
+        self.unconnected[stream.vertex] = user_line()
+        return stream
+
+    def make(self, operator: Operator, inputs: tuple[Vertex, ...], name: str | None) -> Stream:
+        """Record a vertex."""
+        v = Vertex(operator, *inputs)
+        home = _home(sys._getframe(1))
+        scope = self._scope(home)
+        old = self.made.get(v)
+        if old is None or (name is not None and not old.explicit):
+            own = name or operator.name
+            self.made[v] = _Made(scope, home, own, line_of(user_frame()), name is not None)
+        elif name is not None and old.name != name:
+            raise CompileError(
+                f"{user_line()}: {name!r} is the same computation as {old.name!r} of {old.line}, "
+                "and one vertex has one name; drop one of the two names"
+            )
+        return Stream(v, self)
+
+    def run(self, query: Callable[..., Any], streams: list[Stream]) -> Any:
+        """Call the query, and learn from its variables what its streams are called."""
+        token = _TRACER.set(self)
+        before = sys.getprofile()
+        sys.setprofile(self._profile)
+        try:
+            return query(*streams)
+        finally:
+            sys.setprofile(before if callable(before) else None)
+            if before is not None and not callable(before):
+                before.enable()  # cProfile's, which only its own method puts back
+            _TRACER.reset(token)
+
+    def _profile(self, frame: FrameType, event: str, arg: object) -> None:
+        if event != "return" or frame not in self.labels:
+            return
+        for name, value in frame.f_locals.items():
+            if isinstance(value, Stream) and name != "_" and not name.startswith("."):
+                made = self.made.get(value.vertex)
+                if made is not None and made.home is frame:
+                    self.names.setdefault(value.vertex, name)
+
+    def _scope(self, home: FrameType | None) -> tuple[str, ...]:
+        frames: list[FrameType] = []
+        frame = home
+        while frame is not None and frame.f_code is not Tracer.run.__code__:
+            if not _skipped(frame):
+                frames.append(frame)
+            frame = frame.f_back
+        scope: tuple[str, ...] = ()
+        for frame in reversed(frames):
+            if frame not in self.labels:
+                wanted = (*scope, frame.f_code.co_name)
+                n = self.siblings[wanted] = self.siblings.get(wanted, 0) + 1
+                self.labels[frame] = wanted if n == 1 else (*scope, f"{wanted[-1]}_{n}")
+            scope = self.labels[frame]
+        return scope
+
+    def origins(self, query: str) -> Mapping[Vertex, Origin]:
+        """Where each vertex was made, and what it should be called."""
+        self._name_states()
+        return {v: self._origin(v, m, query) for v, m in self.made.items()}
+
+    def _name_states(self) -> None:
+        """Give the state that is made for a named stream, and kept by an index, its name."""
+        for v, name in list(self.names.items()):
+            named = v
+            while isinstance(named.operator, Arrange | Delay) and not self.made[named].explicit:
+                (source,) = named.inputs
+                made = self.made.get(source)
+                ours = made is not None and made.home is self.made[v].home
+                if not ours or source in self.names or isinstance(source.operator, Input):
+                    break
+                if not isinstance(source.operator, Delay | Integrate):
+                    break
+                kind = "by_index" if isinstance(named.operator, Arrange) else "delayed"
+                self.names[named] = f"{name}_{kind}"
+                self.names[source] = name
+                named = source
+
+    def _origin(self, v: Vertex, made: _Made, query: str) -> Origin:
+        name = made.name if made.explicit else self.names.get(v, made.name)
+        scope = made.scope or (query,)
+        return Origin(Path((*scope, name)), made.line, made.explicit)
+
+
+@dataclass(frozen=True)
+class _Made:
+    scope: tuple[str, ...]
+    home: FrameType | None
+    name: str
+    line: Line
+    explicit: bool
+
+
+_TRACER: ContextVar[Tracer] = ContextVar("tracer")
+
+
+def tracer() -> Tracer:
+    """The tracer of the query that is being compiled."""
+    found = _TRACER.get(None)
+    if found is None:
+        raise CompileError(
+            f"{user_line()}: operators work on the streams of a query while it is compiled; put "
+            "them in a function and give that to st.compile"
+        )
+    return found
+
+
+def vertex_of(value: object, what: str) -> Vertex:
+    """The vertex of a stream; a CompileError for anything else."""
+    current = tracer()
+    if not isinstance(value, Stream):
+        raise CompileError(
+            f"{user_line()}: {what} takes streams, found {value!r} ({type(value).__name__}); "
+            "values enter a circuit through the parameters of its query"
+        )
+    if value.tracer is not current:
+        raise CompileError(
+            f"{user_line()}: {what} got a stream of another query; pass it through this one's "
+            "parameters"
+        )
+    return value.vertex
+
+
+def make(operator: Operator, *streams: object, name: str | None = None) -> Stream:
+    """Apply an operator to streams."""
+    inputs = tuple(vertex_of(s, operator.name) for s in streams)
+    return tracer().make(operator, inputs, name)
+
+
+def _home(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that belongs to a query or a circuit."""
+    while frame is not None and _skipped(frame):
+        if frame.f_code is Tracer.run.__code__:
+            return None
+        frame = frame.f_back
+    return frame
+
+
+def _skipped(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_name.startswith("<") or code.co_filename.startswith(_PACKAGE)
