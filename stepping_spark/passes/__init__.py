@@ -1,0 +1,36 @@
+"""The passes of the optimizer, in the order they run.
+
+Equal vertices are one object from the moment they are made (`graph.Vertex`), so common parts merge
+without a pass; what a pass makes equal merges too. A pass changes what a step costs, never what it
+gives: `compile(query, optimize=False)` runs none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stepping_spark.passes.cancel import cancel
+from stepping_spark.passes.dead import drop_dead
+from stepping_spark.passes.incremental import push_integrals
+from stepping_spark.passes.loops import recognise_differences, recognise_integrals
+from stepping_spark.passes.share import share_registers
+from stepping_spark.rewrite import Circuit
+
+Pass = Callable[[Circuit], Circuit]
+
+PASSES: tuple[Pass, ...] = (
+    recognise_integrals,
+    recognise_differences,
+    cancel,
+    push_integrals,
+    cancel,
+    share_registers,
+    drop_dead,
+)
+
+
+def optimize(graph: Circuit, passes: tuple[Pass, ...] = PASSES) -> Circuit:
+    """The circuit after all passes."""
+    for p in passes:
+        graph = p(graph)
+    return graph

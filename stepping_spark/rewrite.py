@@ -1,0 +1,64 @@
+"""Applying a rule to a circuit: bottom-up, at every vertex, until nothing changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeAlias
+
+from stepping_spark.graph import AnyGraph, Origin, Path, Vertex
+
+Rule = Callable[[Vertex], Vertex | None]
+Circuit: TypeAlias = AnyGraph
+
+
+def rewrite(graph: Circuit, rule: Rule) -> Circuit:
+    """The circuit with the rule applied wherever it gives something."""
+    origins = dict(graph.origins)
+    new: dict[Vertex, Vertex] = {}
+
+    def visit(v: Vertex) -> Vertex:
+        """Rewrite a vertex whose inputs are rewritten, and what the rule makes of it."""
+        done = new.get(v)
+        if done is not None:
+            return done
+        built = Vertex(v.operator, *(visit(i) for i in v.inputs)) if v.inputs else v
+        adopt(built, origins[v], origins)
+        better = rule(built)
+        if better is not None and better is not built:
+            adopt(better, origins[v], origins)
+            built = visit(better)
+        new[v] = new[built] = built
+        return built
+
+    for v in graph.walk():  # inputs come first, so that `visit` does not go deep
+        visit(v)
+    return substitute(graph, lambda v: new.get(v, v), origins)
+
+
+def substitute(
+    graph: Circuit, f: Callable[[Vertex], Vertex], origins: dict[Vertex, Origin]
+) -> Circuit:
+    """The circuit with its roots and loops replaced."""
+    return dataclasses.replace(
+        graph,
+        outputs=tuple(f(v) for v in graph.outputs),
+        no_output=tuple(f(v) for v in graph.no_output),
+        loops={f(leaf): f(source) for leaf, source in graph.loops.items()},
+        caches={name: f(v) for name, v in graph.caches.items()},
+        origins=origins,
+    )
+
+
+def adopt(v: Vertex, origin: Origin, origins: dict[Vertex, Origin]) -> None:
+    """Say of new vertices that they stand where the one stood that they come from."""
+    if v in origins:
+        return
+    origins[v] = origin
+    for i in v.inputs:
+        adopt(i, _inner(origin, i), origins)
+
+
+def _inner(origin: Origin, v: Vertex) -> Origin:
+    path = Path((*origin.path.scope, f"{origin.path.parts[-1]}_{v.operator.name}"))
+    return Origin(path, origin.line)
