@@ -1,0 +1,392 @@
+"""What is drawn of a circuit: boxes, the functions they stand in, and arrows between them.
+
+A circuit is known here by protocols only, so that a `Graph` can draw itself.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
+
+from stepping_spark.errors import SteppingError
+from stepping_spark.operators import (
+    Accumulate,
+    Add,
+    Arrange,
+    Delay,
+    Differentiate,
+    Distinct,
+    Feedback,
+    Filter,
+    Haitch,
+    Input,
+    Integrate,
+    Join,
+    Linearity,
+    Neg,
+    Operator,
+)
+from stepping_spark.origin import Line
+from stepping_spark.schema import GroupedType, StreamType, ZSetType
+
+LEVELS = {
+    0: "the functions that the query calls, each as one box",
+    1: "the query's own vertices, and each function that it calls as one box",
+    2: "every vertex, each in a frame for the function that made it",
+}
+WIDTH = 32  # of a line of a label, in characters
+TYPE_WIDTH = 36
+
+
+class Vertex(Protocol):
+    """What a picture needs to know of a vertex."""
+
+    @property
+    def operator(self) -> Operator: ...
+    @property
+    def inputs(self) -> tuple[Self, ...]: ...
+    @property
+    def type(self) -> StreamType: ...
+
+
+class Path(Protocol):
+    """What a picture needs to know of a vertex's name."""
+
+    @property
+    def parts(self) -> tuple[str, ...]: ...
+
+
+V = TypeVar("V", bound=Vertex)
+
+
+class Circuit(Protocol[V]):
+    """What a picture needs to know of a circuit."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def outputs(self) -> tuple[V, ...]: ...
+    @property
+    def no_output(self) -> tuple[V, ...]: ...
+    @property
+    def loops(self) -> Mapping[V, V]: ...
+    @property
+    def caches(self) -> Mapping[str, V]: ...
+    @property
+    def paths(self) -> Mapping[V, Path]: ...
+    def walk(self) -> Iterator[V]: ...
+    def line(self, v: V, /) -> Line: ...
+
+
+@dataclass(frozen=True)
+class Box:
+    """One vertex, or one function; `scope` is the functions around it."""
+
+    id: str
+    kind: str
+    lines: tuple[str, ...]
+    scope: tuple[str, ...] = ()
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A stream, from box to box."""
+
+    tail: str
+    head: str
+    label: str = ""
+    state: bool = False  # what flows is a state, not a change of one
+    back: bool = False  # it closes a loop
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All that is drawn."""
+
+    title: str
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+
+
+def picture_of(graph: Circuit[V], level: int) -> Picture:
+    """The picture of a circuit, as fine as `level` says."""
+    if level not in tuple(LEVELS):
+        known = "; ".join(f"{n}: {what}" for n, what in LEVELS.items())
+        raise SteppingError(f"drawing {graph.name}: there is no level {level!r}; {known}")
+    return _Drawing(graph, level).picture()
+
+
+class _Drawing(Generic[V]):
+    """Holds what is known of a circuit while it is drawn."""
+
+    def __init__(self, graph: Circuit[V], level: int) -> None:
+        self.graph = graph
+        self.order = list(graph.walk())
+        self.number = {v: i for i, v in enumerate(self.order)}
+        self.named = {graph.paths[v].parts for v in self.order}
+        self.sources = {v: (graph.loops[v],) if v in graph.loops else v.inputs for v in self.order}
+        self.readers: dict[V, list[tuple[V, int]]] = {v: [] for v in self.order}
+        for v in self.order:
+            for i, source in enumerate(self.sources[v]):
+                self.readers[source].append((v, i))
+        self.whole = self._whole()
+        self.home = {v: self._home(v) for v in self.order}
+        self.members: dict[V, list[V]] = {}
+        for v in self.order:
+            self.members.setdefault(self.home[v], []).append(v)
+        self.shown = level
+        if level == 0 and not any(self._inside(v) for v in self.order):
+            self.shown = -1  # a query that calls no functions is one itself
+
+    def picture(self) -> Picture:
+        boxes: dict[str, Box] = {}
+        for v in self.order:
+            name = self._box(self.home[v])
+            if name is not None and name not in boxes:
+                boxes[name] = self._drawn(name, self.home[v])
+        arrows = [a for v in self.order for a in self._arrows(v)]
+        for i, v in enumerate(self.graph.outputs):
+            number = "" if len(self.graph.outputs) == 1 else f" {i}"
+            lines = (f"output{number}", shorten(str(v.type)))
+            boxes[f"output{i}"] = Box(f"output{i}", "output", lines, hint=str(v.type))
+            arrows += [Arrow(t, f"output{i}", "", s, hint=str(v.type)) for t, s in self._tails(v)]
+        for cache, v in self.graph.caches.items():
+            if not self._is_drawn_as_state(v):
+                box = self._cache(cache, v)
+                boxes[box.id] = box
+                arrows += [Arrow(t, box.id, "", s, hint=str(v.type)) for t, s in self._tails(v)]
+        if self.shown < 2:
+            arrows = list(dict.fromkeys(arrows))
+        return Picture(self.graph.name, tuple(boxes.values()), tuple(arrows))
+
+    # -- which box a vertex is in
+
+    def _inside(self, v: V) -> tuple[str, ...]:
+        """The functions that a vertex is in, below the query."""
+        return self.graph.paths[v].parts[1:-1]
+
+    def _home(self, v: V) -> V:
+        """The vertex whose box shows this one too: a register is one thing with its index."""
+        while isinstance(v.operator, Arrange):
+            v = v.inputs[0]
+        if isinstance(v.operator, Integrate):
+            beyond, kept = [v], False
+            readers: list[V] = []
+            for a in beyond:
+                kept = kept or a in self.graph.outputs or a in self.graph.no_output
+                for r, _ in self.readers[a]:
+                    (beyond if isinstance(r.operator, Arrange) else readers).append(r)
+            only = readers[0] if len(readers) == 1 and not kept else v
+            if isinstance(only.operator, Delay) and self._inside(only) == self._inside(v):
+                return only
+        return v
+
+    def _box(self, v: V) -> str | None:
+        """The box that a vertex is drawn as, or in; None where it is left out."""
+        if isinstance(v.operator, Input) or self.shown == 2:
+            return f"v{self.number[v]}"
+        if self.shown == -1:
+            return "query"
+        inside = self._inside(v)
+        if inside:
+            return f"function {inside[0]}"
+        return f"v{self.number[v]}" if self.shown == 1 else None
+
+    def _tails(self, v: V) -> list[tuple[str, bool]]:
+        """The boxes that a stream comes from, by way of what is left out; and if it is a state."""
+        found: dict[tuple[str, bool], None] = {}
+        pending, seen = [v], {v}
+        while pending:
+            source = pending.pop(0)
+            box = self._box(self.home[source])
+            if box is not None:
+                found[box, _is_state(self.home[source].operator)] = None
+                continue
+            for s in self.sources[source]:
+                if s not in seen:
+                    seen.add(s)
+                    pending.append(s)
+        return list(found)
+
+    def _arrows(self, v: V) -> Iterator[Arrow]:
+        head = self._box(self.home[v])
+        if head is None:
+            return
+        for source in self.sources[v]:
+            if self.home[source] is self.home[v]:
+                continue
+            for tail, state in self._tails(source):
+                if tail == head and self.shown < 2:
+                    continue
+                t = str(source.type)
+                label = "" if isinstance(source.operator, Input) else shorten(t)
+                yield Arrow(tail, head, label, state, back=v in self.graph.loops, hint=t)
+
+    # -- what a box says
+
+    def _drawn(self, name: str, v: V) -> Box:
+        if name == "query":
+            return Box(name, "function", (self.graph.name, *self._kept(self.order)))
+        if name.startswith("function "):
+            inside = [m for m in self.order if self._inside(m)[:1] == self._inside(v)[:1]]
+            lines = (self._inside(v)[0], *self._kept(inside))
+            return Box(name, "function", lines)
+        path = ".".join(self.graph.paths[v].parts)
+        detail = v.operator.describe()
+        hint = f"{path}: {v.type} = {v.operator.name} {detail}".rstrip()
+        lines = self._lines(v)
+        scope = () if isinstance(v.operator, Input) or self.shown < 2 else self._inside(v)
+        return Box(name, _kind(v.operator), lines, scope, f"{hint} ({self.graph.line(v)})")
+
+    def _is_drawn_as_state(self, v: V) -> bool:
+        home = self.home[v]
+        return _is_state(home.operator) and self._box(home) == f"v{self.number[home]}"
+
+    def _cache(self, name: str, v: V) -> Box:
+        """A cache whose state is not that of a vertex that is drawn."""
+        keys: list[str] = []
+        kept = v
+        while isinstance(kept.operator, Arrange):
+            keys.append(f"kept by {kept.operator.key}")
+            kept = kept.inputs[0]
+        lines = tuple(line for text in (f"cache {name}", *reversed(keys)) for line in wrap(text))
+        return Box(f"cache {name}", "state", lines, hint=f"cache {name}: {v.type}")
+
+    def _lines(self, v: V) -> tuple[str, ...]:
+        if isinstance(v.operator, Input):
+            return (self.graph.paths[v].parts[-1], shorten(str(v.type)))
+        if _is_state(v.operator):
+            both = [m for m in self.members[v] if not isinstance(m.operator, Arrange)]
+            what = "integrate, delayed" if len(both) == 2 else v.operator.name
+            said = [what, *(f"kept by {key}" for key in self._keys(v))]
+            for cache, kept in self.graph.caches.items():
+                if self.home[kept] is v:
+                    said.append(f"cache {cache}")
+        else:
+            said = [_short(v.operator)]
+        names = (self._own_name(m) for m in self.members[v])
+        doing = {f"{m.operator.name}{end}" for m in self.members[v] for end in ("d", "ed")}
+        name = next((n for n in names if n and n.removesuffix("_delayed") not in doing), "")
+        return tuple(line for text in (name, *said) if text for line in wrap(text))
+
+    def _own_name(self, v: V) -> str:
+        """What the user calls a vertex, if more than after its operator."""
+        path = self.graph.paths[v].parts
+        bare = re.sub(r"_\d+$", "", path[-1])
+        operator = v.operator.name
+        if bare in (operator, "_"):
+            return ""
+        if bare.endswith(f"_{operator}"):  # it may be named after the vertex that it was made for
+            maker = (*path[:-1], bare.removesuffix(f"_{operator}"))
+            if maker in self.named:
+                return ""
+        return path[-1]
+
+    def _kept(self, inside: list[V]) -> tuple[str, ...]:
+        """What a function keeps as state, a line for each."""
+        found: dict[str, None] = {}
+        for v in inside:
+            if self.home[v] is v and _is_state(v.operator):
+                t = v.type
+                of = str(t.row) if isinstance(t, ZSetType) else str(t)
+                of = f"sums of {t.sum}" if isinstance(t, GroupedType) else of
+                keys = ", ".join(self._keys(v))
+                found[f"keeps {shorten(of)}" + (f" by {keys}" if keys else "")] = None
+        return tuple(line for text in found for line in wrap(text))
+
+    # -- by which keys a state is kept
+
+    def _whole(self) -> dict[V, bool]:
+        """Which streams are states, and not changes of one."""
+        whole: dict[V, bool] = {}
+        for v in self.order:
+            if isinstance(v.operator, Integrate | Delay | Feedback):
+                whole[v] = True
+            elif isinstance(v.operator, Input | Differentiate | Haitch):
+                whole[v] = False
+            else:
+                rule = all if isinstance(v.operator, Join) else any
+                whole[v] = rule(whole.get(i, True) for i in v.inputs)
+        return whole
+
+    def _keys(self, v: V) -> list[str]:
+        """The keys by which its readers look a state up."""
+        found: dict[str, None] = {}
+        pending = [m for m in self.members[v] if not isinstance(m.operator, Arrange)]
+        seen = set(pending)
+        while pending:
+            state = pending.pop(0)
+            for reader, i in self.readers[state]:
+                key = self._key(reader, i)
+                if key is not None:
+                    found[key] = None
+                same = isinstance(reader.operator, Arrange | Add | Neg | Filter) or (
+                    isinstance(state.operator, Integrate) and isinstance(reader.operator, Delay)
+                )
+                if same and reader not in seen:
+                    seen.add(reader)
+                    pending.append(reader)
+        return list(found)
+
+    def _key(self, reader: V, argument: int) -> str | None:
+        op = reader.operator
+        if isinstance(op, Arrange):
+            return str(op.key)
+        if isinstance(op, Join) and not all(self.whole[i] for i in reader.inputs):
+            return str((op.left, op.right)[argument])
+        if isinstance(op, Haitch) and argument == 0:
+            return "row" if isinstance(op.of, Distinct) else self._grouped_by(reader.inputs[1])
+        return None
+
+    def _grouped_by(self, v: V) -> str:
+        seen: set[V] = set()
+        while v not in seen and self.sources[v]:
+            if isinstance(v.operator, Accumulate):
+                return str(v.operator.key)
+            seen.add(v)
+            v = self.sources[v][0]
+        return "key"
+
+
+def _is_state(op: Operator) -> bool:
+    """Whether a vertex gives a value that is kept between steps."""
+    return isinstance(op, Integrate | Delay)
+
+
+def _kind(op: Operator) -> str:
+    if isinstance(op, Input):
+        return "input"
+    if isinstance(op, Feedback):
+        return "feedback"
+    if isinstance(op, Integrate | Delay | Differentiate):
+        return "state"
+    if op.linearity is Linearity.BILINEAR:
+        return "bilinear"
+    return "linear" if op.linearity is Linearity.LINEAR else "nonlinear"
+
+
+def _short(op: Operator) -> str:
+    if isinstance(op, Haitch):
+        return f"haitch: change of {op.of.name}"
+    detail = op.describe()
+    return f"{op.name}: {detail}" if detail else op.name
+
+
+def wrap(text: str) -> list[str]:
+    """A text as a few short lines."""
+    return textwrap.wrap(text, WIDTH, max_lines=3, placeholder=" …", break_on_hyphens=False)
+
+
+def shorten(text: str) -> str:
+    """A type in one short line: what is nested deepest goes first."""
+    while len(text) > TYPE_WIDTH:
+        shorter = re.sub(r"\[(?!…\])(?:[^\[\]]|\[…\])*\]", "[…]", text, count=1)
+        if shorter == text:
+            return f"{text[: TYPE_WIDTH - 1]}…"
+        text = shorter
+    return text

