@@ -1,0 +1,7 @@
+"""Where state is kept between steps: one protocol, `stepping_spark.store`, and a class for each."""
+
+# The facade re-exports this package: it must be complete before a store imports from below it.
+import stepping_spark.errors  # noqa: F401
+from stores.memory import StoreMemory
+
+__all__ = ["StoreMemory"]

@@ -1,0 +1,180 @@
+"""Batches of a register that the driver holds: rows in the order of a hash, found by bisection.
+
+The place of a row is one 64-bit number: the upper bits are those of the hash of its key, the lower
+ones those of the hash of its other columns. So the rows of a key stand together, equal rows stand
+side by side, and a register can be cut and merged in pieces even where all rows have one key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from stepping_spark.hashing import Hashes, key_hashes
+from stepping_spark.relations import canonical, consolidate, nonzero
+from stepping_spark.store import Register
+
+Positions = npt.NDArray[np.int64]
+
+FEW = 1 << 14  # rows that are consolidated all together
+PIECE = 1 << 20  # rows of a large batch that are copied at a time
+
+_REST_BITS = np.uint64(24)
+_REST = np.uint64((1 << 24) - 1)
+_KEY = ~_REST
+
+
+@dataclass(frozen=True, eq=False)
+class DriverBatch:
+    """Consolidated rows of a register, in the order of `places`, one for each row."""
+
+    pieces: tuple[pa.RecordBatch, ...]
+    places: Hashes
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.places)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """The memory it takes."""
+        return sum(p.nbytes for p in self.pieces) + self.places.nbytes
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """All rows."""
+        return pa.Table.from_batches(self.pieces)
+
+    def at(self, keys: Hashes) -> pa.Table | None:
+        """The rows whose key has one of the hashes (as `wanted_places` gives them); None: no row.
+
+        Costs a bisection for each key, and a copy of the rows found.
+        """
+        begins = np.searchsorted(self.places, keys)
+        counts = np.searchsorted(self.places, keys | _REST, side="right") - begins
+        total = int(counts.sum())
+        if not total:
+            return None
+        if total == self.rows:
+            return self.table
+        shift = begins - (np.cumsum(counts) - counts)
+        return self._taken(np.arange(total) + np.repeat(shift, counts))
+
+    def between(self, begin: int, end: int) -> list[pa.RecordBatch]:
+        """The rows at these positions, not copied."""
+        found = []
+        for piece, start in zip(self.pieces, self._starts, strict=True):
+            low, high = max(begin - int(start), 0), min(end - int(start), piece.num_rows)
+            if low < high:
+                found.append(piece.slice(low, high - low))
+        return found
+
+    def _taken(self, positions: Positions) -> pa.Table:
+        cuts = np.searchsorted(positions, self._starts)
+        ends = np.append(cuts[1:], len(positions))
+        return pa.Table.from_batches(
+            [
+                piece.take(pa.array(positions[a:b] - start))
+                for piece, start, a, b in zip(self.pieces, self._starts, cuts, ends, strict=True)
+                if a < b
+            ]
+        )
+
+    @cached_property
+    def _starts(self) -> Positions:
+        """The position of the first row of each piece."""
+        sizes = np.array([p.num_rows for p in self.pieces], np.int64)
+        return np.cumsum(sizes) - sizes
+
+
+def wanted_places(keys: pa.Table, register: Register) -> Hashes:
+    """The least place of the rows of each key, each once and in order."""
+    hashes, _ = key_hashes(keys, register.key)
+    return np.unique(hashes & _KEY)
+
+
+def places_of(table: pa.Table, register: Register) -> Hashes:
+    """The place of each row."""
+    key = register.key or tuple(n for n, _ in register.schema.columns)
+    rest = [n for n, _ in register.schema.columns if n not in key]
+    places, _ = key_hashes(table, key)
+    if rest:
+        others, _ = key_hashes(table, rest)
+        places = (places & _KEY) | (others >> (np.uint64(64) - _REST_BITS))
+    else:
+        places &= _KEY
+    return places
+
+
+def built(table: pa.Table, register: Register) -> DriverBatch:
+    """The batch of a relation's rows, which may be in any order and not consolidated."""
+    if table.num_rows <= FEW:
+        return ordered(consolidate(table, register.schema), register)
+    table = pa.Table.from_arrays([canonical(c) for c in table.columns], schema=table.schema)
+    places = places_of(table, register)
+    order = np.argsort(places)
+    places = places[order]
+    made = Growing()
+    begin = 0
+    while begin < len(order):
+        last = places[min(begin + PIECE, len(order)) - 1]
+        end = int(np.searchsorted(places, last, side="right"))
+        rows = table.take(order[begin:end])
+        made.append(*settled(rows, places[begin:end], register))
+        begin = end
+    return made.batch()
+
+
+def ordered(table: pa.Table, register: Register) -> DriverBatch:
+    """The batch of rows that are consolidated, in any order."""
+    places = places_of(table, register)
+    order = np.argsort(places)
+    return DriverBatch(tuple(_whole(table.take(order))), places[order])
+
+
+class Growing:
+    """A batch while it is made, piece by piece, in order."""
+
+    def __init__(self) -> None:
+        self.pieces: list[pa.RecordBatch] = []
+        self.places: list[Hashes] = []
+
+    def append(self, rows: pa.Table, places: Hashes) -> None:
+        """Add rows that come after those there are."""
+        self.pieces += _whole(rows)
+        self.places.append(places)
+
+    def batch(self) -> DriverBatch:
+        """The rows so far."""
+        places = np.concatenate(self.places) if self.places else np.zeros(0, np.uint64)
+        return DriverBatch(tuple(self.pieces), places)
+
+
+def settled(table: pa.Table, places: Hashes, register: Register) -> tuple[pa.Table, Hashes]:
+    """The same rows, in order and consolidated, and their places.
+
+    Only rows that share their place with another can be equal to it: the rest is not looked at.
+    """
+    if (places[1:] < places[:-1]).any():
+        order = np.argsort(places, kind="stable")  # linear where the rows are a few ordered runs
+        table, places = table.take(order), places[order]
+    same = places[1:] == places[:-1]
+    if same.any():
+        shared = np.append(same, False) | np.append(False, same)
+        added = consolidate(table.filter(pa.array(shared)), register.schema)
+        table = pa.concat_tables([table.filter(pa.array(~shared)), added])
+        places = np.concatenate([places[~shared], places_of(added, register)])
+        order = np.argsort(places, kind="stable")
+        table, places = table.take(order), places[order]
+    kept = nonzero(table, register.schema)
+    return (table, places) if kept.all() else (table.filter(pa.array(kept)), places[kept])
+
+
+def _whole(table: pa.Table) -> list[pa.RecordBatch]:
+    """The rows in as few pieces as their columns allow."""
+    return table.combine_chunks().to_batches() if table.num_rows else []

@@ -1,0 +1,371 @@
+"""What every store must do, as tests: subclass `StoreContract` and give it your store.
+
+class TestMyStore(StoreContract):
+    @pytest.fixture
+    def create(self, tmp_path: Path) -> Create:
+        return lambda registers: MyStore(registers, tmp_path / uuid4().hex)
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from stepping_spark.atoms import INT, STR, RowType
+from stepping_spark.errors import StoreError, StoreLocked, StoreMismatch
+from stepping_spark.schema import BIG_INT, Schema
+from stepping_spark.store import Register
+from stepping_spark.types import Optional
+from stores.contract_rows import (
+    BY_WORD,
+    MIXED,
+    VALUES,
+    WHOLE,
+    WORDS,
+    Create,
+    Hold,
+    Reopen,
+    add,
+    as_table,
+    content,
+    keys_table,
+    mixed_row,
+    row,
+    summed,
+    table_of,
+)
+
+
+class StoreContract:
+    """Tests that each store passes; a subclass gives `create`, and what else applies to it."""
+
+    commits = 500
+    """How many small steps are taken to see that batches do not pile up."""
+
+    @pytest.fixture
+    def create(self) -> Create:
+        """A function that makes a new, empty store for the registers, and opens it."""
+        raise NotImplementedError("give a fixture `create`: see StoreContract")
+
+    @pytest.fixture
+    def reopen(self) -> Reopen:
+        """A function that gives up a store, and opens what it has kept with another one."""
+        pytest.skip("this store does not outlive its process")
+
+    @pytest.fixture
+    def rival(self) -> Reopen:
+        """A function that opens what a store keeps a second time, while it is in use."""
+        pytest.skip("what this store keeps cannot be opened twice")
+
+    @pytest.fixture
+    def hold(self) -> Hold:
+        """How changes and keys are given to the store: as they are, or as DataFrames."""
+        return lambda table, _: table
+
+    # -- what is added is read
+
+    def test_an_unwritten_register_reads_empty(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD, WHOLE])
+        assert content(store, BY_WORD) == content(store, WHOLE) == {}
+        keys = hold(*keys_table(BY_WORD, [("a",)]))
+        assert content(store, BY_WORD, keys) == {}
+        assert store.last_step() == 0
+        assert store.last_now() is None
+
+    def test_additions_show_after_the_commit_and_not_before(
+        self, create: Create, hold: Hold
+    ) -> None:
+        store = create([BY_WORD])
+        add(store, BY_WORD, hold, [("a", 1, 1), ("b", 1, 2)])
+        assert content(store, BY_WORD) == {}
+        store.commit(1, "now")
+        assert content(store, BY_WORD) == {row("a", 1): (1,), row("b", 1): (2,)}
+        assert (store.last_step(), store.last_now()) == (1, "now")
+
+    def test_equal_rows_are_added_up_within_a_change_and_across_changes(
+        self, create: Create, hold: Hold
+    ) -> None:
+        store = create([BY_WORD])
+        add(store, BY_WORD, hold, [("a", 1, 1), ("a", 1, 2), (None, 0, 1)])
+        add(store, BY_WORD, hold, [("a", 1, 4), (None, 0, 1)])
+        store.commit(1, None)
+        add(store, BY_WORD, hold, [("a", 1, 8)])
+        store.commit(2, None)
+        assert content(store, BY_WORD) == {row("a", 1): (15,), row(None, 0): (2,)}
+
+    def test_what_cancels_to_zero_is_gone(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD, WHOLE])
+        for step, weight in enumerate((1, 1, -2), 1):
+            for register in (BY_WORD, WHOLE):
+                add(store, register, hold, [("a", 1, weight), (None, 2, weight)])
+            store.commit(step, None)
+        assert content(store, BY_WORD) == content(store, WHOLE) == {}
+
+    def test_a_step_may_be_empty(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD])
+        store.commit(1, None)
+        add(store, BY_WORD, hold, [])
+        store.commit(2, None)
+        assert content(store, BY_WORD) == {}
+        assert store.last_step() == 2
+
+    def test_a_read_while_adding_gives_what_was_committed(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD])
+        add(store, BY_WORD, hold, [("a", 1, 1)])
+        store.commit(1, None)
+        add(store, BY_WORD, hold, [("a", 1, 1), ("b", 1, 1)])
+        keys = hold(*keys_table(BY_WORD, [("a",), ("b",)]))
+        assert content(store, BY_WORD) == content(store, BY_WORD, keys) == {row("a", 1): (1,)}
+
+    def test_abort_forgets_the_additions(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD])
+        add(store, BY_WORD, hold, [("a", 1, 1)])
+        store.abort()
+        store.abort()
+        add(store, BY_WORD, hold, [("b", 1, 1)])
+        store.commit(1, None)
+        assert content(store, BY_WORD) == {row("b", 1): (1,)}
+
+    # -- steps
+
+    @pytest.mark.parametrize(("step", "last"), [(4, 2), (2, 2), (1, 2), (0, 2)])
+    def test_a_gap_and_a_repeat_of_a_step_number_are_refused_and_change_nothing(
+        self, create: Create, hold: Hold, step: int, last: int
+    ) -> None:
+        store = create([BY_WORD])
+        for n in (1, 2):
+            add(store, BY_WORD, hold, [("a", 1, 1)])
+            store.commit(n, n)
+        add(store, BY_WORD, hold, [("b", 1, 1)])
+        with pytest.raises(StoreError, match=rf"\b{step}\b.*\b{last}\b"):
+            store.commit(step, 7)
+        assert (store.last_step(), store.last_now()) == (last, 2)
+        add(store, BY_WORD, hold, [("c", 1, 1)])
+        store.commit(3, 3)
+        assert content(store, BY_WORD) == {row("a", 1): (2,), row("c", 1): (1,)}
+
+    def test_many_registers_are_committed_at_once(self, create: Create, hold: Hold) -> None:
+        registers = [Register(f"register {i}", WORDS, ("word",)) for i in range(10)]
+        store = create(registers)
+        for i, register in enumerate(registers):
+            add(store, register, hold, [("a", i, 1)])
+        assert [content(store, r) for r in registers] == [{}] * 10
+        store.commit(1, None)
+        assert [content(store, r) for r in registers] == [{row("a", i): (1,)} for i in range(10)]
+
+    def test_another_thread_cannot_write_into_a_step_under_way(
+        self, create: Create, hold: Hold
+    ) -> None:
+        store = create([BY_WORD])
+        add(store, BY_WORD, hold, [("a", 1, 1)])
+        refused: list[bool] = []
+
+        def intrude() -> None:
+            with pytest.raises(StoreLocked):
+                store.add(BY_WORD.name, table_of(WORDS, [("b", 1, 1)]))
+            with pytest.raises(StoreLocked):
+                store.commit(1, None)
+            refused.append(True)
+
+        intruder = threading.Thread(target=intrude)
+        intruder.start()
+        intruder.join()
+        store.commit(1, None)
+        assert refused
+        assert content(store, BY_WORD) == {row("a", 1): (1,)}
+
+    def test_a_second_writer_is_refused(self, create: Create, rival: Reopen) -> None:
+        store = create([BY_WORD])
+        with pytest.raises(StoreLocked):
+            rival(store, [BY_WORD])
+
+    # -- opening
+
+    def test_what_was_committed_is_there_when_it_is_opened_again(
+        self, create: Create, hold: Hold, reopen: Reopen
+    ) -> None:
+        store = create([BY_WORD, WHOLE])
+        add(store, BY_WORD, hold, [("a", 1, 1)])
+        add(store, WHOLE, hold, [("b", 1, 1)])
+        store.commit(1, 17)
+        add(store, BY_WORD, hold, [("c", 1, 1)])
+        again = reopen(store, [WHOLE, BY_WORD])
+        assert (again.last_step(), again.last_now()) == (1, 17)
+        assert content(again, BY_WORD) == {row("a", 1): (1,)}
+        assert content(again, WHOLE) == {row("b", 1): (1,)}
+        again.commit(2, 18)
+        assert content(again, BY_WORD) == {row("a", 1): (1,)}
+
+    def test_it_can_be_opened_twice_for_the_same_circuit(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD, WHOLE])
+        add(store, BY_WORD, hold, [("a", 1, 1)])
+        store.commit(1, None)
+        store.open([WHOLE, BY_WORD])
+        assert content(store, BY_WORD) == {row("a", 1): (1,)}
+
+    @pytest.mark.parametrize(
+        "others",
+        [
+            pytest.param([WHOLE, BY_WORD, Register("more", WORDS)], id="one more"),
+            pytest.param([WHOLE], id="one less"),
+            pytest.param([WHOLE, Register(BY_WORD.name, WORDS, ("length",))], id="another key"),
+            pytest.param(
+                [WHOLE, Register(BY_WORD.name, Schema((("word", INT),)), ("word",))],
+                id="other columns",
+            ),
+        ],
+    )
+    def test_the_state_of_another_circuit_is_refused_by_the_name_of_the_register(
+        self, create: Create, others: list[Register]
+    ) -> None:
+        store = create([BY_WORD, WHOLE])
+        store.commit(1, None)
+        odd = "more" if len(others) == 3 else BY_WORD.name
+        with pytest.raises(StoreMismatch, match=odd) as caught:
+            store.open(others)
+        assert "'words'" not in str(caught.value)
+
+    def test_an_unknown_register_is_an_error_that_names_it(self, create: Create) -> None:
+        store = create([BY_WORD])
+        with pytest.raises(StoreError, match="nowhere"):
+            store.read("nowhere")
+        with pytest.raises(StoreError, match="nowhere"):
+            store.add("nowhere", table_of(WORDS, [("a", 1, 1)]))
+
+    # -- reading by key
+
+    @pytest.mark.parametrize("wanted", [1, 10_000])
+    @pytest.mark.parametrize(
+        "key", [("i",), ("s",), ("f",), ("i", "s"), ("d", "f", "n"), ("p",), ("l", "i")]
+    )
+    def test_a_read_by_key_has_the_rows_that_a_full_read_has_for_it(
+        self, create: Create, hold: Hold, key: tuple[str, ...], wanted: int
+    ) -> None:
+        register = Register("r", MIXED, key)
+        store = create([register])
+        rows = [mixed_row(i) for i in range(12_000)]
+        for step, part in enumerate((rows[:10_500], rows[10_500:], rows[:100]), 1):
+            add(store, register, hold, [(*r, 1) for r in part])
+            store.commit(step, None)
+        places = [[n for n, _ in MIXED.columns].index(k) for k in key]
+        keys = {row(*(r[p] for p in places)): tuple(r[p] for p in places) for r in rows}
+        chosen = dict(list(keys.items())[:: max(len(keys) // wanted, 1)][:wanted])
+        whole = content(store, register)
+        by_key = content(store, register, hold(*keys_table(register, chosen.values())))
+        assert by_key.items() <= whole.items()
+        expected = {r for r in whole if (1, *(r[1:][p] for p in places)) in chosen}
+        assert expected
+        assert expected <= by_key.keys()
+
+    def test_a_read_of_few_keys_gives_few_rows(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD])
+        add(store, BY_WORD, hold, [(f"w{i}", i, 1) for i in range(20_000)])
+        store.commit(1, None)
+        keys = hold(*keys_table(BY_WORD, [("w7",), ("w70",), ("nothing",)]))
+        parts = [as_table(p, WORDS) for p in store.read(BY_WORD.name, keys)]
+        assert 2 <= sum(p.num_rows for p in parts) < 2_000
+
+    def test_null_in_a_key_equals_null(self, create: Create, hold: Hold) -> None:
+        register = Register("r", WORDS, ("word", "length"))
+        store = create([register])
+        add(store, register, hold, [(None, 1, 1), (None, 2, 1), ("", 1, 1), ("a", 1, 1)])
+        store.commit(1, None)
+        asked = hold(*keys_table(register, [(None, 1), ("a", 1)]))
+        assert {row(None, 1): (1,), row("a", 1): (1,)}.items() <= content(
+            store, register, asked
+        ).items()
+
+    def test_no_keys_select_nothing(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD])
+        add(store, BY_WORD, hold, [("a", 1, 1), (None, 1, 1)])
+        store.commit(1, None)
+        assert content(store, BY_WORD, hold(*keys_table(BY_WORD, []))) == {}
+
+    # -- what can be stored
+
+    @pytest.mark.parametrize(("t", "values"), VALUES, ids=[str(t) for t, _ in VALUES])
+    def test_every_field_type_comes_back_as_it_was(
+        self, create: Create, hold: Hold, t: RowType, values: Sequence[Any]
+    ) -> None:
+        schema = Schema((("n", INT), ("value", Optional(t))))
+        registers = [Register("whole", schema), Register("keyed", schema, ("value",))]
+        store = create(registers)
+        given = [(i, v, 1) for i, v in enumerate([*values, None])]
+        for register in registers:
+            add(store, register, hold, given[:1])
+        store.commit(1, None)
+        for register in registers:
+            add(store, register, hold, given[1:])
+        store.commit(2, None)
+        expected = {row(i, v): (n,) for i, v, n in given}
+        assert [content(store, r) for r in registers] == [expected, expected]
+        asked = hold(*keys_table(registers[1], [(v,) for v in [*values, None]]))
+        assert content(store, registers[1], asked) == expected
+
+    def test_diffs_of_several_columns_are_added_column_by_column(
+        self, create: Create, hold: Hold
+    ) -> None:
+        sums = Schema((("_key_", STR),), (("_rows_", INT), ("_sum_x_", BIG_INT)))
+        register = Register("sums", sums, ("_key_",))
+        store = create([register])
+        large = Decimal(10**37)
+        add(store, register, hold, [("a", 2, large), ("b", 1, Decimal(5)), ("c", 1, Decimal(-1))])
+        store.commit(1, None)
+        add(store, register, hold, [("a", -1, large), ("b", -1, Decimal(0)), ("c", -1, Decimal(1))])
+        store.commit(2, None)
+        assert content(store, register) == {row("a"): (1, 2 * large), row("b"): (0, Decimal(5))}
+
+    def test_a_number_is_a_register_without_columns(self, create: Create, hold: Hold) -> None:
+        register = Register("total", Schema((), (("_value_", BIG_INT),)))
+        store = create([register])
+        for step, value in enumerate((5, 7, -12, 3), 1):
+            add(store, register, hold, [(Decimal(value),)])
+            store.commit(step, None)
+        assert content(store, register) == {row(): (Decimal(3),)}
+
+    def test_names_may_hold_any_character(self, create: Create, hold: Hold) -> None:
+        schema = Schema((("a b`c.d", STR), ("Ω\"'", INT), ("select", INT)))
+        registers = [
+            Register("q.join (2) by left.x, right.'y' desc", schema, ("a b`c.d", "select")),
+            Register("q.join (2) by Ω/..\\%", schema, ("Ω\"'",)),
+        ]
+        store = create(registers)
+        for register in registers:
+            add(store, register, hold, [("x", 1, 2, 1)])
+        store.commit(1, None)
+        for register, key in zip(registers, [("x", 2), (1,)], strict=True):
+            asked = hold(*keys_table(register, [key]))
+            assert content(store, register, asked) == {row("x", 1, 2): (1,)}
+
+    # -- batches
+
+    def test_compaction_changes_nothing_that_can_be_read(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD, WHOLE])
+        for step in range(1, 13):
+            for register in (BY_WORD, WHOLE):
+                add(store, register, hold, [(f"w{step % 7}", 1, 1), (f"w{step}", 2, (-1) ** step)])
+            store.commit(step, step)
+        asked = hold(*keys_table(BY_WORD, [("w3",), ("w12",)]))
+        before = content(store, BY_WORD), content(store, WHOLE), content(store, BY_WORD, asked)
+        parts = store.read(BY_WORD.name)
+        store.compact()
+        after = content(store, BY_WORD), content(store, WHOLE), content(store, BY_WORD, asked)
+        assert after == before
+        assert summed(parts, WORDS) == before[0]
+        assert store.last_step() == 12
+        assert store.batches(BY_WORD.name) == 1
+
+    def test_many_small_commits_leave_a_logarithmic_number_of_batches(
+        self, create: Create, hold: Hold
+    ) -> None:
+        store = create([BY_WORD])
+        for step in range(1, self.commits + 1):
+            add(store, BY_WORD, hold, [(f"w{step}", 1, 1), ("w", 1, 1), (f"v{step}", 2, 1)])
+            store.commit(step, None)
+        assert len(content(store, BY_WORD)) == 2 * self.commits + 1
+        assert store.batches(BY_WORD.name) <= 2 * math.log2(3 * self.commits) + 4

@@ -1,0 +1,133 @@
+"""What tests of stores are written with: registers, odd values, and reads as dictionaries."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from stepping_spark.atoms import (
+    BOOL,
+    BYTES,
+    DATE,
+    DATETIME,
+    DECIMAL,
+    FLOAT,
+    INT,
+    LOCAL_DATETIME,
+    STR,
+    TIMEDELTA,
+    UUID,
+    RowType,
+)
+from stepping_spark.codec import conform
+from stepping_spark.schema import Schema
+from stepping_spark.store import Held, Register, Store
+from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, sort_key
+
+Create = Callable[[Sequence[Register]], Store]
+Reopen = Callable[[Store, Sequence[Register]], Store]
+Hold = Callable[[pa.Table, Schema], Held]
+Content = dict[Any, tuple[Any, ...]]
+
+WORDS = Schema((("word", Optional(STR)), ("length", INT)))
+BY_WORD = Register("words by word", WORDS, ("word",))
+WHOLE = Register("words", WORDS)
+POINT = Struct("tuple", (("_1", INT), ("_2", Optional(STR))), tuple)
+UTC = dt.UTC
+LATE = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
+
+# For each type, values that are easily lost on the way: the ends of its range, the empty, the odd.
+VALUES: Sequence[tuple[RowType, Sequence[Any]]] = (
+    (BOOL, (True, False)),
+    (INT, (0, -1, 2**63 - 1, -(2**63))),
+    (FLOAT, (0.0, 1.5, -1e308, 5e-324, math.inf, -math.inf, math.nan)),
+    (STR, ("", " ", "a'b\"c\\d`e", "line\nline\r\t", "\0", "é", "e\u0301", "\U0001f600", "NULL")),
+    (BYTES, (b"", b"\0", b"\xff\xfe")),
+    (DECIMAL, (Decimal(0), Decimal("-0.000000000000000001"), Decimal("9" * 20))),
+    (DATE, (dt.date(1, 1, 1), dt.date(1582, 10, 4), dt.date(9999, 12, 31))),
+    (DATETIME, (dt.datetime(1, 1, 2, tzinfo=UTC), dt.datetime(1969, 7, 20, 20, 17, 40, 1, UTC))),
+    (LOCAL_DATETIME, (dt.datetime(1, 1, 1), dt.datetime(2024, 3, 31, 2, 30), LATE)),
+    (TIMEDELTA, (dt.timedelta(0), dt.timedelta(microseconds=-1), dt.timedelta(days=10**6))),
+    (UUID, ("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-4fff-bfff-ffffffffffff")),
+    (POINT, ({"_1": 1, "_2": None}, {"_1": -1, "_2": ""})),
+    (ListOf(Optional(INT)), ([], [None], [1, None], [1, 2])),
+    (ListOf(ListOf(STR)), ([], [[]], [["a"], []], [["a", "b"]])),
+    (ZSetOf(STR, dict), ([], [{"_value_": "a", "_count_": 2}])),
+)
+
+
+MIXED = Schema(
+    (
+        ("i", INT),
+        ("s", Optional(STR)),
+        ("f", Optional(FLOAT)),
+        ("d", DATE),
+        ("n", Optional(DECIMAL)),
+        ("p", Optional(POINT)),
+        ("l", ListOf(Optional(INT))),
+    )
+)
+
+
+def mixed_row(i: int) -> tuple[Any, ...]:
+    """A row with values of many types, among them those that keys trip over."""
+    return (
+        i % 20_011,
+        None if i % 11 == 0 else f"s{i % 15_013}",
+        (None, math.nan, -0.0, 0.0, 0.5, float(i))[i % 6],
+        dt.date(2000, 1, 1) + dt.timedelta(days=i % 400),
+        None if i % 13 == 0 else Decimal(i % 1_009) / 4,
+        None if i % 17 == 0 else {"_1": i % 1_013, "_2": None if i % 3 else f"{i % 5}"},
+        [None, i % 101][: i % 3],
+    )
+
+
+def table_of(schema: Schema, rows: Iterable[Sequence[Any]]) -> pa.Table:
+    """The relation of rows: the values of columns, then of diffs."""
+    listed = list(rows)
+    arrays = [pa.array([r[i] for r in listed], f.type) for i, f in enumerate(schema.arrow)]
+    return pa.Table.from_arrays(arrays, schema=schema.arrow)
+
+
+def keys_table(register: Register, keys: Iterable[Sequence[Any]]) -> tuple[pa.Table, Schema]:
+    """The relation of keys to read a register by, and its schema."""
+    types = dict(register.schema.columns)
+    schema = Schema(tuple((k, types[k]) for k in register.key), ())
+    return table_of(schema, keys), schema
+
+
+def add(store: Store, register: Register, hold: Hold, rows: Iterable[Sequence[Any]]) -> None:
+    """Add rows to a register in the step under way."""
+    store.add(register.name, hold(table_of(register.schema, rows), register.schema))
+
+
+def content(store: Store, register: Register, keys: Held | None = None) -> Content:
+    """What a read gives, added up."""
+    return summed(store.read(register.name, keys), register.schema)
+
+
+def summed(parts: Iterable[Held], schema: Schema) -> Content:
+    """The diffs of each row of a relation in parts, by what `row` makes of its columns."""
+    found: dict[Any, tuple[Any, ...]] = {}
+    for part in parts:
+        for r in as_table(part, schema).to_pylist():
+            key = row(*(r[n] for n, _ in schema.columns))
+            diffs = tuple(r[n] for n, _ in schema.diffs)
+            old = found.get(key)
+            found[key] = diffs if old is None else tuple(map(sum, zip(old, diffs, strict=True)))
+    return {r: n for r, n in found.items() if any(n)}
+
+
+def row(*values: Any) -> Any:
+    """A row's values as they compare: NaN equal to itself, lists and structs hashable."""
+    return sort_key(list(values))
+
+
+def as_table(held: Held, schema: Schema) -> pa.Table:
+    """The relation on the driver, wherever it is."""
+    return conform(held if isinstance(held, pa.Table) else held.toArrow(), schema)

@@ -1,0 +1,326 @@
+"""The memory store: state that lives as long as its process, on the driver and in Spark's cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import TypeVarTuple
+
+from stepping_spark.codec import conform, frame_of
+from stepping_spark.errors import StoreError, StoreLocked, StoreMismatch
+from stepping_spark.graph import Graph
+from stepping_spark.plan import registers_of
+from stepping_spark.session import get_session
+from stepping_spark.store import Held, Register
+from stores.batches import DriverBatch, built, ordered, wanted_places
+from stores.registers import check_registers
+from stores.spark_batches import Settled, SparkBatch, cached, column, keys_of, settle
+from stores.tiers import Batch, Tiers
+
+Ins = TypeVarTuple("Ins")
+Out = TypeVar("Out", covariant=True)
+Batches = tuple[Batch, ...]
+
+MOST_KEYS = 100_000
+"""A read by the keys of a DataFrame looks them up on the driver if they are no more than this."""
+
+MOST_FETCHED = 512 << 20
+"""The bytes of a DataFrame that come to the driver: Spark refuses results of 1 GB by default."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What is committed."""
+
+    step: int = 0
+    now: object = None
+    batches: Mapping[str, Batches] = field(default_factory=dict)
+
+
+class StoreMemory:
+    """Keeps registers in memory, until the process ends.
+
+    The driver holds them as Arrow tables, in which a few keys of millions of rows are found in
+    well under a millisecond, as long as they take no more than `driver_bytes`: by default a
+    quarter of the machine's memory. What is beyond, and changes that come as large DataFrames, are
+    cached in Spark, partitioned by key. `spark` is the session for that: by default the active
+    one, or else a local one that is started when it is needed.
+
+    State is kept in batches that merge by size: see `stores.tiers`. While large ones merge, what
+    is made of them takes memory beside them. `rows_written` counts what merging costs.
+
+    Any thread may read what is committed, at any time. A step belongs to the thread that adds
+    first: until it commits or aborts, another that adds or commits gets a `StoreLocked`.
+    """
+
+    def __init__(
+        self,
+        registers: Sequence[Register] | None = None,
+        *,
+        driver_bytes: int | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        self._budget = quarter_of_memory() if driver_bytes is None else driver_bytes
+        self._spark = spark
+        self._claim = threading.Lock()
+        self._stepping: threading.Thread | None = None
+        self._tiers: dict[str, Tiers] | None = None
+        self._state = State()
+        self._added: dict[str, Batches] = {}
+        self._rows_added: dict[str, int] = {}
+        if registers is not None:
+            self.open(registers)
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: Graph[*Ins, Out],
+        *,
+        driver_bytes: int | None = None,
+        spark: SparkSession | None = None,
+    ) -> StoreMemory:
+        """An empty store for a circuit.
+
+        >>> store = st.StoreMemory.from_graph(st.compile(query))        # doctest: +SKIP
+        """
+        return cls(registers_of(graph), driver_bytes=driver_bytes, spark=spark)
+
+    def open(self, registers: Sequence[Register]) -> None:
+        """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
+        self._begin()
+        try:
+            if self._tiers is None:
+                self._tiers = {r.name: Tiers(r, self._merged_in_spark) for r in registers}
+            check_registers([t.register for t in self._tiers.values()], registers)
+        finally:
+            self._end()
+
+    def last_step(self) -> int:
+        """The number of the last committed step; 0 before the first."""
+        return self._state.step
+
+    def last_now(self) -> object:
+        """The `now` of the last committed step; None before the first."""
+        return self._state.now
+
+    def batches(self, register: str) -> int:
+        """How many batches the register is kept in."""
+        return len(self._committed(self._tiers_of(register)))
+
+    @property
+    def rows_written(self) -> Mapping[str, int]:
+        """By register: the rows written so far, by changes and by merges."""
+        tiers = self._tiers or {}
+        return {n: self._rows_added.get(n, 0) + t.rows_merged for n, t in tiers.items()}
+
+    @property
+    def driver_bytes(self) -> int:
+        """The memory that committed state takes on the driver."""
+        return sum(_driver_bytes(batches) for batches in self._state.batches.values())
+
+    # -- a step
+
+    def read(self, register: str, keys: Held | None = None) -> tuple[Held, ...]:
+        """The committed value, in parts that add up to it; with keys, the rows that have one."""
+        tiers = self._tiers_of(register)
+        batches = self._committed(tiers)
+        if keys is None:
+            return tuple(_whole(b) for b in batches)
+        if not tiers.register.key:
+            raise StoreError(
+                f"register {register!r} was read by key and has none; read it whole, or make it "
+                "with the key that it is read by"
+            )
+        return _at(tiers.register, batches, keys) if batches else ()
+
+    def add(self, register: str, change: Held) -> None:
+        """Add a change in the step under way; a DataFrame is computed here, once."""
+        of = self._tiers_of(register).register
+        self._begin()
+        if isinstance(change, DataFrame):
+            chosen = change.select(*[column(n) for n, _ in of.schema.all])
+            batches = self._placed(settle(chosen, of), of, self._left())
+        else:
+            batch = built(conform(change, of.schema), of)
+            batches = (batch,) if batch.rows else ()
+        self._added[register] = self._added.get(register, ()) + batches
+
+    def commit(self, step: int, now: object) -> None:
+        """Make the additions of the step visible, all at once; after an error none of them are."""
+        self._begin()
+        try:
+            last = self._state.step
+            if step != last + 1:
+                raise StoreError(
+                    f"step {step} cannot be committed: the last committed step is {last}, so that "
+                    f"the next is {last + 1}; the store is as it was before"
+                )
+            # Before the step is decided: what can fail here changes nothing that can be read.
+            self._tend()
+            self._spill()
+            added, self._added = self._added, {}
+            old = self._state.batches
+            new = {n: old.get(n, ()) + batches for n, batches in added.items()}
+            self._state = State(step, now, {**old, **new})
+            for n, batches in added.items():
+                self._rows_added[n] = self._rows_added.get(n, 0) + sum(b.rows for b in batches)
+        finally:
+            self._end()
+
+    def abort(self) -> None:
+        """Forget the additions of the step under way, if it is this thread's."""
+        if self._stepping is threading.current_thread():
+            self._end()
+
+    def compact(self) -> None:
+        """Merge each register into one batch; changes nothing that can be read."""
+        self._begin()
+        try:
+            for tiers in (self._tiers or {}).values():
+                self._replace(tiers, tiers.compacted(self._committed(tiers)))
+        finally:
+            self._end()
+
+    # -- one step at a time
+
+    def _begin(self) -> None:
+        """Make the step under way this thread's, or see that it is."""
+        me = threading.current_thread()
+        with self._claim:
+            owner = self._stepping
+            if owner is not None and owner is not me and owner.is_alive():
+                raise StoreLocked(
+                    f"thread {owner.name!r} has a step under way on this store, and thread "
+                    f"{me.name!r} wants one; steps are taken one at a time: wait for the other, "
+                    "or give each its own store"
+                )
+            if owner is not me:
+                self._forget()
+            self._stepping = me
+
+    def _end(self) -> None:
+        self._forget()
+        self._stepping = None
+
+    def _forget(self) -> None:
+        dropped, self._added = self._added, {}
+        for batches in dropped.values():
+            _release(batches)
+
+    # -- where batches are
+
+    def _tiers_of(self, register: str) -> Tiers:
+        if self._tiers is None:
+            raise StoreError("the store is not open; open it with the registers of a circuit")
+        if register not in self._tiers:
+            raise StoreMismatch(
+                f"there is no register {register!r}; there are: {', '.join(self._tiers) or 'none'}"
+            )
+        return self._tiers[register]
+
+    def _committed(self, tiers: Tiers) -> Batches:
+        return self._state.batches.get(tiers.register.name, ())
+
+    def _tend(self) -> None:
+        for name, tiers in (self._tiers or {}).items():
+            rows = sum(b.rows for b in self._added.get(name, ()))
+            # A merge keeps ahead of what comes in, so that batches cannot pile up behind it.
+            self._replace(tiers, tiers.tend(self._committed(tiers), 4 * rows))
+
+    def _replace(self, tiers: Tiers, new: Batches) -> None:
+        """Let batches with the same content stand for a register's."""
+        old = self._committed(tiers)
+        if new is not old:
+            batches = {**self._state.batches, tiers.register.name: new}
+            self._state = dataclasses.replace(self._state, batches=batches)
+            _release([b for b in old if b not in new])
+
+    def _left(self) -> int:
+        """What more the driver may hold."""
+        return self._budget - self.driver_bytes - sum(map(_driver_bytes, self._added.values()))
+
+    def _spill(self) -> None:
+        """Move the largest batches to Spark, until the rest is within the budget."""
+        while self._left() < 0:
+            there = [
+                (batch.nbytes, name, batch)
+                for name, batches in self._state.batches.items()
+                for batch in batches
+                if isinstance(batch, DriverBatch)
+            ]
+            if not there:
+                return
+            _, name, largest = max(there, key=lambda found: found[0])
+            tiers = self._tiers_of(name)
+            moved = cached(settle(self._frame(largest, tiers.register), tiers.register))
+            batches = self._committed(tiers)
+            self._replace(tiers, tuple(moved if b is largest else b for b in batches))
+
+    def _frame(self, batch: Batch, register: Register) -> DataFrame:
+        if isinstance(batch, SparkBatch):
+            return batch.frame
+        if self._spark is None:
+            self._spark = get_session()
+        return frame_of(batch.table, register.schema, self._spark)
+
+    def _merged_in_spark(self, register: Register, run: Sequence[Batch]) -> Batches:
+        frames = [self._frame(b, register) for b in run]
+        merged = settle(functools.reduce(DataFrame.unionAll, frames), register)
+        # Half of what is left, so that a batch does not come and go at each merge.
+        return self._placed(merged, register, self._left() // 2)
+
+    def _placed(self, settled: Settled, register: Register, left: int) -> Batches:
+        """A batch of settled rows: on the driver, if it takes no more than what is left."""
+        if not settled.rows:
+            return ()
+        if register.schema.columns and settled.nbytes > min(left, MOST_FETCHED):
+            return (cached(settled),)
+        return (ordered(conform(settled.frame.toArrow(), register.schema), register),)
+
+
+def _at(register: Register, batches: Batches, keys: Held) -> tuple[Held, ...]:
+    """The rows of batches that have one of the keys."""
+    if isinstance(keys, DataFrame):
+        fetched = keys.limit(MOST_KEYS + 1).toArrow()
+        if fetched.num_rows > MOST_KEYS:
+            # Most of what the driver has will be wanted: the reader's own join sorts it out.
+            return tuple(b.at(keys) if isinstance(b, SparkBatch) else b.table for b in batches)
+        keys = fetched
+    keys = conform(keys, keys_of(register))
+    if not keys.num_rows:
+        return ()
+    places = wanted_places(keys, register)
+    found = (b.at(keys) if isinstance(b, SparkBatch) else b.at(places) for b in batches)
+    return tuple(part for part in found if part is not None)
+
+
+def _whole(batch: Batch) -> Held:
+    return batch.frame if isinstance(batch, SparkBatch) else batch.table
+
+
+def _driver_bytes(batches: Batches) -> int:
+    return sum(b.nbytes for b in batches if isinstance(b, DriverBatch))
+
+
+def _release(batches: Sequence[Batch]) -> None:
+    for b in batches:
+        if isinstance(b, SparkBatch):
+            b.release()
+
+
+def quarter_of_memory() -> int:
+    """A quarter of the memory that this process may use."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for cgroup in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # no such group, or no limit: "max"
+            limits.append(int(Path("/sys/fs/cgroup", cgroup).read_text()))
+    return min(limits) // 4

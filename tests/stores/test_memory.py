@@ -1,0 +1,234 @@
+"""The memory store on the driver: the contract, and its batches against a model."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepping_spark.errors import StepError, StoreError
+from stepping_spark.schema import Schema
+from stepping_spark.store import Held
+from stores import batches, tiers
+from stores.contract import StoreContract
+from stores.contract_rows import BY_WORD, WHOLE, Create, add, content, keys_table, row
+from stores.memory import StoreMemory
+
+LARGEST = 2**63 - 1
+
+
+def as_it_is(table: pa.Table, _: Schema) -> Held:
+    return table
+
+
+class TestOnTheDriver(StoreContract):
+    @pytest.fixture
+    def create(self) -> Create:
+        return StoreMemory
+
+
+class TestInSmallSlices(StoreContract):
+    """Merges take many steps, and batches are built from many pieces."""
+
+    @pytest.fixture
+    def create(self, small_slices: None) -> Create:
+        return StoreMemory
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "SLICE", 8)
+    monkeypatch.setattr(batches, "FEW", 3)
+    monkeypatch.setattr(batches, "PIECE", 1_000)
+
+
+# -- batches
+
+
+rows = st.lists(
+    st.tuples(
+        st.sampled_from([None, "", "a", "b", "c"]),
+        st.integers(0, 40),
+        st.integers(-3, 3).filter(bool),
+    ),
+    max_size=30,
+)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), rows),
+        st.tuples(st.just("commit"), st.booleans()),
+        st.tuples(st.just("abort"), st.none()),
+        st.tuples(st.just("compact"), st.none()),
+    ),
+    max_size=60,
+)
+
+
+@pytest.mark.parametrize("slice_rows", [2, 16, tiers.SLICE])
+@given(steps=steps, wanted=st.sets(st.sampled_from([None, "", "a", "b", "c", "d"])))
+def test_what_is_read_is_what_a_dictionary_of_sums_has(
+    slice_rows: int, steps: list[tuple[str, Any]], wanted: set[str | None]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiers, "SLICE", slice_rows)
+        patch.setattr(batches, "FEW", 2)
+        patch.setattr(batches, "PIECE", 2 * slice_rows)
+        store = StoreMemory([BY_WORD, WHOLE])
+        committed: dict[Any, int] = {}
+        pending: dict[Any, int] = {}
+        for what, value in steps:
+            if what == "add":
+                for register in (BY_WORD, WHOLE):
+                    add(store, register, as_it_is, value)
+                for word, length, n in value:
+                    key = row(word, length)
+                    pending[key] = pending.get(key, 0) + n
+            elif what == "compact":
+                store.abort()
+                store.compact()
+                pending = {}
+            else:
+                good = what == "commit" and value
+                if good:
+                    store.commit(store.last_step() + 1, None)
+                    for key, n in pending.items():
+                        committed[key] = committed.get(key, 0) + n
+                elif what == "commit":
+                    with pytest.raises(StoreError):
+                        store.commit(store.last_step() + 2, None)
+                else:
+                    store.abort()
+                pending = {}
+            expected = {key: (n,) for key, n in committed.items() if n}
+            assert content(store, WHOLE) == content(store, BY_WORD) == expected
+            asked, _ = keys_table(BY_WORD, [(w,) for w in wanted])
+            words = {row(w)[1] for w in wanted}
+            assert content(store, BY_WORD, asked) == {
+                key: n for key, n in expected.items() if key[1] in words
+            }
+
+
+@pytest.mark.parametrize("slice_rows", [64, tiers.SLICE])
+def test_a_row_is_rewritten_a_logarithmic_number_of_times(
+    slice_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "SLICE", slice_rows)
+    store = StoreMemory([BY_WORD])
+    for step in range(1, 1_001):
+        add(store, BY_WORD, as_it_is, [(f"w{step}", i, 1) for i in range(3)])
+        store.commit(step, None)
+        assert store.batches(BY_WORD.name) <= 24
+    assert 3_000 <= store.rows_written[BY_WORD.name] <= 3_000 * 12
+
+
+def test_a_commit_does_a_bounded_piece_of_a_large_merge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "SLICE", 100)
+    store = StoreMemory([BY_WORD])
+    for step in (1, 2):
+        add(store, BY_WORD, as_it_is, [(f"w{step}", i, 1) for i in range(2_000)])
+        store.commit(step, None)
+    counts = []
+    for step in range(3, 60):
+        store.commit(step, None)
+        counts.append(store.batches(BY_WORD.name))
+    assert counts == sorted(counts, reverse=True)
+    assert 35 <= counts.count(2) <= 45
+    assert counts[-1] == 1
+    assert len(content(store, BY_WORD)) == 4_000
+
+
+def test_rows_of_one_key_are_merged_in_pieces_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "SLICE", 100)
+    store = StoreMemory([BY_WORD])
+    for step in (1, 2):
+        add(store, BY_WORD, as_it_is, [("w", step * 10_000 + i, 1) for i in range(2_000)])
+        store.commit(step, None)
+    store.commit(3, None)
+    assert store.batches(BY_WORD.name) == 2
+    for step in range(4, 60):
+        store.commit(step, None)
+    assert store.batches(BY_WORD.name) == 1
+
+
+def test_sums_that_no_column_can_hold_are_kept_apart_and_fail_where_they_are_added_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = StoreMemory([BY_WORD])
+    for step in (1, 2):
+        add(store, BY_WORD, as_it_is, [("a", 1, LARGEST)])
+        store.commit(step, None)
+    with caplog.at_level(logging.WARNING):
+        store.commit(3, None)
+    assert "words by word" in caplog.text
+    caplog.clear()
+    for step in range(4, 8):
+        add(store, BY_WORD, as_it_is, [("b", step, 1)])
+        store.commit(step, None)
+    assert not caplog.records
+    assert content(store, BY_WORD)[row("a", 1)] == (2 * LARGEST,)
+    with pytest.raises(StepError, match="BIGINT"):
+        store.compact()
+    add(store, BY_WORD, as_it_is, [("a", 1, -LARGEST)])
+    store.commit(8, None)
+    with pytest.raises(StepError, match="BIGINT"):
+        add(store, BY_WORD, as_it_is, [("a", 1, LARGEST), ("a", 1, 1)])
+    store.abort()
+
+
+def test_parts_that_were_read_stay_as_they_were(small_slices: None) -> None:
+    store = StoreMemory([BY_WORD])
+    add(store, BY_WORD, as_it_is, [(f"w{i}", i, 1) for i in range(50)])
+    store.commit(1, None)
+    parts = store.read(BY_WORD.name)
+    before = [p.to_pylist() for p in parts if isinstance(p, pa.Table)]
+    for step in range(2, 30):
+        add(store, BY_WORD, as_it_is, [(f"w{i}", i, -1 if step == 2 else 1) for i in range(50)])
+        store.commit(step, None)
+    assert [p.to_pylist() for p in parts if isinstance(p, pa.Table)] == before
+
+
+def test_a_register_without_a_key_is_not_read_by_key() -> None:
+    store = StoreMemory([WHOLE])
+    with pytest.raises(StoreError, match="has none"):
+        store.read(WHOLE.name, keys_table(BY_WORD, [("a",)])[0])
+
+
+def test_a_store_that_is_not_open_says_so() -> None:
+    with pytest.raises(StoreError, match="open it"):
+        StoreMemory().read("words")
+
+
+def test_the_step_of_a_thread_that_died_is_forgotten() -> None:
+    store = StoreMemory([BY_WORD])
+    dying = threading.Thread(target=add, args=(store, BY_WORD, as_it_is, [("a", 1, 1)]))
+    dying.start()
+    dying.join()
+    add(store, BY_WORD, as_it_is, [("b", 1, 1)])
+    store.commit(1, None)
+    assert content(store, BY_WORD) == {row("b", 1): (1,)}
+
+
+def test_other_threads_read_while_one_steps() -> None:
+    store = StoreMemory([BY_WORD])
+    torn: list[int] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            counts = {n for (n,) in content(store, BY_WORD).values()}
+            if len(counts) > 1:
+                torn.append(len(counts))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for step in range(1, 80):
+        add(store, BY_WORD, as_it_is, [(w, 1, 1) for w in "abcdefgh"])
+        store.commit(step, None)
+    done.set()
+    reader.join()
+    assert not torn
