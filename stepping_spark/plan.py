@@ -1,0 +1,338 @@
+"""The plan of a step: what is materialised, in which order, and what is read from which register.
+
+The state of a circuit is registers, and a register is the sum of a stream of changes: I(x) and
+z⁻¹I(x) are the new and the old value of the register of x; any other z⁻¹(y) is the register of
+D(y). So within a step the circuit has no loops: its leaves are inputs and reads of old values.
+
+A stream is materialised where a register must be added to, a read needs its keys, an output gives
+it, or several readers would compute it again. Everything between is one term. Terms that wait for
+the same things make a stage, and a stage is as few Spark queries as can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from stepping_spark.cache import register_name
+from stepping_spark.expr import Expr, Field
+from stepping_spark.graph import AnyGraph, Path, Vertex
+from stepping_spark.operators import (
+    Accumulate,
+    Add,
+    Arrange,
+    Delay,
+    Differentiate,
+    Distinct,
+    Feedback,
+    Filter,
+    Flatten,
+    Haitch,
+    IdentityPrint,
+    Input,
+    Integrate,
+    Join,
+    MapMany,
+    Neg,
+)
+from stepping_spark.origin import Line
+from stepping_spark.schema import GroupedType, Schema
+from stepping_spark.store import Register
+from stepping_spark.terms import (
+    ALL,
+    Member,
+    Node,
+    Read,
+    Ref,
+    Stage,
+    State,
+    Term,
+    python_of,
+)
+
+Circuit: TypeAlias = AnyGraph
+COSTLY = (Join, Distinct, Flatten, Haitch, Accumulate, MapMany)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a circuit steps."""
+
+    graph: Circuit
+    stages: tuple[Stage, ...]
+    states: tuple[State, ...]
+    outputs: tuple[Vertex, ...]  # the vertices that have the values of the graph's outputs
+    names: dict[Vertex, tuple[Path, Line]] = field(repr=False)
+
+    @property
+    def registers(self) -> tuple[Register, ...]:
+        """What a store keeps for the circuit."""
+        return tuple(s.register for s in self.states)
+
+    def state_of(self, read: Read) -> State:
+        """The register that serves a read."""
+        same = [s for s in self.states if s.change is read.change]
+        return next((s for s in same if s.key == read.key), same[0])
+
+    def __str__(self) -> str:
+        lines = []
+        for i, stage in enumerate(self.stages, 1):
+            lines.append(f"stage {i}")
+            for m in stage.members:
+                lines.append(f"  {self.names[m.vertex][0]} = {self._shown(m.term)}")
+        for s in self.states:
+            by = f" by {', '.join(s.register.key)}" if s.register.key else ""
+            lines.append(f"register {s.register.name}{by} += {self.names[s.change][0]}")
+        return "\n".join(lines)
+
+    def _shown(self, t: Term) -> str:
+        if isinstance(t, Ref):
+            return str(self.names[t.vertex][0])
+        if isinstance(t, Read):
+            keys = "" if t.by is None else f" at keys of {self.names[t.by][0]}"
+            return f"{{{self.state_of(t).register.name}{keys}}}"
+        return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
+
+
+def registers_of(graph: Circuit) -> tuple[Register, ...]:
+    """The registers that a store keeps for a circuit."""
+    return plan_of(graph).registers
+
+
+def plan_of(graph: Circuit) -> Plan:
+    """The plan of a circuit; the same object each time."""
+    found = graph.memo.get("plan")
+    if not isinstance(found, Plan):
+        found = graph.memo["plan"] = _Planner(graph).plan()
+    return found
+
+
+class _Planner:
+    """Holds what is known while a plan is made."""
+
+    def __init__(self, graph: Circuit) -> None:
+        self.graph = graph
+        self.whole: dict[Vertex, bool] = {}
+        self.names: dict[Vertex, tuple[Path, Line]] = {
+            v: (path, graph.line(v)) for path, v in graph.vertices.items()
+        }
+        self.materialised = self._materialised()
+
+    def plan(self) -> Plan:
+        members = [Member(v, self._definition(v)) for v in self.materialised]
+        depth = self._depths(members)
+        deepest = max(depth.values(), default=0)
+        stages = tuple(
+            Stage(tuple(m for m in members if depth[m.vertex] == d)) for d in range(1, deepest + 1)
+        )
+        outputs = tuple(self._resolve(v) for v in self.graph.outputs)
+        return Plan(self.graph, stages, self._states(stages), outputs, self.names)
+
+    # -- what is materialised
+
+    def _materialised(self) -> list[Vertex]:
+        found: dict[Vertex, None] = dict.fromkeys(self.graph.outputs)
+        order = list(self.graph.walk())
+        for v in order:
+            op = v.operator
+            if isinstance(op, Integrate):
+                found[v.inputs[0]] = None
+            elif isinstance(op, Delay):
+                found[self._change(v)] = None
+            elif isinstance(op, Differentiate | IdentityPrint):
+                found[v] = None
+            elif python_of(v) is not None:
+                found[v.inputs[0]] = found[v] = None
+            elif isinstance(op, Haitch):
+                found[v.inputs[1]] = None
+            elif isinstance(op, Join):
+                for side, other in (v.inputs, v.inputs[::-1]):
+                    if self._is_whole(side) and not self._is_whole(other):
+                        found[other] = None
+        for v in self.graph.caches.values():
+            found[self._summed(v)] = None
+        for v in self._shared(order, found):
+            found[v] = None
+        resolved = dict.fromkeys(self._resolve(v) for v in found)
+        return [v for v in resolved if not isinstance(v.operator, Input)]
+
+    def _shared(self, order: Sequence[Vertex], found: dict[Vertex, None]) -> list[Vertex]:
+        readers: dict[Vertex, int] = {}
+        for v in order:
+            for i in v.inputs:
+                readers[i] = readers.get(i, 0) + 1
+        return [
+            v
+            for v in order
+            if readers.get(v, 0) > 1 and isinstance(v.operator, COSTLY) and v not in found
+        ]
+
+    def _resolve(self, v: Vertex) -> Vertex:
+        """The vertex that has the value: not a fed back or merely arranged one."""
+        while True:
+            if isinstance(v.operator, Feedback):
+                v = self.graph.loops[v]
+            elif isinstance(v.operator, Arrange):
+                v = v.inputs[0]
+            else:
+                return v
+
+    def _change(self, delay: Vertex) -> Vertex:
+        """The stream whose sum a delay gives the old value of."""
+        return self._summed(delay.inputs[0], delay)
+
+    def _summed(self, v: Vertex, named_after: Vertex | None = None) -> Vertex:
+        v = self._resolve(v)
+        if isinstance(v.operator, Integrate):
+            return self._resolve(v.inputs[0])
+        change = Vertex(Differentiate(), v)
+        if change not in self.names:
+            path, line = self.names[named_after or v]
+            self.names[change] = (Path((*path.scope, f"{path.parts[-1]}_change")), line)
+        return change
+
+    def _is_whole(self, v: Vertex) -> bool:
+        """Whether a value is a state, and not a change of one."""
+        v = self._resolve(v)
+        known = self.whole.get(v)
+        if known is None:
+            op = v.operator
+            if isinstance(op, Integrate | Delay):
+                known = True
+            elif isinstance(op, Input | Differentiate | Haitch):
+                known = False
+            else:
+                rule = all if isinstance(op, Join) else any
+                known = rule(self._is_whole(i) for i in v.inputs)
+            self.whole[v] = known
+        return known
+
+    # -- terms
+
+    def _definition(self, v: Vertex) -> Term:
+        """The term of a vertex that is materialised."""
+        if isinstance(v.operator, Differentiate):
+            old = Node(v, Neg(), (Read(v),))
+            return Node(v, Add(), (self._term(v.inputs[0]), old))
+        return self._operator(v, None)
+
+    def _term(self, v: Vertex, at: Read | None = None) -> Term:
+        """The term of a vertex inside another's; `at`: only these keys of it matter."""
+        v = self._resolve(v)
+        ready = isinstance(v.operator, Input) or v in self.materialised_set
+        if ready and not (at is not None and self._is_whole(v)):
+            return Ref(v)
+        return self._operator(v, at)
+
+    @cached_property
+    def materialised_set(self) -> set[Vertex]:
+        return set(self.materialised)
+
+    def _operator(self, v: Vertex, at: Read | None) -> Term:
+        op = v.operator
+        if isinstance(op, Integrate):
+            x = self._resolve(v.inputs[0])
+            return Node(v, Add(), (self._read(x, at), self._term(x)))
+        if isinstance(op, Delay):
+            return self._read(self._change(v), at)
+        if isinstance(op, Join):
+            return Node(v, op, self._join_sides(v, op))
+        if isinstance(op, Haitch):
+            change = self._resolve(v.inputs[1])
+            key: tuple[Expr, ...] = (ALL,)
+            if isinstance(change.type, GroupedType):
+                key = (Field(change.type.key, ("_key_",)),)
+            state = self._term(v.inputs[0], Read(change, key, change, key, nulls=True))
+            return Node(v, op, (state, self._term(change)))
+        passed = at if isinstance(op, Add | Neg | Filter) else None
+        return Node(v, op, tuple(self._term(i, passed) for i in v.inputs))
+
+    def _join_sides(self, v: Vertex, op: Join) -> tuple[Term, Term]:
+        left, right = (self._resolve(i) for i in v.inputs)
+        keys = op.left.parts, op.right.parts
+        if self._is_whole(left) and not self._is_whole(right):
+            return self._term(left, Read(left, keys[0], right, keys[1])), self._term(right)
+        if self._is_whole(right) and not self._is_whole(left):
+            return self._term(left), self._term(right, Read(right, keys[1], left, keys[0]))
+        return self._term(left), self._term(right)
+
+    @staticmethod
+    def _read(change: Vertex, at: Read | None) -> Read:
+        return Read(change) if at is None else Read(change, at.key, at.by, at.by_key, at.nulls)
+
+    def _depths(self, members: list[Member]) -> dict[Vertex, int]:
+        by_vertex = {m.vertex: m for m in members}
+        depth: dict[Vertex, int] = {}
+
+        def visit(v: Vertex) -> int:
+            if v not in by_vertex:
+                return 0
+            if v not in depth:
+                waits = [x.vertex if isinstance(x, Ref) else x.by for x in by_vertex[v].leaves]
+                depth[v] = 1 + max((visit(w) for w in waits if w is not None), default=0)
+            return depth[v]
+
+        for m in members:
+            visit(m.vertex)
+        return depth
+
+    # -- registers
+
+    def _states(self, stages: tuple[Stage, ...]) -> tuple[State, ...]:
+        wanted: dict[tuple[Vertex, tuple[Expr, ...]], str] = {}
+        for name, v in self.graph.caches.items():
+            keys = self._indexes(v) or [()]
+            for i, key in enumerate(keys):
+                wanted[self._summed(v), key] = register_name(name) if i == 0 else ""
+        for stage in stages:
+            for read in stage.reads:
+                wanted.setdefault((read.change, read.key), "")
+        keyed = {change for change, key in wanted if key}
+        taken: dict[str, int] = {}
+        states = []
+        for (change, key), name in wanted.items():
+            if not key and change in keyed and not name:
+                continue  # read whole through the register that has a key
+            columns, stored = _key_columns(change.type.schema, key)
+            named = name or self._register_name(change, key)
+            n = taken[named] = taken.get(named, 0) + 1
+            schema = change.type.schema
+            held = Schema(schema.columns + tuple((c, e.type) for c, e in stored), schema.diffs)
+            register = Register(named if n == 1 else f"{named} {n}", held, columns)
+            states.append(State(register, change, key, stored))
+        return tuple(states)
+
+    def _indexes(self, v: Vertex) -> list[tuple[Expr, ...]]:
+        keys = []
+        while isinstance(v.operator, Arrange | Feedback):
+            if isinstance(v.operator, Arrange):
+                keys.append(v.operator.key.parts)
+                v = v.inputs[0]
+            else:
+                v = self.graph.loops[v]
+        return keys[::-1]
+
+    def _register_name(self, change: Vertex, key: tuple[Expr, ...]) -> str:
+        path = str(self.names[change][0])
+        if not key:
+            return path
+        return f"{path} by {'row' if key == (ALL,) else ', '.join(str(k) for k in key)}"
+
+
+def _key_columns(
+    schema: Schema, key: tuple[Expr, ...]
+) -> tuple[tuple[str, ...], tuple[tuple[str, Expr], ...]]:
+    """The columns that a key is read by, and those of them that must be stored beside the row."""
+    if key == (ALL,):
+        return tuple(n for n, _ in schema.columns), ()
+    own = {n for n, _ in schema.columns}
+    columns, stored = [], []
+    for i, part in enumerate(key, 1):
+        if isinstance(part, Field) and len(part.path) == 1 and part.path[0] in own:
+            columns.append(part.path[0])
+        else:
+            columns.append(f"_key_{i}_")
+            stored.append((f"_key_{i}_", part))
+    return tuple(columns), tuple(stored)

@@ -1,0 +1,120 @@
+"""What a step is made of: terms over materialised streams and registers, in members and stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from stepping_spark.atoms import BOOL
+from stepping_spark.expr import Expr, Field, PythonCall
+from stepping_spark.graph import Vertex
+from stepping_spark.operators import Operator
+from stepping_spark.store import Register
+
+ALL = Field(BOOL, ())  # as the only part of a key: the row by all its columns
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A stream that is materialised in this step."""
+
+    vertex: Vertex
+
+
+@dataclass(frozen=True)
+class Read:
+    """The old value of a register, whole or where its key is among those of a stream."""
+
+    change: Vertex
+    key: tuple[Expr, ...] = ()
+    by: Vertex | None = None
+    by_key: tuple[Expr, ...] = ()
+    nulls: bool = False  # whether NULL keys match each other
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator on terms."""
+
+    vertex: Vertex
+    operator: Operator
+    args: tuple[Term, ...]
+
+
+Term = Ref | Read | Node
+
+
+@dataclass(frozen=True)
+class Member:
+    """A stream to materialise, and the term that it is."""
+
+    vertex: Vertex
+    term: Term
+
+    @cached_property
+    def leaves(self) -> tuple[Ref | Read, ...]:
+        """What the term reads, each once."""
+        return tuple(dict.fromkeys(_leaves(self.term)))
+
+    @staticmethod
+    def leaves_of(t: Term) -> tuple[Ref | Read, ...]:
+        """What a part of the term reads, each once."""
+        return tuple(dict.fromkeys(_leaves(t)))
+
+    @cached_property
+    def inner(self) -> tuple[Vertex, ...]:
+        """The vertices within the term, but for the one it is of."""
+        found = dict.fromkeys(n.vertex for n in nodes(self.term))
+        return tuple(v for v in found if v is not self.vertex)
+
+    @property
+    def python(self) -> PythonCall | None:
+        """The Python function, where that is what the stream waits for."""
+        return python_of(self.vertex)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Streams that can be materialised together, once the stages before are."""
+
+    members: tuple[Member, ...]
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        """The reads of registers, each once."""
+        return tuple(
+            dict.fromkeys(x for m in self.members for x in m.leaves if isinstance(x, Read))
+        )
+
+
+@dataclass(frozen=True)
+class State:
+    """A register, and how rows of the stream it sums become rows of it."""
+
+    register: Register
+    change: Vertex
+    key: tuple[Expr, ...]
+    stored: tuple[tuple[str, Expr], ...]  # key columns that the stream itself does not have
+
+
+def python_of(v: Vertex) -> PythonCall | None:
+    """The Python function of a vertex, if it has one."""
+    f = getattr(v.operator, "f", None)
+    return f if isinstance(f, PythonCall) else None
+
+
+def _leaves(t: Term) -> Iterator[Ref | Read]:
+    if isinstance(t, Node):
+        for a in t.args:
+            yield from _leaves(a)
+    else:
+        yield t
+
+
+def nodes(t: Term) -> Iterator[Node]:
+    """The operators of a term, each after those it takes."""
+    if isinstance(t, Node):
+        for a in t.args:
+            yield from nodes(a)
+        yield t

@@ -1,0 +1,186 @@
+"""The plan of a step: what is kept, what is shared, and that steps do not grow."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import stepping_spark as st
+from stepping_spark import linear
+from stepping_spark.plan import plan_of
+from stepping_spark.source import Sources
+
+
+class Node(st.Data):
+    id: int
+
+
+class Link(st.Data):
+    source: int
+    target: int
+
+
+class Found(st.Data):
+    query: int
+    at: int
+
+
+def three_steps(query: st.ZSet[Node], links: st.ZSet[Link]) -> st.ZSet[Found]:
+    """Seed 001: what is within three links of each query."""
+    step0 = st.map(query, f=lambda q: Found(query=q.id, at=q.id))
+    step1 = _follow(step0, links)
+    step2 = _follow(step1, links)
+    step3 = _follow(step2, links)
+    return step3
+
+
+def _follow(found: st.ZSet[Found], links: st.ZSet[Link]) -> st.ZSet[Found]:
+    joined = st.join(found, links, on_left=lambda f: f.at, on_right=lambda link: link.source)
+    return st.map(joined, f=lambda p: Found(query=p.left.query, at=p.right.target))
+
+
+def test_three_joins_with_links_share_one_arrangement_of_links() -> None:
+    explained = st.explain(st.compile(three_steps))
+    arranged = [(name.split(" by ")[0], key) for name, key in explained.arrangements]
+    assert len(arranged) == 4
+    assert [a for a in arranged if "links" in a[0]] == [("three_steps.links", ("source",))]
+    assert [key for name, key in arranged if "links" not in name] == [("at",)] * 3
+    assert str(explained).count("bilinear") == 6
+
+
+def test_old_and_new_value_of_an_integral_are_one_register() -> None:
+    def query(a: st.ZSet[int]) -> tuple[st.ZSet[int], st.ZSet[int]]:
+        return st.integrate(a), st.integrate_delay(a)
+
+    assert len(plan_of(st.compile(query)).registers) == 1
+
+
+def test_a_loop_written_by_hand_is_the_same_register_as_integrate() -> None:
+    def by_hand(a: st.ZSet[int]) -> st.ZSet[int]:
+        with st.feedback(st.ZSet[int]) as before:
+            total = st.add(before, a)
+            before.connect(st.delay(total))
+        return total
+
+    def delayed_first(a: st.ZSet[int]) -> st.ZSet[int]:
+        with st.feedback(st.ZSet[int]) as total_:
+            total = st.add(st.delay(total_), a)
+            total_.connect(total)
+        return total
+
+    def integral(a: st.ZSet[int]) -> st.ZSet[int]:
+        return st.integrate(a)
+
+    assert st.compile(by_hand) == st.compile(integral)
+    assert st.compile(delayed_first) == st.compile(integral)
+    assert st.compile(by_hand, optimize=False) != st.compile(integral, optimize=False)
+
+
+def test_the_cache_of_a_grouping_is_fed_by_its_changes() -> None:
+    cache = st.Cache[st.Pair[int, int]](name="sums")
+
+    def query(a: st.ZSet[Link]) -> st.ZSet[st.Pair[int, int]]:
+        grouped = st.group_reduce_flatten(
+            a, by=lambda a: a.target, zero=int, pick_value=lambda a: a.source
+        )
+        _ = cache[grouped](lambda g: st.integrate(g))
+        return grouped
+
+    explained = st.explain(st.compile(query))
+    assert "in full" not in str(explained)
+    assert [name for name, _ in explained.arrangements if name.startswith("cache.")] == [
+        "cache.sums"
+    ]
+
+
+def test_what_nobody_needs_is_not_run() -> None:
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        st.distinct(a)
+        return st.map(a, f=lambda x: x + 1)
+
+    graph = st.compile(query)
+    assert [v.operator.name for v in graph.vertices.values()] == ["input", "map"]
+    assert plan_of(graph).registers == ()
+
+
+def test_incremental_operators_read_by_key_and_others_say_that_they_do_not() -> None:
+    def query(a: st.ZSet[Link]) -> st.ZSet[Link]:
+        return linear.distinct(a)
+
+    incremental = str(st.explain(st.compile(st.incrementalize(query))))
+    as_written = str(st.explain(st.compile(st.incrementalize(query), optimize=False)))
+    assert "recomputed for the keys of the change" in incremental
+    assert "in full" not in incremental
+    assert "recomputed in full: it reads all of" in as_written
+
+
+@pytest.mark.parametrize("local_rows", [20_000, 0])
+def test_a_step_is_as_large_at_step_200_as_at_step_3(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, local_rows: int
+) -> None:
+    sizes: list[int] = []
+    original = Sources.sql
+
+    def measured(self: Sources, text: str) -> Any:
+        frame = original(self, text)
+        sizes[-1] += len(frame._jdf.queryExecution().optimizedPlan().toString().split("\n"))
+        return frame
+
+    monkeypatch.setattr(Sources, "sql", measured)
+
+    def query(a: st.ZSet[Link], b: st.ZSet[Node]) -> st.ZSet[st.Pair[int, int]]:
+        joined = st.join(a, b, on_left=lambda a: a.target, on_right=lambda b: b.id)
+        return st.group_reduce_flatten(
+            joined, by=lambda p: p.right.id, zero=int, pick_value=lambda p: p.left.source
+        )
+
+    graph = st.compile(query)
+    store = st.StoreMemory.from_graph(graph)
+    stepper = st.Stepper(graph, store, local_rows=local_rows)
+    steps = 200 if local_rows else 60
+    for n in range(steps):
+        sizes.append(0)
+        node = st.ZSetPython({Node(id=n % 5): 1 if n < 5 else 0})
+        link = st.ZSetPython({Link(source=n, target=n % 5): 1})
+        stepper.step((link, node))
+    assert sizes[-1] == sizes[7]
+    for register in plan_of(graph).registers:
+        assert store.batches(register.name) <= 2 * math.log2(steps) + 1
+
+
+def test_a_stage_with_several_streams_is_one_query(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Link]) -> tuple[st.ZSet[int], st.ZSet[st.Pair[int, int]], st.ZSet[Link]]:
+        by_target = st.group_reduce_flatten(
+            a, by=lambda a: a.target, zero=int, pick_value=lambda a: a.source
+        )
+        return st.count(a), by_target, st.distinct(a)
+
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    for n in range(3):
+        stepper.step((st.ZSetPython({Link(source=n, target=1): 1}),))
+    assert stepper.metrics[-1].queries == len(plan_of(graph).stages) == 2
+    assert stepper.metrics[-1].jobs == 2
+
+
+def test_metrics_name_every_vertex() -> None:
+    graph = st.compile(three_steps)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    stepper.step((st.ZSetPython({Node(id=1): 1}), st.ZSetPython({Link(source=1, target=2): 1})))
+    (metrics,) = stepper.metrics
+    ran = {str(p) for p, v in graph.vertices.items() if v.operator.name in ("join", "map")}
+    assert ran <= set(metrics.vertices)
+    assert metrics.jobs == 0
+    assert metrics.ms > 0
+    assert sum(v.ms for v in metrics.vertices.values()) <= metrics.ms
+
+
+def test_paths_and_text_are_the_same_for_the_same_program() -> None:
+    assert str(st.compile(three_steps)) == str(st.compile(three_steps))
+    names = [str(p) for p in st.compile(three_steps).vertices]
+    assert "three_steps._follow.joined_1" not in names  # the user's variables name what they hold
+    assert "three_steps.step0" in names
+    assert "three_steps._follow_2.join.joined_1" in names
