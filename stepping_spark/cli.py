@@ -1,0 +1,35 @@
+"""The command line: `stepping-spark demo`."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Views on Spark that are maintained, not recomputed."""
+
+
+@main.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    short_help="Step through a year of flights.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def demo(arguments: tuple[str, ...]) -> None:
+    """Run examples/flights.py of the checkout; see its options with `demo --help`."""
+    script = Path(__file__).resolve().parent.parent / "examples" / "flights.py"
+    if not script.exists():
+        raise click.ClickException(
+            "the demo is examples/flights.py of the project's checkout, and this is an installed "
+            "copy without it: clone the project, and pip install -e '.[demo]' there"
+        )
+    sys.argv = ["stepping-spark demo", *arguments]
+    runpy.run_path(str(script), run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

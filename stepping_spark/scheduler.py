@@ -1,0 +1,339 @@
+"""Runs a step of a plan: stage by stage, each as few Spark queries as can be."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from stepping_spark.blame import failing_vertex
+from stepping_spark.codec import conform
+from stepping_spark.errors import StepError, SteppingError
+from stepping_spark.expr import Expr, Field
+from stepping_spark.graph import Vertex
+from stepping_spark.local import Local
+from stepping_spark.lower import ONE, Lowering, consolidated, for_many_rows
+from stepping_spark.metrics import StepMetrics, VertexMetrics
+from stepping_spark.operators import IdentityPrint
+from stepping_spark.plan import Plan
+from stepping_spark.projection import Projection
+from stepping_spark.python_rows import apply_python
+from stepping_spark.relations import Array, concat, consolidate, distinct_rows, one_array
+from stepping_spark.schema import Schema
+from stepping_spark.session import count_jobs, get_session
+from stepping_spark.source import Sources
+from stepping_spark.spark_types import first_line
+from stepping_spark.store import Held, Store
+from stepping_spark.terms import ALL, Member, Read, Ref, Stage, State, Term
+from stepping_spark.types import quote
+from stepping_spark.values import answer
+
+DRIVER_ROWS = 100_000  # what a stage reads at most, for its results to come to the driver unasked
+LOCAL_ROWS = 20_000  # what a stream reads at most, to be computed on the driver without a job
+_PLAN_NUMBERS = itertools.count(1)
+
+
+@dataclass
+class Step:
+    """The values of one step, as they come to be known."""
+
+    number: int
+    values: dict[Vertex, Held]
+    sources: Sources
+    metrics: StepMetrics
+    reads: dict[Read, tuple[Held, ...]] = field(default_factory=dict)
+
+
+class Scheduler:
+    """Steps one plan against one store."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        spark: SparkSession | None = None,
+        local_rows: int = LOCAL_ROWS,
+    ) -> None:
+        self.local_rows = local_rows
+        self.plan = plan
+        self.store = store
+        self._spark = spark
+        self._projection = Projection(lambda: self.spark)
+        self._prefix = f"step{next(_PLAN_NUMBERS)}"
+        self._lowered: dict[tuple[Vertex, ...], tuple[Lowering, list[str]]] = {}
+        self._adders: dict[Vertex, list[State]] = {}
+        for s in plan.states:
+            self._adders.setdefault(s.change, []).append(s)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, started when it is first needed."""
+        if self._spark is None:
+            self._spark = get_session()
+        return self._spark
+
+    def run(self, number: int, inputs: Mapping[Vertex, Held]) -> tuple[list[Held], StepMetrics]:
+        """Compute a step, and add its changes to the store; the caller commits."""
+        metrics = StepMetrics(number)
+        sources = Sources(lambda: self.spark)
+        step = Step(number, dict(inputs), sources, metrics)
+        try:
+            for v, held in inputs.items():
+                self._add(step, v, held)
+            for stage in self.plan.stages:
+                self._run_stage(step, stage)
+        finally:
+            sources.drop()
+        return [step.values[v] for v in self.plan.outputs], metrics
+
+    # -- a stage
+
+    def _run_stage(self, step: Step, stage: Stage) -> None:
+        for read in stage.reads:
+            if read not in step.reads:
+                step.reads[read] = self._read(step, read)
+        queries: list[Member] = []
+        for m in stage.members:
+            if m.python is not None:
+                self._done(step, m, *self._timed(step, lambda m=m: self._python(step, m)), "python")
+            elif self._is_small(step, m):
+                made = self._timed(step, lambda m=m: self._local(step, m))
+                self._done(step, m, *made, "driver")
+            else:
+                queries.append(m)
+        if queries:
+            self._query(step, queries)
+
+    def _parts(self, step: Step, leaf: Ref | Read) -> tuple[Held, ...]:
+        return step.reads[leaf] if isinstance(leaf, Read) else (step.values[leaf.vertex],)
+
+    def _timed(self, step: Step, f: Any) -> tuple[Held, float, int | None]:
+        begun = time.perf_counter()
+        held = f()
+        return held, (time.perf_counter() - begun) * 1e3, 0
+
+    def _python(self, step: Step, m: Member) -> Held:
+        (leaf,) = m.leaves
+        path, line = self.plan.names[m.vertex]
+        (held,) = self._parts(step, leaf)
+        return apply_python(m.vertex, held, f"{path} ({line})")
+
+    def _is_small(self, step: Step, m: Member) -> bool:
+        """Whether the driver has all that a stream is made of, and it is few rows."""
+        parts = [p for leaf in m.leaves for p in self._parts(step, leaf)]
+        tables = [p for p in parts if isinstance(p, pa.Table)]
+        return len(tables) == len(parts) and sum(t.num_rows for t in tables) <= self.local_rows
+
+    def _local(self, step: Step, m: Member) -> Held:
+        context = Local(
+            table=lambda leaf: self._table(step, leaf),
+            project=lambda table, schema, exprs: self._evaluate(step, table, schema, exprs),
+        )
+        try:
+            return consolidate(context.term(m.term), m.vertex.type.schema)
+        except SteppingError:
+            raise
+        except Exception as e:
+            path, line = self.plan.names[m.vertex]
+            raise StepError(
+                f"{path} ({line}): {m.vertex.operator.name} failed: {first_line(e)}; the store "
+                "is as it was before the step"
+            ) from e
+
+    def _evaluate(
+        self, step: Step, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
+    ) -> list[Array]:
+        named = tuple((f"e{i}", e) for i, e in enumerate(exprs))
+        made = self._projection.select(table, schema, named, beside=False)
+        assert isinstance(made, pa.Table)
+        step.metrics.queries += 1
+        return [one_array(made.column(n)) for n, _ in named]
+
+    def _table(self, step: Step, leaf: Ref | Read) -> pa.Table:
+        schema = schema_of(leaf)
+        wanted = schema.arrow.names
+        parts = self._parts(step, leaf)
+        tables = [p.select(wanted) for p in parts if isinstance(p, pa.Table)]
+        assert len(tables) == len(parts)  # `_is_small` has seen to it
+        return concat(tables, schema)
+
+    # -- a query for several streams
+
+    def _query(self, step: Step, members: list[Member]) -> None:
+        key = tuple(m.vertex for m in members)
+        if key not in self._lowered:
+            low = Lowering(f"{self._prefix}_{len(self._lowered)}")
+            self._lowered[key] = (low, [low.term(m.term) for m in members])
+        low, texts = self._lowered[key]
+        rows = 0
+        large = False
+        for leaf, name in low.leaves.items():
+            parts = self._parts(step, leaf)
+            rows += sum(p.num_rows for p in parts if isinstance(p, pa.Table))
+            large = large or any(isinstance(p, DataFrame) for p in parts)
+            step.sources.define(name, parts, schema_of(leaf))
+        begun = time.perf_counter()
+        try:
+            with count_jobs(self.spark) as jobs:
+                for d in low.derived:
+                    step.sources.derive(d)
+                run = self._large if large or rows > DRIVER_ROWS else self._small
+                held = run(step, members, texts)
+        except SteppingError:
+            raise
+        except Exception as e:
+            raise self._blame(step, members, e) from e
+        ms = (time.perf_counter() - begun) * 1e3
+        step.metrics.queries += 1
+        for m, h in zip(members, held, strict=True):
+            self._done(step, m, h, ms, jobs.count, "spark")
+        step.metrics.add_jobs(jobs.count)
+
+    def _small(self, step: Step, members: list[Member], texts: list[str]) -> list[Held]:
+        """One query for all: each stream a struct column of its own, NULL in others' rows."""
+        schemas = [m.vertex.type.schema for m in members]
+        if len(members) == 1:
+            query = f"SELECT {ONE} * FROM ({texts[0]})"
+            table = conform(step.sources.sql(query).toArrow(), schemas[0])
+            return [consolidate(table, schemas[0])]
+        columns = [
+            f"STRUCT<{', '.join(f'{quote(n)}: {t.ddl}' for n, t in s.all)}>" for s in schemas
+        ]
+        terms = []
+        for i, text in enumerate(texts):
+            row = ", ".join(f"'{n}', {quote(n)}" for n, _ in schemas[i].all)
+            cells = [
+                f"{f'named_struct({row})' if j == i else f'CAST(NULL AS {c})'} AS m{j}"
+                for j, c in enumerate(columns)
+            ]
+            terms.append(f"(SELECT {i} AS tag, {', '.join(cells)} FROM ({text}))")
+        query = f"SELECT {ONE} * FROM ({' UNION ALL '.join(terms)})"
+        union = step.sources.sql(query).toArrow()
+        return [_untagged(union, i, s) for i, s in enumerate(schemas)]
+
+    def _large(self, step: Step, members: list[Member], texts: list[str]) -> list[Held]:
+        """A query for each, side by side; results stay in Spark unless they prove to be small."""
+
+        def one(m: Member, text: str) -> Held:
+            schema = m.vertex.type.schema
+            query = for_many_rows(consolidated(text, schema))
+            frame = step.sources.sql(query).localCheckpoint()
+            if frame.count() > DRIVER_ROWS:
+                return frame
+            return conform(frame.toArrow(), schema)
+
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            return list(pool.map(one, members, texts))
+
+    def _blame(self, step: Step, members: list[Member], error: Exception) -> StepError:
+        """Say which vertex failed: run the terms of a failed query again, from the leaves up."""
+        for m in members:
+            vertex = failing_vertex(m.term, lambda t: self._probe(step, t))
+            if vertex is not None:
+                path, line = self.plan.names[vertex]
+                return StepError(
+                    f"{path} ({line}): {vertex.operator.name} failed: {first_line(error)}\n"
+                    "The store is as it was before the step: mend the rows or the function, and "
+                    "step again"
+                )
+        shown = ", ".join(str(self.plan.names[m.vertex][0]) for m in members)
+        return StepError(f"{shown}: {first_line(error)}; the store is as it was before the step")
+
+    def _probe(self, step: Step, t: Term) -> None:
+        low = Lowering(step.sources.name("probe"))
+        text = low.term(t)
+        for leaf, name in low.leaves.items():
+            step.sources.define(name, self._parts(step, leaf), schema_of(leaf))
+        for d in low.derived:
+            step.sources.derive(d)
+        step.sources.sql(text).toArrow()
+
+    # -- the store
+
+    def _read(self, step: Step, read: Read) -> tuple[Held, ...]:
+        state = self.plan.state_of(read)
+        keys = None
+        if read.by is not None:
+            keys = self._keys(step, read, state)
+            if isinstance(keys, pa.Table) and not keys.num_rows:
+                return ()
+        wanted = [n for n, _ in read.change.type.schema.all]
+        return tuple(
+            p.select(*wanted) if isinstance(p, DataFrame) else p.select(wanted)
+            for p in self.store.read(state.register.name, keys)
+        )
+
+    def _keys(self, step: Step, read: Read, state: State) -> Held:
+        assert read.by is not None
+        held = step.values[read.by]
+        columns = state.register.key
+        schema = read.by.type.schema
+        if read.by_key == (ALL,):
+            exprs: Iterable[tuple[str, Expr]] = [(n, Field(t, (n,))) for n, t in schema.columns]
+        else:
+            exprs = zip(columns, read.by_key, strict=True)
+        keys = self._projection.select(held, schema, tuple(exprs), beside=False)
+        if isinstance(keys, DataFrame):
+            known = keys if read.nulls else keys.dropna()
+            return known.distinct()
+        return distinct_rows(keys, drop_nulls=not read.nulls)
+
+    def _add(self, step: Step, v: Vertex, held: Held) -> None:
+        for state in self._adders.get(v, ()):
+            rows = held
+            if state.stored:
+                rows = self._projection.select(held, v.type.schema, state.stored, beside=True)
+            if isinstance(rows, DataFrame) or rows.num_rows:
+                self.store.add(state.register.name, rows)
+
+    def _done(
+        self, step: Step, m: Member, held: Held, ms: float, jobs: int | None, how: str
+    ) -> None:
+        step.values[m.vertex] = held
+        if isinstance(m.vertex.operator, IdentityPrint):
+            print(f"{m.vertex.operator.label}: {answer(held, m.vertex.type)!r}")
+        self._add(step, m.vertex, held)
+        record(step, self.plan, m, held, ms, jobs, how, lambda leaf: self._parts(step, leaf))
+
+
+def schema_of(leaf: Ref | Read) -> Schema:
+    """The schema of what a leaf reads."""
+    return (leaf.change if isinstance(leaf, Read) else leaf.vertex).type.schema
+
+
+def _untagged(union: pa.Table, tag: int, schema: Schema) -> pa.Table:
+    ours = union.filter(pc.equal(union.column("tag"), pa.scalar(tag)))
+    rows: Any = one_array(ours.column(f"m{tag}"))
+    table = pa.Table.from_arrays(rows.flatten(), names=[n for n, _ in schema.all])
+    return consolidate(conform(table, schema), schema)
+
+
+def record(
+    step: Step,
+    plan: Plan,
+    m: Member,
+    held: Held,
+    ms: float,
+    jobs: int | None,
+    how: str,
+    parts: Any,
+) -> None:
+    """Note what materialising a stream took, for it and for the vertices within its term."""
+    path = str(plan.names[m.vertex][0])
+    rows_in = 0
+    for leaf in m.leaves:
+        rows_in += sum(p.num_rows for p in parts(leaf) if isinstance(p, pa.Table))
+    rows_out = held.num_rows if isinstance(held, pa.Table) else None
+    step.metrics.vertices[path] = VertexMetrics(path, rows_in, rows_out, ms, jobs, how)
+    for v in m.inner:
+        inner = str(plan.names[v][0])
+        step.metrics.vertices.setdefault(
+            inner, VertexMetrics(inner, None, None, 0.0, 0, how, within=path)
+        )

@@ -1,0 +1,99 @@
+"""The relations that a query refers to: small ones stand in its text, large ones are views."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from stepping_spark.codec import frame_of
+from stepping_spark.literals import literal
+from stepping_spark.lower import Derived, names
+from stepping_spark.relations import concat
+from stepping_spark.schema import Schema
+from stepping_spark.store import Held
+from stepping_spark.types import quote
+
+INLINE_CELLS = 500  # above it, parsing literals costs more than a view of an Arrow table
+_NUMBERS = itertools.count(1)
+
+
+class Sources:
+    """Named relations for the queries of one step; `drop` them at its end."""
+
+    def __init__(self, spark: Callable[[], SparkSession]) -> None:
+        self._spark = spark
+        self._inline: dict[str, str] = {}
+        self._views: list[str] = []
+
+    def name(self, kind: str) -> str:
+        """A name that no other relation of this process has."""
+        return f"{kind}_{next(_NUMBERS)}"
+
+    def define(self, name: str, parts: tuple[Held, ...], schema: Schema) -> None:
+        """Call the sum of some relations by a name."""
+        tables = [p for p in parts if isinstance(p, pa.Table)]
+        frames = [p for p in parts if isinstance(p, DataFrame)]
+        table = concat(tables, schema)
+        if not frames and is_inline(table, schema):
+            self._inline[name] = inline(table, schema)
+            return
+        if table.num_rows:
+            frames.append(frame_of(table, schema, self._spark()))
+        self._inline.pop(name, None)
+        if len(frames) == 1:
+            self._view(name, frames[0])
+            return
+        single = []
+        for i, frame in enumerate(frames):
+            self._view(f"{name}_part{i}", frame)
+            single.append(f"SELECT {names(schema.all)} FROM {name}_part{i}")
+        self._inline[name] = " UNION ALL ".join(single)
+
+    def derive(self, d: Derived) -> None:
+        """Add Columns that SQL text cannot say to a query's."""
+        frame = self.sql(d.query)
+        self._view(d.name, frame.select("*", *[c.alias(n) for n, c in d.columns]))
+
+    def sql(self, text: str) -> DataFrame:
+        """The DataFrame of a query over the named relations."""
+        used = [(n, q) for n, q in self._inline.items() if n in text]
+        if used:
+            text = f"WITH {', '.join(f'{n} AS ({q})' for n, q in used)} {text}"
+        return self._spark().sql(text)
+
+    def drop(self) -> None:
+        """Forget all names."""
+        for name in self._views:
+            self._spark().catalog.dropTempView(name)
+        self._views.clear()
+        self._inline.clear()
+
+    def _view(self, name: str, frame: DataFrame) -> None:
+        frame.createOrReplaceTempView(name)
+        self._views.append(name)
+
+
+def is_inline(table: pa.Table, schema: Schema) -> bool:
+    """Whether a relation is small enough to stand in a query's text."""
+    return table.num_rows * sum(_cells(t.arrow) for _, t in schema.all) <= INLINE_CELLS
+
+
+def _cells(t: pa.DataType) -> int:
+    if pa.types.is_struct(t):
+        return sum(_cells(f.type) for f in t)
+    return 4 if pa.types.is_list(t) else 1
+
+
+def inline(table: pa.Table, schema: Schema) -> str:
+    """A small relation as the text of a query."""
+    columns = names(schema.all)
+    if not table.num_rows:
+        nothing = ", ".join(f"CAST(NULL AS {t.ddl}) AS {quote(n)}" for n, t in schema.all)
+        return f"SELECT {nothing} WHERE false"
+    rows = ", ".join(
+        f"({', '.join(literal(row[n], t) for n, t in schema.all)})" for row in table.to_pylist()
+    )
+    return f"SELECT {columns} FROM VALUES {rows} AS t({columns})"
