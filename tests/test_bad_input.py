@@ -1,0 +1,387 @@
+"""Every mistake is one clear error, and loses nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import stepping_spark as st
+from stepping_spark import linear
+
+
+class A(st.Data):
+    x: int
+    name: str
+
+
+class B(st.Data):
+    y: int
+    name: str
+
+
+def total(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[int]:
+    return st.reduce(a, zero=int, pick_value=lambda a: a.x)
+
+
+ONE = st.ZSetPython({A(x=1, name="a"): 1})
+
+
+def stepper_of(query: Any, **options: Any) -> st.Stepper[Any]:
+    graph = st.compile(query)
+    return st.Stepper(graph, st.StoreMemory.from_graph(graph), **options)
+
+
+def refused(inputs: Any, *parts: str) -> None:
+    """The step is refused, says all of this, and the store is as it was."""
+    stepper = stepper_of(total)
+    assert stepper.step((ONE, None)) == (st.ZSetPython({1: 1}),)
+    with pytest.raises(st.InputError) as e:
+        stepper.step(inputs)
+    for part in parts:
+        assert part in str(e.value)
+    assert stepper.store.last_step() == 1
+    assert stepper.step((ONE, None)) == (st.ZSetPython({1: -1, 2: 1}),)
+
+
+def test_an_input_left_out() -> None:
+    refused((ONE,), "2 inputs", "a, b", "found 1")
+
+
+def test_one_input_too_many() -> None:
+    refused((ONE, None, None), "2 inputs", "found 3", "None")
+
+
+def test_a_change_without_its_tuple() -> None:
+    refused(ONE, "takes a tuple", "(change,)")
+
+
+def test_rows_of_another_class() -> None:
+    refused((st.ZSetPython({B(y=1, name="b"): 1}), None), "input 'a'", "expected A", "B(y=1")
+
+
+def test_a_field_of_another_type() -> None:
+    row: Any = A(x="1", name="a")  # type: ignore[arg-type]
+    refused((st.ZSetPython({row: 1}), None), "input 'a'", "'x'", "expected int", "'1'")
+
+
+def test_an_int_beyond_64_bits() -> None:
+    refused((st.ZSetPython({A(x=2**63, name="a"): 1}), None), "64 bits", "Decimal")
+
+
+def test_a_null_in_a_field_that_has_none() -> None:
+    row: Any = A(x=None, name="a")  # type: ignore[arg-type]
+    refused((st.ZSetPython({row: 1}), None), "input 'a'", "'x'", "None")
+
+
+def test_something_that_is_no_zset() -> None:
+    refused(([A(x=1, name="a")], None), "input 'a'", "list", "ZSetPython")
+
+
+@pytest.mark.parametrize("weight", [None, 0.5, "1", True, Decimal(1)])
+def test_a_weight_that_is_no_whole_number(weight: Any) -> None:
+    with pytest.raises(st.InputError, match="count"):
+        st.ZSetPython({A(x=1, name="a"): weight})
+
+
+@pytest.mark.parametrize(
+    ("sql", "parts"),
+    [
+        ("SELECT 1L AS x", ["'name'", "missing"]),
+        ("SELECT 1L AS x, 'a' AS name, 2 AS extra", ["extra"]),
+        ("SELECT 'one' AS x, 'a' AS name", ["x", "string", "bigint"]),
+        ("SELECT 1L AS x, 'a' AS name, 0.5D AS n", ["n", "double"]),
+    ],
+)
+def test_a_dataframe_with_wrong_columns(spark: SparkSession, sql: str, parts: list[str]) -> None:
+    frame = spark.sql(sql)
+    count = "n" if " AS n" in sql and "AS name, 0.5" in sql else None
+    with pytest.raises(st.InputError) as e:
+        st.ZSetSpark.from_dataframe(frame, A, count=count)
+    for part in parts:
+        assert part.lower() in str(e.value).lower()
+
+
+@pytest.mark.parametrize(
+    ("sql", "part"),
+    [
+        ("SELECT CAST(NULL AS BIGINT) AS x, 'a' AS name, 1 AS n", "'x'"),
+        ("SELECT 1L AS x, 'a' AS name, CAST(NULL AS INT) AS n", "n"),
+    ],
+)
+def test_nulls_in_a_dataframe(spark: SparkSession, sql: str, part: str) -> None:
+    zset = st.ZSetSpark.from_dataframe(spark.sql(sql), A, count="n")
+    refused((zset, None), "input 'a'", part, "NULL")
+
+
+def test_a_dataframe_as_it_is(spark: SparkSession) -> None:
+    refused((spark.sql("SELECT 1L AS x, 'a' AS name"), None), "from_dataframe")
+
+
+# -- functions of rows
+
+Row = Callable[[Any], Any]
+
+
+@pytest.mark.parametrize(
+    ("f", "parts"),
+    [
+        (lambda a: 1 if a.x else 2, ["truth", "st.python"]),
+        (lambda a: a.x > 1 and a.x < 3, ["truth"]),
+        (lambda a: a.x in (1, 2), ["truth"]),
+        (lambda a: len(a.name), ["len(name)", "st.python"]),
+        (lambda a: a.x is None, ["`is`", ".isNull()"]),
+        (lambda a: a.x if a.name is not None else 0, ["`is`"]),
+        (lambda a: f"{a.name}!", ["f-string", "name"]),
+        (lambda a: str(a.x), ["str(x)"]),
+        (lambda a: int(a.x), ["int(x)"]),
+        (lambda a: a.name.upper(), ["upper", "F.upper", "st.python"]),
+        (lambda a: a.nam, ["no field 'nam'", "x, name"]),
+        (lambda a: a.name + "!", ["F.concat"]),
+        (lambda a: a.x == None, ["isNull"]),  # noqa: E711
+        (lambda a: a.x == "1", ["int and str"]),
+        (lambda a: [a.x], ["list"]),
+        (lambda a: a.x // 2, ["floor division"]),
+        (lambda a: {a.x: 1}[a.x], ["hash"]),
+        (lambda a: [c for c in a.name], ["iteration"]),  # noqa: C416
+        (lambda a: round(a.x), ["round"]),
+        (lambda a: 1 / 0, ["ZeroDivisionError"]),
+    ],
+)
+def test_a_function_that_cannot_be_traced(f: Row, parts: list[str]) -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
+        return st.map(a, f=f)
+
+    with pytest.raises(st.CompileError) as e:
+        st.compile(query)
+    for part in parts:
+        assert part in str(e.value)
+    assert re.search(r"test_bad_input\.py:\d+", str(e.value))
+
+
+def helper(value: Any) -> Any:
+    return value is None
+
+
+def test_an_is_inside_a_helper_is_seen() -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
+        return st.filter(a, f=lambda a: helper(a.x))
+
+    with pytest.raises(st.CompileError, match="`is`"):
+        st.compile(query)
+
+
+def test_a_column_that_spark_refuses(spark: SparkSession) -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
+        return st.map(a, f=lambda a: F.upper(F.col("nowhere")))
+
+    with pytest.raises(st.CompileError, match="nowhere"):
+        st.compile(query)
+
+
+def test_a_type_that_no_column_can_hold() -> None:
+    with pytest.raises(TypeError, match=r"Bad\.f.*complex.*can"):
+
+        class Bad(st.Data):
+            f: complex
+
+
+def test_a_python_function_without_a_type() -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
+        return st.map(a, f=st.python(lambda a: a.x))
+
+    with pytest.raises(st.CompileError, match=r"annotation.*to=T"):
+        st.compile(query)
+
+
+def test_a_python_function_that_fails_names_the_row_and_loses_nothing() -> None:
+    def invert(a: A) -> float:
+        return 1 / a.x
+
+    def query(a: st.ZSet[A]) -> st.ZSet[float]:
+        return st.distinct(st.map(a, f=st.python(invert)))
+
+    stepper = stepper_of(query)
+    stepper.step((ONE,))
+    with pytest.raises(st.StepError, match=r"invert.*ZeroDivisionError.*A\(x=0, name='zero'\)"):
+        stepper.step((st.ZSetPython({A(x=0, name="zero"): 1}),))
+    assert stepper.store.last_step() == 1
+    assert stepper.step((ONE,)) == (st.ZSetPython(),)
+
+
+@pytest.mark.parametrize("local_rows", [20_000, 0])
+def test_a_column_that_fails_names_its_vertex(spark: SparkSession, local_rows: int) -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[int]:
+        doubled = st.map(a, f=lambda a: a.x * 2)
+        parsed = st.map(a, f=lambda a: F.col("name").cast("bigint"), to=int)
+        return st.add(doubled, parsed)
+
+    stepper = stepper_of(query, local_rows=local_rows)
+    stepper.step((st.ZSetPython({A(x=1, name="7"): 1}),))
+    with pytest.raises(st.StepError) as e:
+        stepper.step((ONE,))
+    assert "test_bad_input.py" in str(e.value)
+    assert stepper.store.last_step() == 1
+    stepper.step((st.ZSetPython({A(x=1, name="8"): 1}),))
+
+
+# -- circuits
+
+
+def test_join_keys_of_different_types() -> None:
+    def query(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
+        return st.join(a, b, on_left=lambda a: a.x, on_right=lambda b: b.name)
+
+    with pytest.raises(st.CompileError, match=r"x of type int.*name of type str"):
+        st.compile(query)
+
+
+def test_an_index_of_another_row() -> None:
+    def query(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
+        by_name = st.Index.pick(B, lambda b: b.name)
+        return linear.join(a, b, on_left=by_name, on_right=by_name)  # type: ignore[arg-type]
+
+    with pytest.raises(st.CompileError, match="index is of B, the stream is of A"):
+        st.compile(query)
+
+
+def test_a_loop_without_a_delay_shows_its_cycle() -> None:
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        with st.feedback(st.ZSet[int]) as y:
+            z = st.add(a, y)
+            w = st.map(z, f=lambda x: x + 1)
+            y.connect(w)
+        return z
+
+    with pytest.raises(st.CompileError) as e:
+        st.compile(query)
+    for part in ("without a delay", "query.z", "query.w", "query.y", "st.delay"):
+        assert part in str(e.value)
+
+
+def test_a_feedback_that_is_not_connected() -> None:
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        with st.feedback(st.ZSet[int]) as y:
+            z = st.add(a, y)
+        return z
+
+    with pytest.raises(st.CompileError, match="not connected"):
+        st.compile(query)
+
+
+def test_a_feedback_that_nothing_uses() -> None:
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        with st.feedback(st.ZSet[int]) as y:
+            y.connect(st.delay(a))
+        return a
+
+    with pytest.raises(st.CompileError, match="use it, or take it out"):
+        st.compile(query)
+
+
+def test_two_vertices_with_one_name() -> None:
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        b = st.map(a, f=lambda x: x + 1, name="same")
+        c = st.map(a, f=lambda x: x + 2, name="same")
+        return st.add(b, c)
+
+    with pytest.raises(st.CompileError, match=r"query\.same is taken"):
+        st.compile(query)
+
+
+def test_two_caches_with_one_name() -> None:
+    first, second = st.Cache[int](name="numbers"), st.Cache[int](name="numbers")
+
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        _ = first[a](lambda a: st.integrate(a))
+        _ = second[a](lambda a: st.integrate(a))
+        return a
+
+    with pytest.raises(st.CompileError, match="'numbers'"):
+        st.compile(query)
+
+
+def test_a_cache_that_the_store_does_not_have() -> None:
+    elsewhere = st.Cache[int](name="elsewhere")
+    stepper = stepper_of(total)
+    with pytest.raises(st.StoreMismatch, match="no cache 'elsewhere'"):
+        elsewhere.zset(stepper.store)
+
+
+@pytest.mark.parametrize(
+    ("body", "part"),
+    [
+        (lambda a: a if a else a, "truth"),  # noqa: RUF034
+        (lambda a: len(a), "len()"),
+        (lambda a: [row for row in a], "iteration"),  # noqa: C416
+        (lambda a: a.x, "field of the rows"),
+        (lambda a: None, "return"),
+        (lambda a: st.ZSetPython({1: 1}), "should be a stream"),
+        (lambda a: st.map(st.ZSetPython({1: 1}), f=lambda x: x), "takes streams"),
+    ],
+)
+def test_a_query_that_treats_a_stream_as_a_value(body: Any, part: str) -> None:
+    def query(a: st.ZSet[A]) -> Any:
+        return body(a)
+
+    query.__annotations__.pop("return")
+    with pytest.raises(st.CompileError) as e:
+        st.compile(query)
+    assert part in str(e.value)
+
+
+def test_operators_outside_a_query() -> None:
+    with pytest.raises(st.CompileError, match=r"st\.compile"):
+        st.distinct(st.ZSetPython({1: 1}))
+
+
+def test_a_parameter_without_an_annotation() -> None:
+    def query(a):  # type: ignore[no-untyped-def]
+        return a
+
+    with pytest.raises(st.CompileError, match="'a' of query has no annotation"):
+        st.compile(query)
+
+
+def test_a_return_annotation_that_is_not_true() -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[B]:
+        return a  # type: ignore[return-value]
+
+    with pytest.raises(st.CompileError, match=r"annotated ZSet\[B\], and is ZSet\[A\]"):
+        st.compile(query)
+
+
+# -- steps
+
+
+def test_a_gap_in_step_numbers_and_a_step_again() -> None:
+    stepper = stepper_of(total)
+    with pytest.raises(st.StoreError, match=r"step 2 .* next is 1"):
+        stepper.step((ONE, None), step=2)
+    first = stepper.step((ONE, None), step=1)
+    assert stepper.step((None, None), step=1) == first
+    stepper.step((ONE, None), step=2)
+    with pytest.raises(st.StoreError, match="was not kept"):
+        stepper.step((ONE, None), step=1)
+
+
+def test_now_never_goes_back() -> None:
+    stepper = stepper_of(total)
+    stepper.step((ONE, None), now=10)
+    with pytest.raises(st.InputError, match="never goes back"):
+        stepper.step((ONE, None), now=9)
+    stepper.step((ONE, None), now=10)
+
+
+def test_state_of_another_circuit() -> None:
+    def other(a: st.ZSet[A]) -> st.ZSet[A]:
+        return st.distinct(a)
+
+    store = st.StoreMemory.from_graph(st.compile(total))
+    with pytest.raises(st.StoreMismatch, match="other"):
+        st.Stepper(st.compile(other), store)
