@@ -70,6 +70,12 @@ def row_expr(f: Callable[[Any], Any], row: RowType, *, to: Any = None, item: boo
 
     `item`: the function gives a list of what `to`, or its annotation, names (for `map_many`).
     """
+    if not callable(f):
+        name = f if isinstance(f, str) else "field"
+        raise CompileError(
+            f"{user_line()}: expected a function of the row, found {f!r}; write "
+            f"lambda row: row.{name}"
+        )
     if isinstance(f, Python):
         return _python_expr(f, to)
     where = f"{line_of_function(f)}: function {name_of(f)!r}"

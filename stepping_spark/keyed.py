@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stepping_spark.codec import conform, decode, frame_of
+from stepping_spark.errors import InputError
 from stepping_spark.index import Key
 from stepping_spark.schema import Columns, Schema, ZSetType
 from stepping_spark.symbolic import to_column
@@ -28,7 +29,7 @@ def keyed_pairs(
     """Keys, rows and counts in order of the keys, computed in Python."""
     wanted = None
     if match_keys is not None:
-        wanted = {sort_key(key.type.encode(k, _WHERE)) for k in match_keys}
+        wanted = {sort_key(k) for k in _encoded(match_keys, key)}
     found = []
     for row, n in pairs:
         encoded = key.type.encode(key.expr.value(row), f"the key of {row!r}")
@@ -42,13 +43,19 @@ def keyed_pairs(
         yield key.type.decode(encoded), row, n
 
 
+def _encoded(match_keys: Set[object], key: Key) -> list[Any]:
+    if isinstance(match_keys, str | bytes):
+        raise InputError(f"{_WHERE}: expected a set of keys, found {match_keys!r}; write {{key}}")
+    return [key.type.encode(k, _WHERE) for k in match_keys]
+
+
 def keyed_frame(frame: DataFrame, t: ZSetType, key: Key, match_keys: Set[object] | None) -> Keyed:
     """Keys, rows and counts in order of the keys, computed by Spark: one job."""
     parts = tuple((f"_k{i}_", p.type) for i, p in enumerate(key.parts))
     computed = [to_column(p).alias(n) for p, (n, _) in zip(key.parts, parts, strict=True)]
     shown = frame.select(*computed, *(F.col(quote(n)) for n, _ in t.schema.all))
     if match_keys is not None:
-        encoded = [key.type.encode(k, _WHERE) for k in match_keys]
+        encoded = _encoded(match_keys, key)
         shown = matching(shown, _table([_parts(key, e) for e in encoded], parts), parts)
     order = [
         F.col(n).asc() if up else F.col(n).desc()

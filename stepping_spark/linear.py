@@ -188,6 +188,11 @@ def _picked(a: Any, zero: Callable[[], Any], pick: Callable[[Any], Any]) -> tupl
 def _from_zero(expr: Expr, zero: Callable[[], Any]) -> Expr:
     """The picked value, as a value of the type of `zero()`; NULL counts as zero."""
     where = f"{user_line()}: zero"
+    if not callable(zero):
+        raise CompileError(
+            f"{where} should be a function that gives the sum of nothing, found {zero!r}; write "
+            f"{type(zero).__name__}, or lambda: {zero!r}"
+        )
     start = zero()
     if isinstance(start, ZSetPython):
         if not start.empty():

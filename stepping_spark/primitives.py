@@ -132,7 +132,7 @@ def delay(a: S, *, name: str | None = None) -> S:
 
 
 def _arranged(a: Any, indexes: Iterable[Key[Any]], name: str | None) -> Any:
-    wanted = tuple(indexes)
+    wanted = (indexes,) if isinstance(indexes, Index) or callable(indexes) else tuple(indexes)
     if not wanted:
         raise CompileError(f"{user_line()}: indexes= is empty; give an st.Index")
     for i, index in enumerate(wanted):

@@ -168,6 +168,7 @@ def iteration(
 
 def stepper_of(graph: Graph[*Ins, Out], store: Store) -> Stepper[*Ins, Out]:
     """The stepper of a graph and a store; the same object each time."""
+    plan_of(graph)  # refuses what is no graph
     known = graph.memo.get("stepper")
     if not isinstance(known, Stepper) or known.store is not store:
         known = graph.memo["stepper"] = Stepper(graph, store)

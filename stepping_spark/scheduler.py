@@ -37,6 +37,7 @@ from stepping_spark.values import answer
 
 DRIVER_ROWS = 100_000  # what a stage reads at most, for its results to come to the driver unasked
 LOCAL_ROWS = 20_000  # what a stream reads at most, to be computed on the driver without a job
+SETTINGS = ("spark.sql.ansi.enabled", "spark.sql.session.timeZone")
 _PLAN_NUMBERS = itertools.count(1)
 
 
@@ -65,6 +66,7 @@ class Scheduler:
         self.plan = plan
         self.store = store
         self._spark = spark
+        self._settings = _settings(spark) if spark is not None else {}
         self._projection = Projection(lambda: self.spark)
         self._prefix = f"step{next(_PLAN_NUMBERS)}"
         self._lowered: dict[tuple[Vertex, ...], tuple[Lowering, list[str]]] = {}
@@ -77,10 +79,17 @@ class Scheduler:
         """The session, started when it is first needed."""
         if self._spark is None:
             self._spark = get_session()
+            self._settings = _settings(self._spark)
         return self._spark
 
     def run(self, number: int, inputs: Mapping[Vertex, Held]) -> tuple[list[Held], StepMetrics]:
         """Compute a step, and add its changes to the store; the caller commits."""
+        if self._spark is not None and _settings(self._spark) != self._settings:
+            raise StepError(
+                f"the session had {self._settings} when the first step ran, and has "
+                f"{_settings(self._spark)} now: row functions would say something else of rows "
+                "that are there already; set it back"
+            )
         metrics = StepMetrics(number)
         sources = Sources(lambda: self.spark)
         step = Step(number, dict(inputs), sources, metrics)
@@ -136,12 +145,14 @@ class Scheduler:
             table=lambda leaf: self._table(step, leaf),
             project=lambda table, schema, exprs: self._evaluate(step, table, schema, exprs),
         )
+        path, line = self.plan.names[m.vertex]
         try:
             return consolidate(context.term(m.term), m.vertex.type.schema)
+        except StepError as e:
+            raise StepError(f"{path} ({line}): {e}; the store is as it was before the step") from e
         except SteppingError:
             raise
         except Exception as e:
-            path, line = self.plan.names[m.vertex]
             raise StepError(
                 f"{path} ({line}): {m.vertex.operator.name} failed: {first_line(e)}; the store "
                 "is as it was before the step"
@@ -301,6 +312,11 @@ class Scheduler:
             print(f"{m.vertex.operator.label}: {answer(held, m.vertex.type)!r}")
         self._add(step, m.vertex, held)
         record(step, self.plan, m, held, ms, jobs, how, lambda leaf: self._parts(step, leaf))
+
+
+def _settings(spark: SparkSession) -> dict[str, str | None]:
+    """The settings that change what functions of rows give."""
+    return {name: spark.conf.get(name) for name in SETTINGS}
 
 
 def schema_of(leaf: Ref | Read) -> Schema:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import decimal
+import re
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql import types as T
 
 from stepping_spark.atoms import (
@@ -70,12 +71,36 @@ def analyzed_type(column: Column, row: RowType, where: str) -> RowType:
         f"{quote(n)} {t.ddl}{'' if isinstance(t, Optional) else ' NOT NULL'}"
         for n, t in columns_of(row)
     )
+    rows = spark.createDataFrame([], ddl)
     try:
-        frame = spark.createDataFrame([], ddl).select(column)
+        field = rows.select(column).schema.fields[0]
     except PySparkException as e:
         raise CompileError(f"{where}: Spark refuses {column}: {first_line(e)}") from e
-    field = frame.schema.fields[0]
+    _refuse_what_is_no_function_of_the_row(rows, column, where)
     return from_spark(field.dataType, field.nullable, where)
+
+
+def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, where: str) -> None:
+    """Aggregates, windows, generators and chance: Spark takes none of them inside an aggregate."""
+    clock = _CLOCK.search(str(column))
+    if clock:
+        raise CompileError(
+            f"{where}: {clock[0]} differs from step to step, so a row that leaves would not take "
+            "out what it brought in; put the time into the rows"
+        )
+    try:
+        rows.agg(functions.count(column))
+    except PySparkException as e:
+        raise CompileError(
+            f"{where}: {column} is not a function of one row alone: {first_line(e)}; a row "
+            "function may hold no aggregate, window, generator or random value: use st.reduce or "
+            "st.group_reduce_flatten for sums, st.map_many with the array itself for explode"
+        ) from e
+
+
+_CLOCK = re.compile(
+    r"\b(current_date|current_timestamp|current_time|localtimestamp|now|curdate|unix_timestamp)\(\)"
+)
 
 
 def first_line(e: BaseException) -> str:

@@ -121,7 +121,13 @@ def total_value(total: Accumulated) -> str:
 def _leaf_total(total: Accumulated, name: str, t: Atom) -> str:
     if t.name != "float":
         diff = quote(name if name == VALUE else f"_sum_{name}_")
-        return f"CAST(coalesce(sum({diff}), 0) AS {t.ddl})"
+        summed = f"coalesce(sum({diff}), 0)"
+        if t.name != "int":
+            return f"CAST({summed} AS {t.ddl})"
+        # Said here, because with ANSI off Spark's cast would wrap around.
+        beyond = f"CAST(raise_error('a sum is beyond int; use Decimal') AS {t.ddl})"
+        fits = f"{summed} BETWEEN -9223372036854775808BD AND 9223372036854775807BD"
+        return f"CASE WHEN {fits} THEN CAST({summed} AS {t.ddl}) ELSE {beyond} END"
     first = total.floats.index(name) * FIELD
     limb = f"named_struct('bin', `_item_` - {first + FIRST}, 'limb', `_limb_`)"
     kept = f"WHERE `_item_` >= {first} AND `_item_` < {first + FIELD} AND `_limb_` <> 0"

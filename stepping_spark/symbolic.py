@@ -174,9 +174,22 @@ for _name, _op in {
     setattr(SymbolicColumn, f"__{_name}__", _operator(_op))
 
 
+_INSTEAD = {
+    "__bool__": "write & | ~ for and, or, not, .isin(…) for in, F.when(…) for if",
+    "__len__": "write F.length(…) or F.size(…)",
+    "__format__": "write F.concat(…) or F.format_string(…)",
+    "__str__": 'write .cast("string")',
+    "__int__": 'write .cast("bigint")',
+    "__float__": 'write .cast("double")',
+    "__contains__": "write .contains(…) or F.array_contains(…)",
+}
+
+
 def _untraceable(name: str, what: str) -> Any:
     def method(self: SymbolicColumn, *args: Any) -> NoReturn:
-        _refuse(what.format(self._st_expr))
+        instead = _INSTEAD.get(name)
+        remedy = f"{instead}, or wrap the function in st.python" if instead else _USE
+        _refuse(what.format(self._st_expr), remedy)
 
     method.__name__ = name
     return method

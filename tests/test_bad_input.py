@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 import stepping_spark as st
@@ -182,6 +182,71 @@ def test_a_column_that_spark_refuses(spark: SparkSession) -> None:
 
     with pytest.raises(st.CompileError, match="nowhere"):
         st.compile(query)
+
+
+@pytest.mark.parametrize(
+    ("f", "part"),
+    [
+        (lambda a: F.max(a.x), "aggregate"),
+        (lambda a: F.row_number().over(Window.orderBy("x")), "window"),
+        (lambda a: F.rand() + a.x, "random"),
+        (lambda a: F.monotonically_increasing_id(), "not a function of one row"),
+        (lambda a: F.explode(F.split(a.name, " ")), "map_many"),
+        (lambda a: F.to_date(a.name) == F.current_date(), "from step to step"),
+    ],
+)
+def test_a_column_that_is_no_function_of_its_row(spark: SparkSession, f: Row, part: str) -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
+        return st.map(a, f=f)
+
+    with pytest.raises(st.CompileError, match=part):
+        st.compile(query)
+
+
+def test_a_column_name_in_the_place_of_a_function() -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
+        return st.distinct(st.map(a, f="name"))  # type: ignore[arg-type]
+
+    with pytest.raises(st.CompileError, match=r"found 'name'; write lambda row: row\.name"):
+        st.compile(query)
+
+
+def test_a_graph_in_the_place_of_a_store() -> None:
+    graph = st.compile(total)
+    store = st.StoreMemory.from_graph(graph)
+    with pytest.raises(st.CompileError, match=r"st\.Stepper\(graph, store\)"):
+        st.iteration(graph, store, (ONE, None))  # type: ignore[arg-type]
+
+
+def test_a_string_in_the_place_of_a_set_of_keys() -> None:
+    with pytest.raises(st.InputError, match="expected a set of keys, found 'a'"):
+        list(ONE.iter_by_index(lambda a: a.name, "a"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("local_rows", [20_000, 0])
+def test_a_sum_beyond_64_bits_names_its_vertex_also_without_ansi(
+    spark: SparkSession, local_rows: int
+) -> None:
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        stepper = stepper_of(total, local_rows=local_rows)
+        with pytest.raises(st.StepError, match=r"total\.reduce.*beyond"):
+            stepper.step((st.ZSetPython({A(x=2**62, name="a"): 2}), None))
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+
+
+def test_settings_that_change_between_steps(spark: SparkSession) -> None:
+    stepper = stepper_of(total, local_rows=0)
+    stepper.step((ONE, None))
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        with pytest.raises(st.StepError, match=r"timeZone.*set it back"):
+            stepper.step((ONE, None))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+    stepper.step((ONE, None))
 
 
 def test_a_type_that_no_column_can_hold() -> None:
