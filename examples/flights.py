@@ -279,8 +279,8 @@ def summary(
         f"A step took {statistics.median(ms):,.0f} ms (median), "
         f"{ms[int(len(ms) * 0.95)]:,.0f} ms (p95).\n"
         f"That query takes {recompute:,.0f} ms, on cached tables.\n"
-        f"The steps ran {jobs} Spark jobs: what is small is computed on the driver, where Spark\n"
-        "evaluates the functions of rows without one."
+        f"The steps ran {jobs} Spark jobs, to evaluate functions of rows: joins and sums of so\n"
+        "few rows are computed on the driver."
     )
 
 

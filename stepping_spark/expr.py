@@ -104,23 +104,23 @@ class Build(Expr):
     fields: tuple[Expr, ...]
 
     def __str__(self) -> str:
-        assert isinstance(self.type, Struct)
-        inner = ", ".join(
-            f"{n}={e}" for (n, _), e in zip(self.type.fields, self.fields, strict=True)
-        )
-        return f"{self.type.name}({inner})"
+        t = unwrap(self.type)
+        assert isinstance(t, Struct)
+        inner = ", ".join(f"{n}={e}" for (n, _), e in zip(t.fields, self.fields, strict=True))
+        return f"{t.name}({inner})"
 
     def sql(self, row: str) -> str:
-        assert isinstance(self.type, Struct)
+        t = unwrap(self.type)
+        assert isinstance(t, Struct)
         inner = ", ".join(
-            f"{text(n)}, {e.sql(row)}"
-            for (n, _), e in zip(self.type.fields, self.fields, strict=True)
+            f"{text(n)}, {e.sql(row)}" for (n, _), e in zip(t.fields, self.fields, strict=True)
         )
         return f"named_struct({inner})"
 
     def value(self, row: Any) -> Any:
-        assert isinstance(self.type, Struct)
-        return self.type.build([e.value(row) for e in self.fields])
+        t = unwrap(self.type)
+        assert isinstance(t, Struct)
+        return t.build([e.value(row) for e in self.fields])
 
     def parts(self) -> tuple[Expr, ...]:
         return self.fields

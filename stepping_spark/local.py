@@ -2,8 +2,8 @@
 
 A Spark job costs tens of milliseconds before it does anything. Where all that a term reads is few
 rows that the driver holds, look-ups, joins and sums are done here. Functions of rows keep Spark's
-meaning, because Spark evaluates them: as the projection of a local relation, which needs no job.
-Plain fields, constants and rows made of them need no evaluation at all.
+meaning, because Spark evaluates them, as the projection of a local relation: one small job. Plain
+fields, constants and rows made of them need no evaluation at all.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from stepping_spark.atoms import RowType
 from stepping_spark.expr import Build, Expr, Field, Literal, Singleton
 from stepping_spark.local_sums import contributions, totals
 from stepping_spark.lower import type_of
+from stepping_spark.operations import unwrap
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -93,11 +94,12 @@ def column(e: Expr, table: pa.Table) -> Array | None:
     if isinstance(e, Literal):
         value = e.type.encode(e.constant, "a constant")
         return pa.array([value] * table.num_rows, e.type.arrow)
-    if isinstance(e, Build) and isinstance(e.type, Struct):
+    t = unwrap(e.type)
+    if isinstance(e, Build) and isinstance(t, Struct):
         parts = [column(p, table) for p in e.fields]
         if any(p is None for p in parts):
             return None
-        return struct(parts, e.type)
+        return struct(parts, t)
     if isinstance(e, Singleton):
         return _singletons(e, table)
     if not isinstance(e, Field):
@@ -172,9 +174,10 @@ def spread(values: Array, t: RowType) -> Columns:
 def _map(ctx: Local, op: Map, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
     (a,) = args
     t = op.f.type
-    parts = op.f.fields if isinstance(op.f, Build) else (op.f,)
+    built = isinstance(op.f, Build) and isinstance(t, Struct)  # not one that may be NULL
+    parts = op.f.parts() if built else (op.f,)
     values = ctx.values(a, types[0].schema, parts)
-    columns = values if isinstance(op.f, Build) else spread(values[0], t)
+    columns = values if built else spread(values[0], t)
     return _relation(columns, [one_array(a.column(COUNT))], Schema(columns_of(t)))
 
 

@@ -21,21 +21,17 @@ from stepping_spark.errors import CompileError
 from stepping_spark.expr import Expr, Field
 from stepping_spark.graph import AnyGraph, Graph, Path, Vertex
 from stepping_spark.operators import (
-    Accumulate,
     Add,
     Arrange,
     Delay,
     Differentiate,
-    Distinct,
     Feedback,
     Filter,
-    Flatten,
     Haitch,
     IdentityPrint,
     Input,
     Integrate,
     Join,
-    MapMany,
     Neg,
 )
 from stepping_spark.origin import Line, user_line
@@ -54,7 +50,8 @@ from stepping_spark.terms import (
 )
 
 Circuit: TypeAlias = AnyGraph
-COSTLY = (Join, Distinct, Flatten, Haitch, Accumulate, MapMany)
+# What is read, and not computed, within a step; anything else that several read is kept.
+READ = (Input, Feedback, Arrange, Integrate, Delay)
 
 
 @dataclass(frozen=True)
@@ -173,7 +170,7 @@ class _Planner:
         return [
             v
             for v in order
-            if readers.get(v, 0) > 1 and isinstance(v.operator, COSTLY) and v not in found
+            if readers.get(v, 0) > 1 and not isinstance(v.operator, READ) and v not in found
         ]
 
     def _resolve(self, v: Vertex) -> Vertex:

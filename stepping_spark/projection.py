@@ -1,7 +1,7 @@
 """Expressions over the rows of a relation: plain ones taken from it, others evaluated by Spark.
 
 Over rows that the driver holds this is the projection of a local relation, which Spark's
-optimizer computes itself: no job runs.
+optimizer computes itself; one small job brings it back.
 """
 
 from __future__ import annotations

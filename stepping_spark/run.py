@@ -31,8 +31,8 @@ class Stepper(Generic[*Ins, Out]):
     """A circuit and its store, ready to be stepped.
 
     `progress`: whether `run` shows a progress bar. A stream that reads at most `local_rows` rows
-    is computed on the driver, without a Spark job; 0 sends everything to Spark. `metrics` has what
-    each of the last 10,000 steps did.
+    is computed on the driver, Spark evaluating its row functions; 0 sends everything to Spark.
+    `metrics` has what each of the last 10,000 steps did.
     """
 
     def __init__(

@@ -162,7 +162,9 @@ class Scheduler:
         self, step: Step, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
     ) -> list[Array]:
         named = tuple((f"e{i}", e) for i, e in enumerate(exprs))
-        made = self._projection.select(table, schema, named, beside=False)
+        with count_jobs(self.spark) as jobs:
+            made = self._projection.select(table, schema, named, beside=False)
+        step.metrics.add_jobs(jobs.count)
         assert isinstance(made, pa.Table)
         step.metrics.queries += 1
         return [one_array(made.column(n)) for n, _ in named]
@@ -235,10 +237,12 @@ class Scheduler:
         def one(m: Member, text: str) -> Held:
             schema = m.vertex.type.schema
             query = for_many_rows(consolidated(text, schema))
-            frame = step.sources.sql(query).localCheckpoint()
-            if frame.count() > DRIVER_ROWS:
-                return frame
-            return conform(frame.toArrow(), schema)
+            with count_jobs(self.spark) as jobs:  # Spark counts by thread
+                frame = step.sources.sql(query).localCheckpoint()
+                few = frame.count() <= DRIVER_ROWS
+                held = conform(frame.toArrow(), schema) if few else frame
+            step.metrics.add_jobs(jobs.count)
+            return held
 
         with ThreadPoolExecutor(max_workers=4) as pool:
             return list(pool.map(one, members, texts))

@@ -14,7 +14,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 
 from stepping_spark.atoms import ATOMS, BOOL, LOCAL_DATETIME, STR, Atom, RowType
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Build, Call, Expr, Field, Literal, Opaque, coerce
+from stepping_spark.expr import Build, Call, Expr, Field, Literal, Opaque, Singleton, coerce
 from stepping_spark.operations import result_type, unwrap
 from stepping_spark.origin import user_line
 from stepping_spark.rows import Data
@@ -234,8 +234,17 @@ def to_column(expr: Expr) -> Column:
         return expr.column
     if expr.in_sql:
         return functions.expr(expr.sql(""))
-    assert isinstance(expr, Build) and isinstance(expr.type, Struct), expr
-    named = zip(expr.type.fields, expr.fields, strict=True)
+    if isinstance(expr, Singleton):
+        item = to_column(expr.item).alias("_value_")
+        return functions.array(
+            functions.struct(item, functions.lit(1).cast("bigint").alias("_count_"))
+        )
+    if isinstance(expr, Call):  # of those, only this one is ever made of a Column
+        assert expr.op == "coalesce", expr
+        return functions.coalesce(*[to_column(a) for a in expr.args])
+    t = unwrap(expr.type)
+    assert isinstance(expr, Build) and isinstance(t, Struct), expr
+    named = zip(t.fields, expr.fields, strict=True)
     return functions.struct(*[to_column(e).alias(n) for (n, _), e in named])
 
 
