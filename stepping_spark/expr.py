@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 
 from stepping_spark.atoms import RowType
 from stepping_spark.errors import CompileError, StepError
@@ -179,15 +179,25 @@ class Call(Expr):
         return Call(self.type, self.op, tuple(e.under(side) for e in self.args))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Opaque(Expr):
-    """A pyspark Column that only Spark can read; equal to itself alone."""
+    """A pyspark Column that only Spark can read; equal to one that Spark says means the same."""
 
-    column: Column = field(compare=False)
-    identity: int  # of the Column, which this keeps alive
+    column: Column
+    analyzed: DataFrame  # a selection of it from rows of the type that it was traced over
     text: str
 
     in_sql: ClassVar[bool] = False
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Opaque)
+            and (self.type, self.text) == (other.type, other.text)
+            and self.analyzed.sameSemantics(other.analyzed)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.text))
 
     def __str__(self) -> str:
         return self.text
@@ -241,7 +251,7 @@ def coerce(e: Expr, target: RowType, where: str) -> Expr:
         return Literal(target, None)
     if _rank(have) and _rank(want) and _rank(have) <= _rank(want):
         if isinstance(e, Opaque):
-            return Opaque(target, e.column.cast(target.ddl), e.identity, e.text)
+            return Opaque(target, e.column.cast(target.ddl), e.analyzed, e.text)
         name = {"Decimal": "to_decimal", "float": "to_float"}[str(want).split("(")[0]]
         return Call(target, name, (e,))
     raise CompileError(f"{where}: expected {target}, found {e.type}, from {e}; convert it")

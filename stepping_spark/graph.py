@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
@@ -11,7 +12,7 @@ import networkx as nx
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import CompileError, InputError
-from stepping_spark.operators import Feedback, Input, Operator
+from stepping_spark.operators import Input, Operator
 from stepping_spark.origin import Line
 from stepping_spark.render import to_svg
 from stepping_spark.schema import StreamType
@@ -21,14 +22,18 @@ Out = TypeVar("Out", covariant=True)
 
 
 class Vertex:
-    """An operator applied to vertices. Interned: equal ones are one object."""
+    """An operator applied to vertices. Interned: equal ones are one object.
 
-    __slots__ = ("__weakref__", "inputs", "operator", "type")
+    `digest` is made of all that leads to it, and the same in every process.
+    """
+
+    __slots__ = ("__weakref__", "digest", "inputs", "operator", "type")
     _all: ClassVar[weakref.WeakValueDictionary[Any, Vertex]] = weakref.WeakValueDictionary()
 
     operator: Operator
     inputs: tuple[Vertex, ...]
     type: StreamType
+    digest: str
 
     def __new__(cls, operator: Operator, *inputs: Vertex) -> Vertex:
         key = (operator, inputs)
@@ -38,6 +43,9 @@ class Vertex:
             found.operator = operator
             found.inputs = inputs
             found.type = operator.type_of(*(v.type for v in inputs))
+            takes = " ".join(v.digest for v in inputs)
+            told = f"{operator.name} {operator.told_by()} {found.type} {takes}"
+            found.digest = hashlib.sha256(told.encode()).hexdigest()[:16]
             cls._all[key] = found
         return found
 
@@ -254,13 +262,3 @@ def _paths(graph: AnyGraph) -> dict[Vertex, Path]:
         taken[path] = v
         paths[v] = path
     return paths
-
-
-def inputs_of(vertices: Iterable[Vertex]) -> tuple[Vertex, ...]:
-    """The inputs among some vertices."""
-    return tuple(v for v in vertices if isinstance(v.operator, Input))
-
-
-def is_leaf(v: Vertex) -> bool:
-    """Whether a vertex takes its value from outside the step."""
-    return isinstance(v.operator, Input | Feedback)

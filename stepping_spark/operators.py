@@ -50,6 +50,10 @@ class Operator:
         """The arguments, for a graph's text and pictures."""
         return ""
 
+    def told_by(self) -> str:
+        """What tells it from others of its kind, in every process and whatever names it has."""
+        return self.describe()
+
     def _zset(self, t: StreamType) -> RowType:
         if not isinstance(t, ZSetType):
             raise CompileError(f"{user_line()}: {self.name} takes a ZSet, found {t}")
@@ -65,6 +69,9 @@ class Input(Operator):
     type: StreamType
     arity: ClassVar[int] = 0
 
+    def told_by(self) -> str:
+        return str(self.number)
+
     def type_of(self, *inputs: StreamType) -> StreamType:
         return self.type
 
@@ -76,6 +83,9 @@ class Feedback(Operator):
     number: int
     type: StreamType
     arity: ClassVar[int] = 0
+
+    def told_by(self) -> str:
+        return str(self.number)
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         return self.type
@@ -197,6 +207,9 @@ class IdentityPrint(_Same):
 
     def describe(self) -> str:
         return self.label
+
+    def told_by(self) -> str:
+        return ""
 
 
 @dataclass(frozen=True)

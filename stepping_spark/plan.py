@@ -65,6 +65,11 @@ class Plan:
     names: dict[Vertex, tuple[Path, Line]] = field(repr=False)
 
     @property
+    def output_schemas(self) -> tuple[Schema, ...]:
+        """The relations that the outputs are."""
+        return tuple(v.type.schema for v in self.outputs)
+
+    @property
     def registers(self) -> tuple[Register, ...]:
         """What a store keeps for the circuit."""
         return tuple(s.register for s in self.states)
@@ -304,7 +309,8 @@ class _Planner:
             n = taken[named] = taken.get(named, 0) + 1
             schema = change.type.schema
             held = Schema(schema.columns + tuple((c, e.type) for c, e in stored), schema.diffs)
-            register = Register(named if n == 1 else f"{named} {n}", held, columns)
+            name = named if n == 1 else f"{named} {n}"
+            register = Register(name, held, columns, _told(change, key))
             states.append(State(register, change, key, stored))
         return tuple(states)
 
@@ -323,6 +329,14 @@ class _Planner:
         if not key:
             return path
         return f"{path} by {'row' if key == (ALL,) else ', '.join(str(k) for k in key)}"
+
+
+def _told(change: Vertex, key: tuple[Expr, ...]) -> str:
+    """What a register is the sum of, and by which key."""
+    op = change.operator
+    detail = op.describe()
+    by = f" by {', '.join(map(str, key))}" if key else ""
+    return f"{op.name}{f' [{detail}]' if detail else ''} {change.digest}{by}"
 
 
 def _key_columns(

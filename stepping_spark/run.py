@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -16,7 +17,7 @@ from stepping_spark.graph import Graph
 from stepping_spark.metrics import StepMetrics
 from stepping_spark.plan import plan_of
 from stepping_spark.scheduler import LOCAL_ROWS, Scheduler
-from stepping_spark.store import Store
+from stepping_spark.store import Held, Now, Store, now_to_text
 from stepping_spark.values import answer, held_input
 from stepping_spark.zset import ZSetPython
 
@@ -49,59 +50,81 @@ class Stepper(Generic[*Ins, Out]):
         self.metrics: deque[StepMetrics] = deque(maxlen=KEPT_METRICS)
         self._plan = plan_of(graph)
         self._scheduler = Scheduler(self._plan, store, local_rows=local_rows)
-        self._kept: tuple[int, tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
-        store.open(self._plan.registers)
+        store.open(self._plan.registers, self._plan.output_schemas)
 
     def step(
-        self, inputs: Sequence[object], *, step: int | None = None, now: object = None
+        self, inputs: Sequence[object], *, step: int | None = None, now: Now = None
     ) -> tuple[Any, ...]:
         """Feed one change to each input; gives the change, or value, of each output.
 
         An input is a `ZSetPython`, a `ZSetSpark`, a number, or None for no change. All or nothing:
         after any error the store is as before, and the same call may be made again. `step=n` makes
-        the call idempotent: a step that is committed already changes nothing. `now` defaults to
-        the step's number and never goes back.
+        the call idempotent: the last committed step gives again what it gave, whatever the inputs
+        are now, and changes nothing. `now` (a number, text, date or datetime) defaults to the
+        step's number and never goes back.
 
         Raises `InputError` for a value that does not fit, `StepError` for a vertex that fails,
         `StoreError` for the store.
         """
         with self._lock:
-            last = self.store.last_step()
-            if step is not None and step <= last:
+            return self._step(inputs, step, now, None)
+
+    def step_from(self, source: str, position: int, inputs: Sequence[object]) -> bool:
+        """Take a step with changes of a source that counts them, exactly once.
+
+        `position` is the number of these changes in their source (a batch id, an offset): what is
+        at or before the last committed position of the source is left out, and False is given.
+        """
+        with self._lock:
+            offsets = self.store.last_offsets()
+            if position <= offsets.get(source, position - 1):
+                return False
+            self._step(inputs, None, None, {**offsets, source: position})
+            return True
+
+    def _step(
+        self,
+        inputs: Sequence[object],
+        step: int | None,
+        now: Now,
+        offsets: Mapping[str, int] | None,
+    ) -> tuple[Any, ...]:
+        last = self.store.last_step()
+        if step is not None:
+            _check_number(step, last)
+            if step <= last:
                 return self._answer_again(step, last)
-            if step is not None and step != last + 1:
-                raise StoreError(
-                    f"step {step} was asked for, and the last committed one is {last}; the next "
-                    f"is {last + 1}"
-                )
-            number = last + 1
-            now = self._check_now(number, now)
-            held = {
-                v: held_input(value, v.type, where) for v, value, where in self.graph.given(inputs)
-            }
-            begun = time.perf_counter()
-            try:
-                values, metrics = self._scheduler.run(number, held)
-                given = tuple(
-                    answer(h, v.type) for h, v in zip(values, self._plan.outputs, strict=True)
-                )
-                self.store.commit(number, now)
-            except SteppingError:
-                self.store.abort()
+        number = last + 1
+        now = self._check_now(number, now)
+        held = {v: held_input(value, v.type, where) for v, value, where in self.graph.given(inputs)}
+        begun = time.perf_counter()
+        with self._all_or_nothing(number):
+            outputs, metrics = self._scheduler.run(number, held)
+            answers = self._answers(outputs)
+            self.store.commit(number, now, outputs, offsets)
+        metrics.ms = (time.perf_counter() - begun) * 1e3
+        self.metrics.append(metrics)
+        return answers
+
+    @contextmanager
+    def _all_or_nothing(self, number: int) -> Iterator[None]:
+        """Leave the store as it was, where an error ends the step."""
+        try:
+            yield
+        except Exception as e:
+            self.store.abort()
+            if isinstance(e, SteppingError):
                 raise
-            except Exception as e:
-                self.store.abort()
-                raise StepError(
-                    f"step {number} failed: {type(e).__name__}: {e}; the store is as it was before"
-                ) from e
-            except BaseException:
-                self.store.abort()
-                raise
-            metrics.ms = (time.perf_counter() - begun) * 1e3
-            self.metrics.append(metrics)
-            self._kept = (number, given)
-            return given
+            raise StepError(
+                f"step {number} failed: {type(e).__name__}: {e}; the store is as it was before"
+            ) from e
+        except BaseException:
+            self.store.abort()
+            raise
+
+    def _answers(self, outputs: Sequence[Held]) -> tuple[Any, ...]:
+        return tuple(answer(h, v.type) for h, v in zip(outputs, self._plan.outputs, strict=True))
 
     def run(self, steps: Iterable[Sequence[object]]) -> list[tuple[Any, ...]]:
         """Take a step for each tuple of inputs; with `progress`, behind a progress bar."""
@@ -125,15 +148,20 @@ class Stepper(Generic[*Ins, Out]):
         return answers
 
     def _answer_again(self, step: int, last: int) -> tuple[Any, ...]:
-        if self._kept is not None and self._kept[0] == step:
-            return self._kept[1]
+        outputs = self.store.last_outputs() if step == last else None
+        if outputs is not None:
+            return self._answers(outputs)
         raise StoreError(
             f"step {step} is committed (the last one is {last}), and what it gave was not kept; "
             f"go on with step {last + 1}, and read what you need from a cache"
         )
 
-    def _check_now(self, number: int, now: object) -> object:
+    def _check_now(self, number: int, now: Now) -> Now:
         now = number if now is None else now
+        try:
+            now_to_text(now)
+        except TypeError as e:
+            raise InputError(f"now={now!r} is a {e}; give one of these") from None
         before = self.store.last_now()
         if before is None:
             return now
@@ -151,13 +179,26 @@ class Stepper(Generic[*Ins, Out]):
         return now
 
 
+def _check_number(step: int, last: int) -> None:
+    if not isinstance(step, int) or isinstance(step, bool) or step < 1:
+        raise InputError(
+            f"step={step!r} is no number of a step: steps are counted 1, 2, 3 …, and the last "
+            f"committed one is {last}"
+        )
+    if step > last + 1:
+        raise StoreError(
+            f"step {step} was asked for, and the last committed one is {last}; the next is "
+            f"{last + 1}"
+        )
+
+
 def iteration(
     store: Store,
     graph: Graph[*Ins, Out],
     inputs: Sequence[object],
     *,
     step: int | None = None,
-    now: object = None,
+    now: Now = None,
 ) -> tuple[Any, ...]:
     """Take one step: a tuple of changes in, a tuple of changes (or values) out.
 

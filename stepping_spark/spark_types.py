@@ -64,8 +64,11 @@ def from_spark(t: T.DataType, nullable: bool, where: str) -> RowType:
     return Optional(inner) if nullable else inner
 
 
-def analyzed_type(column: Column, row: RowType, where: str) -> RowType:
-    """The type of a Column over rows of the type, from Spark's analyzer; runs no job."""
+def analyzed(column: Column, row: RowType, where: str) -> tuple[RowType, DataFrame]:
+    """The type of a Column over rows of the type, from Spark's analyzer, and what it analyzed.
+
+    Runs no job.
+    """
     spark = get_session()
     ddl = ", ".join(
         f"{quote(n)} {t.ddl}{'' if isinstance(t, Optional) else ' NOT NULL'}"
@@ -73,11 +76,12 @@ def analyzed_type(column: Column, row: RowType, where: str) -> RowType:
     )
     rows = spark.createDataFrame([], ddl)
     try:
-        field = rows.select(column).schema.fields[0]
+        selected = rows.select(column)
+        field = selected.schema.fields[0]
     except PySparkException as e:
         raise CompileError(f"{where}: Spark refuses {column}: {first_line(e)}") from e
     _refuse_what_is_no_function_of_the_row(rows, column, where)
-    return from_spark(field.dataType, field.nullable, where)
+    return from_spark(field.dataType, field.nullable, where), selected
 
 
 def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, where: str) -> None:
@@ -101,6 +105,22 @@ def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, wher
 _CLOCK = re.compile(
     r"\b(current_date|current_timestamp|current_time|localtimestamp|now|curdate|unix_timestamp)\(\)"
 )
+
+
+def text_of(column: Column) -> str:
+    """What a Column says of itself, the same in every process.
+
+    Spark numbers the variables of lambdas through all of a process, tells where a Python UDF was
+    made, and gives bytes an address.
+    """
+    shown = str(column).removeprefix("Column<'").removesuffix("'>")
+    shown = _PLACE.sub("", shown)
+    numbers: dict[str, int] = {}
+    return _VARIABLE.sub(lambda m: f"{m[1]}_{numbers.setdefault(m[0], len(numbers) + 1)}", shown)
+
+
+_PLACE = re.compile(r",Origin\(.*?\)\),None\)\)|(?<=\[B)@[0-9a-f]+")
+_VARIABLE = re.compile(r"\b([xyz])_(\d+)\b")
 
 
 def first_line(e: BaseException) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -25,21 +26,55 @@ class Register:
 
     With a key it is an arrangement: `key` names the columns by which it is read. A key that is
     computed, or lies inside a struct, has columns of its own in the schema (`_key_1_`, …).
+    `sums` says what stream it is the sum of: an operator with its arguments, then a digest of all
+    that leads to it.
     """
 
     name: str
     schema: Schema
     key: tuple[str, ...] = ()
+    sums: str = ""
 
     def describe(self) -> dict[str, object]:
-        """What must be the same for old state to be of use."""
-        return {"schema": self.schema.ddl, "key": list(self.key)}
+        """What must be the same for old state to be of use, as JSON has it."""
+        return {"schema": self.schema.ddl, "key": list(self.key), "sums": self.sums}
 
 
 def fingerprint(registers: Sequence[Register]) -> str:
     """A digest of the registers of a circuit: the same in every process."""
     described = {r.name: r.describe() for r in registers}
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+
+Now: TypeAlias = "int | float | str | dt.date | dt.datetime | None"
+# By the name of the type; a datetime is a date too, so it comes before.
+_NOWS: dict[type[object], Callable[[str], Now]] = {
+    int: int,
+    float: float,
+    str: str,
+    dt.datetime: dt.datetime.fromisoformat,
+    dt.date: dt.date.fromisoformat,
+}
+
+
+def now_to_text(now: Now) -> str | None:
+    """A `now` as text that `now_from_text` reads, in any process; a TypeError for another type."""
+    if now is None:
+        return None
+    for t in _NOWS:
+        if isinstance(now, t) and not isinstance(now, bool):
+            shown = now.isoformat() if isinstance(now, dt.date) else str(now)
+            return f"{t.__name__} {shown}"
+    raise TypeError(f"{type(now).__name__}, not an int, float, str, date or datetime")
+
+
+def now_from_text(text: str | None) -> Now:
+    """What `now_to_text` was given."""
+    if text is None:
+        return None
+    kind, shown = text.split(" ", 1)
+    (read,) = (read for t, read in _NOWS.items() if t.__name__ == kind)
+    return read(shown)
 
 
 class Store(Protocol):
@@ -49,14 +84,30 @@ class Store(Protocol):
     or `abort`. A failed `commit` leaves the store as before the step.
     """
 
-    def open(self, registers: Sequence[Register]) -> None:
-        """Get ready to serve these registers; `StoreMismatch` names those that differ."""
+    def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
+        """Get ready to serve these registers, and to keep outputs of these schemas.
+
+        `StoreMismatch` names the registers that differ from those of the state. Outputs may
+        differ: then what the last step gave is forgotten. A store that is open stays so.
+        """
+
+    def close(self) -> None:
+        """Forget the step under way and let another writer in; a second call does nothing.
+
+        What outlives its process can then be opened again, by another object too.
+        """
 
     def last_step(self) -> int:
         """The number of the last committed step; 0 before the first."""
 
-    def last_now(self) -> object:
+    def last_now(self) -> Now:
         """The `now` of the last committed step; None before the first."""
+
+    def last_offsets(self) -> Mapping[str, int]:
+        """How far each source of changes was read at the last committed step."""
+
+    def last_outputs(self) -> tuple[Held, ...] | None:
+        """What the last committed step gave, as `commit` was told; None where it was not kept."""
 
     def read(self, register: str, keys: Held | None = None) -> tuple[Held, ...]:
         """The committed value, in parts that add up to it; no parts: empty.
@@ -69,8 +120,19 @@ class Store(Protocol):
     def add(self, register: str, change: Held) -> None:
         """Add a change (a relation of the register's schema) in the step under way."""
 
-    def commit(self, step: int, now: object) -> None:
-        """Make the additions of the step under way durable and visible, all at once."""
+    def commit(
+        self,
+        step: int,
+        now: Now,
+        outputs: Sequence[Held] | None = None,
+        offsets: Mapping[str, int] | None = None,
+    ) -> None:
+        """Make the additions of the step under way durable and visible, all at once.
+
+        With them go the step's number, its `now`, what it gave (a relation for each output, of
+        the schema said to `open`; None: nothing to keep) and how far its sources were read (None:
+        as before).
+        """
 
     def abort(self) -> None:
         """Forget the additions of the step under way."""

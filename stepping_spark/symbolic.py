@@ -19,7 +19,7 @@ from stepping_spark.operations import result_type, unwrap
 from stepping_spark.origin import user_line
 from stepping_spark.rows import Data
 from stepping_spark.session import get_session
-from stepping_spark.spark_types import analyzed_type
+from stepping_spark.spark_types import analyzed, text_of
 from stepping_spark.types import Optional, Struct, row_type
 
 _USE = "use the function of pyspark.sql.functions that does it, or wrap the function in st.python"
@@ -305,9 +305,8 @@ def _build_data(value: Data) -> Expr:
 
 def opaque(column: Column) -> Expr:
     """A Column that only Spark can read, with the type that Spark's analyzer says it has."""
-    t = analyzed_type(column, _ROW.get(), str(user_line()))
-    exact = column.cast(t.ddl)
-    return Opaque(t, exact, id(exact), str(column).removeprefix("Column<'").removesuffix("'>"))
+    t, frame = analyzed(column, _ROW.get(), str(user_line()))
+    return Opaque(t, column.cast(t.ddl), frame, text_of(column))
 
 
 def trace_row(f: Callable[[Any], Any], t: RowType) -> Expr:

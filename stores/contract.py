@@ -8,6 +8,8 @@ class TestMyStore(StoreContract):
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 import math
 import threading
 from collections.abc import Sequence
@@ -19,11 +21,12 @@ import pytest
 from stepping_spark.atoms import INT, STR, RowType
 from stepping_spark.errors import StoreError, StoreLocked, StoreMismatch
 from stepping_spark.schema import BIG_INT, Schema
-from stepping_spark.store import Register
+from stepping_spark.store import Now, Register
 from stepping_spark.types import Optional
 from stores.contract_rows import (
     BY_WORD,
     MIXED,
+    NUMBER,
     VALUES,
     WHOLE,
     WORDS,
@@ -56,6 +59,14 @@ class StoreContract:
     def reopen(self) -> Reopen:
         """A function that gives up a store, and opens what it has kept with another one."""
         pytest.skip("this store does not outlive its process")
+
+    @pytest.fixture
+    def reopen_or_not(self, request: pytest.FixtureRequest) -> Reopen:
+        """`reopen`, where a store outlives its process; else the store goes on."""
+        if type(self).reopen is StoreContract.reopen:
+            return lambda store, _: store
+        found: Reopen = request.getfixturevalue("reopen")
+        return found
 
     @pytest.fixture
     def rival(self) -> Reopen:
@@ -184,6 +195,94 @@ class StoreContract:
         with pytest.raises(StoreLocked):
             rival(store, [BY_WORD])
 
+    # -- what a step gave, and how far its sources were read
+
+    def test_the_outputs_of_the_last_step_are_kept(
+        self, create: Create, hold: Hold, reopen_or_not: Reopen
+    ) -> None:
+        store = create([BY_WORD])
+        store.open([BY_WORD], [WORDS, NUMBER])
+        assert store.last_outputs() is None
+        for step, word in enumerate("ab", 1):
+            given = hold(table_of(WORDS, [(word, 1, 1), (None, 2, -1)]), WORDS)
+            number = hold(table_of(NUMBER, [(Decimal(step),)]), NUMBER)
+            add(store, BY_WORD, hold, [(word, 1, 1)])
+            store.commit(step, None, [given, number])
+        again = reopen_or_not(store, [BY_WORD])
+        again.open([BY_WORD], [WORDS, NUMBER])
+        outputs = again.last_outputs()
+        assert outputs is not None
+        assert [summed([o], s) for o, s in zip(outputs, [WORDS, NUMBER], strict=True)] == [
+            {row("b", 1): (1,), row(None, 2): (-1,)},
+            {row(): (Decimal(2),)},
+        ]
+        again.commit(3, None)
+        assert again.last_outputs() is None
+
+    def test_outputs_without_rows_are_kept_and_those_of_other_schemas_are_not(
+        self, create: Create, hold: Hold
+    ) -> None:
+        store = create([BY_WORD])
+        store.open([BY_WORD], [WORDS])
+        store.commit(1, None, [hold(table_of(WORDS, []), WORDS)])
+        outputs = store.last_outputs()
+        assert outputs is not None
+        assert summed(outputs, WORDS) == {}
+        store.open([BY_WORD], [NUMBER])
+        assert store.last_outputs() is None
+        store.commit(2, None, [hold(table_of(NUMBER, [(Decimal(7),)]), NUMBER)])
+        store.open([BY_WORD], [])
+        assert store.last_outputs() is None
+        store.commit(3, None, [])
+        assert store.last_outputs() == ()
+
+    def test_offsets_are_committed_with_a_step_and_stay_until_they_are_given_anew(
+        self, create: Create, reopen_or_not: Reopen
+    ) -> None:
+        store = create([BY_WORD])
+        assert store.last_offsets() == {}
+        store.commit(1, None, None, {"orders": 7, "users, by name": 0})
+        store.commit(2, None)
+        with pytest.raises(StoreError):
+            store.commit(2, None, None, {"orders": 8})
+        again = reopen_or_not(store, [BY_WORD])
+        assert again.last_offsets() == {"orders": 7, "users, by name": 0}
+        again.commit(3, None, None, {"orders": 8})
+        assert again.last_offsets() == {"orders": 8}
+
+    @pytest.mark.parametrize(
+        "now",
+        [
+            3,
+            0.1,
+            "2013-01-01",
+            dt.date(2013, 1, 1),
+            dt.datetime(2013, 1, 1, 1, 2, 3, 4),
+            dt.datetime(2013, 1, 1, tzinfo=dt.UTC),
+        ],
+        ids=repr,
+    )
+    def test_now_comes_back_as_it_was(
+        self, create: Create, reopen_or_not: Reopen, now: Now
+    ) -> None:
+        store = create([BY_WORD])
+        store.commit(1, now)
+        again = reopen_or_not(store, [BY_WORD])
+        assert (again.last_now(), type(again.last_now())) == (now, type(now))
+
+    def test_a_closed_store_lets_another_writer_in(
+        self, create: Create, hold: Hold, rival: Reopen
+    ) -> None:
+        store = create([BY_WORD])
+        add(store, BY_WORD, hold, [("a", 1, 1)])
+        store.commit(1, None)
+        add(store, BY_WORD, hold, [("b", 1, 1)])
+        store.close()
+        store.close()
+        again = rival(store, [BY_WORD])
+        assert content(again, BY_WORD) == {row("a", 1): (1,)}
+        again.commit(2, None)
+
     # -- opening
 
     def test_what_was_committed_is_there_when_it_is_opened_again(
@@ -217,6 +316,9 @@ class StoreContract:
             pytest.param(
                 [WHOLE, Register(BY_WORD.name, Schema((("word", INT),)), ("word",))],
                 id="other columns",
+            ),
+            pytest.param(
+                [WHOLE, dataclasses.replace(BY_WORD, sums="filter [x > 2]")], id="another sum"
             ),
         ],
     )

@@ -25,7 +25,7 @@ from stepping_spark.atoms import (
     RowType,
 )
 from stepping_spark.codec import conform
-from stepping_spark.schema import Schema
+from stepping_spark.schema import BIG_INT, Schema
 from stepping_spark.store import Held, Register, Store
 from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, sort_key
 
@@ -37,6 +37,7 @@ Content = dict[Any, tuple[Any, ...]]
 WORDS = Schema((("word", Optional(STR)), ("length", INT)))
 BY_WORD = Register("words by word", WORDS, ("word",))
 WHOLE = Register("words", WORDS)
+NUMBER = Schema((), (("_value_", BIG_INT),))
 POINT = Struct("tuple", (("_1", INT), ("_2", Optional(STR))), tuple)
 UTC = dt.UTC
 LATE = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)

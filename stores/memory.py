@@ -19,8 +19,9 @@ from stepping_spark.codec import conform, frame_of
 from stepping_spark.errors import StoreError, StoreLocked, StoreMismatch
 from stepping_spark.graph import Graph
 from stepping_spark.plan import registers_of
+from stepping_spark.schema import Schema
 from stepping_spark.session import get_session
-from stepping_spark.store import Held, Register
+from stepping_spark.store import Held, Now, Register
 from stores.batches import DriverBatch, built, ordered, wanted_places
 from stores.registers import check_registers
 from stores.spark_batches import Settled, SparkBatch, cached, column, keys_of, settle
@@ -42,8 +43,10 @@ class State:
     """What is committed."""
 
     step: int = 0
-    now: object = None
+    now: Now = None
     batches: Mapping[str, Batches] = field(default_factory=dict)
+    outputs: tuple[Held, ...] | None = None
+    offsets: Mapping[str, int] = field(default_factory=dict)
 
 
 class StoreMemory:
@@ -74,6 +77,7 @@ class StoreMemory:
         self._claim = threading.Lock()
         self._stepping: threading.Thread | None = None
         self._tiers: dict[str, Tiers] | None = None
+        self._outputs: tuple[Schema, ...] = ()
         self._state = State()
         self._added: dict[str, Batches] = {}
         self._rows_added: dict[str, int] = {}
@@ -94,23 +98,38 @@ class StoreMemory:
         """
         return cls(registers_of(graph), driver_bytes=driver_bytes, spark=spark)
 
-    def open(self, registers: Sequence[Register]) -> None:
+    def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
         self._begin()
         try:
             if self._tiers is None:
                 self._tiers = {r.name: Tiers(r, self._merged_in_spark) for r in registers}
             check_registers([t.register for t in self._tiers.values()], registers)
+            if tuple(outputs) != self._outputs:
+                self._state = dataclasses.replace(self._state, outputs=None)
+            self._outputs = tuple(outputs)
         finally:
             self._end()
+
+    def close(self) -> None:
+        """Forget the step under way. The state goes when the store object does."""
+        self.abort()
 
     def last_step(self) -> int:
         """The number of the last committed step; 0 before the first."""
         return self._state.step
 
-    def last_now(self) -> object:
+    def last_now(self) -> Now:
         """The `now` of the last committed step; None before the first."""
         return self._state.now
+
+    def last_offsets(self) -> Mapping[str, int]:
+        """How far each source of changes was read at the last committed step."""
+        return self._state.offsets
+
+    def last_outputs(self) -> tuple[Held, ...] | None:
+        """What the last committed step gave; None where it was not kept."""
+        return self._state.outputs
 
     def batches(self, register: str) -> int:
         """How many batches the register is kept in."""
@@ -154,7 +173,13 @@ class StoreMemory:
             batches = (batch,) if batch.rows else ()
         self._added[register] = self._added.get(register, ()) + batches
 
-    def commit(self, step: int, now: object) -> None:
+    def commit(
+        self,
+        step: int,
+        now: Now,
+        outputs: Sequence[Held] | None = None,
+        offsets: Mapping[str, int] | None = None,
+    ) -> None:
         """Make the additions of the step visible, all at once; after an error none of them are."""
         self._begin()
         try:
@@ -170,7 +195,10 @@ class StoreMemory:
             added, self._added = self._added, {}
             old = self._state.batches
             new = {n: old.get(n, ()) + batches for n, batches in added.items()}
-            self._state = State(step, now, {**old, **new})
+            if offsets is None:
+                offsets = self._state.offsets
+            kept = None if outputs is None else tuple(outputs)
+            self._state = State(step, now, {**old, **new}, kept, dict(offsets))
             for n, batches in added.items():
                 self._rows_added[n] = self._rows_added.get(n, 0) + sum(b.rows for b in batches)
         finally:

@@ -42,3 +42,8 @@ def _changes(kept: Register, wanted: Register) -> Iterator[str]:
             f"register {kept.name!r}: the state has the key ({', '.join(kept.key)}), the circuit "
             f"({', '.join(wanted.key)})"
         )
+    if kept.sums != wanted.sums:
+        yield (
+            f"register {kept.name!r}: the state is the sum of {kept.sums}, the circuit sums "
+            f"{wanted.sums}"
+        )
