@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from stepping_spark.graph import AnyGraph, Vertex
 from stepping_spark.operators import (
     Delay,
-    Differentiate,
     Haitch,
     Input,
     Integrate,
@@ -16,7 +15,7 @@ from stepping_spark.operators import (
 )
 from stepping_spark.plan import Plan, plan_of
 from stepping_spark.schema import ScalarType
-from stepping_spark.terms import Read, nodes
+from stepping_spark.terms import Read, State, nodes
 
 
 @dataclass(frozen=True)
@@ -117,16 +116,11 @@ def _is_one_row(change: Vertex) -> bool:
 
 
 def _state(v: Vertex, plan: Plan) -> tuple[str, ...]:
-    if not isinstance(v.operator, Integrate | Delay | Differentiate):
-        return ()
-    shown = []
-    for s in plan.states:
-        summed = v.inputs[0]
-        if isinstance(v.operator, Delay) and isinstance(summed.operator, Integrate):
-            summed = summed.inputs[0]
-        elif isinstance(v.operator, Differentiate):
-            summed = v
-        if s.change is summed:
-            by = ", ".join(s.register.key)
-            shown.append(f"{s.register.name}" + (f", by {by}" if by else ""))
-    return tuple(shown)
+    """The registers that a vertex is a value of."""
+    change = plan.summed.get(v)
+    return tuple(_shown(s) for s in plan.states if s.change is change)
+
+
+def _shown(state: State) -> str:
+    name, by = state.register.name, f"by {', '.join(state.register.key)}"
+    return name if not state.register.key or name.endswith(by) else f"{name}, {by}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -228,6 +228,14 @@ class PythonCall(Expr):
             assert isinstance(self.type, Struct)
             return self.type.build([row, value])
         return value
+
+
+def fields_of(e: Expr) -> Iterator[Field]:
+    """The fields that an expression reads, as far as it is not opaque."""
+    if isinstance(e, Field):
+        yield e
+    for part in e.parts():
+        yield from fields_of(part)
 
 
 def coerce(e: Expr, target: RowType, where: str) -> Expr:

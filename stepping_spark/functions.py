@@ -6,6 +6,7 @@ import dis
 import inspect
 import typing
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, Generic, TypeVar
@@ -177,8 +178,10 @@ def _refuse_is(f: Callable[..., Any], where: str) -> None:
 
 def _called(f: FunctionType) -> list[FunctionType]:
     """The user's own functions that a function names: a helper may hide an `is`."""
-    closed = inspect.getclosurevars(f)
-    named = [*closed.nonlocals.values(), *closed.globals.values()]
+    named = [f.__globals__.get(name) for name in f.__code__.co_names]
+    for cell in f.__closure__ or ():
+        with suppress(ValueError):  # a variable that has no value yet
+            named.append(cell.cell_contents)
     return [g for g in named if isinstance(g, FunctionType) and g.__module__ == f.__module__]
 
 

@@ -2,14 +2,14 @@
 
 A Spark job costs tens of milliseconds before it does anything. Where all that a term reads is few
 rows that the driver holds, look-ups, joins and sums are done here. Functions of rows keep Spark's
-meaning, because Spark evaluates them, as the projection of a local relation: one small job. Plain
+meaning, because Spark evaluates them, as the projection of a local relation, mostly without a job. Plain
 fields, constants and rows made of them need no evaluation at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from stepping_spark.atoms import RowType
 from stepping_spark.expr import Build, Expr, Field, Literal, Singleton
+from stepping_spark.graph import Vertex
 from stepping_spark.local_sums import contributions, totals
 from stepping_spark.lower import type_of
 from stepping_spark.operations import unwrap
@@ -60,7 +61,16 @@ from stepping_spark.terms import Node, Read, Ref, Term
 from stepping_spark.types import Struct
 
 Columns: TypeAlias = list[Array]
+Rows: TypeAlias = dict[Vertex, tuple[int, int]]
 Project = Callable[[pa.Table, Schema, tuple[Expr, ...]], Columns]
+
+
+MOST_PAIRS = 1_000_000
+"""A join that gives more rows than this is not for the driver, however few it reads."""
+
+
+class FanOut(Exception):
+    """What was to be computed on the driver gives too many rows for it."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +79,17 @@ class Local:
 
     table: Callable[[Ref | Read], pa.Table]
     project: Project  # asks Spark for the values of expressions that are not plain
+    rows: Rows = field(default_factory=dict)  # what vertices read and gave, as they are evaluated
 
     def term(self, t: Term) -> pa.Table:
         """The relation of a term; equal rows may stand in it several times."""
         if not isinstance(t, Node):
             return self.table(t)
         args = [self.term(a) for a in t.args]
-        return LOCAL[type(t.operator)](self, t.operator, args, [type_of(a) for a in t.args])
+        made = LOCAL[type(t.operator)](self, t.operator, args, [type_of(a) for a in t.args])
+        if t.operator is t.vertex.operator:
+            self.rows[t.vertex] = (sum(a.num_rows for a in args), made.num_rows)
+        return made
 
     def values(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> Columns:
         """The values of expressions over the rows of a relation."""
@@ -141,8 +155,18 @@ def join_indices(left: Columns, right: Columns) -> tuple[Array, Array]:
         columns = [k[side] for k in keys]
         rows = pa.array(np.arange(len(columns[0])))
         sides.append(pa.table([*columns, rows], names=[*names, position]))
+    if len(left[0]) * len(right[0]) > MOST_PAIRS and _pairs(sides, names) > MOST_PAIRS:
+        raise FanOut
     joined = sides[0].join(sides[1], keys=names, join_type="inner", use_threads=False)
     return one_array(joined.column("i")), one_array(joined.column("j"))
+
+
+def _pairs(sides: list[pa.Table], names: list[str]) -> int:
+    """How many rows a join gives."""
+    counts = [side.group_by(names).aggregate([([], "count_all")]) for side in sides]
+    both = counts[0].join(counts[1], keys=names, join_type="inner", right_suffix="_right")
+    each: Any = pc.multiply(both.column("count_all"), both.column("count_all_right"))
+    return pc.sum(each).as_py() or 0
 
 
 def _comparable(a: Array, b: Array) -> tuple[Array, Array]:

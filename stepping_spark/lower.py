@@ -8,9 +8,10 @@ from typing import Any
 
 from pyspark.sql import Column
 
-from stepping_spark.atoms import RowType
+from stepping_spark.atoms import INT, RowType
 from stepping_spark.expr import Expr, Field
 from stepping_spark.index import Key
+from stepping_spark.literals import text as quoted
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -100,13 +101,20 @@ def names(columns: Columns, row: str = "") -> str:
 
 def consolidated(query: str, schema: Schema) -> str:
     """The query with equal rows made one, their diffs added, and rows without weight left out."""
-    sums = ", ".join(f"sum({quote(n)}) AS {quote(n)}" for n, _ in schema.diffs)
-    alive = " OR ".join(f"sum({quote(n)}) <> 0" for n, _ in schema.diffs)
+    sums = ", ".join(f"{_added(n, t)} AS {quote(n)}" for n, t in schema.diffs)
+    alive = " OR ".join(f"{_added(n, t)} <> 0" for n, t in schema.diffs)
     if not schema.columns:
         return f"SELECT {ONE} {sums} FROM ({query}) HAVING {alive}"
     by = names(schema.columns)
     grouped = f"SELECT {ONE} {names(schema.all)} FROM ({query})"
     return f"SELECT {by}, {sums} FROM ({grouped}) GROUP BY {by} HAVING {alive}"
+
+
+def _added(diff: str, t: RowType) -> str:
+    """The sum of a diff: an error where its column cannot hold it, whatever ANSI says."""
+    message = quoted(f"the sum of {diff} of a row is beyond {t.ddl}")
+    beyond = f"CAST(raise_error({message}) AS {t.ddl})"
+    return f"CASE WHEN count(1) > 0 THEN coalesce(try_sum({quote(diff)}), {beyond}) END"
 
 
 def spread(expr: str, t: RowType) -> list[str]:
@@ -165,9 +173,15 @@ def _join(low: Lowering, op: Join, args: list[str], types: list[StreamType]) -> 
         for i, (row, side) in enumerate((("l", "left"), ("r", "right")))
     ]
     return (
-        f"SELECT {HASH} {', '.join(rows)}, l.{COUNT} * r.{COUNT} AS {COUNT} "
+        f"SELECT {HASH} {', '.join(rows)}, {_PRODUCT} AS {COUNT} "
         f"FROM (SELECT {ONE} * FROM ({left})) l JOIN (SELECT {ONE} * FROM ({right})) r ON {on}"
     )
+
+
+_PRODUCT = (
+    f"coalesce(try_multiply(l.{COUNT}, r.{COUNT}), "
+    "CAST(raise_error('the product of two weights is beyond BIGINT') AS BIGINT))"
+)
 
 
 def _whole(t: StreamType, row: str) -> str:
@@ -180,7 +194,7 @@ def _distinct(low: Lowering, op: Distinct, args: list[str], types: list[StreamTy
     by = names(schema.columns)
     return (
         f"SELECT {by}, 1L AS {COUNT} FROM (SELECT {ONE} {names(schema.all)} FROM ({args[0]})) "
-        f"GROUP BY {by} HAVING sum({COUNT}) > 0"
+        f"GROUP BY {by} HAVING {_added(COUNT, INT)} > 0"
     )
 
 
@@ -210,9 +224,10 @@ def _flatten(low: Lowering, op: Flatten, args: list[str], types: list[StreamType
     (t,) = types
     summed = consolidated(args[0], t.schema)
     value = total_value(t.sum)  # type: ignore[attr-defined]
+    alive = f"{_added('_rows_', INT)} <> 0"
     return (
         f"SELECT {value} AS `left`, `_key_` AS `right`, 1L AS {COUNT} "
-        f"FROM (SELECT {ONE} * FROM ({summed})) GROUP BY `_key_` HAVING sum(`_rows_`) <> 0"
+        f"FROM (SELECT {ONE} * FROM ({summed})) GROUP BY `_key_` HAVING {alive}"
     )
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class VertexMetrics:
     """One vertex in one step.
 
-    Vertices that run inside the query of another have no rows of their own: `within` names it.
+    `rows_in` and `rows_out` count the rows that it read (of changes, and of state) and gave; None
+    where that is not known: for rows that are in Spark, and for vertices that run inside a query.
+    `how` is "driver", "spark" or "python". Where vertices share one computation, the first of them
+    has its milliseconds and jobs, and the others say `within` which vertex that is.
     """
 
     path: str
@@ -21,9 +25,23 @@ class VertexMetrics:
     within: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a computation took, and where; `within` the vertex that has the cost, if another has."""
+
+    ms: float
+    jobs: int | None
+    how: str
+    within: str | None = None
+
+
 @dataclass
 class StepMetrics:
-    """One step: its number, how long it took, how many Spark jobs it ran, and its vertices."""
+    """One step: its number, how long it took, how many Spark jobs it ran, and its vertices.
+
+    `jobs` are those of the whole step, reading inputs and keeping state included; None on Spark
+    Connect, which does not tell. `queries` counts what Spark was asked, with or without a job.
+    """
 
     step: int
     ms: float = 0.0
@@ -34,3 +52,19 @@ class StepMetrics:
     def add_jobs(self, jobs: int | None) -> None:
         """Count the jobs of a query; unknown stays unknown."""
         self.jobs = None if jobs is None or self.jobs is None else self.jobs + jobs
+
+    def note(
+        self,
+        path: str,
+        cost: Cost,
+        rows_in: int | None,
+        rows_out: int | None,
+        inner: Mapping[str, tuple[int | None, int | None]],
+    ) -> None:
+        """Note what a vertex took; `inner` are those that ran within it, with rows in and out."""
+        self.vertices[path] = VertexMetrics(
+            path, rows_in, rows_out, cost.ms, cost.jobs, cost.how, cost.within
+        )
+        for name, (read, gave) in inner.items():
+            within = VertexMetrics(name, read, gave, 0.0, 0, cost.how, path)
+            self.vertices.setdefault(name, within)

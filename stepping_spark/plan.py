@@ -11,7 +11,7 @@ the same things make a stage, and a stage is as few Spark queries as can be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -63,6 +63,7 @@ class Plan:
     states: tuple[State, ...]
     outputs: tuple[Vertex, ...]  # the vertices that have the values of the graph's outputs
     names: dict[Vertex, tuple[Path, Line]] = field(repr=False)
+    summed: dict[Vertex, Vertex] = field(repr=False)  # what I, z⁻¹ and D keep the sum of
 
     @property
     def output_schemas(self) -> tuple[Schema, ...]:
@@ -137,7 +138,17 @@ class _Planner:
             Stage(tuple(m for m in members if depth[m.vertex] == d)) for d in range(1, deepest + 1)
         )
         outputs = tuple(self._resolve(v) for v in self.graph.outputs)
-        return Plan(self.graph, stages, self._states(stages), outputs, self.names)
+        states = self._states(stages)
+        return Plan(self.graph, stages, states, outputs, self.names, dict(self._kept()))
+
+    def _kept(self) -> Iterator[tuple[Vertex, Vertex]]:
+        for v in self.graph.walk():
+            if isinstance(v.operator, Integrate):
+                yield v, self._summed(v)
+            elif isinstance(v.operator, Delay):
+                yield v, self._change(v)
+            elif isinstance(v.operator, Differentiate):
+                yield v, v
 
     # -- what is materialised
 

@@ -214,9 +214,14 @@ def make_set(a: T, *, name: str | None = None) -> ZSet[T]:
 def identity_print(a: S, label: str | None = None, *, name: str | None = None) -> S:
     """The same stream; each step prints its value to standard output, for a look inside.
 
-    Such a value is brought to the driver whole.
+    What is printed is the stream as it is written: the whole sum of an `integrate`, however little
+    of it the rest of the circuit reads. Such a value is computed for it, and brought to the driver.
+
+    >>> orders = st.identity_print(orders, "orders")                        # doctest: +SKIP
     """
-    return cast(S, make(IdentityPrint(label or str(user_line())), a, name=name))
+    printed = make(IdentityPrint(label or str(user_line())), a, name=name)
+    tracer().no_output.append(printed.vertex)
+    return a
 
 
 class Loop(Generic[S]):

@@ -1,7 +1,8 @@
 """Expressions over the rows of a relation: plain ones taken from it, others evaluated by Spark.
 
-Over rows that the driver holds this is the projection of a local relation, which Spark's
-optimizer computes itself; one small job brings it back.
+Over rows that the driver holds this is the projection of a local relation, which Spark's optimizer
+computes itself, and `collect` brings back without a job; `toArrow` runs one, and is faster from
+some thousands of rows on.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from stepping_spark.atoms import Atom, RowType
 from stepping_spark.codec import conform, frame_of
-from stepping_spark.expr import Expr
+from stepping_spark.expr import Expr, fields_of
 from stepping_spark.local import column as plain_column
-from stepping_spark.relations import Array
+from stepping_spark.relations import Array, one_array
 from stepping_spark.schema import Schema
 from stepping_spark.source import inline, is_inline
 from stepping_spark.store import Held
 from stepping_spark.symbolic import to_column
-from stepping_spark.types import quote
+from stepping_spark.types import Optional, quote
 
 Named = Sequence[tuple[str, Expr]]
+
+COLLECTED_ROWS = 5_000
+"""What is fetched row by row; measured: `collect` and `toArrow` take as long at about 5,000."""
 
 
 class Projection:
@@ -36,26 +41,35 @@ class Projection:
     def select(self, held: Held, schema: Schema, exprs: Named, *, beside: bool) -> Held:
         """A relation of the expressions, called as said; `beside`: with the columns it has."""
         if isinstance(held, pa.Table):
-            found = [plain_column(e, held) for _, e in exprs]
-            plain = [c for c in found if c is not None]
-            if len(plain) == len(found):
-                return _joined(held, schema, exprs, plain, beside)
+            found = {e: plain_column(e, held) for _, e in exprs}
+            asked = [e for e, c in found.items() if c is None]
+            if asked:
+                found.update(zip(asked, self.values(held, schema, asked), strict=True))
+            return _joined(held, schema, exprs, [found[e] for _, e in exprs], beside)
         shown = [self._column(e).alias(n) for n, e in exprs]
-        if isinstance(held, DataFrame):
-            frame = held
-        elif is_inline(held, schema):
-            frame = self._spark().sql(inline(held, schema))
-        else:
-            frame = frame_of(held, schema, self._spark())
         if beside:
             own, diffs = (
                 [F.col(quote(n)) for n, _ in part] for part in (schema.columns, schema.diffs)
             )
             shown = [*own, *shown, *diffs]
-        projected = frame.select(*shown)
-        if isinstance(held, DataFrame):
-            return projected
-        return conform(projected.toArrow(), _schema(schema, exprs, beside))
+        return held.select(*shown)
+
+    def values(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
+        """The values of expressions over the rows of a relation on the driver, in their order."""
+        if not table.num_rows:
+            return [pa.array([], e.type.arrow) for e in exprs]
+        table, schema = _read_by(exprs, table, schema)
+        if is_inline(table, schema):
+            source = inline(table, schema)
+            if all(e.in_sql for e in exprs):
+                texts = ", ".join(f"{e.sql('t')} AS e{i}" for i, e in enumerate(exprs))
+                return _fetched(self._spark().sql(f"SELECT {texts} FROM ({source}) t"), exprs)
+            frame = self._spark().sql(source)
+        else:
+            frame = frame_of(table, schema, self._spark())
+        shown = [self._column(e).alias(f"e{i}") for i, e in enumerate(exprs)]
+        few = table.num_rows <= COLLECTED_ROWS
+        return _fetched(frame.select(*shown), exprs, few=few)
 
     def _column(self, e: Expr) -> Column:
         found = self._columns.get(e)
@@ -64,13 +78,39 @@ class Projection:
         return found
 
 
-def _schema(schema: Schema, exprs: Named, beside: bool) -> Schema:
-    made = tuple((n, e.type) for n, e in exprs)
-    return Schema(schema.columns + made, schema.diffs) if beside else Schema(made, ())
+def _read_by(exprs: Sequence[Expr], table: pa.Table, schema: Schema) -> tuple[pa.Table, Schema]:
+    """The columns that expressions read, where that is known; at least one, for its rows."""
+    fields = [f for e in exprs for f in fields_of(e)]
+    if not all(e.in_sql for e in exprs) or any(not f.path for f in fields):
+        return table, schema
+    read = {f.path[0] for f in fields}
+    columns = tuple((n, t) for n, t in schema.columns if n in read) or schema.columns[:1]
+    if not columns:
+        return table, schema
+    return table.select([n for n, _ in columns]), Schema(columns, ())
+
+
+def _fetched(frame: DataFrame, exprs: Sequence[Expr], *, few: bool = True) -> list[Array]:
+    """The columns of a DataFrame of expressions; without a job where they are few and simple."""
+    if few and all(_is_simple(e.type) for e in exprs):
+        rows = frame.collect()
+        return [pa.array([r[i] for r in rows], e.type.arrow) for i, e in enumerate(exprs)]
+    made = Schema(tuple((f"e{i}", e.type) for i, e in enumerate(exprs)), ())
+    table = conform(frame.toArrow(), made)
+    return [one_array(table.column(n)) for n, _ in made.columns]
+
+
+# Python's values of these are Arrow's; not so instants, which PySpark gives in the local time zone.
+_SIMPLE = ("bool", "int", "float", "str", "bytes", "Decimal", "date")
+
+
+def _is_simple(t: RowType) -> bool:
+    bare = t.inner if isinstance(t, Optional) else t
+    return isinstance(bare, Atom) and bare.name in _SIMPLE
 
 
 def _joined(
-    table: pa.Table, schema: Schema, exprs: Named, columns: Sequence[Array], beside: bool
+    table: pa.Table, schema: Schema, exprs: Named, columns: Sequence[Any], beside: bool
 ) -> pa.Table:
     made: dict[str, Any] = {n: c for (n, _), c in zip(exprs, columns, strict=True)}
     if beside:

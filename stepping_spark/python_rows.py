@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from stepping_spark.codec import decode, encode
 from stepping_spark.errors import InputError, StepError, SteppingError
@@ -16,35 +15,38 @@ from stepping_spark.graph import Vertex
 from stepping_spark.operators import MapMany
 from stepping_spark.relations import consolidate
 from stepping_spark.schema import ZSetType
-from stepping_spark.store import Held
 from stepping_spark.types import ListOf
 
 Pairs = Iterable[tuple[Any, int]]
 
 
-def apply_python(v: Vertex, held: Held, where: str) -> Held:
-    """Apply a vertex's Python function to a relation, in which no row stands twice.
+def apply_python(v: Vertex, table: pa.Table, where: str) -> pa.Table:
+    """Apply a vertex's Python function to a relation on the driver, in which no row stands twice.
 
-    A relation on the driver is worked on here, one in Spark in its Python workers. A function
-    that raises, or gives something of another type, is a `StepError` that shows the row.
+    A function that raises, or gives something of another type, is a `StepError` that shows the row.
     """
-    f, source, made = v.operator.f, v.inputs[0].type, v.type  # type: ignore[attr-defined]
-    assert isinstance(source, ZSetType) and isinstance(made, ZSetType)
-    many = isinstance(v.operator, MapMany)
-    if isinstance(held, pa.Table):
-        return consolidate(_table(f, many, held, source, made, where), made.schema)
+    f, many, source, made = _parts(v)
+    return consolidate(_table(f, many, table, source, made, where), made.schema)
+
+
+def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> DataFrame:
+    """The same in Spark's Python workers, computed once and cut off from its lineage."""
+    f, many, source, made = _parts(v)
 
     def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in incoming:
             table = pa.Table.from_batches([batch])
             yield from _table(f, many, table, source, made, where).to_batches()
 
-    schema = _spark_schema(held, made)
-    return held.mapInArrow(batches, schema).localCheckpoint()
+    schema = frame.sparkSession.createDataFrame([], made.schema.ddl).schema
+    return frame.mapInArrow(batches, schema).localCheckpoint()
 
 
-def _spark_schema(frame: DataFrame, made: ZSetType) -> StructType:
-    return frame.sparkSession.createDataFrame([], made.schema.ddl).schema
+def _parts(v: Vertex) -> tuple[PythonCall, bool, ZSetType, ZSetType]:
+    source, made = v.inputs[0].type, v.type
+    assert isinstance(source, ZSetType) and isinstance(made, ZSetType)
+    f: PythonCall = v.operator.f  # type: ignore[attr-defined]
+    return f, isinstance(v.operator, MapMany), source, made
 
 
 def _table(

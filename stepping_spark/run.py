@@ -13,15 +13,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
-from stepping_spark.graph import Graph
+from stepping_spark.graph import Graph, Vertex
 from stepping_spark.metrics import StepMetrics
 from stepping_spark.plan import plan_of
 from stepping_spark.scheduler import LOCAL_ROWS, Scheduler
 from stepping_spark.store import Held, Now, Store, now_to_text
 from stepping_spark.values import answer, held_input
-from stepping_spark.zset import ZSetPython
+from stepping_spark.zset import ZSetPython, ZSetSpark
 
-KEPT_METRICS = 10_000  # steps
+KEPT_METRICS = 1_000  # steps
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out")
@@ -33,7 +33,7 @@ class Stepper(Generic[*Ins, Out]):
 
     `progress`: whether `run` shows a progress bar. A stream that reads at most `local_rows` rows
     is computed on the driver, Spark evaluating its row functions; 0 sends everything to Spark.
-    `metrics` has what each of the last 10,000 steps did.
+    `metrics` has what each of the last 1,000 steps did.
     """
 
     def __init__(
@@ -97,15 +97,21 @@ class Stepper(Generic[*Ins, Out]):
                 return self._answer_again(step, last)
         number = last + 1
         now = self._check_now(number, now)
-        held = {v: held_input(value, v.type, where) for v, value, where in self.graph.given(inputs)}
+        metrics = StepMetrics(number)
         begun = time.perf_counter()
-        with self._all_or_nothing(number):
-            outputs, metrics = self._scheduler.run(number, held)
+        with self._all_or_nothing(number), self._scheduler.counting(metrics):
+            outputs = self._scheduler.run(metrics, self._held(inputs))
             answers = self._answers(outputs)
             self.store.commit(number, now, outputs, offsets)
         metrics.ms = (time.perf_counter() - begun) * 1e3
         self.metrics.append(metrics)
         return answers
+
+    def _held(self, inputs: Sequence[object]) -> dict[Vertex, Held]:
+        given = self.graph.given(inputs)
+        if any(isinstance(value, ZSetSpark) for _, value, _ in given):
+            self._scheduler.count_from_here()
+        return {v: held_input(value, v.type, where) for v, value, where in given}
 
     @contextmanager
     def _all_or_nothing(self, number: int) -> Iterator[None]:

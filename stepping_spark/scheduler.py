@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,16 +20,17 @@ from stepping_spark.codec import conform
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.expr import Expr, Field
 from stepping_spark.graph import Vertex
-from stepping_spark.local import Local
+from stepping_spark.local import FanOut, Local, Rows
 from stepping_spark.lower import ONE, Lowering, consolidated, for_many_rows
-from stepping_spark.metrics import StepMetrics, VertexMetrics
+from stepping_spark.metrics import Cost, StepMetrics
+from stepping_spark.nulls import null_field, null_tests
 from stepping_spark.operators import IdentityPrint
 from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection
-from stepping_spark.python_rows import apply_python
+from stepping_spark.python_rows import apply_python, apply_python_in_spark
 from stepping_spark.relations import Array, concat, consolidate, distinct_rows, one_array
 from stepping_spark.schema import Schema
-from stepping_spark.session import count_jobs, get_session
+from stepping_spark.session import JobCounter, count_jobs, get_session
 from stepping_spark.source import Sources
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held, Store
@@ -36,7 +39,7 @@ from stepping_spark.types import quote
 from stepping_spark.values import answer
 
 DRIVER_ROWS = 100_000  # what a stage reads at most, for its results to come to the driver unasked
-LOCAL_ROWS = 20_000  # what a stream reads at most, to be computed on the driver without a job
+LOCAL_ROWS = 20_000  # what a stream reads at most, to be computed on the driver
 SETTINGS = ("spark.sql.ansi.enabled", "spark.sql.session.timeZone")
 _PLAN_NUMBERS = itertools.count(1)
 
@@ -45,7 +48,6 @@ _PLAN_NUMBERS = itertools.count(1)
 class Step:
     """The values of one step, as they come to be known."""
 
-    number: int
     values: dict[Vertex, Held]
     sources: Sources
     metrics: StepMetrics
@@ -68,6 +70,8 @@ class Scheduler:
         self._spark = spark
         self._settings = _settings(spark) if spark is not None else {}
         self._projection = Projection(lambda: self.spark)
+        self._jobs: JobCounter | None = None
+        self._stepping = False
         self._prefix = f"step{next(_PLAN_NUMBERS)}"
         self._lowered: dict[tuple[Vertex, ...], tuple[Lowering, list[str]]] = {}
         self._adders: dict[Vertex, list[State]] = {}
@@ -80,9 +84,28 @@ class Scheduler:
         if self._spark is None:
             self._spark = get_session()
             self._settings = _settings(self._spark)
+        if self._stepping and self._jobs is None:
+            self._jobs = count_jobs(self._spark)
+            self._jobs.__enter__()
         return self._spark
 
-    def run(self, number: int, inputs: Mapping[Vertex, Held]) -> tuple[list[Held], StepMetrics]:
+    @contextmanager
+    def counting(self, metrics: StepMetrics) -> Iterator[None]:
+        """Count the Spark jobs of a step; costs nothing where it has none."""
+        self._jobs, self._stepping = None, True
+        try:
+            yield
+        finally:
+            self._stepping = False
+            if self._jobs is not None:
+                self._jobs.__exit__(*sys.exc_info())
+                metrics.add_jobs(self._jobs.count)
+
+    def count_from_here(self) -> None:
+        """Count jobs that are run before the scheduler needs a session itself."""
+        _ = self.spark
+
+    def run(self, metrics: StepMetrics, inputs: Mapping[Vertex, Held]) -> list[Held]:
         """Compute a step, and add its changes to the store; the caller commits."""
         if self._spark is not None and _settings(self._spark) != self._settings:
             raise StepError(
@@ -90,9 +113,8 @@ class Scheduler:
                 f"{_settings(self._spark)} now: row functions would say something else of rows "
                 "that are there already; set it back"
             )
-        metrics = StepMetrics(number)
         sources = Sources(lambda: self.spark)
-        step = Step(number, dict(inputs), sources, metrics)
+        step = Step(dict(inputs), sources, metrics)
         try:
             for v, held in inputs.items():
                 self._add(step, v, held)
@@ -100,7 +122,7 @@ class Scheduler:
                 self._run_stage(step, stage)
         finally:
             sources.drop()
-        return [step.values[v] for v in self.plan.outputs], metrics
+        return [step.values[v] for v in self.plan.outputs]
 
     # -- a stage
 
@@ -108,31 +130,37 @@ class Scheduler:
         for read in stage.reads:
             if read not in step.reads:
                 step.reads[read] = self._read(step, read)
-        queries: list[Member] = []
-        for m in stage.members:
-            if m.python is not None:
-                self._done(step, m, *self._timed(step, lambda m=m: self._python(step, m)), "python")
-            elif self._is_small(step, m):
-                made = self._timed(step, lambda m=m: self._local(step, m))
-                self._done(step, m, *made, "driver")
-            else:
-                queries.append(m)
+        queries = [m for m in stage.members if not self._on_driver(step, m)]
         if queries:
             self._query(step, queries)
 
+    def _on_driver(self, step: Step, m: Member) -> bool:
+        """Materialise a stream here, if it is one for the driver."""
+        begun = time.perf_counter()
+        rows: Rows = {}
+        if m.python is not None:
+            held, how = self._python(step, m), "python"
+        elif self._is_small(step, m):
+            try:
+                held, how = self._local(step, m, rows), "driver"
+            except FanOut:
+                return False
+        else:
+            return False
+        self._done(step, m, held, Cost((time.perf_counter() - begun) * 1e3, 0, how), rows)
+        return True
+
     def _parts(self, step: Step, leaf: Ref | Read) -> tuple[Held, ...]:
         return step.reads[leaf] if isinstance(leaf, Read) else (step.values[leaf.vertex],)
-
-    def _timed(self, step: Step, f: Any) -> tuple[Held, float, int | None]:
-        begun = time.perf_counter()
-        held = f()
-        return held, (time.perf_counter() - begun) * 1e3, 0
 
     def _python(self, step: Step, m: Member) -> Held:
         (leaf,) = m.leaves
         path, line = self.plan.names[m.vertex]
         (held,) = self._parts(step, leaf)
-        return apply_python(m.vertex, held, f"{path} ({line})")
+        if isinstance(held, pa.Table):
+            return apply_python(m.vertex, held, f"{path} ({line})")
+        applied = apply_python_in_spark(m.vertex, held, f"{path} ({line})")
+        return _settled(applied, m.vertex.type.schema, f"{path} ({line})")
 
     def _is_small(self, step: Step, m: Member) -> bool:
         """Whether the driver has all that a stream is made of, and it is few rows."""
@@ -140,17 +168,18 @@ class Scheduler:
         tables = [p for p in parts if isinstance(p, pa.Table)]
         return len(tables) == len(parts) and sum(t.num_rows for t in tables) <= self.local_rows
 
-    def _local(self, step: Step, m: Member) -> Held:
+    def _local(self, step: Step, m: Member, rows: Rows) -> Held:
         context = Local(
             table=lambda leaf: self._table(step, leaf),
             project=lambda table, schema, exprs: self._evaluate(step, table, schema, exprs),
+            rows=rows,
         )
         path, line = self.plan.names[m.vertex]
         try:
             return consolidate(context.term(m.term), m.vertex.type.schema)
         except StepError as e:
             raise StepError(f"{path} ({line}): {e}; the store is as it was before the step") from e
-        except SteppingError:
+        except (SteppingError, FanOut):
             raise
         except Exception as e:
             raise StepError(
@@ -161,13 +190,8 @@ class Scheduler:
     def _evaluate(
         self, step: Step, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
     ) -> list[Array]:
-        named = tuple((f"e{i}", e) for i, e in enumerate(exprs))
-        with count_jobs(self.spark) as jobs:
-            made = self._projection.select(table, schema, named, beside=False)
-        step.metrics.add_jobs(jobs.count)
-        assert isinstance(made, pa.Table)
         step.metrics.queries += 1
-        return [one_array(made.column(n)) for n, _ in named]
+        return self._projection.values(table, schema, exprs)
 
     def _table(self, step: Step, leaf: Ref | Read) -> pa.Table:
         schema = schema_of(leaf)
@@ -205,9 +229,11 @@ class Scheduler:
             raise self._blame(step, members, e) from e
         ms = (time.perf_counter() - begun) * 1e3
         step.metrics.queries += 1
+        first = str(self.plan.names[members[0].vertex][0])
+        cost = Cost(ms, jobs.count, "spark")
         for m, h in zip(members, held, strict=True):
-            self._done(step, m, h, ms, jobs.count, "spark")
-        step.metrics.add_jobs(jobs.count)
+            self._done(step, m, h, cost)
+            cost = Cost(0.0, 0, "spark", within=first)
 
     def _small(self, step: Step, members: list[Member], texts: list[str]) -> list[Held]:
         """One query for all: each stream a struct column of its own, NULL in others' rows."""
@@ -234,18 +260,20 @@ class Scheduler:
     def _large(self, step: Step, members: list[Member], texts: list[str]) -> list[Held]:
         """A query for each, side by side; results stay in Spark unless they prove to be small."""
 
-        def one(m: Member, text: str) -> Held:
+        def one(m: Member, text: str) -> tuple[Held, int | None]:
             schema = m.vertex.type.schema
             query = for_many_rows(consolidated(text, schema))
             with count_jobs(self.spark) as jobs:  # Spark counts by thread
                 frame = step.sources.sql(query).localCheckpoint()
-                few = frame.count() <= DRIVER_ROWS
-                held = conform(frame.toArrow(), schema) if few else frame
-            step.metrics.add_jobs(jobs.count)
-            return held
+                path, line = self.plan.names[m.vertex]
+                held = _settled(frame, schema, f"{path} ({line})")
+            return held, jobs.count
 
         with ThreadPoolExecutor(max_workers=4) as pool:
-            return list(pool.map(one, members, texts))
+            made = list(pool.map(one, members, texts))
+        for _, jobs in made:
+            step.metrics.add_jobs(jobs)
+        return [held for held, _ in made]
 
     def _blame(self, step: Step, members: list[Member], error: Exception) -> StepError:
         """Say which vertex failed: run the terms of a failed query again, from the leaves up."""
@@ -309,13 +337,20 @@ class Scheduler:
                 self.store.add(state.register.name, rows)
 
     def _done(
-        self, step: Step, m: Member, held: Held, ms: float, jobs: int | None, how: str
+        self, step: Step, m: Member, held: Held, cost: Cost, rows: Rows | None = None
     ) -> None:
+        path, line = self.plan.names[m.vertex]
+        if isinstance(held, pa.Table):
+            null = null_field(held, m.vertex.type.schema)
+            if null is not None:
+                raise null_error(null, f"{path} ({line})")
         step.values[m.vertex] = held
         if isinstance(m.vertex.operator, IdentityPrint):
             print(f"{m.vertex.operator.label}: {answer(held, m.vertex.type)!r}")
         self._add(step, m.vertex, held)
-        record(step, self.plan, m, held, ms, jobs, how, lambda leaf: self._parts(step, leaf))
+        read = [p for leaf in m.leaves for p in self._parts(step, leaf)]
+        inner = {str(self.plan.names[v][0]): (rows or {}).get(v, (None, None)) for v in m.inner}
+        step.metrics.note(str(path), cost, _rows(*read), _rows(held), inner)
 
 
 def _settings(spark: SparkSession) -> dict[str, str | None]:
@@ -335,25 +370,26 @@ def _untagged(union: pa.Table, tag: int, schema: Schema) -> pa.Table:
     return consolidate(conform(table, schema), schema)
 
 
-def record(
-    step: Step,
-    plan: Plan,
-    m: Member,
-    held: Held,
-    ms: float,
-    jobs: int | None,
-    how: str,
-    parts: Any,
-) -> None:
-    """Note what materialising a stream took, for it and for the vertices within its term."""
-    path = str(plan.names[m.vertex][0])
-    rows_in = 0
-    for leaf in m.leaves:
-        rows_in += sum(p.num_rows for p in parts(leaf) if isinstance(p, pa.Table))
-    rows_out = held.num_rows if isinstance(held, pa.Table) else None
-    step.metrics.vertices[path] = VertexMetrics(path, rows_in, rows_out, ms, jobs, how)
-    for v in m.inner:
-        inner = str(plan.names[v][0])
-        step.metrics.vertices.setdefault(
-            inner, VertexMetrics(inner, None, None, 0.0, 0, how, within=path)
-        )
+def _settled(frame: DataFrame, schema: Schema, where: str) -> Held:
+    """The rows of a DataFrame that Spark has computed: on the driver, if they are few."""
+    tests = null_tests(schema)
+    nulls = [f"count_if({test}) AS n{i}" for i, (_, test) in enumerate(tests)]
+    counts = frame.selectExpr("count(1) AS n", *nulls).first()
+    assert counts is not None
+    for i, (name, _) in enumerate(tests):
+        if counts[f"n{i}"]:
+            raise null_error(name, where)
+    return conform(frame.toArrow(), schema) if counts["n"] <= DRIVER_ROWS else frame
+
+
+def null_error(name: str, where: str) -> StepError:
+    return StepError(
+        f"{where}: {name} is NULL, and its type says that it never is; say `| None` in the type, "
+        "or give it a value (F.coalesce); the store is as it was before the step"
+    )
+
+
+def _rows(*parts: Held) -> int | None:
+    """How many rows there are, if that is known without counting."""
+    tables = [p.num_rows for p in parts if isinstance(p, pa.Table)]
+    return sum(tables) if len(tables) == len(parts) else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import decimal
+import functools
 import re
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql import types as T
 
 from stepping_spark.atoms import (
@@ -74,7 +75,7 @@ def analyzed(column: Column, row: RowType, where: str) -> tuple[RowType, DataFra
         f"{quote(n)} {t.ddl}{'' if isinstance(t, Optional) else ' NOT NULL'}"
         for n, t in columns_of(row)
     )
-    rows = spark.createDataFrame([], ddl)
+    rows = _rows(spark, ddl)
     try:
         selected = rows.select(column)
         field = selected.schema.fields[0]
@@ -82,6 +83,12 @@ def analyzed(column: Column, row: RowType, where: str) -> tuple[RowType, DataFra
         raise CompileError(f"{where}: Spark refuses {column}: {first_line(e)}") from e
     _refuse_what_is_no_function_of_the_row(rows, column, where)
     return from_spark(field.dataType, field.nullable, where), selected
+
+
+@functools.lru_cache(maxsize=512)
+def _rows(spark: SparkSession, ddl: str) -> DataFrame:
+    """The relation without rows: one for each type, so that what is selected from it compares."""
+    return spark.createDataFrame([], ddl)
 
 
 def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, where: str) -> None:
@@ -113,13 +120,27 @@ def text_of(column: Column) -> str:
     Spark numbers the variables of lambdas through all of a process, tells where a Python UDF was
     made, and gives bytes an address.
     """
-    shown = str(column).removeprefix("Column<'").removesuffix("'>")
-    shown = _PLACE.sub("", shown)
+    shown = _ADDRESS.sub("", str(column).removeprefix("Column<'").removesuffix("'>"))
     numbers: dict[str, int] = {}
-    return _VARIABLE.sub(lambda m: f"{m[1]}_{numbers.setdefault(m[0], len(numbers) + 1)}", shown)
+    return _VARIABLE.sub(
+        lambda m: f"{m[1]}_{numbers.setdefault(m[0], len(numbers) + 1)}", _without_places(shown)
+    )
 
 
-_PLACE = re.compile(r",Origin\(.*?\)\),None\)\)|(?<=\[B)@[0-9a-f]+")
+def _without_places(shown: str) -> str:
+    """The text without the parts `Origin(…)`."""
+    before, place, rest = shown.partition("Origin(")
+    if not place:
+        return shown
+    depth = 1
+    for i, c in enumerate(rest):
+        depth += (c == "(") - (c == ")")
+        if not depth:
+            return before + _without_places(rest[i + 1 :])
+    return before
+
+
+_ADDRESS = re.compile(r"(?<=\[B)@[0-9a-f]+")
 _VARIABLE = re.compile(r"\b([xyz])_(\d+)\b")
 
 

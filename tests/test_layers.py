@@ -67,6 +67,7 @@ LAYERS = (
     "source",
     "projection",
     "blame",
+    "nulls",
     "metrics",
     "values",
     "scheduler",

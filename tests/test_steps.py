@@ -1,0 +1,209 @@
+"""How steps are run: what is counted, what is refused, and where it is computed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import stepping_spark as st
+from stepping_spark import local
+from stepping_spark.plan import plan_of
+
+Z = st.ZSetPython
+
+everywhere = pytest.mark.parametrize("local_rows", [20_000, 0], ids=["driver", "spark"])
+
+
+class Order(st.Data):
+    id: int
+    item: str | None
+
+
+def item(o: Any) -> Any:
+    """The column that an order's item is in a row function."""
+    return o.item
+
+
+def stepper_of(query: Any, local_rows: int = 20_000) -> st.Stepper[Any, Any]:
+    graph = st.compile(query)
+    return st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+
+
+@pytest.fixture
+def ansi_off(spark: SparkSession) -> Iterator[None]:
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    yield
+    spark.conf.set("spark.sql.ansi.enabled", str(before))
+
+
+def join(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[st.Pair[int, int]]:
+    return st.join(a, b, on_left=lambda x: x, on_right=lambda x: x)
+
+
+@everywhere
+def test_weights_beyond_64_bits_are_an_error_also_with_ansi_off(
+    ansi_off: None, local_rows: int
+) -> None:
+    stepper = stepper_of(join, local_rows)
+    with pytest.raises(st.StepError, match="join"):
+        stepper.step((Z({1: 2**40}), Z({1: 2**40})))
+    assert stepper.store.last_step() == 0
+    (out,) = stepper.step((Z({1: 2**31}), Z({1: 2**31})))
+    assert out == Z({st.Pair(left=1, right=1): 2**62})
+
+
+def double(a: st.ZSet[int]) -> st.ZSet[int]:
+    return st.add(a, a)
+
+
+@everywhere
+def test_sums_of_weights_beyond_64_bits_are_an_error_also_with_ansi_off(
+    ansi_off: None, local_rows: int
+) -> None:
+    stepper = stepper_of(double, local_rows)
+    with pytest.raises(st.StepError, match="BIGINT"):
+        stepper.step((Z({1: 2**62}),))
+    assert stepper.store.last_step() == 0
+
+
+@everywhere
+def test_a_null_where_the_type_has_none_is_an_error_that_names_the_field(
+    spark: SparkSession, local_rows: int
+) -> None:
+    class Item(st.Data):
+        name: str
+
+    upper: Any = F.upper
+
+    def query(a: st.ZSet[Order]) -> st.ZSet[st.Pair[int, Item]]:
+        return st.map(a, f=lambda o: st.Pair(left=o.id, right=Item(name=upper(item(o)))))
+
+    stepper = stepper_of(query, local_rows)
+    with pytest.raises(st.StepError, match=r"query\.map.*right\.name is NULL.*coalesce"):
+        stepper.step((Z({Order(id=1, item=None): 1}),))
+    frame = spark.sql("SELECT id, CAST(NULL AS STRING) AS item FROM range(200000)")
+    with pytest.raises(st.StepError, match=r"query\.map.*right\.name is NULL"):
+        stepper.step((st.ZSetSpark.from_dataframe(frame, Order),))
+    (out,) = stepper.step((Z({Order(id=1, item="tea"): 1}),))
+    assert out == Z({st.Pair(left=1, right=Item(name="TEA")): 1})
+
+
+def test_a_small_join_that_fans_out_does_not_go_through_the_driver(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "MOST_PAIRS", 1_000)
+
+    class Two(st.Data):
+        key: int
+        n: int
+
+    def query(a: st.ZSet[Two], b: st.ZSet[Two]) -> st.ZSet[int]:
+        pairs = st.join(a, b, on_left=lambda x: x.key, on_right=lambda x: x.key)
+        return st.count(pairs)
+
+    stepper = stepper_of(query)
+    few, many = (Z({Two(key=0, n=i): 1 for i in range(n)}) for n in (31, 40))
+    assert stepper.step((few, few)) == (Z({961: 1}),)
+    assert stepper.metrics[-1].jobs == 0
+    total = (31 + 31) * (31 + 40)
+    assert stepper.step((few, many)) == (Z({961: -1, total: 1}),)
+    assert stepper.metrics[-1].jobs != 0
+    assert any(v.how == "spark" for v in stepper.metrics[-1].vertices.values())
+
+
+def test_functions_of_few_rows_are_evaluated_without_a_job(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Order]) -> st.ZSet[str]:
+        long = st.filter(a, f=lambda o: F.length(item(o)) > 2)
+        return st.map(long, f=lambda o: F.concat(item(o), F.lit("!")), to=str)
+
+    stepper = stepper_of(query)
+    for name in ("milk", "tea"):
+        stepper.step((Z({Order(id=1, item=name): 1, Order(id=2, item=None): 1}),))
+    (out,) = stepper.step((Z({Order(id=1, item="milk"): -1}),))
+    assert out == Z({"milk!": -1})
+    assert [m.jobs for m in stepper.metrics] == [0, 0, 0]
+
+
+def test_all_jobs_of_a_step_are_counted_and_no_cost_is_counted_twice(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Order]) -> tuple[st.ZSet[Order], st.ZSet[str]]:
+        named = st.map(a, f=st.python(lambda o: o.item or "", to=str))
+        return st.distinct(a), st.distinct(named)
+
+    stepper = stepper_of(query)
+    stepper.step((Z({Order(id=1, item="tea"): 1}),))
+    frame = spark.range(5).selectExpr("id", "CAST(id AS STRING) AS item")
+    stepper.step((st.ZSetSpark.from_dataframe(frame, Order),))
+    small, large = stepper.metrics
+    assert small.jobs == 0
+    for metrics in (small, large):
+        vertices = metrics.vertices.values()
+        assert metrics.jobs is not None
+        assert sum(v.jobs or 0 for v in vertices) <= metrics.jobs
+        assert sum(v.ms for v in vertices) <= metrics.ms
+    read = {v.path: (v.rows_in, v.rows_out) for v in large.vertices.values()}
+    assert read["query.named"] == (5, 5)
+
+
+def test_a_state_is_not_taken_for_that_of_a_query_with_another_condition() -> None:
+    def query_above(n: int) -> Any:
+        def query(a: st.ZSet[int]) -> st.ZSet[int]:
+            return st.distinct(st.filter(a, f=lambda x: x > n))
+
+        return query
+
+    one, two = (st.compile(query_above(n)) for n in (1, 2))
+    store = st.StoreMemory.from_graph(one)
+    st.Stepper(st.compile(query_above(1)), store)
+    with pytest.raises(st.StoreMismatch, match=r"x > 1|> 1.*> 2"):
+        st.Stepper(two, store)
+
+
+def test_what_a_register_sums_is_told_in_the_same_words_by_each_process(
+    spark: SparkSession,
+) -> None:
+    def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
+        last = F.udf(lambda s: s[-1:], "string")
+        parts = st.filter(a, f=lambda o: F.exists(F.split(item(o), ","), lambda x: x != ""))
+        return st.distinct(st.filter(parts, f=lambda o: last(item(o)) == "x"))
+
+    told = [[dataclasses.astuple(r) for r in plan_of(st.compile(query)).registers] for _ in "ab"]
+    assert told[0] == told[1]
+
+
+def test_columns_that_mean_the_same_share_one_vertex(spark: SparkSession) -> None:
+    def query(
+        a: st.ZSet[Order], b: st.ZSet[int]
+    ) -> tuple[st.ZSet[st.Pair[Order, int]], st.ZSet[Order]]:
+        one, two = (
+            st.join(a, b, on_left=lambda o: F.length(item(o)).cast("bigint"), on_right=lambda x: x)
+            for _ in range(2)
+        )
+        return one, st.map(two, f=lambda p: p.left)
+
+    def other(a: st.ZSet[Order]) -> tuple[st.ZSet[Order], st.ZSet[Order]]:
+        one = st.filter(a, f=lambda o: F.length(item(o)) == F.lit(1))
+        return one, st.filter(a, f=lambda o: F.length(item(o)) == F.lit(2))
+
+    assert len(plan_of(st.compile(query)).registers) == 2
+    assert len({*st.compile(other).outputs}) == 2
+
+
+def test_an_identity_print_that_nothing_reads_prints_and_a_printed_integral_is_whole(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        st.identity_print(a, "change")
+        return st.differentiate(st.identity_print(st.integrate(a), "whole"))
+
+    stepper = stepper_of(query)
+    for n in (1, 2):
+        assert stepper.step((Z({n: 1}),)) == (Z({n: 1}),)
+    shown = capsys.readouterr().out
+    assert f"change: {Z({2: 1})!r}".replace("Python", "Spark") in shown
+    assert f"whole: {Z({1: 1, 2: 1})!r}".replace("Python", "Spark") in shown
