@@ -51,8 +51,9 @@ from stepping_spark.primitives import (
 )
 from stepping_spark.reference import reference
 from stepping_spark.render import write_dot, write_png, write_svg
-from stepping_spark.rows import Data, Pair
+from stepping_spark.rows import Data, Pair, Update
 from stepping_spark.run import Stepper, actions, iteration
+from stepping_spark.updates import explode, join_function, temporal_filter
 from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
 from stores.memory import StoreMemory
 
@@ -78,6 +79,7 @@ __all__ = [
     "StoreMemory",
     "StoreMismatch",
     "StoreUnavailable",
+    "Update",
     "Vertex",
     "ZSet",
     "ZSetPython",
@@ -93,6 +95,7 @@ __all__ = [
     "differentiate",
     "distinct",
     "explain",
+    "explode",
     "feedback",
     "filter",
     "group_reduce_flatten",
@@ -105,6 +108,7 @@ __all__ = [
     "integrate_indexed",
     "iteration",
     "join",
+    "join_function",
     "linear",
     "make_scalar",
     "make_set",
@@ -114,6 +118,7 @@ __all__ = [
     "python",
     "reduce",
     "reference",
+    "temporal_filter",
     "write_dot",
     "write_png",
     "write_svg",

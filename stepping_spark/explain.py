@@ -8,6 +8,7 @@ from stepping_spark.graph import AnyGraph, Vertex
 from stepping_spark.operators import (
     Delay,
     Haitch,
+    Hold,
     Input,
     Integrate,
     Linearity,
@@ -90,6 +91,8 @@ def _how(v: Vertex, full: dict[Vertex, str]) -> str:
         return "an input"
     if v in full and not isinstance(v.operator, Integrate | Delay):
         return f"recomputed in full: it reads all of {full[v]}"
+    if isinstance(v.operator, Hold):
+        return "linear, and keeps what is still to come"
     if isinstance(v.operator, Haitch) or v.operator.linearity is Linearity.PER_KEY:
         return "not linear: recomputed for the keys of the change"
     return str(v.operator.linearity.value)
@@ -102,7 +105,7 @@ def _read_in_full(plan: Plan) -> dict[Vertex, str]:
         for m in stage.members:
             for n in nodes(m.term):
                 for leaf in m.leaves_of(n):
-                    if isinstance(leaf, Read) and leaf.by is None:
+                    if isinstance(leaf, Read) and leaf.by is None and not leaf.due:
                         state = plan.state_of(leaf)
                         if not _is_one_row(state.change):
                             found.setdefault(n.vertex, f"{state.register.name!r}")

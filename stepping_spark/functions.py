@@ -72,10 +72,18 @@ def line_of_function(f: Callable[..., Any]) -> Line:
     return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
 
 
-def row_expr(f: Callable[[Any], Any], row: RowType, *, to: Any = None, item: bool = False) -> Expr:
+def row_expr(
+    f: Callable[[Any], Any],
+    row: RowType,
+    *,
+    to: Any = None,
+    item: bool = False,
+    named: Callable[[Expr], Expr] = lambda e: e,
+) -> Expr:
     """The expression that a row function is, over rows of the type.
 
     `item`: the function gives a list of what `to`, or its annotation, names (for `map_many`).
+    `named` may give names to the structs that Spark made.
     """
     if not callable(f):
         name = f if isinstance(f, str) else "field"
@@ -88,7 +96,7 @@ def row_expr(f: Callable[[Any], Any], row: RowType, *, to: Any = None, item: boo
     if isinstance(f, Python):
         return _python_expr(f, to, where)
     _refuse_is(f, where)
-    expr = _call(f, row, where)
+    expr = named(_call(f, row, where))
     declared = to if to is not None else (None if item else _declared(f))
     if declared is not None:
         expr = coerce(expr, _type_of(declared, where), where)

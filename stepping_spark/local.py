@@ -2,8 +2,8 @@
 
 A Spark job costs tens of milliseconds before it does anything. Where all that a term reads is few
 rows that the driver holds, look-ups, joins and sums are done here. Functions of rows keep Spark's
-meaning, because Spark evaluates them, as the projection of a local relation, mostly without a job. Plain
-fields, constants and rows made of them need no evaluation at all.
+meaning, because Spark evaluates them, as the projection of a local relation, mostly without a job.
+Plain fields, constants and rows made of them need no evaluation at all.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ from stepping_spark.operators import (
     Accumulate,
     Add,
     Arrange,
+    AsOf,
     Distinct,
+    Explode,
     Filter,
     Flatten,
     Haitch,
+    Hold,
     IdentityPrint,
     Join,
     MakeSet,
@@ -37,6 +40,7 @@ from stepping_spark.operators import (
     MapMany,
     Neg,
     Operator,
+    Temporal,
 )
 from stepping_spark.relations import (
     Array,
@@ -57,6 +61,7 @@ from stepping_spark.schema import (
     StreamType,
     columns_of,
 )
+from stepping_spark.store import Now
 from stepping_spark.terms import Node, Read, Ref, Term
 from stepping_spark.types import Struct
 
@@ -79,6 +84,7 @@ class Local:
 
     table: Callable[[Ref | Read], pa.Table]
     project: Project  # asks Spark for the values of expressions that are not plain
+    now: Now = None
     rows: Rows = field(default_factory=dict)  # what vertices read and gave, as they are evaluated
 
     def term(self, t: Term) -> pa.Table:
@@ -219,6 +225,18 @@ def _map_many(ctx: Local, op: MapMany, args: list[pa.Table], types: list[StreamT
     return _relation(spread(pc.list_flatten(lists), row), [counts], Schema(columns_of(row)))
 
 
+def _explode(ctx: Local, op: Explode, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
+    (a,) = args
+    (lists,) = ctx.values(a, types[0].schema, (op.f,))
+    row: RowType = op.type_of(types[0]).row  # type: ignore[attr-defined]
+    parents: Any = pc.list_parent_indices(lists)
+    items: Any = pc.list_flatten(lists)
+    *parts, weights = (pc.struct_field(items, n) for n, _ in op.item.fields)
+    counts = pc.multiply_checked(one_array(a.column(COUNT)).take(parents), weights)
+    columns = parts if len(parts) == 2 else spread(parts[0], row)
+    return _relation(columns, [counts], Schema(columns_of(row)))
+
+
 def _add(ctx: Local, op: Add, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
     return concat(args, types[0].schema)
 
@@ -284,6 +302,12 @@ def _make_set(ctx: Local, op: MakeSet, args: list[pa.Table], types: list[StreamT
     return _relation(spread(values, t.sum.value), [pa.array([1], pa.int64())], made)
 
 
+def _as_of(ctx: Local, op: Temporal, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
+    (a,) = args
+    now: Any = pa.scalar(op.time.encode(ctx.now, "now"), op.time.arrow)
+    return a.filter(pc.less_equal(a.column("time"), now))
+
+
 def _haitch(ctx: Local, op: Haitch, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
     state, change = args
     of = LOCAL[type(op.of)]
@@ -297,10 +321,13 @@ LOCAL: dict[type[Operator], Callable[[Local, Any, list[pa.Table], list[StreamTyp
     Accumulate: _accumulate,
     Add: _add,
     Arrange: _same,
+    AsOf: _as_of,
     Distinct: _distinct,
+    Explode: _explode,
     Filter: _filter,
     Flatten: _flatten,
     Haitch: _haitch,
+    Hold: _as_of,
     IdentityPrint: _same,
     Join: _join,
     MakeSet: _make_set,

@@ -16,10 +16,13 @@ from stepping_spark.operators import (
     Accumulate,
     Add,
     Arrange,
+    AsOf,
     Distinct,
+    Explode,
     Filter,
     Flatten,
     Haitch,
+    Hold,
     IdentityPrint,
     Join,
     MakeSet,
@@ -27,6 +30,7 @@ from stepping_spark.operators import (
     MapMany,
     Neg,
     Operator,
+    Temporal,
 )
 from stepping_spark.schema import COUNT, VALUE, Columns, Schema, StreamType, columns_of
 from stepping_spark.sums import contributions, total_value
@@ -37,6 +41,7 @@ from stepping_spark.types import Struct, quote
 # Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.
 ONE = "/*+ COALESCE(1) */"
 HASH = "/*+ SHUFFLE_HASH(r) */"
+NOW = "/*+ NOW */"  # stands for the time of the step, which is put in its place
 
 
 @dataclass(frozen=True)
@@ -149,6 +154,18 @@ def _map_many(low: Lowering, op: MapMany, args: list[str], types: list[StreamTyp
     return f"SELECT {', '.join(spread('t.item', row))}, t.{COUNT} FROM ({exploded}) t"
 
 
+def _explode(low: Lowering, op: Explode, args: list[str], types: list[StreamType]) -> str:
+    query, (text,) = low.computed(args[0], [op.f], "t")
+    row = op.type_of(types[0]).row  # type: ignore[attr-defined]
+    *parts, weight = (f"t.item.{quote(n)}" for n, _ in op.item.fields)
+    exploded = f"SELECT explode({text}) AS item, t.{COUNT} FROM ({query}) t"
+    columns = spread(parts[0], row)
+    if len(parts) == 2:
+        columns = [f"{x} AS {quote(n)}" for x, n in zip(parts, ("value", "time"), strict=True)]
+    columns.append(f"{_product(weight, f't.{COUNT}')} AS {COUNT}")
+    return f"SELECT {', '.join(columns)} FROM ({exploded}) t"
+
+
 def _add(low: Lowering, op: Add, args: list[str], types: list[StreamType]) -> str:
     return " UNION ALL ".join(f"({a})" for a in args)
 
@@ -173,15 +190,15 @@ def _join(low: Lowering, op: Join, args: list[str], types: list[StreamType]) -> 
         for i, (row, side) in enumerate((("l", "left"), ("r", "right")))
     ]
     return (
-        f"SELECT {HASH} {', '.join(rows)}, {_PRODUCT} AS {COUNT} "
+        f"SELECT {HASH} {', '.join(rows)}, {_product(f'l.{COUNT}', f'r.{COUNT}')} AS {COUNT} "
         f"FROM (SELECT {ONE} * FROM ({left})) l JOIN (SELECT {ONE} * FROM ({right})) r ON {on}"
     )
 
 
-_PRODUCT = (
-    f"coalesce(try_multiply(l.{COUNT}, r.{COUNT}), "
-    "CAST(raise_error('the product of two weights is beyond BIGINT') AS BIGINT))"
-)
+def _product(a: str, b: str) -> str:
+    """The product of two weights: an error where it does not fit, whatever ANSI says."""
+    beyond = "CAST(raise_error('the product of two weights is beyond BIGINT') AS BIGINT)"
+    return f"coalesce(try_multiply({a}, {b}), {beyond})"
 
 
 def _whole(t: StreamType, row: str) -> str:
@@ -239,6 +256,11 @@ def _make_set(low: Lowering, op: MakeSet, args: list[str], types: list[StreamTyp
     return f"SELECT {', '.join(spread('v', total.value))}, 1L AS {COUNT} FROM ({value})"
 
 
+def _as_of(low: Lowering, op: Temporal, args: list[str], types: list[StreamType]) -> str:
+    columns = names(types[0].schema.all, "t")
+    return f"SELECT {columns} FROM ({args[0]}) t WHERE t.`time` <= {NOW}"
+
+
 def _haitch(low: Lowering, op: Haitch, args: list[str], types: list[StreamType]) -> str:
     state, change = args
     of = LOWER[type(op.of)]
@@ -252,10 +274,13 @@ LOWER: dict[type[Operator], Callable[[Lowering, Any, list[str], list[StreamType]
     Accumulate: _accumulate,
     Add: _add,
     Arrange: _same,
+    AsOf: _as_of,
     Distinct: _distinct,
+    Explode: _explode,
     Filter: _filter,
     Flatten: _flatten,
     Haitch: _haitch,
+    Hold: _as_of,
     IdentityPrint: _same,
     Join: _join,
     MakeSet: _make_set,

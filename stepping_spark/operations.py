@@ -107,6 +107,10 @@ def _is_in(a: Any, *options: Any) -> Any:
     return None if None in options else False
 
 
+def _minute(a: dt.datetime) -> int:
+    return (a - dt.datetime(1970, 1, 1, tzinfo=a.tzinfo and dt.UTC)) // dt.timedelta(minutes=1)
+
+
 OPERATORS: dict[str, OperatorInfo] = {
     "+": OperatorInfo("{0} + {1}", _exact(operator.add)),
     "-": OperatorInfo("{0} - {1}", _exact(operator.sub)),
@@ -128,6 +132,14 @@ OPERATORS: dict[str, OperatorInfo] = {
     "eqNullSafe": OperatorInfo("{0} <=> {1}", _null_safe, strict=False),
     "isin": OperatorInfo("{0} IN ({rest})", _is_in, strict=False),
     "coalesce": OperatorInfo("coalesce({0}, {1})", lambda a, b: b if a is None else a, False),
+    # Whole minutes since 1970, exactly; a local time must not pass through the session's zone.
+    "minute": OperatorInfo(
+        "(unix_micros({0}) - pmod(unix_micros({0}), 60000000L)) DIV 60000000L", _minute
+    ),
+    "local_minute": OperatorInfo(
+        "unix_date(CAST({0} AS DATE)) * 1440L + hour({0}) * 60L + minute({0})", _minute
+    ),
+    "known": OperatorInfo("{0}", lambda a: a),  # what was found not to be NULL
     "to_int": OperatorInfo("CAST({0} AS {type})", int),
     "to_float": OperatorInfo("CAST({0} AS {type})", float),
     "to_decimal": OperatorInfo("CAST({0} AS {type})", decimal.Decimal),

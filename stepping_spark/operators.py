@@ -10,12 +10,12 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stepping_spark.atoms import BOOL, RowType
+from stepping_spark.atoms import BOOL, INT, RowType
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Expr
 from stepping_spark.index import Key
 from stepping_spark.origin import user_line
-from stepping_spark.rows import Pair
+from stepping_spark.rows import Pair, Timed
 from stepping_spark.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.types import ListOf, Optional, Struct
 
@@ -25,6 +25,7 @@ class Linearity(enum.Enum):
 
     LINEAR = "linear"  # Q(a + b) = Q(a) + Q(b)
     BILINEAR = "bilinear"  # linear in each of its two inputs
+    TEMPORAL = "linear, with the time of the step"  # Q_t(a + b) = Q_t(a) + Q_t(b)
     PER_KEY = "per key"  # what it gives for a key depends on that key's rows; nothing for nothing
     NONLINEAR = "not linear"
 
@@ -145,6 +146,37 @@ class MapMany(Operator):
 
 
 @dataclass(frozen=True)
+class Explode(Operator):
+    """Each row becomes the values of a list of (value, weight); weights multiply.
+
+    A list of (value, time, weight) gives timed rows.
+    """
+
+    f: Expr
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        fields = [t for _, t in self.item.fields]
+        if len(fields) not in (2, 3) or fields[-1] != INT:
+            raise CompileError(
+                f"{user_line()}: explode takes a function that gives (value, weight)s, found "
+                f"{self.f.type}, from {self.f}; give a list of tuples, with ints as weights"
+            )
+        value, *time, _ = fields
+        return ZSetType(timed(value, time[0]) if time else value)
+
+    @property
+    def item(self) -> Struct:
+        """The type of what the list holds."""
+        lists = _plain(self.f.type)
+        item = lists.inner if isinstance(lists, ListOf) else lists
+        return item if isinstance(item, Struct) else Struct("", (), tuple)
+
+    def describe(self) -> str:
+        return str(self.f)
+
+
+@dataclass(frozen=True)
 class Add(Operator):
     """The sum of two streams."""
 
@@ -240,6 +272,11 @@ def _plain(t: RowType) -> RowType:
     return t.inner if isinstance(t, Optional) else t
 
 
+def timed(value: RowType, time: RowType) -> Struct:
+    """The type of a row and the time from which it is there."""
+    return Struct("Timed", (("value", value), ("time", _plain(time))), Timed)
+
+
 def pair_of(left: RowType, right: RowType) -> Struct:
     """The type of a Pair."""
     return Struct("Pair", (("left", left), ("right", right)), Pair)
@@ -301,6 +338,36 @@ class Flatten(Operator):
         if not isinstance(t, GroupedType):
             raise CompileError(f"{user_line()}: flatten takes a Grouped, found {t}")
         return ZSetType(pair_of(t.sum.value, t.key))
+
+
+@dataclass(frozen=True)
+class Temporal(_Same):
+    """What compares the times of rows with that of the step."""
+
+    time: RowType
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        row = self._zset(inputs[0])
+        if not (isinstance(row, Struct) and row.python is Timed):
+            raise CompileError(f"{user_line()}: {self.name} takes timed rows, found {row}")
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class AsOf(Temporal):
+    """The timed rows whose time has come, of a whole value."""
+
+    linearity: ClassVar[Linearity] = Linearity.TEMPORAL
+
+
+@dataclass(frozen=True)
+class Hold(Temporal):
+    """The timed rows whose time comes at this step: of the change, and of what was held back.
+
+    The same as `AsOf`, from changes to changes. What is still to come is its state.
+    """
+
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # what it gives depends on when
 
 
 @dataclass(frozen=True)

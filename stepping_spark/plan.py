@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
+from stepping_spark.atoms import RowType
 from stepping_spark.cache import register_name
+from stepping_spark.clock import tick
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Expr, Field
 from stepping_spark.graph import AnyGraph, Graph, Path, Vertex
@@ -28,11 +30,13 @@ from stepping_spark.operators import (
     Feedback,
     Filter,
     Haitch,
+    Hold,
     IdentityPrint,
     Input,
     Integrate,
     Join,
     Neg,
+    Temporal,
 )
 from stepping_spark.origin import Line, user_line
 from stepping_spark.schema import GroupedType, Schema
@@ -66,6 +70,15 @@ class Plan:
     summed: dict[Vertex, Vertex] = field(repr=False)  # what I, z⁻¹ and D keep the sum of
 
     @property
+    def times(self) -> dict[RowType, tuple[Path, Line]]:
+        """The types that `now` is compared with, each with a vertex that does."""
+        return {
+            v.operator.time: self.names[v]
+            for v in self.graph.walk()
+            if isinstance(v.operator, Temporal)
+        }
+
+    @property
     def output_schemas(self) -> tuple[Schema, ...]:
         """The relations that the outputs are."""
         return tuple(v.type.schema for v in self.outputs)
@@ -96,6 +109,7 @@ class Plan:
             return str(self.names[t.vertex][0])
         if isinstance(t, Read):
             keys = "" if t.by is None else f" at keys of {self.names[t.by][0]}"
+            keys = " at times that have come" if t.due else keys
             return f"{{{self.state_of(t).register.name}{keys}}}"
         return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
 
@@ -125,6 +139,7 @@ class _Planner:
     def __init__(self, graph: Circuit) -> None:
         self.graph = graph
         self.whole: dict[Vertex, bool] = {}
+        self.held_back: dict[Vertex, Vertex] = {}
         self.names: dict[Vertex, tuple[Path, Line]] = {
             v: (path, graph.line(v)) for path, v in graph.vertices.items()
         }
@@ -149,6 +164,8 @@ class _Planner:
                 yield v, self._change(v)
             elif isinstance(v.operator, Differentiate):
                 yield v, v
+            elif isinstance(v.operator, Hold):
+                yield v, self._held_back(v)
 
     # -- what is materialised
 
@@ -163,6 +180,8 @@ class _Planner:
                 found[self._change(v)] = None
             elif isinstance(op, Differentiate | IdentityPrint):
                 found[v] = None
+            elif isinstance(op, Hold):
+                found[v.inputs[0]] = found[v] = found[self._held_back(v)] = None
             elif python_of(v) is not None:
                 found[v.inputs[0]] = found[v] = None
             elif isinstance(op, Haitch):
@@ -203,6 +222,15 @@ class _Planner:
         """The stream whose sum a delay gives the old value of."""
         return self._summed(delay.inputs[0], delay)
 
+    def _held_back(self, v: Vertex) -> Vertex:
+        """The change of what a hold keeps: what came in, less what came out."""
+        rest = Vertex(Add(), self._resolve(v.inputs[0]), Vertex(Neg(), v))
+        if rest not in self.held_back:
+            self.held_back[rest] = v
+            path, line = self.names[v]
+            self.names[rest] = (Path((*path.scope, f"{path.parts[-1]}_to_come")), line)
+        return rest
+
     def _summed(self, v: Vertex, named_after: Vertex | None = None) -> Vertex:
         v = self._resolve(v)
         if isinstance(v.operator, Integrate):
@@ -221,7 +249,7 @@ class _Planner:
             op = v.operator
             if isinstance(op, Integrate | Delay):
                 known = True
-            elif isinstance(op, Input | Differentiate | Haitch):
+            elif isinstance(op, Input | Differentiate | Haitch | Hold):
                 known = False
             else:
                 rule = all if isinstance(op, Join) else any
@@ -236,6 +264,9 @@ class _Planner:
         if isinstance(v.operator, Differentiate):
             old = Node(v, Neg(), (Read(v),))
             return Node(v, Add(), (self._term(v.inputs[0]), old))
+        if v in self.held_back:
+            came, out = v.inputs[0], Ref(self.held_back[v])
+            return Node(v, Add(), (self._term(came), Node(v, Neg(), (out,))))
         return self._operator(v, None)
 
     def _term(self, v: Vertex, at: Read | None = None) -> Term:
@@ -259,6 +290,10 @@ class _Planner:
             return self._read(self._change(v), at)
         if isinstance(op, Join):
             return Node(v, op, self._join_sides(v, op))
+        if isinstance(op, Hold):
+            rest = self._held_back(v)
+            old = Read(rest, (tick(Field(op.time, ("time",))),), due=True)
+            return Node(v, op, (Node(v, Add(), (old, self._term(v.inputs[0]))),))
         if isinstance(op, Haitch):
             change = self._resolve(v.inputs[1])
             key: tuple[Expr, ...] = (ALL,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -12,8 +12,9 @@ from stepping_spark.codec import decode, encode
 from stepping_spark.errors import InputError, StepError, SteppingError
 from stepping_spark.expr import PythonCall
 from stepping_spark.graph import Vertex
-from stepping_spark.operators import MapMany
+from stepping_spark.operators import Explode, MapMany, Operator
 from stepping_spark.relations import consolidate
+from stepping_spark.rows import weighted
 from stepping_spark.schema import ZSetType
 from stepping_spark.types import ListOf
 
@@ -25,43 +26,42 @@ def apply_python(v: Vertex, table: pa.Table, where: str) -> pa.Table:
 
     A function that raises, or gives something of another type, is a `StepError` that shows the row.
     """
-    f, many, source, made = _parts(v)
-    return consolidate(_table(f, many, table, source, made, where), made.schema)
+    operator, source, made = _parts(v)
+    return consolidate(_table(operator, table, source, made, where), made.schema)
 
 
 def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> DataFrame:
     """The same in Spark's Python workers, computed once and cut off from its lineage."""
-    f, many, source, made = _parts(v)
+    operator, source, made = _parts(v)
 
     def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in incoming:
             table = pa.Table.from_batches([batch])
-            yield from _table(f, many, table, source, made, where).to_batches()
+            yield from _table(operator, table, source, made, where).to_batches()
 
     schema = frame.sparkSession.createDataFrame([], made.schema.ddl).schema
     return frame.mapInArrow(batches, schema).localCheckpoint()
 
 
-def _parts(v: Vertex) -> tuple[PythonCall, bool, ZSetType, ZSetType]:
+def _parts(v: Vertex) -> tuple[Operator, ZSetType, ZSetType]:
     source, made = v.inputs[0].type, v.type
     assert isinstance(source, ZSetType) and isinstance(made, ZSetType)
-    f: PythonCall = v.operator.f  # type: ignore[attr-defined]
-    return f, isinstance(v.operator, MapMany), source, made
+    return v.operator, source, made
 
 
 def _table(
-    f: PythonCall, many: bool, table: pa.Table, source: ZSetType, made: ZSetType, where: str
+    operator: Operator, table: pa.Table, source: ZSetType, made: ZSetType, where: str
 ) -> pa.Table:
-    return encode(_called(f, many, decode(table, source), made, where), made, where)
+    return encode(_called(operator, decode(table, source), where), made, where)
 
 
-def _called(
-    f: PythonCall, many: bool, rows: Pairs, made: ZSetType, where: str
-) -> Iterator[tuple[Any, int]]:
-    check: Callable[[Any, str], Any] = f.type.encode
+def _called(operator: Operator, rows: Pairs, where: str) -> Iterator[tuple[Any, int]]:
+    f: PythonCall = operator.f  # type: ignore[attr-defined]
     for row, count in rows:
         try:
             value = f.value(row)
+            if isinstance(f.type, ListOf) and value is not None:
+                value = list(value)
         except SteppingError:
             raise
         except Exception as e:
@@ -69,13 +69,13 @@ def _called(
                 f"{where}: {f.name} raised {type(e).__name__}: {e}, for the row {row!r}; the "
                 "store is as it was before the step"
             ) from e
-        if many and isinstance(f.type, ListOf):
-            value = list(value)
         try:
-            check(value, f"{f.name} of {row!r}")
+            f.type.encode(value, f"{f.name} of {row!r}")
         except InputError as e:
             raise StepError(f"{where}: {e}; correct it, or its annotation") from None
-        if many:
-            yield from ((item, count) for item in value)
+        if isinstance(operator, Explode):
+            yield from ((item, count * weight) for item, weight in weighted(value))
+        elif isinstance(operator, MapMany):
+            yield from ((item, count) for item in value or ())
         else:
             yield value, count

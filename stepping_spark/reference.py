@@ -35,13 +35,16 @@ from stepping_spark.operators import (
     Accumulate,
     Add,
     Arrange,
+    AsOf,
     Delay,
     Differentiate,
     Distinct,
+    Explode,
     Feedback,
     Filter,
     Flatten,
     Haitch,
+    Hold,
     IdentityPrint,
     Input,
     Integrate,
@@ -52,7 +55,7 @@ from stepping_spark.operators import (
     Neg,
     Operator,
 )
-from stepping_spark.rows import Pair
+from stepping_spark.rows import Pair, weighted
 from stepping_spark.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.types import Struct, ZSetOf
 from stepping_spark.zset import ZSetPython, ZSetSpark
@@ -92,6 +95,7 @@ class Reference(Generic[*Ins, Out]):
         self.graph = graph
         self._order = _order(graph.walk(), graph.loops)
         self._remembered: dict[Vertex, Value] = {}
+        self._steps = 0
         self._cached: dict[str, Any] = {name: ZSetPython() for name in graph.caches}
 
     @property
@@ -99,17 +103,17 @@ class Reference(Generic[*Ins, Out]):
         """The values of the circuit's caches, by name, at the last step."""
         return self._cached
 
-    def step(self, inputs: Sequence[object]) -> tuple[Any, ...]:
+    def step(self, inputs: Sequence[object], *, now: Any = None) -> tuple[Any, ...]:
         """Feed one change to each input; gives the change, or value, of each output.
 
-        An input is a `ZSetPython`, a `ZSetSpark`, a number, or None for no change. A step that
-        raises has changed nothing. Raises `InputError` for a value that does not fit, `StepError`
-        for a vertex that fails.
+        An input is a `ZSetPython`, a `ZSetSpark`, a number, or None for no change; `now` is the
+        number of the step, or as given. A step that raises has changed nothing. Raises
+        `InputError` for a value that does not fit, `StepError` for a vertex that fails.
         """
         given = self._given(inputs)
         values: dict[Vertex, Value] = {}
         for v in self._order:
-            at = self._place(v)
+            at = self._place(v, self._steps + 1 if now is None else now)
             if v in given:
                 values[v] = MEANING[Input](at, given[v])
             else:
@@ -123,19 +127,29 @@ class Reference(Generic[*Ins, Out]):
         shown = tuple(self._shown(v, values) for v in self.graph.outputs)
         cached = {name: self._shown(v, values) for name, v in self.graph.caches.items()}
         self._remembered = {
-            v: values[v] if isinstance(v.operator, Integrate) else values[v.inputs[0]]
+            v: self._to_remember(v, values)
             for v in self._order
             if isinstance(v.operator, REMEMBERS)
         }
         self._cached = cached
+        self._steps += 1
         return shown
+
+    def _to_remember(self, v: Vertex, values: Mapping[Vertex, Value]) -> Value:
+        if isinstance(v.operator, Integrate):
+            return values[v]
+        if not isinstance(v.operator, Hold):
+            return values[v.inputs[0]]
+        before = self._remembered.get(v, NOTHING)
+        came_out = ((row, -n) for row, n in values[v].items())
+        return added((*before.items(), *values[v.inputs[0]].items(), *came_out))
 
     def _sources(self, v: Vertex) -> tuple[Vertex, ...]:
         return (self.graph.loops[v],) if isinstance(v.operator, Feedback) else v.inputs
 
-    def _place(self, v: Vertex) -> Place:
+    def _place(self, v: Vertex, now: Any = None) -> Place:
         where = f"{self.graph.paths[v]} ({self.graph.line(v)})"
-        return Place(v.operator, tuple(s.type for s in v.inputs), where)
+        return Place(v.operator, tuple(s.type for s in v.inputs), where, now)
 
     def _shown(self, v: Vertex, values: Mapping[Vertex, Value]) -> Any:
         return show(values[v], v.type, self._place(v).where)
@@ -282,12 +296,13 @@ class Place:
     operator: Any
     inputs: tuple[StreamType, ...]
     where: str
+    now: Any = None
 
     def call(self, f: Expr, row: Any) -> Any:
         """What a row function gives for a row; a StepError that shows the row where it fails."""
         try:
             value = f.value(row)
-            if isinstance(self.operator, MapMany) and value is not None:
+            if isinstance(self.operator, MapMany | Explode) and value is not None:
                 value = list(value)
             return _of_type(value, f.type, "its value")
         except Exception as e:
@@ -338,6 +353,14 @@ def _map_many(at: Place, a: Value) -> Value:
     return added((item, n) for row, n in a.items() for item in at.call(at.operator.f, row) or ())
 
 
+def _explode(at: Place, a: Value) -> Value:
+    return added(
+        (value, n * weight)
+        for row, n in a.items()
+        for value, weight in weighted(at.call(at.operator.f, row))
+    )
+
+
 def _join(at: Place, a: Value, b: Value) -> Value:
     matches: dict[Part, list[tuple[Any, int]]] = {}
     for key, found in at.keys(at.operator.right, b):
@@ -376,6 +399,14 @@ def _flatten(at: Place, a: Value) -> Value:
     return {Pair(left=_total(parts, sum_, at.where), right=key): 1 for key, parts in _groups(a)}
 
 
+def _as_of(at: Place, a: Value) -> Value:
+    return {row: n for row, n in a.items() if row.time <= at.now}
+
+
+def _hold(at: Place, a: Value, held_back: Value) -> Value:
+    return _as_of(at, _add(at, held_back, a))
+
+
 def _haitch(at: Place, state: Value, change: Value) -> Value:
     inner = dataclasses.replace(at, operator=at.operator.of)
     of = MEANING[type(inner.operator)]
@@ -383,20 +414,23 @@ def _haitch(at: Place, state: Value, change: Value) -> Value:
 
 
 # These get what they remember of the steps before as their last argument: an integral its own
-# value, the others the value of their input.
-REMEMBERS = (Delay, Differentiate, Integrate)
+# value, a hold what is still to come, the others the value of their input.
+REMEMBERS = (Delay, Differentiate, Hold, Integrate)
 
 MEANING: dict[type[Operator], Callable[..., Value]] = {
     Accumulate: _accumulate,
     Add: _add,
     Arrange: _same,
+    AsOf: _as_of,
     Delay: _same,
     Differentiate: _subtract,
     Distinct: _distinct,
     Feedback: _same,
+    Explode: _explode,
     Filter: _filter,
     Flatten: _flatten,
     Haitch: _haitch,
+    Hold: _hold,
     IdentityPrint: _print,
     Input: _same,
     Integrate: _add,

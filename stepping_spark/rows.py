@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import sys
 import typing
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
 from typing_extensions import dataclass_transform
@@ -124,3 +125,31 @@ class Pair(Data, Generic[L, R]):
 
     left: L
     right: R
+
+
+V = TypeVar("V")
+W = TypeVar("W")
+
+
+class Update(Data, Generic[V, W]):
+    """A change that is to come: `value` with a weight, from `time` on. See `st.join_function`."""
+
+    value: V
+    time: W
+    weight: int = 1
+
+
+class Timed(Data, Generic[V, W]):
+    """A row, and the time from which it is there."""
+
+    value: V
+    time: W
+
+
+def weighted(items: Iterable[Any] | None) -> Iterator[tuple[Any, int]]:
+    """The values and weights of what an exploding function gave: of updates, with their times."""
+    for item in items or ():
+        if isinstance(item, Update):
+            yield Timed(value=item.value, time=item.time), item.weight
+        else:
+            yield item

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from typing_extensions import TypeVarTuple
 
+from stepping_spark.clock import TIMES, is_time
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
 from stepping_spark.graph import Graph, Vertex
 from stepping_spark.metrics import StepMetrics
@@ -100,7 +101,7 @@ class Stepper(Generic[*Ins, Out]):
         metrics = StepMetrics(number)
         begun = time.perf_counter()
         with self._all_or_nothing(number), self._scheduler.counting(metrics):
-            outputs = self._scheduler.run(metrics, self._held(inputs))
+            outputs = self._scheduler.run(metrics, self._held(inputs), now)
             answers = self._answers(outputs)
             self.store.commit(number, now, outputs, offsets)
         metrics.ms = (time.perf_counter() - begun) * 1e3
@@ -168,6 +169,12 @@ class Stepper(Generic[*Ins, Out]):
             now_to_text(now)
         except TypeError as e:
             raise InputError(f"now={now!r} is a {e}; give one of these") from None
+        for t, (path, line) in self._plan.times.items():
+            if not is_time(now, t):
+                raise InputError(
+                    f"now={now!r}: {path} ({line}) compares it with times of type {t}; give "
+                    f"now=…, {TIMES[t]}, at each step"
+                )
         before = self.store.last_now()
         if before is None:
             return now

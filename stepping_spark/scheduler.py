@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.blame import failing_vertex
+from stepping_spark.clock import ticks
 from stepping_spark.codec import conform
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.expr import Expr, Field
 from stepping_spark.graph import Vertex
+from stepping_spark.literals import literal
 from stepping_spark.local import FanOut, Local, Rows
 from stepping_spark.lower import ONE, Lowering, consolidated, for_many_rows
 from stepping_spark.metrics import Cost, StepMetrics
@@ -33,7 +35,7 @@ from stepping_spark.schema import Schema
 from stepping_spark.session import JobCounter, count_jobs, get_session
 from stepping_spark.source import Sources
 from stepping_spark.spark_types import first_line
-from stepping_spark.store import Held, Store
+from stepping_spark.store import Held, Now, Store
 from stepping_spark.terms import ALL, Member, Read, Ref, Stage, State, Term
 from stepping_spark.types import quote
 from stepping_spark.values import answer
@@ -49,6 +51,8 @@ class Step:
     """The values of one step, as they come to be known."""
 
     values: dict[Vertex, Held]
+    now: Now
+    since: Now
     sources: Sources
     metrics: StepMetrics
     reads: dict[Read, tuple[Held, ...]] = field(default_factory=dict)
@@ -105,7 +109,7 @@ class Scheduler:
         """Count jobs that are run before the scheduler needs a session itself."""
         _ = self.spark
 
-    def run(self, metrics: StepMetrics, inputs: Mapping[Vertex, Held]) -> list[Held]:
+    def run(self, metrics: StepMetrics, inputs: Mapping[Vertex, Held], now: Now) -> list[Held]:
         """Compute a step, and add its changes to the store; the caller commits."""
         if self._spark is not None and _settings(self._spark) != self._settings:
             raise StepError(
@@ -113,8 +117,8 @@ class Scheduler:
                 f"{_settings(self._spark)} now: row functions would say something else of rows "
                 "that are there already; set it back"
             )
-        sources = Sources(lambda: self.spark)
-        step = Step(dict(inputs), sources, metrics)
+        sources = Sources(lambda: self.spark, self._now_in_sql(now))
+        step = Step(dict(inputs), now, self.store.last_now(), sources, metrics)
         try:
             for v, held in inputs.items():
                 self._add(step, v, held)
@@ -172,6 +176,7 @@ class Scheduler:
         context = Local(
             table=lambda leaf: self._table(step, leaf),
             project=lambda table, schema, exprs: self._evaluate(step, table, schema, exprs),
+            now=step.now,
             rows=rows,
         )
         path, line = self.plan.names[m.vertex]
@@ -302,11 +307,13 @@ class Scheduler:
 
     def _read(self, step: Step, read: Read) -> tuple[Held, ...]:
         state = self.plan.state_of(read)
-        keys = None
-        if read.by is not None:
+        keys: Held | None = None
+        if read.due:
+            keys = self._due(step, state)
+        elif read.by is not None:
             keys = self._keys(step, read, state)
-            if isinstance(keys, pa.Table) and not keys.num_rows:
-                return ()
+        if isinstance(keys, pa.Table) and not keys.num_rows:
+            return ()
         wanted = [n for n, _ in read.change.type.schema.all]
         return tuple(
             p.select(*wanted) if isinstance(p, DataFrame) else p.select(wanted)
@@ -327,6 +334,19 @@ class Scheduler:
             known = keys if read.nulls else keys.dropna()
             return known.distinct()
         return distinct_rows(keys, drop_nulls=not read.nulls)
+
+    def _due(self, step: Step, state: State) -> pa.Table | None:
+        """The times that have come since the last step, as keys; None: too many to name."""
+        (name,) = state.register.key
+        (t,) = (t for n, t in state.register.schema.columns if n == name)
+        time = dict(state.change.type.schema.columns)["time"]
+        found = ticks(step.since, step.now, time)
+        return None if found is None else pa.table({name: pa.array(found, t.arrow)})
+
+    def _now_in_sql(self, now: Now) -> str:
+        for t in self.plan.times:
+            return literal(t.encode(now, "now"), t)
+        return "NULL"
 
     def _add(self, step: Step, v: Vertex, held: Held) -> None:
         for state in self._adders.get(v, ()):

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.codec import frame_of
 from stepping_spark.literals import literal
-from stepping_spark.lower import Derived, names
+from stepping_spark.lower import NOW, Derived, names
 from stepping_spark.relations import concat
 from stepping_spark.schema import Schema
 from stepping_spark.store import Held
@@ -23,8 +23,9 @@ _NUMBERS = itertools.count(1)
 class Sources:
     """Named relations for the queries of one step; `drop` them at its end."""
 
-    def __init__(self, spark: Callable[[], SparkSession]) -> None:
+    def __init__(self, spark: Callable[[], SparkSession], now: str = "") -> None:
         self._spark = spark
+        self._now = now
         self._inline: dict[str, str] = {}
         self._views: list[str] = []
 
@@ -58,11 +59,11 @@ class Sources:
         self._view(d.name, frame.select("*", *[c.alias(n) for n, c in d.columns]))
 
     def sql(self, text: str) -> DataFrame:
-        """The DataFrame of a query over the named relations."""
+        """The DataFrame of a query over the named relations, at the time of the step."""
         used = [(n, q) for n, q in self._inline.items() if n in text]
         if used:
             text = f"WITH {', '.join(f'{n} AS ({q})' for n, q in used)} {text}"
-        return self._spark().sql(text)
+        return self._spark().sql(text.replace(NOW, self._now))
 
     def drop(self) -> None:
         """Forget all names."""

@@ -30,7 +30,7 @@ from stepping_spark.origin import user_line
 from stepping_spark.rows import Data
 from stepping_spark.session import get_session
 from stepping_spark.spark_types import analyzed, text_of
-from stepping_spark.types import Optional, Struct, row_type
+from stepping_spark.types import ListOf, Optional, Struct, row_type
 
 _OR_PYTHON = ", or wrap the function in st.python"
 _USE = "use the function of pyspark.sql.functions that does it" + _OR_PYTHON
@@ -160,6 +160,14 @@ def _opaque_apply(self: SymbolicColumn, op: str, others: tuple[Any, ...], rev: b
     return _BINARY[op](a, b)
 
 
+# The calls that are ever made of Columns.
+_OF_COLUMNS: dict[str, Callable[..., Column]] = {
+    "coalesce": functions.coalesce,
+    "isNotNull": lambda a: a.isNotNull(),
+    "known": lambda a: a,
+    "<": lambda a, b: a < b,
+}
+
 _BINARY: dict[str, Callable[[Any, Any], Column]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -260,9 +268,8 @@ def to_column(expr: Expr) -> Column:
         return functions.array(
             functions.struct(item, functions.lit(1).cast("bigint").alias("_count_"))
         )
-    if isinstance(expr, Call):  # of those, only this one is ever made of a Column
-        assert expr.op == "coalesce", expr
-        return functions.coalesce(*[to_column(a) for a in expr.args])
+    if isinstance(expr, Call):
+        return _OF_COLUMNS[expr.op](*[to_column(a) for a in expr.args])
     if isinstance(expr, Items):
         return functions.array(*[to_column(e) for e in expr.items]).cast(expr.type.ddl)
     t = unwrap(expr.type)
@@ -288,6 +295,8 @@ def to_expr(value: Any, beside: RowType | None = None, at: str = "") -> Expr:
         parts = tuple(to_expr(v, at=at) for v in value)
         fields = tuple((f"_{i}", p.type) for i, p in enumerate(parts, 1))
         return Build(Struct("tuple", fields, tuple), parts)
+    if isinstance(value, list):
+        return _list(value, at)
     if value is None:
         t = beside if beside is not None else STR
         return Literal(t if isinstance(t, Optional) else Optional(t), None)
@@ -301,8 +310,22 @@ def to_expr(value: Any, beside: RowType | None = None, at: str = "") -> Expr:
         return _constant(value, ATOMS[type(value)], at)
     raise CompileError(
         f"{at}: a row function gave {value!r} ({type(value).__name__}); it should give a column, "
-        "a st.Data, a st.Pair, a tuple or a constant; for a list, F.array(…)"
+        "a st.Data, a st.Pair, a tuple, a list or a constant"
     )
+
+
+def _list(values: list[Any], at: str) -> Expr:
+    """A list: its items are values of one type, the widest of theirs."""
+    parts = [to_expr(v, at=at) for v in values]
+    types = list(dict.fromkeys(p.type for p in parts))
+    for t in (*types, *(Optional(unwrap(t)) for t in types)):
+        try:
+            items = tuple(coerce(p, t, at) for p in parts)
+        except CompileError:
+            continue
+        return Items(ListOf(t), items)
+    shown = ", ".join(map(str, types)) or "nothing, so that their type is unknown"
+    raise CompileError(f"{at}: the items of a list are of one type, found {shown}; convert them")
 
 
 def _constant(value: Any, t: RowType, at: str) -> Expr:

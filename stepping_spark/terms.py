@@ -31,6 +31,7 @@ class Read:
     by: Vertex | None = None
     by_key: tuple[Expr, ...] = ()
     nulls: bool = False  # whether NULL keys match each other
+    due: bool = False  # where its key is a time that has come since the last step
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,35 @@ def map_many(_: Any) -> Callable[..., Any]:
     return query
 
 
+@on_changes_and_tables("lists", Order)
+def lists(_: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> st.ZSet[int | None]:
+        f: Any = lambda o: [o.id, o.n, o.id + 1]  # noqa: E731
+        return st.map_many(a, f=f)
+
+    return query
+
+
+@on_changes_and_tables("explode", Order)
+def explode(_: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> st.ZSet[tuple[str | None, bool]]:
+        f: Any = lambda o: [((o.user, o.rush), o.id % 3), ((o.user, True), -2)]  # noqa: E731
+        return st.explode(a, f=f)
+
+    return query
+
+
+@on_changes_and_tables("explode in Python", Order)
+def explode_in_python(_: Any) -> Callable[..., Any]:
+    def letters(o: Order) -> list[tuple[str, int]]:
+        return [(letter, i - 1) for i, letter in enumerate(o.user or "")]
+
+    def query(a: st.ZSet[Order]) -> st.ZSet[str]:
+        return st.explode(a, f=st.python(letters))
+
+    return query
+
+
 @on_changes_and_tables("functions in Python", Order)
 def python_functions(_: Any) -> Callable[..., Any]:
     def initial(o: Order) -> str | None:

@@ -9,6 +9,7 @@ from stepping_spark.operators import (
     Delay,
     Differentiate,
     Haitch,
+    Hold,
     Integrate,
     Linearity,
 )
@@ -26,6 +27,7 @@ def push_integral(v: Vertex) -> Vertex | None:
 
     linear Q      D(Q(I a))      = Q(a)
     bilinear Q    D(I a ⋈ I b)   = I(a) ⋈ b + a ⋈ z⁻¹I(b)         (DBSP, theorem 3.4)
+    temporal Q    D(Q_t(I a))    = hold(a): what is to come is held back until its time
     per key F     D(F(I a))      = H_F(z⁻¹I(a), a), if F(0) = 0    (DBSP, proposition 4.7)
     """
     if not isinstance(v.operator, Differentiate) or not is_integral(v.inputs[0]):
@@ -38,6 +40,8 @@ def push_integral(v: Vertex) -> Vertex | None:
     match q.operator.linearity:
         case Linearity.LINEAR:
             return Vertex(q.operator, *changes)
+        case Linearity.TEMPORAL:
+            return Vertex(Hold(q.operator.time), *changes)  # type: ignore[attr-defined]
         case Linearity.BILINEAR:
             (a, b) = changes
             return Vertex(

@@ -1,0 +1,65 @@
+"""The time of a step: what `now` may be, and which times have come since the step before.
+
+What is to come is kept by its time, in minutes where it is an instant. So what has become due is
+read by key: the times since the last step.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+from stepping_spark.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, RowType
+from stepping_spark.expr import Call, Expr
+
+TIMES: dict[RowType, str] = {
+    INT: "an int, such as the number of the step",
+    DATE: "a date",
+    DATETIME: "a datetime with a time zone",
+    LOCAL_DATETIME: "a datetime without a time zone",
+}
+"""What times can be, and what `now` is to be beside them."""
+
+MOST_TIMES = 10_000
+"""Over more times than this, all that is to come is read."""
+
+_MINUTE = dt.timedelta(minutes=1)
+_EPOCHS = {
+    DATETIME: dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
+    LOCAL_DATETIME: dt.datetime(1970, 1, 1),
+}
+
+
+def is_time(now: object, t: RowType) -> bool:
+    """Whether a `now` can be compared with times of the type."""
+    if t == INT:
+        return isinstance(now, int) and not isinstance(now, bool)
+    if t == DATE:
+        return isinstance(now, dt.date) and not isinstance(now, dt.datetime)
+    return isinstance(now, dt.datetime) and (now.tzinfo is not None) == (t == DATETIME)
+
+
+def tick(time: Expr) -> Expr:
+    """The key that a row is kept by until its time has come."""
+    if time.type in (INT, DATE):
+        return time
+    return Call(INT, "minute" if time.type == DATETIME else "local_minute", (time,))
+
+
+def ticks(since: Any, now: Any, t: RowType) -> Sequence[Any] | None:
+    """The keys of times after `since`, up to `now`; None if they are too many."""
+    if since is None:
+        return ()
+    first, last = _tick_of(since, t), _tick_of(now, t)
+    if t == DATE:
+        first, last = first.toordinal(), last.toordinal()
+    if last - first > MOST_TIMES:
+        return None
+    # A minute may have begun before the last step; a day, or a step, is over.
+    found = range(first if t in _EPOCHS else first + 1, last + 1)
+    return [dt.date.fromordinal(n) for n in found] if t == DATE else found
+
+
+def _tick_of(time: Any, t: RowType) -> Any:
+    return (time - _EPOCHS[t]) // _MINUTE if t in _EPOCHS else time

@@ -1,0 +1,218 @@
+"""Linear operators in their general form: a row becomes updates, of a value, time and weight.
+
+`map` gives one value, now, with weight 1; `filter` the row itself, or nothing; `map_many` several;
+`explode` several with weights; a temporal filter the row from one time on, and away from another.
+All linear operators are a join with a function: for each row, the updates that `f` says; weights
+multiply, and the time is the later of the two (Frank McSherry, "Generalizing linear operators").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from pyspark.sql import Column
+
+from stepping_spark.atoms import BOOL, RowType
+from stepping_spark.clock import TIMES
+from stepping_spark.errors import CompileError
+from stepping_spark.expr import Build, Call, Expr, Field, Opaque, PythonCall
+from stepping_spark.functions import row_expr
+from stepping_spark.operations import unwrap
+from stepping_spark.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal, timed
+from stepping_spark.origin import user_line
+from stepping_spark.primitives import add, row_of
+from stepping_spark.rows import Update
+from stepping_spark.schema import VALUE
+from stepping_spark.trace import make
+from stepping_spark.types import ListOf, Optional, Struct
+from stepping_spark.zset import ZSet
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+def explode(
+    a: ZSet[T],
+    f: Callable[[T], Iterable[tuple[V, int]] | Column],
+    *,
+    to: type[tuple[V, int]] | None = None,
+    name: str | None = None,
+) -> ZSet[V]:
+    """Each row becomes the values of `f(row)`, an array of (value, weight); weights multiply.
+
+    A weight may be zero or negative: what it gives is then taken away where the row comes. `f`
+    gives a list of tuples, an array column of structs of two fields, or, with `st.python`, any
+    iterable; `to` is the type of a tuple. Linear; keeps no state; costs the values of the change.
+
+    >>> st.explode(orders, f=lambda o: [(o.item, o.number), ("all", 1)])    # doctest: +SKIP
+    """
+    lists = _lists(a, f, to, tuple, "explode")
+    return cast("ZSet[V]", make(Explode(lists), a, name=name))
+
+
+def join_function(
+    a: ZSet[T],
+    f: Callable[[T], Iterable[Update[V, Any]] | Column],
+    *,
+    to: type[Update[V, Any]] | None = None,
+    name: str | None = None,
+) -> ZSet[V]:
+    """Each row becomes the updates that `f(row)` says: the general linear operator, on changes.
+
+    An `st.Update(value, time, weight)` comes out at its time, or at once if that has passed: the
+    time is the later of the update's and the step's. Weights multiply. `f` gives a list of updates
+    or, with `st.python`, any iterable (annotated, or `to=st.Update[V, time]`). Times are ints
+    (numbers of steps, by default), dates or datetimes, like the `now` of the steps. Linear. Keeps
+    the updates that are still to come, by their time; a step reads those whose time has come since
+    the step before.
+
+    >>> st.join_function(a, f=lambda x: [st.Update(value=x, time=x.until, weight=-1)])
+    ... # doctest: +SKIP
+    """
+    return cast("ZSet[V]", _joined(a, f, to, name, Hold))
+
+
+def join_function_as_of(
+    a: ZSet[T],
+    f: Callable[[T], Iterable[Update[V, Any]] | Column],
+    *,
+    to: type[Update[V, Any]] | None = None,
+    name: str | None = None,
+) -> ZSet[V]:
+    """The updates of a whole value whose time has come at the step: see `st.join_function`."""
+    return cast("ZSet[V]", _joined(a, f, to, name, AsOf))
+
+
+def temporal_filter(
+    a: ZSet[T],
+    lower: Callable[[T], Any] | None = None,
+    upper: Callable[[T], Any] | None = None,
+    *,
+    name: str | None = None,
+) -> ZSet[T]:
+    """The rows of a change, each from `lower(row)` until `upper(row)`, by the `now` of the steps.
+
+    A row is there while lower ≤ now < upper; either bound may be left out. What comes after its
+    upper bound never shows, nor does what goes before its lower one. A bound that is NULL is never
+    met. Bounds are ints (numbers of steps, by default), dates or datetimes, like `now`. Linear: a
+    row is two updates, (row, lower, +1) and (row, upper, −1). Keeps those that are still to come,
+    by their time; a step reads those whose time has come since the step before.
+
+    >>> st.temporal_filter(orders, upper=lambda o: o.expires)               # doctest: +SKIP
+    """
+    return cast("ZSet[T]", _filtered(a, lower, upper, name, Hold))
+
+
+def temporal_filter_as_of(
+    a: ZSet[T],
+    lower: Callable[[T], Any] | None = None,
+    upper: Callable[[T], Any] | None = None,
+    *,
+    name: str | None = None,
+) -> ZSet[T]:
+    """The rows of a whole value with lower(row) ≤ now < upper(row): see `st.temporal_filter`."""
+    return cast("ZSet[T]", _filtered(a, lower, upper, name, AsOf))
+
+
+def _lists(a: Any, f: Any, to: Any, cls: type, what: str) -> Expr:
+    """What the function of an exploding operator gives, of a named type."""
+    of: Any = list
+    item = None if to is None else of[to]
+    row = row_of(a, what)
+    return row_expr(f, row, to=item, item=to is None, named=partial(_named, cls))
+
+
+def _named(cls: type, e: Expr) -> Expr:
+    """Structs that Spark made are tuples, or updates, by the order of their fields."""
+    lists = unwrap(e.type)
+    made = unwrap(lists.inner) if isinstance(lists, ListOf) else None
+    if not (isinstance(e, Opaque) and isinstance(made, Struct) and made.python is dict):
+        return e
+    value, *rest = (t for _, t in made.fields)
+    names = ("value", "time", "weight") if cls is Update else ("_1", "_2")
+    if len(names) != 1 + len(rest):
+        return e
+    types = (value, *(unwrap(t) for t in rest))
+    t = ListOf(Struct(cls.__name__, tuple(zip(names, types, strict=True)), cls))
+    return Opaque(t, e.column.cast(t.ddl), e.analyzed, e.text)
+
+
+def _joined(a: Any, f: Any, to: Any, name: str | None, when: type[Temporal]) -> Any:
+    exploding = Explode(_lists(a, f, to, Update, "join_function"))
+    if exploding.item.python is not Update:
+        raise CompileError(
+            f"{user_line()}: join_function takes a function that gives updates, found "
+            f"{exploding.f.type}; give [st.Update(value=…, time=…, weight=…), …]"
+        )
+    _, (_, time), _ = exploding.item.fields
+    _checked_time(time, "join_function")
+    return _come(make(exploding, a), name, when)
+
+
+def _filtered(a: Any, lower: Any, upper: Any, name: str | None, when: type[Temporal]) -> Any:
+    if lower is None and upper is None:
+        raise CompileError(f"{user_line()}: temporal_filter needs lower=, upper=, or both")
+    row = row_of(a, "temporal_filter")
+    bounds = {n: _bound(f, row, n) for n, f in (("lower", lower), ("upper", upper)) if f}
+    times = {unwrap(e.type) for e in bounds.values()}
+    if len(times) > 1:
+        shown = " and ".join(f"{n} is {e.type}" for n, e in bounds.items())
+        raise CompileError(f"{user_line()}: the bounds of temporal_filter differ: {shown}")
+    (time,) = times
+    t = timed(row, time)
+    there = make(Filter(_well_ordered(bounds)), a)
+    whole = Field(row, () if isinstance(row, Struct) else (VALUE,))
+
+    def at(bound: Expr) -> Any:
+        return make(Map(Build(t, (whole, _known(bound)))), there)
+
+    gone = make(Neg(), at(bounds["upper"])) if "upper" in bounds else None
+    if "lower" in bounds:
+        came = at(bounds["lower"])
+        return _come(came if gone is None else add(came, gone), name, when)
+    return add(there, _come(gone, None, when), name=name)
+
+
+def _bound(f: Callable[[Any], Any], row: RowType, what: str) -> Expr:
+    expr = row_expr(f, row)
+    if isinstance(expr, PythonCall):
+        raise CompileError(
+            f"{user_line()}: {what} of temporal_filter is a st.python function; map the rows "
+            "first, with the time as a field"
+        )
+    _checked_time(expr.type, what)
+    return expr
+
+
+def _checked_time(t: RowType, what: str) -> RowType:
+    bare = unwrap(t)
+    if bare not in TIMES:
+        raise CompileError(
+            f"{user_line()}: {what} gives times of type {t}; times are ints, dates or datetimes"
+        )
+    return bare
+
+
+def _well_ordered(bounds: dict[str, Expr]) -> Expr:
+    """That both bounds are known, and the lower one is before the upper one."""
+    if len(bounds) == 2:
+        nullable = any(isinstance(e.type, Optional) for e in bounds.values())
+        t = Optional(BOOL) if nullable else BOOL
+        return Call(t, "<", (bounds["lower"], bounds["upper"]))
+    (bound,) = bounds.values()
+    return Call(BOOL, "isNotNull", (bound,))
+
+
+def _known(bound: Expr) -> Expr:
+    """A bound that was found not to be NULL."""
+    return Call(bound.type.inner, "known", (bound,)) if isinstance(bound.type, Optional) else bound
+
+
+def _come(timed_rows: Any, name: str | None, when: type[Temporal]) -> Any:
+    """The values of timed rows, when their time has come."""
+    row = cast(Struct, row_of(timed_rows, "a temporal operator"))
+    (_, value), (_, time) = row.fields
+    come = make(when(time), timed_rows)
+    return make(Map(Field(value, ("value",))), come, name=name)
