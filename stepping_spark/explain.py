@@ -13,6 +13,7 @@ from stepping_spark.operators import (
     Integrate,
     Linearity,
     MakeSet,
+    parts_of,
 )
 from stepping_spark.plan import Plan, plan_of
 from stepping_spark.schema import ScalarType
@@ -30,6 +31,7 @@ class VertexExplained:
     how: str
     state: tuple[str, ...]
     within: str
+    fused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Explanation:
         for v in self.vertices:
             lines.append(f"  {v.path}: {v.type}")
             lines.append(f"      {v.operator}, {v.how}  ({v.line})")
+            lines += [f"      one vertex of {f}" for f in v.fused]
             lines += [f"      state: {s}" for s in v.state]
             if v.within:
                 lines.append(f"      runs within the query of {v.within}")
@@ -80,6 +83,7 @@ def explain(graph: AnyGraph) -> Explanation:
                 how=_how(v, full),
                 state=_state(v, plan),
                 within=str(plan.names[host.vertex][0]) if host else "",
+                fused=tuple(f"{o.path} ({o.line})" for o in graph.origins[v].parts),
             )
         )
     registers = tuple((s.register.name, s.register.key) for s in plan.states)
@@ -95,7 +99,7 @@ def _how(v: Vertex, full: dict[Vertex, str]) -> str:
         return "linear, and keeps what is still to come"
     if isinstance(v.operator, Haitch) or v.operator.linearity is Linearity.PER_KEY:
         return "not linear: recomputed for the keys of the change"
-    return str(v.operator.linearity.value)
+    return str(parts_of(v.operator)[0].linearity.value)
 
 
 def _read_in_full(plan: Plan) -> dict[Vertex, str]:

@@ -254,6 +254,13 @@ class PythonCall(Expr):
         return value
 
 
+def is_plain(e: Expr) -> bool:
+    """Whether an expression only takes and arranges what stands in the row."""
+    if isinstance(e, Build | Singleton):
+        return all(map(is_plain, e.parts()))
+    return isinstance(e, Literal | Field)
+
+
 def fields_of(e: Expr) -> Iterator[Field]:
     """The fields that an expression reads, as far as it is not opaque."""
     if isinstance(e, Field):

@@ -79,6 +79,7 @@ class Origin:
     path: Path
     line: Line
     explicit: bool = False  # the user said name=
+    parts: tuple[Origin, ...] = ()  # of the operators that were fused into it
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.atoms import RowType
-from stepping_spark.expr import Build, Expr, Field, Literal, Singleton
+from stepping_spark.expr import Build, Expr, Field, Literal, Singleton, is_plain
 from stepping_spark.graph import Vertex
 from stepping_spark.local_sums import contributions, totals
 from stepping_spark.lower import type_of
@@ -31,6 +31,7 @@ from stepping_spark.operators import (
     Explode,
     Filter,
     Flatten,
+    Fused,
     Haitch,
     Hold,
     IdentityPrint,
@@ -68,6 +69,7 @@ from stepping_spark.types import Struct
 Columns: TypeAlias = list[Array]
 Rows: TypeAlias = dict[Vertex, tuple[int, int]]
 Project = Callable[[pa.Table, Schema, tuple[Expr, ...]], Columns]
+Chain = Callable[[pa.Table, StreamType, Sequence[Operator]], pa.Table]
 
 
 MOST_PAIRS = 1_000_000
@@ -78,12 +80,29 @@ class FanOut(Exception):
     """What was to be computed on the driver gives too many rows for it."""
 
 
+class Failed(Exception):
+    """A vertex could not be computed, and which part of it; the cause says why."""
+
+    def __init__(self, vertex: Vertex, part: int) -> None:
+        super().__init__(vertex, part)
+        self.vertex, self.part = vertex, part
+
+
+class PartFailed(Exception):
+    """A part of a fused operator could not be computed; the cause says why."""
+
+    def __init__(self, part: int) -> None:
+        super().__init__(part)
+        self.part = part
+
+
 @dataclass(frozen=True)
 class Local:
     """Evaluates terms on the driver."""
 
     table: Callable[[Ref | Read], pa.Table]
     project: Project  # asks Spark for the values of expressions that are not plain
+    chain: Chain  # asks Spark for what several linear operators make of a relation
     now: Now = None
     rows: Rows = field(default_factory=dict)  # what vertices read and gave, as they are evaluated
 
@@ -92,10 +111,24 @@ class Local:
         if not isinstance(t, Node):
             return self.table(t)
         args = [self.term(a) for a in t.args]
-        made = LOCAL[type(t.operator)](self, t.operator, args, [type_of(a) for a in t.args])
+        try:
+            made = LOCAL[type(t.operator)](self, t.operator, args, [type_of(a) for a in t.args])
+        except FanOut:
+            raise
+        except PartFailed as e:
+            raise Failed(t.vertex, e.part) from e.__cause__
+        except Exception as e:
+            raise Failed(t.vertex, 0) from e
         if t.operator is t.vertex.operator:
             self.rows[t.vertex] = (sum(a.num_rows for a in args), made.num_rows)
         return made
+
+    @staticmethod
+    def asks_spark(op: Operator) -> bool:
+        """Whether a linear operator has a function that is not plain."""
+        if not isinstance(op, Map | Filter | MapMany | Explode):
+            return False
+        return not is_plain(op.f)
 
     def values(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> Columns:
         """The values of expressions over the rows of a relation."""
@@ -308,6 +341,32 @@ def _as_of(ctx: Local, op: Temporal, args: list[pa.Table], types: list[StreamTyp
     return a.filter(pc.less_equal(a.column("time"), now))
 
 
+def _fused(ctx: Local, op: Fused, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
+    made = op.types(*types)
+    asked = [i for i, part in enumerate(op.parts) if ctx.asks_spark(part)]
+    done = 0
+    while done < len(op.parts):
+        if len(asked) > 1 and asked[0] == done:
+            # One question to Spark, and not one for each part.
+            end = asked[-1] + 1
+            try:
+                args, types = [ctx.chain(args[0], types[0], op.parts[done:end])], [made[end - 1]]
+                done, asked = end, []
+                continue
+            except Exception:
+                asked = []  # which part fails is seen when each is asked by itself
+        part = op.parts[done]
+        try:
+            args, types = [LOCAL[type(part)](ctx, part, args, types)], [made[done]]
+        except FanOut:
+            raise
+        except Exception as e:
+            raise PartFailed(done) from e
+        done += 1
+        asked = [i for i in asked if i >= done]
+    return args[0]
+
+
 def _haitch(ctx: Local, op: Haitch, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
     state, change = args
     of = LOCAL[type(op.of)]
@@ -326,6 +385,7 @@ LOCAL: dict[type[Operator], Callable[[Local, Any, list[pa.Table], list[StreamTyp
     Explode: _explode,
     Filter: _filter,
     Flatten: _flatten,
+    Fused: _fused,
     Haitch: _haitch,
     Hold: _as_of,
     IdentityPrint: _same,

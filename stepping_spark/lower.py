@@ -21,6 +21,7 @@ from stepping_spark.operators import (
     Explode,
     Filter,
     Flatten,
+    Fused,
     Haitch,
     Hold,
     IdentityPrint,
@@ -261,6 +262,12 @@ def _as_of(low: Lowering, op: Temporal, args: list[str], types: list[StreamType]
     return f"SELECT {columns} FROM ({args[0]}) t WHERE t.`time` <= {NOW}"
 
 
+def _fused(low: Lowering, op: Fused, args: list[str], types: list[StreamType]) -> str:
+    for part, made in zip(op.parts, op.types(*types), strict=True):
+        args, types = [LOWER[type(part)](low, part, args, types)], [made]
+    return args[0]
+
+
 def _haitch(low: Lowering, op: Haitch, args: list[str], types: list[StreamType]) -> str:
     state, change = args
     of = LOWER[type(op.of)]
@@ -279,6 +286,7 @@ LOWER: dict[type[Operator], Callable[[Lowering, Any, list[str], list[StreamType]
     Explode: _explode,
     Filter: _filter,
     Flatten: _flatten,
+    Fused: _fused,
     Haitch: _haitch,
     Hold: _as_of,
     IdentityPrint: _same,

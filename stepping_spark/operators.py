@@ -392,3 +392,41 @@ class Haitch(Operator):
 
     def describe(self) -> str:
         return "" if isinstance(self.of, Distinct) else self.of.name
+
+
+@dataclass(frozen=True)
+class Fused(Operator):
+    """Operators one after the other, as one: what the first gives goes through the rest."""
+
+    parts: tuple[Operator, ...]
+
+    @property
+    def name(self) -> str:
+        return "·".join(p.name for p in self.parts)
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.types(*inputs)[-1]
+
+    def types(self, *inputs: StreamType) -> tuple[StreamType, ...]:
+        """What each part gives."""
+        found = [self.parts[0].type_of(*inputs)]
+        for p in self.parts[1:]:
+            found.append(p.type_of(found[-1]))
+        return tuple(found)
+
+    def describe(self) -> str:
+        return " · ".join(filter(None, (p.describe() for p in self.parts)))
+
+    def told_by(self) -> str:
+        return " · ".join(p.told_by() for p in self.parts)
+
+
+def parts_of(op: Operator) -> tuple[Operator, ...]:
+    """The operators that one is made of: itself, if it is not fused."""
+    return op.parts if isinstance(op, Fused) else (op,)
+
+
+def join_of(op: Operator) -> Join | None:
+    """The join that an operator begins with, if it does."""
+    first = parts_of(op)[0]
+    return first if isinstance(first, Join) else None

@@ -22,12 +22,13 @@ from stepping_spark.operators import (
     Feedback,
     Filter,
     Haitch,
+    Hold,
     Input,
     Integrate,
-    Join,
     Linearity,
     Neg,
     Operator,
+    join_of,
 )
 from stepping_spark.origin import Line
 from stepping_spark.schema import GroupedType, StreamType, ZSetType
@@ -307,10 +308,10 @@ class _Drawing(Generic[V]):
         for v in self.order:
             if isinstance(v.operator, Integrate | Delay | Feedback):
                 whole[v] = True
-            elif isinstance(v.operator, Input | Differentiate | Haitch):
+            elif isinstance(v.operator, Input | Differentiate | Haitch | Hold):
                 whole[v] = False
             else:
-                rule = all if isinstance(v.operator, Join) else any
+                rule = all if join_of(v.operator) else any
                 whole[v] = rule(whole.get(i, True) for i in v.inputs)
         return whole
 
@@ -337,8 +338,9 @@ class _Drawing(Generic[V]):
         op = reader.operator
         if isinstance(op, Arrange):
             return str(op.key)
-        if isinstance(op, Join) and not all(self.whole[i] for i in reader.inputs):
-            return str((op.left, op.right)[argument])
+        join = join_of(op)
+        if join is not None and not all(self.whole[i] for i in reader.inputs):
+            return str((join.left, join.right)[argument])
         if isinstance(op, Haitch) and argument == 0:
             return "row" if isinstance(op.of, Distinct) else self._grouped_by(reader.inputs[1])
         return None

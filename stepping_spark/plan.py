@@ -37,6 +37,8 @@ from stepping_spark.operators import (
     Join,
     Neg,
     Temporal,
+    join_of,
+    parts_of,
 )
 from stepping_spark.origin import Line, user_line
 from stepping_spark.schema import GroupedType, Schema
@@ -186,7 +188,7 @@ class _Planner:
                 found[v.inputs[0]] = found[v] = None
             elif isinstance(op, Haitch):
                 found[v.inputs[1]] = None
-            elif isinstance(op, Join):
+            elif join_of(op):
                 for side, other in (v.inputs, v.inputs[::-1]):
                     if self._is_whole(side) and not self._is_whole(other):
                         found[other] = None
@@ -252,7 +254,7 @@ class _Planner:
             elif isinstance(op, Input | Differentiate | Haitch | Hold):
                 known = False
             else:
-                rule = all if isinstance(op, Join) else any
+                rule = all if join_of(op) else any
                 known = rule(self._is_whole(i) for i in v.inputs)
             self.whole[v] = known
         return known
@@ -288,8 +290,9 @@ class _Planner:
             return Node(v, Add(), (self._read(x, at), self._term(x)))
         if isinstance(op, Delay):
             return self._read(self._change(v), at)
-        if isinstance(op, Join):
-            return Node(v, op, self._join_sides(v, op))
+        join = join_of(op)
+        if join is not None:
+            return Node(v, op, self._join_sides(v, join))
         if isinstance(op, Hold):
             rest = self._held_back(v)
             old = Read(rest, (tick(Field(op.time, ("time",))),), due=True)
@@ -301,7 +304,7 @@ class _Planner:
                 key = (Field(change.type.key, ("_key_",)),)
             state = self._term(v.inputs[0], Read(change, key, change, key, nulls=True))
             return Node(v, op, (state, self._term(change)))
-        passed = at if isinstance(op, Add | Neg | Filter) else None
+        passed = at if all(isinstance(p, Add | Neg | Filter) for p in parts_of(op)) else None
         return Node(v, op, tuple(self._term(i, passed) for i in v.inputs))
 
     def _join_sides(self, v: Vertex, op: Join) -> tuple[Term, Term]:

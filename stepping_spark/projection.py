@@ -58,18 +58,19 @@ class Projection:
         """The values of expressions over the rows of a relation on the driver, in their order."""
         if not table.num_rows:
             return [pa.array([], e.type.arrow) for e in exprs]
+        types = [e.type for e in exprs]
         table, schema = _read_by(exprs, table, schema)
         if is_inline(table, schema):
             source = inline(table, schema)
             if all(e.in_sql for e in exprs):
                 texts = ", ".join(f"{e.sql('t')} AS e{i}" for i, e in enumerate(exprs))
-                return _fetched(self._spark().sql(f"SELECT {texts} FROM ({source}) t"), exprs)
+                return fetched(self._spark().sql(f"SELECT {texts} FROM ({source}) t"), types)
             frame = self._spark().sql(source)
         else:
             frame = frame_of(table, schema, self._spark())
         shown = [self._column(e).alias(f"e{i}") for i, e in enumerate(exprs)]
         few = table.num_rows <= COLLECTED_ROWS
-        return _fetched(frame.select(*shown), exprs, few=few)
+        return fetched(frame.select(*shown), types, few=few)
 
     def _column(self, e: Expr) -> Column:
         found = self._columns.get(e)
@@ -90,14 +91,14 @@ def _read_by(exprs: Sequence[Expr], table: pa.Table, schema: Schema) -> tuple[pa
     return table.select([n for n, _ in columns]), Schema(columns, ())
 
 
-def _fetched(frame: DataFrame, exprs: Sequence[Expr], *, few: bool = True) -> list[Array]:
-    """The columns of a DataFrame of expressions; without a job where they are few and simple."""
-    if few and all(_is_simple(e.type) for e in exprs):
+def fetched(frame: DataFrame, types: Sequence[RowType], *, few: bool = True) -> list[Array]:
+    """The columns of a DataFrame, of these types; by `collect` where they are few and simple."""
+    if few and all(map(_is_simple, types)):
         rows = frame.collect()
-        return [pa.array([r[i] for r in rows], e.type.arrow) for i, e in enumerate(exprs)]
-    made = Schema(tuple((f"e{i}", e.type) for i, e in enumerate(exprs)), ())
+        return [pa.array([r[i] for r in rows], t.arrow) for i, t in enumerate(types)]
+    made = Schema(tuple(zip(frame.columns, types, strict=True)), ())
     table = conform(frame.toArrow(), made)
-    return [one_array(table.column(n)) for n, _ in made.columns]
+    return [one_array(c) for c in table.columns]
 
 
 # Python's values of these are Arrow's; not so instants, which PySpark gives in the local time zone.

@@ -43,6 +43,7 @@ from stepping_spark.operators import (
     Feedback,
     Filter,
     Flatten,
+    Fused,
     Haitch,
     Hold,
     IdentityPrint,
@@ -407,6 +408,14 @@ def _hold(at: Place, a: Value, held_back: Value) -> Value:
     return _as_of(at, _add(at, held_back, a))
 
 
+def _fused(at: Place, *values: Value) -> Value:
+    types = at.inputs
+    for part, made in zip(at.operator.parts, at.operator.types(*types), strict=True):
+        inner = dataclasses.replace(at, operator=part, inputs=types)
+        values, types = (MEANING[type(part)](inner, *values),), (made,)
+    return values[0]
+
+
 def _haitch(at: Place, state: Value, change: Value) -> Value:
     inner = dataclasses.replace(at, operator=at.operator.of)
     of = MEANING[type(inner.operator)]
@@ -429,6 +438,7 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Explode: _explode,
     Filter: _filter,
     Flatten: _flatten,
+    Fused: _fused,
     Haitch: _haitch,
     Hold: _hold,
     IdentityPrint: _print,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,16 +22,16 @@ from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.expr import Expr, Field
 from stepping_spark.graph import Vertex
 from stepping_spark.literals import literal
-from stepping_spark.local import FanOut, Local, Rows
-from stepping_spark.lower import ONE, Lowering, consolidated, for_many_rows
+from stepping_spark.local import Failed, FanOut, Local, Rows
+from stepping_spark.lower import LOWER, ONE, Lowering, consolidated, for_many_rows
 from stepping_spark.metrics import Cost, StepMetrics
 from stepping_spark.nulls import null_field, null_tests
-from stepping_spark.operators import IdentityPrint
+from stepping_spark.operators import Fused, IdentityPrint, Operator, parts_of
 from stepping_spark.plan import Plan
-from stepping_spark.projection import Projection
+from stepping_spark.projection import Projection, fetched
 from stepping_spark.python_rows import apply_python, apply_python_in_spark
 from stepping_spark.relations import Array, concat, consolidate, distinct_rows, one_array
-from stepping_spark.schema import Schema
+from stepping_spark.schema import Schema, StreamType
 from stepping_spark.session import JobCounter, count_jobs, get_session
 from stepping_spark.source import Sources
 from stepping_spark.spark_types import first_line
@@ -176,27 +176,53 @@ class Scheduler:
         context = Local(
             table=lambda leaf: self._table(step, leaf),
             project=lambda table, schema, exprs: self._evaluate(step, table, schema, exprs),
+            chain=lambda table, t, parts: self._chain(step, table, t, parts),
             now=step.now,
             rows=rows,
         )
-        path, line = self.plan.names[m.vertex]
         try:
             return consolidate(context.term(m.term), m.vertex.type.schema)
-        except StepError as e:
-            raise StepError(f"{path} ({line}): {e}; the store is as it was before the step") from e
-        except (SteppingError, FanOut):
+        except FanOut:
             raise
+        except Failed as e:
+            assert e.__cause__ is not None
+            raise self._failed(e.vertex, e.part, e.__cause__) from e.__cause__
         except Exception as e:
-            raise StepError(
-                f"{path} ({line}): {m.vertex.operator.name} failed: {first_line(e)}; the store "
-                "is as it was before the step"
-            ) from e
+            raise self._failed(m.vertex, 0, e) from e
+
+    def _failed(self, v: Vertex, part: int, error: BaseException) -> StepError:
+        """What a user is told of a vertex that failed, or of one of the operators fused in it."""
+        origins = self.plan.graph.origins[v].parts if v in self.plan.graph.origins else ()
+        path, line = self.plan.names[v]
+        if origins:
+            path, line = origins[part].path, origins[part].line
+        name = parts_of(v.operator)[part].name
+        what = str(error) if isinstance(error, SteppingError) else f"failed: {first_line(error)}"
+        return StepError(
+            f"{path} ({line}): {name} {what}\nThe store is as it was before the step: mend the "
+            "rows or the function, and step again"
+        )
 
     def _evaluate(
         self, step: Step, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
     ) -> list[Array]:
         step.metrics.queries += 1
         return self._projection.values(table, schema, exprs)
+
+    def _chain(
+        self, step: Step, table: pa.Table, t: StreamType, parts: Sequence[Operator]
+    ) -> pa.Table:
+        """What linear operators make of a relation, one after the other, asked of Spark at once."""
+        step.metrics.queries += 1
+        name = step.sources.name("chain")
+        low = Lowering(name)
+        step.sources.define(name, (table,), t.schema)
+        text = LOWER[Fused](low, Fused(tuple(parts)), [f"SELECT * FROM {name}"], [t])
+        for d in low.derived:
+            step.sources.derive(d)
+        made = Fused(tuple(parts)).type_of(t)
+        columns = fetched(step.sources.sql(text), [c for _, c in made.schema.all])
+        return pa.Table.from_arrays(columns, schema=made.schema.arrow)
 
     def _table(self, step: Step, leaf: Ref | Read) -> pa.Table:
         schema = schema_of(leaf)
@@ -283,14 +309,9 @@ class Scheduler:
     def _blame(self, step: Step, members: list[Member], error: Exception) -> StepError:
         """Say which vertex failed: run the terms of a failed query again, from the leaves up."""
         for m in members:
-            vertex = failing_vertex(m.term, lambda t: self._probe(step, t))
-            if vertex is not None:
-                path, line = self.plan.names[vertex]
-                return StepError(
-                    f"{path} ({line}): {vertex.operator.name} failed: {first_line(error)}\n"
-                    "The store is as it was before the step: mend the rows or the function, and "
-                    "step again"
-                )
+            found = failing_vertex(m.term, lambda t: self._probe(step, t))
+            if found is not None:
+                return self._failed(*found, error)
         shown = ", ".join(str(self.plan.names[m.vertex][0]) for m in members)
         return StepError(f"{shown}: {first_line(error)}; the store is as it was before the step")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from stepping_spark.passes.cancel import cancel
 from stepping_spark.passes.dead import drop_dead
+from stepping_spark.passes.fuse import fuse
 from stepping_spark.passes.incremental import push_integrals
 from stepping_spark.passes.loops import recognise_differences, recognise_integrals
 from stepping_spark.passes.share import share_registers
@@ -25,6 +26,7 @@ PASSES: tuple[Pass, ...] = (
     push_integrals,
     cancel,
     share_registers,
+    fuse,
     drop_dead,
 )
 

@@ -1,0 +1,93 @@
+"""A chain of linear operators is one: what a row becomes, at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+from stepping_spark.expr import PythonCall, is_plain
+from stepping_spark.graph import Origin, Vertex
+from stepping_spark.operators import (
+    Accumulate,
+    Add,
+    Explode,
+    Filter,
+    Fused,
+    Join,
+    Map,
+    MapMany,
+    parts_of,
+)
+from stepping_spark.rewrite import Circuit, substitute
+
+LINEAR = (Map, Filter, MapMany, Explode)
+
+
+def fuse(graph: Circuit) -> Circuit:
+    """Make one vertex of a chain of linear operators, with the join before or the sum behind it.
+
+    f(g(a)) = (f·g)(a);  f(a + b) = f(a) + f(b), where f only picks fields of what joins give.
+    Saves a materialised stream where a chain is evaluated on the driver, and the pairs of a join
+    that a map takes apart. What several read, or the user asked for, stays a vertex.
+    """
+    return _Fusing(graph).fused()
+
+
+class _Fusing:
+    def __init__(self, graph: Circuit) -> None:
+        self.graph = graph
+        self.origins = dict(graph.origins)
+        self.readers = Counter(i for v in graph.walk() for i in v.inputs)
+        self.readers.update(graph.loops.values())
+        for root in (*graph.outputs, *graph.no_output, *graph.caches.values()):
+            self.readers[root] += 2  # it has a reader outside
+        self.new: dict[Vertex, Vertex] = {}
+
+    def fused(self) -> Circuit:
+        for v in self.graph.walk():
+            made = self._follows(v)
+            if made is None:
+                made = Vertex(v.operator, *(self.new[i] for i in v.inputs)) if v.inputs else v
+                self.origins.setdefault(made, self.origins[v])
+            self.new[v] = made
+        return substitute(self.graph, lambda v: self.new.get(v, v), self.origins)
+
+    def _follows(self, v: Vertex) -> Vertex | None:
+        """The vertex that does what v does, and what is before it; None where v stays."""
+        if not isinstance(v.operator, (*LINEAR, Accumulate)) or _in_python(v):
+            return None
+        (before,) = v.inputs
+        if self.readers[before] != 1:
+            return None
+        if isinstance(before.operator, Add) and _only_picks(v.operator):
+            sides = before.inputs
+            if all(self.readers[s] == 1 and self._is_join(s) for s in sides):
+                made = Vertex(Add(), *(self._joined(s, v, self.origins[s]) for s in sides))
+                self.origins.setdefault(made, self.origins[v])
+                return made
+        if isinstance(before.operator, (*LINEAR, Join)) and not _in_python(before):
+            return self._joined(before, v, self.origins[v])
+        return None
+
+    def _is_join(self, v: Vertex) -> bool:
+        return isinstance(parts_of(self.new[v].operator)[0], Join)
+
+    def _joined(self, before: Vertex, v: Vertex, named: Origin) -> Vertex:
+        head = self.new[before]
+        made = Vertex(Fused((*parts_of(head.operator), v.operator)), *head.inputs)
+        ours, theirs = self.origins[v], self.origins[head]
+        parts = (*(theirs.parts or (theirs,)), ours)
+        if made not in self.origins:
+            self.origins[made] = dataclasses.replace(named, parts=parts)
+        return made
+
+
+def _in_python(v: Vertex) -> bool:
+    op = v.operator
+    f = op.pick if isinstance(op, Accumulate) else getattr(op, "f", None)
+    return isinstance(f, PythonCall)
+
+
+def _only_picks(op: object) -> bool:
+    """Whether an operator only picks fields, so that it costs nothing to have it twice."""
+    return isinstance(op, Map) and is_plain(op.f)
