@@ -28,7 +28,7 @@ from stepping_spark.explain import explain
 from stepping_spark.functions import python
 from stepping_spark.graph import Graph, Path, Vertex
 from stepping_spark.index import Index
-from stepping_spark.linear import Grouped
+from stepping_spark.linear import Grouped, flatten, group, per_group
 from stepping_spark.primitives import (
     add,
     add3,
@@ -98,6 +98,8 @@ __all__ = [
     "explode",
     "feedback",
     "filter",
+    "flatten",
+    "group",
     "group_reduce_flatten",
     "haitch",
     "identity_print",
@@ -115,6 +117,7 @@ __all__ = [
     "map",
     "map_many",
     "neg",
+    "per_group",
     "python",
     "reduce",
     "reference",

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pyspark.sql import Column, DataFrame
 
 from stepping_spark.atoms import RowType
+from stepping_spark.carried import Carrying, InGroup
 from stepping_spark.errors import CompileError, StepError
 from stepping_spark.literals import literal, text
 from stepping_spark.operations import OPERATORS, _rank, fit, unwrap
@@ -73,10 +74,13 @@ class Field(Expr):
         for name in self.path:
             if row is None:
                 return None
+            if isinstance(row, InGroup):
+                row = getattr(row, name)
+                continue
             if name == "_value_":
                 continue
             row = row[int(name[1:]) - 1] if isinstance(row, tuple) else getattr(row, name)
-        return row
+        return row.row if isinstance(row, InGroup) and not isinstance(self.type, Carrying) else row
 
 
 @dataclass(frozen=True)
@@ -247,10 +251,10 @@ class PythonCall(Expr):
         return f"python:{self.name}"
 
     def value(self, row: Any) -> Any:
-        value = self.function(row)
+        value = self.function(row.row if isinstance(row, InGroup) else row)
         if self.beside:
             assert isinstance(self.type, Struct)
-            return self.type.build([row, value])
+            return self.type.build([row.row if isinstance(row, InGroup) else row, value])
         return value
 
 

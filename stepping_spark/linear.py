@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from stepping_spark.agg import Collect
 from stepping_spark.atoms import Atom
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Call, Expr, Field, Literal, PythonCall, Singleton, coerce
 from stepping_spark.functions import row_expr
+from stepping_spark.grouping import Grouped, group, per_group
 from stepping_spark.index import Index, key_of
+from stepping_spark.lifting import is_grouped, ungrouped
 from stepping_spark.operations import unwrap
-from stepping_spark.operators import Accumulate, Distinct, Flatten, Join, Map
+from stepping_spark.operators import Accumulate, Distinct, Flatten, Join, Map, Operator
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import (
     Key,
@@ -39,7 +41,7 @@ from stepping_spark.primitives import (
 )
 from stepping_spark.rows import Pair
 from stepping_spark.schema import Accumulated
-from stepping_spark.trace import make
+from stepping_spark.trace import make, vertex_of
 from stepping_spark.types import Struct, ZSetOf, row_type
 from stepping_spark.updates import explode
 from stepping_spark.updates import join_function_as_of as join_function
@@ -47,6 +49,7 @@ from stepping_spark.updates import temporal_filter_as_of as temporal_filter
 from stepping_spark.zset import ZSet, ZSetPython
 
 __all__ = [
+    "Grouped",
     "accumulate",
     "add",
     "add3",
@@ -58,6 +61,7 @@ __all__ = [
     "explode",
     "filter",
     "flatten",
+    "group",
     "group_reduce_flatten",
     "haitch",
     "identity_print",
@@ -72,6 +76,7 @@ __all__ = [
     "map",
     "map_many",
     "neg",
+    "per_group",
     "reduce",
     "temporal_filter",
 ]
@@ -80,12 +85,6 @@ T = TypeVar("T")
 U = TypeVar("U")
 K = TypeVar("K")
 V = TypeVar("V")
-V_co = TypeVar("V_co", covariant=True)
-K_co = TypeVar("K_co", covariant=True)
-
-
-class Grouped(Protocol, Generic[V_co, K_co]):
-    """A stream of sums by key; `flatten` makes rows of them."""
 
 
 def join(
@@ -148,9 +147,20 @@ def accumulate(
     return cast("Grouped[V, K]", make(Accumulate(key, expr), picked, name=name))
 
 
-def flatten(g: Grouped[V, K], *, name: str | None = None) -> ZSet[Pair[V, K]]:
-    """A row for each group: Pair(left=sum, right=key). A group without rows has none."""
-    return cast("ZSet[Pair[V, K]]", make(Flatten(), g, name=name))
+@overload
+def flatten(g: Grouped[ZSet[T], K], *, name: str | None = None) -> ZSet[Pair[T, K]]: ...
+@overload
+def flatten(g: Grouped[V, K], *, name: str | None = None) -> ZSet[Pair[V, K]]: ...
+def flatten(g: Grouped[Any, Any], *, name: str | None = None) -> ZSet[Any]:
+    """Groups as rows: Pair(left=row, right=key) for each row of each, or for the sum of each.
+
+    A group without rows has none. Linear for groups of rows; no state.
+
+    >>> st.flatten(st.group(orders, by=lambda o: o.user))                   # doctest: +SKIP
+    """
+    t = vertex_of(g, "flatten").type
+    operator: Operator = ungrouped(t.row) if is_grouped(t) else Flatten()  # type: ignore[attr-defined]
+    return cast("ZSet[Any]", make(operator, g, name=name))
 
 
 def group_reduce_flatten(

@@ -60,7 +60,6 @@ from stepping_spark.schema import (
     ScalarType,
     Schema,
     StreamType,
-    columns_of,
 )
 from stepping_spark.store import Now
 from stepping_spark.terms import Node, Read, Ref, Term
@@ -241,7 +240,8 @@ def _map(ctx: Local, op: Map, args: list[pa.Table], types: list[StreamType]) -> 
     parts = op.f.parts() if built else (op.f,)
     values = ctx.values(a, types[0].schema, parts)
     columns = values if built else spread(values[0], t)
-    return _relation(columns, [one_array(a.column(COUNT))], Schema(columns_of(t)))
+    columns = columns + [one_array(a.column(n)) for n, _ in op.carried]
+    return _relation(columns, [one_array(a.column(COUNT))], op.type_of(types[0]).schema)
 
 
 def _filter(ctx: Local, op: Filter, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
@@ -252,22 +252,23 @@ def _filter(ctx: Local, op: Filter, args: list[pa.Table], types: list[StreamType
 def _map_many(ctx: Local, op: MapMany, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
     (a,) = args
     (lists,) = ctx.values(a, types[0].schema, (op.f,))
-    row: RowType = op.type_of(types[0]).row  # type: ignore[attr-defined]
-    parents = pc.list_parent_indices(lists)
-    counts = one_array(a.column(COUNT)).take(parents)
-    return _relation(spread(pc.list_flatten(lists), row), [counts], Schema(columns_of(row)))
+    item: RowType = unwrap(op.f.type).inner  # type: ignore[attr-defined]
+    a = a.take(pc.list_parent_indices(lists))
+    columns = spread(pc.list_flatten(lists), item)
+    columns = columns + [one_array(a.column(n)) for n, _ in op.carried]
+    return _relation(columns, [one_array(a.column(COUNT))], op.type_of(types[0]).schema)
 
 
 def _explode(ctx: Local, op: Explode, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
     (a,) = args
     (lists,) = ctx.values(a, types[0].schema, (op.f,))
-    row: RowType = op.type_of(types[0]).row  # type: ignore[attr-defined]
-    parents: Any = pc.list_parent_indices(lists)
     items: Any = pc.list_flatten(lists)
+    a = a.take(pc.list_parent_indices(lists))
     *parts, weights = (pc.struct_field(items, n) for n, _ in op.item.fields)
-    counts = pc.multiply_checked(one_array(a.column(COUNT)).take(parents), weights)
-    columns = parts if len(parts) == 2 else spread(parts[0], row)
-    return _relation(columns, [counts], Schema(columns_of(row)))
+    counts = pc.multiply_checked(one_array(a.column(COUNT)), weights)
+    columns = parts if len(parts) == 2 else spread(parts[0], op.item.fields[0][1])
+    columns = columns + [one_array(a.column(n)) for n, _ in op.carried]
+    return _relation(columns, [counts], op.type_of(types[0]).schema)
 
 
 def _add(ctx: Local, op: Add, args: list[pa.Table], types: list[StreamType]) -> pa.Table:

@@ -12,6 +12,7 @@ from stepping_spark.atoms import INT, RowType
 from stepping_spark.expr import Expr, Field
 from stepping_spark.index import Key
 from stepping_spark.literals import text as quoted
+from stepping_spark.operations import unwrap
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -140,6 +141,7 @@ def _map(low: Lowering, op: Map, args: list[str], types: list[StreamType]) -> st
             columns = [names(fields, "t")]
     else:
         columns = [f"{x} AS {quote(n)}" for x, (n, _) in zip(texts, fields, strict=True)]
+    columns += [f"t.{quote(n)}" for n, _ in op.carried]
     return f"SELECT {', '.join(columns)}, t.{COUNT} FROM ({query}) t"
 
 
@@ -150,21 +152,25 @@ def _filter(low: Lowering, op: Filter, args: list[str], types: list[StreamType])
 
 def _map_many(low: Lowering, op: MapMany, args: list[str], types: list[StreamType]) -> str:
     query, (text,) = low.computed(args[0], [op.f], "t")
-    row = op.type_of(types[0]).row  # type: ignore[attr-defined]
-    exploded = f"SELECT explode({text}) AS item, t.{COUNT} FROM ({query}) t"
-    return f"SELECT {', '.join(spread('t.item', row))}, t.{COUNT} FROM ({exploded}) t"
+    item: RowType = unwrap(op.f.type).inner  # type: ignore[attr-defined]
+    columns = spread("t.item", item) + [f"t.{quote(n)}" for n, _ in op.carried]
+    return f"SELECT {', '.join(columns)}, t.{COUNT} FROM ({_exploded(op, query, text)}) t"
+
+
+def _exploded(op: MapMany | Explode, query: str, lists: str) -> str:
+    columns = "".join(f", t.{quote(n)}" for n, _ in op.carried)
+    return f"SELECT explode({lists}) AS item{columns}, t.{COUNT} FROM ({query}) t"
 
 
 def _explode(low: Lowering, op: Explode, args: list[str], types: list[StreamType]) -> str:
     query, (text,) = low.computed(args[0], [op.f], "t")
-    row = op.type_of(types[0]).row  # type: ignore[attr-defined]
     *parts, weight = (f"t.item.{quote(n)}" for n, _ in op.item.fields)
-    exploded = f"SELECT explode({text}) AS item, t.{COUNT} FROM ({query}) t"
-    columns = spread(parts[0], row)
+    columns = spread(parts[0], op.item.fields[0][1])
     if len(parts) == 2:
         columns = [f"{x} AS {quote(n)}" for x, n in zip(parts, ("value", "time"), strict=True)]
+    columns += [f"t.{quote(n)}" for n, _ in op.carried]
     columns.append(f"{_product(weight, f't.{COUNT}')} AS {COUNT}")
-    return f"SELECT {', '.join(columns)} FROM ({exploded}) t"
+    return f"SELECT {', '.join(columns)} FROM ({_exploded(op, query, text)}) t"
 
 
 def _add(low: Lowering, op: Add, args: list[str], types: list[StreamType]) -> str:

@@ -11,12 +11,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepping_spark.atoms import BOOL, INT, RowType
+from stepping_spark.carried import Carrying, carrying
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Expr
 from stepping_spark.index import Key
 from stepping_spark.origin import user_line
 from stepping_spark.rows import Pair, Timed
-from stepping_spark.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
+from stepping_spark.schema import (
+    Accumulated,
+    Columns,
+    GroupedType,
+    ScalarType,
+    StreamType,
+    ZSetType,
+)
 from stepping_spark.types import ListOf, Optional, Struct
 
 
@@ -93,14 +101,30 @@ class Feedback(Operator):
 
 
 @dataclass(frozen=True)
+class Placeholder(Operator):
+    """The rows of one group, while a circuit per group is traced; never a part of a graph."""
+
+    number: int
+    type: StreamType
+    arity: ClassVar[int] = 0
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.type
+
+    def told_by(self) -> str:
+        return str(self.number)
+
+
+@dataclass(frozen=True)
 class Map(Operator):
-    """Each row becomes another."""
+    """Each row becomes another; the carried columns go along."""
 
     f: Expr
+    carried: Columns = ()
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
-        return ZSetType(self.f.type)
+        return ZSetType(carrying(self.f.type, self.carried))
 
     def describe(self) -> str:
         return str(self.f)
@@ -127,9 +151,10 @@ class Filter(Operator):
 
 @dataclass(frozen=True)
 class MapMany(Operator):
-    """Each row becomes the items of a list, repeats counted."""
+    """Each row becomes the items of a list, repeats counted; the carried columns go along."""
 
     f: Expr
+    carried: Columns = ()
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -139,7 +164,7 @@ class MapMany(Operator):
                 f"{user_line()}: map_many takes a function that gives an array, found "
                 f"{self.f.type}, from {self.f}; use F.array(…), or map for a single row"
             )
-        return ZSetType(t.inner)
+        return ZSetType(carrying(t.inner, self.carried))
 
     def describe(self) -> str:
         return str(self.f)
@@ -149,10 +174,11 @@ class MapMany(Operator):
 class Explode(Operator):
     """Each row becomes the values of a list of (value, weight); weights multiply.
 
-    A list of (value, time, weight) gives timed rows.
+    A list of (value, time, weight) gives timed rows. The carried columns go along.
     """
 
     f: Expr
+    carried: Columns = ()
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -163,7 +189,7 @@ class Explode(Operator):
                 f"{self.f.type}, from {self.f}; give a list of tuples, with ints as weights"
             )
         value, *time, _ = fields
-        return ZSetType(timed(value, time[0]) if time else value)
+        return ZSetType(carrying(timed(value, time[0]) if time else value, self.carried))
 
     @property
     def item(self) -> Struct:
@@ -348,7 +374,8 @@ class Temporal(_Same):
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         row = self._zset(inputs[0])
-        if not (isinstance(row, Struct) and row.python is Timed):
+        inner = row.inner if isinstance(row, Carrying) else row
+        if not (isinstance(inner, Struct) and inner.python is Timed):
             raise CompileError(f"{user_line()}: {self.name} takes timed rows, found {row}")
         return inputs[0]
 

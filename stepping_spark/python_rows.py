@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from stepping_spark.carried import in_groups
 from stepping_spark.codec import decode, encode
 from stepping_spark.errors import InputError, StepError, SteppingError
 from stepping_spark.expr import PythonCall
@@ -73,9 +74,16 @@ def _called(operator: Operator, rows: Pairs, where: str) -> Iterator[tuple[Any, 
             f.type.encode(value, f"{f.name} of {row!r}")
         except InputError as e:
             raise StepError(f"{where}: {e}; correct it, or its annotation") from None
-        if isinstance(operator, Explode):
-            yield from ((item, count * weight) for item, weight in weighted(value))
-        elif isinstance(operator, MapMany):
-            yield from ((item, count) for item in value or ())
-        else:
-            yield value, count
+        carried = operator.carried  # type: ignore[attr-defined]
+        for item, weight in _weighted(operator, value):
+            yield in_groups(item, row, carried), count * weight
+
+
+def _weighted(operator: Operator, value: Any) -> Iterator[tuple[Any, int]]:
+    """What a function gave, with weights."""
+    if isinstance(operator, Explode):
+        yield from weighted(value)
+    elif isinstance(operator, MapMany):
+        yield from ((item, 1) for item in value or ())
+    else:
+        yield value, 1

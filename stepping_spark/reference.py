@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.atoms import INT, INT_MAX, INT_MIN, Atom, RowType
+from stepping_spark.carried import in_groups
 from stepping_spark.errors import InputError, StepError, SteppingError
 from stepping_spark.expr import Expr
 from stepping_spark.floats import split, total
@@ -343,7 +344,8 @@ def _print(at: Place, a: Value) -> Value:
 
 
 def _map(at: Place, a: Value) -> Value:
-    return added((at.call(at.operator.f, row), n) for row, n in a.items())
+    carried = at.operator.carried
+    return added((in_groups(at.call(at.operator.f, row), row, carried), n) for row, n in a.items())
 
 
 def _filter(at: Place, a: Value) -> Value:
@@ -351,12 +353,16 @@ def _filter(at: Place, a: Value) -> Value:
 
 
 def _map_many(at: Place, a: Value) -> Value:
-    return added((item, n) for row, n in a.items() for item in at.call(at.operator.f, row) or ())
+    return added(
+        (in_groups(item, row, at.operator.carried), n)
+        for row, n in a.items()
+        for item in at.call(at.operator.f, row) or ()
+    )
 
 
 def _explode(at: Place, a: Value) -> Value:
     return added(
-        (value, n * weight)
+        (in_groups(value, row, at.operator.carried), n * weight)
         for row, n in a.items()
         for value, weight in weighted(at.call(at.operator.f, row))
     )

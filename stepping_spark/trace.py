@@ -93,6 +93,7 @@ class Tracer:
     labels: dict[FrameType, tuple[str, ...]] = field(default_factory=dict)
     siblings: dict[tuple[str, ...], int] = field(default_factory=dict)
     names: dict[Vertex, str] = field(default_factory=dict)
+    nesting: int = 0  # how many circuits per group are being traced
 
     def input(self, number: int, label: str, type_: StreamType, line: Line) -> Stream:
         """The stream of an input."""

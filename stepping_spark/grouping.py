@@ -1,0 +1,173 @@
+"""`group` and `per_group`: a circuit that runs for each group of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from stepping_spark.carried import carrying
+from stepping_spark.errors import CompileError
+from stepping_spark.expr import PythonCall
+from stepping_spark.graph import Vertex
+from stepping_spark.index import key_of
+from stepping_spark.lifting import Lift, grouped, is_grouped
+from stepping_spark.operators import Feedback, Operator, Placeholder
+from stepping_spark.origin import user_line
+from stepping_spark.primitives import Key, row_of
+from stepping_spark.schema import ZSetType
+from stepping_spark.trace import Stream, make, tracer, vertex_of
+from stepping_spark.zset import ZSet
+
+T = TypeVar("T")
+U = TypeVar("U")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+V_co = TypeVar("V_co", covariant=True)
+K_co = TypeVar("K_co", covariant=True)
+
+
+class Grouped(Protocol, Generic[V_co, K_co]):
+    """A stream of rows, or of sums, by key; `flatten` makes rows of it, `per_group` works on it."""
+
+
+def group(a: ZSet[T], by: Key[T], *, name: str | None = None) -> Grouped[ZSet[T], Any]:
+    """The rows, each in the group of its key: for `per_group`, and `flatten`.
+
+    Linear; keeps no state; costs the rows of the change. Rows whose key is NULL are a group.
+
+    >>> g = st.group(orders, by=lambda o: o.user)                           # doctest: +SKIP
+    """
+    row = row_of(a, "group")
+    key = key_of(by, row, "by of group")
+    if isinstance(key.expr, PythonCall):
+        raise CompileError(f"{user_line()}: group by a st.python function: map the rows first")
+    column = f"_group_{tracer().nesting + 1}_"
+    return cast("Grouped[ZSet[T], Any]", make(grouped(row, key, column), a, name=name))
+
+
+class PerGroup:
+    """`per_group[g](f)`: the circuit `f`, on the rows of each group of `g`.
+
+    `f` is called once, with the stream of one group's rows, and gives a stream; what it is made of
+    is then lifted to work on all groups at once. In it may be whatever works on streams of rows,
+    groups of groups included; streams from outside may be joined with. A reduction gives a row for
+    each group that has rows to add up. Keeps what the operators of `f` keep, by their keys and the
+    group's; a step costs what they cost for the groups that the change is in. Raises
+    `CompileError` for what cannot be lifted (a cache, a temporal operator, recursion).
+
+    >>> best = st.per_group[g](lambda s: st.distinct(st.map(s, f=lambda o: o.item)))
+    ... # doctest: +SKIP
+    """
+
+    def __getitem__(
+        self, g: Grouped[ZSet[T], K]
+    ) -> Callable[[Callable[[ZSet[T]], ZSet[U]]], Grouped[ZSet[U], K]]:
+        def lifted(f: Callable[[ZSet[T]], ZSet[U]]) -> Grouped[ZSet[U], K]:
+            return cast("Grouped[ZSet[U], K]", _lifted(g, f))
+
+        return lifted
+
+
+per_group = PerGroup()
+
+
+def _lifted(g: Any, f: Callable[..., Any]) -> Stream:
+    current, source, line = tracer(), vertex_of(g, "per_group"), user_line()
+    if not is_grouped(source.type):
+        raise CompileError(
+            f"{line}: per_group takes groups, found {source.type}; make them: "
+            "st.per_group[st.group(a, by=…)](f)"
+        )
+    row: Any = row_of(g, "per_group")
+    *rest, column = row.carried
+    inner = carrying(row.inner, tuple(rest))
+    placeholder = current.make(Placeholder(current.nesting, ZSetType(inner)), (), None)
+    loops, outputs, caches = dict(current.loops), list(current.no_output), set(current.caches)
+    current.nesting += 1
+    try:
+        given = f(placeholder)
+    finally:
+        current.nesting -= 1
+    result = vertex_of(given, "per_group")
+    if set(current.caches) != caches:
+        raise CompileError(f"{line}: a cache inside per_group; keep what st.flatten gives instead")
+    lifting = _Lifting(source, placeholder.vertex, column, line, set(loops))
+    made = lifting.of(result)
+    if not lifting.depends(result):
+        raise CompileError(f"{line}: what per_group gives does not depend on the group; use it")
+    for v in current.no_output[len(outputs) :]:
+        outputs.append(lifting.of(v))
+    current.no_output[:] = outputs
+    lifting.connect()
+    return Stream(made, current)
+
+
+class _Lifting:
+    """Lifts the vertices that were made from a placeholder."""
+
+    def __init__(
+        self, source: Vertex, placeholder: Vertex, column: Any, line: Any, old_loops: set[Vertex]
+    ) -> None:
+        self.current = tracer()
+        self.new: dict[Vertex, Vertex] = {placeholder: source}
+        self.line = line
+        self.column = column
+        self.old_loops = old_loops
+        self.known: dict[Vertex, bool] = {placeholder: True}
+
+    def depends(self, v: Vertex) -> bool:
+        """Whether a vertex is computed from the group's rows."""
+        if v not in self.known:
+            inside = v in self.current.loops and v not in self.old_loops
+            self.known[v] = inside or any(map(self.depends, v.inputs))
+        return self.known[v]
+
+    def of(self, v: Vertex) -> Vertex:
+        """The vertex for all groups."""
+        if not self.depends(v):
+            return v
+        if v not in self.new:
+            if isinstance(v.operator, Feedback):
+                self.new[v] = self._feedback(v)
+            else:
+                self.new[v] = self._vertex(v)
+        return self.new[v]
+
+    def connect(self) -> None:
+        """Close the lifted loops; they may lead to vertices that were not needed so far."""
+        pending = [v for v in self.current.loops if v not in self.old_loops]
+        for leaf in pending:
+            if leaf in self.new:
+                self.current.loops[self.new[leaf]] = self.of(self.current.loops[leaf])
+            del self.current.loops[leaf]
+
+    def _vertex(self, v: Vertex) -> Vertex:
+        lifted = tuple(map(self.depends, v.inputs))
+        inputs = tuple(map(self.of, v.inputs))
+        made = self.current.made[v]
+
+        def make(operator: Operator, *sources: Vertex) -> Vertex:
+            found = Vertex(operator, *sources)
+            self.current.made.setdefault(found, made)
+            return found
+
+        try:
+            found = Lift(self.column, make).vertex(v, inputs, lifted)
+        except CompileError as e:
+            raise CompileError(f"{made.line}: {e} (in per_group of {self.line})") from None
+        if v in self.current.names:
+            self.current.names.setdefault(found, self.current.names[v])
+        return found
+
+    def _feedback(self, v: Vertex) -> Vertex:
+        assert isinstance(v.type, ZSetType)
+        found = Vertex(
+            Feedback(
+                len(self.current.loops) + len(self.current.unconnected),
+                ZSetType(carrying(v.type.row, (self.column,))),
+            )
+        )
+        self.current.made[found] = self.current.made[v]
+        return found

@@ -1,0 +1,210 @@
+"""A circuit lifted to run per group: its operators work on rows that carry the key of their group.
+
+Nothing loops over groups. Most operators are the same on rows with a key beside them; what adds
+up rows does so by the key; a join matches rows of one group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stepping_spark.atoms import RowType
+from stepping_spark.carried import Carrying, carrying
+from stepping_spark.errors import CompileError
+from stepping_spark.expr import Build, Expr, Field
+from stepping_spark.graph import Vertex
+from stepping_spark.index import Key
+from stepping_spark.operators import (
+    Accumulate,
+    Add,
+    Arrange,
+    Delay,
+    Differentiate,
+    Distinct,
+    Explode,
+    Feedback,
+    Filter,
+    Flatten,
+    Haitch,
+    IdentityPrint,
+    Integrate,
+    Join,
+    MakeSet,
+    Map,
+    MapMany,
+    Neg,
+    Operator,
+    pair_of,
+)
+from stepping_spark.schema import VALUE, Columns, ZSetType, columns_of
+from stepping_spark.types import Optional, Struct
+
+Make = Callable[..., Vertex]
+
+
+@dataclass(frozen=True)
+class Lift:
+    """Lifts vertices by one group: `column` is the name and type of its key."""
+
+    column: tuple[str, RowType]
+    make: Make  # an operator and its inputs, as a vertex that is recorded
+
+    @property
+    def columns(self) -> Columns:
+        """What rows carry."""
+        return (self.column,)
+
+    @property
+    def key(self) -> Expr:
+        """The key of the group that a row is in."""
+        name, t = self.column
+        return Field(t, (name,))
+
+    def vertex(self, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
+        """A vertex on what its inputs have become; `lifted` says which of those are per group."""
+        rule = LIFT.get(type(v.operator))
+        if rule is None:
+            raise CompileError(f"{v.operator.name} cannot be used per group")
+        if not all(lifted) and not isinstance(v.operator, Join):
+            raise CompileError(
+                f"{v.operator.name} of a stream per group and one that is not: the other would "
+                "count once in each group; group it by the same key, or join with it"
+            )
+        return rule(self, v, inputs, lifted)
+
+
+def _same(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
+    return lift.make(v.operator, *inputs)
+
+
+def _carry(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
+    op: Any = v.operator
+    return lift.make(dataclasses.replace(op, carried=op.carried + lift.columns), *inputs)
+
+
+def _join(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
+    """Rows of one group match, also in the group of NULL; the pair is in their group."""
+    op: Any = v.operator
+    left, right = op.left, op.right
+    if all(lifted):
+        left, right = _with_group(left, lift), _with_group(right, lift)
+    joined = lift.make(Join(left, right), *inputs)
+    sides = [
+        _whole(t.row, side)  # type: ignore[attr-defined]
+        for t, side in zip((i.type for i in v.inputs), ("left", "right"), strict=True)
+    ]
+    name, t = lift.column
+    group = Field(t, ("left" if lifted[0] else "right", name))
+    pair = pair_of(*(e.type for e in sides))
+    row = carrying(pair, lift.columns)
+    return lift.make(Map(Build(row, (*sides, group))), joined)
+
+
+def _with_group(key: Key, lift: Lift) -> Key:
+    group = lift.key
+    if isinstance(group.type, Optional):  # a struct is not NULL, and equal when its parts are
+        group = Build(Struct("tuple", (("_1", group.type),), tuple), (group,))
+    return _longer(key.parts, group, key.ascending)
+
+
+def _longer(parts: tuple[Expr, ...], group: Expr, ascending: tuple[bool, ...]) -> Key:
+    every = (*parts, group)
+    fields = tuple((f"_{i}", e.type) for i, e in enumerate(every, 1))
+    return Key(Build(Struct("tuple", fields, tuple), every), (*ascending, True))
+
+
+def _whole(row: RowType, side: str) -> Expr:
+    """The row that stands at one side of a pair, without its group."""
+    if isinstance(row, Struct):
+        return Build(row, tuple(Field(t, (side, n)) for n, t in row.fields))
+    return Field(row, (side, VALUE))
+
+
+def _accumulate(
+    lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]
+) -> Vertex:
+    """What was one sum is one for each group; what was by key is by key and group."""
+    op: Any = v.operator
+    key = Key(lift.key) if op.key is None else _longer((op.key.expr,), lift.key, (True,))
+    return lift.make(Accumulate(key, op.pick), *inputs)
+
+
+def _make_set(
+    lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]
+) -> Vertex:
+    """The number of each group that has rows; a group without any has none."""
+    flat = lift.make(Flatten(), *inputs)
+    number: RowType = v.type.row  # type: ignore[attr-defined]
+    return lift.make(Map(_numbers(lift, number, ("right",))), flat)
+
+
+def _numbers(lift: Lift, number: RowType, group: tuple[str, ...]) -> Expr:
+    if isinstance(number, Struct):
+        fields: tuple[Expr, ...] = tuple(Field(t, ("left", n)) for n, t in number.fields)
+    else:
+        fields = (Field(number, ("left",)),)
+    row = carrying(number, lift.columns)
+    return Build(row, (*fields, Field(lift.column[1], group)))
+
+
+def _flatten(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
+    """Pair(sum, (key, group)) is Pair(sum, key), in the group."""
+    flat = lift.make(v.operator, *inputs)
+    pair: Any = v.type.row  # type: ignore[attr-defined]
+    (_, left), (_, right) = pair.fields
+    parts = (Field(left, ("left",)), Field(right, ("right", "_1")))
+    group = Field(lift.column[1], ("right", "_2"))
+    return lift.make(Map(Build(carrying(pair, lift.columns), (*parts, group))), flat)
+
+
+def _haitch(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
+    op: Any = v.operator
+    rule = _flatten if isinstance(op.of, Flatten) else _same
+    return rule(lift, v, inputs, lifted)
+
+
+LIFT: dict[type[Operator], Callable[[Lift, Vertex, tuple[Vertex, ...], tuple[bool, ...]], Vertex]]
+LIFT = {
+    Accumulate: _accumulate,
+    Add: _same,
+    Arrange: _same,
+    Delay: _same,
+    Differentiate: _same,
+    Distinct: _same,
+    Explode: _carry,
+    Feedback: _same,
+    Filter: _same,
+    Flatten: _flatten,
+    Haitch: _haitch,
+    IdentityPrint: _same,
+    Integrate: _same,
+    Join: _join,
+    MakeSet: _make_set,
+    Map: _carry,
+    MapMany: _carry,
+    Neg: _same,
+}
+
+
+def grouped(row: RowType, key: Key, name: str) -> Map:
+    """Each row with its key beside it."""
+    columns = columns_of(row)
+    parts = tuple(Field(t, (n,)) for n, t in columns)
+    return Map(Build(carrying(row, ((name, key.type),)), (*parts, key.expr)))
+
+
+def ungrouped(row: RowType) -> Map:
+    """Each row of a group as Pair(left=row, right=key)."""
+    assert isinstance(row, Carrying)
+    *rest, (name, t) = row.carried
+    inner = carrying(row.inner, tuple(rest))
+    whole: Expr = Field(inner, () if isinstance(inner, Struct) else (VALUE,))
+    return Map(Build(pair_of(inner, t), (whole, Field(t, (name,)))))
+
+
+def is_grouped(t: object) -> bool:
+    """Whether a stream's rows are in groups."""
+    return isinstance(t, ZSetType) and isinstance(t.row, Carrying)
