@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +27,19 @@ def spark() -> Iterator[SparkSession]:
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def without_spark_unless_marked(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fail a test that needs Java and is not marked so, also where there is Java."""
+    if request.node.get_closest_marker("spark") is None:
+        monkeypatch.setattr(SparkSession, "active", _refuse)
+
+
+def _refuse() -> NoReturn:
+    pytest.fail("this test needs Spark: ask for the fixture `spark`, or mark it pytest.mark.spark")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

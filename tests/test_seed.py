@@ -27,7 +27,9 @@ class Result(st.Data):
     y: int
 
 
-@pytest.fixture(params=[20_000, 0], ids=["driver", "spark"])
+@pytest.fixture(
+    params=[pytest.param(20_000, id="driver"), pytest.param(0, id="spark", marks=pytest.mark.spark)]
+)
 def step(request: pytest.FixtureRequest) -> Any:
     """Steps a fresh store of a query: on the driver, and with every stage as a Spark job."""
     if request.param == 0:
@@ -259,6 +261,7 @@ def query_cached(a: st.ZSet[A]) -> st.ZSet[A]:
     return filtered
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_cache_is_read_from_the_store() -> None:
     graph = st.compile(query_cached)
     store = st.StoreMemory.from_graph(graph)
