@@ -21,6 +21,7 @@ FLOAT_INT_MAX = 2**53
 LONGEST = dt.timedelta(days=106_751_990)  # in microseconds it fits 64 bits, in Arrow and in Spark
 NAN = float("nan")  # the one NaN that rows hold, so that equal rows are equal in Python too
 
+MOST_DIGITS = 38  # of a DECIMAL
 SHOWN = 200  # characters of a value in a message
 
 STORABLE = (

@@ -13,7 +13,8 @@ from stepping_spark.atoms import RowType
 from stepping_spark.errors import CompileError, StepError
 from stepping_spark.literals import literal, text
 from stepping_spark.operations import OPERATORS, _rank, fit, unwrap
-from stepping_spark.types import Optional, Struct, ZSetOf, quote
+from stepping_spark.origin import user_line
+from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Expr:
     def under(self, side: str) -> Expr:
         """The same expression, over rows that have the row at field `side`."""
         raise CompileError(
-            f"{self}: a key that only Spark can read cannot go with a Python function; map the "
-            "rows first, with the key as a field"
+            f"{user_line()}: the key {self}, which only Spark can read, cannot go with a "
+            "st.python function; st.map the rows first, with the key as a field"
         )
 
     @property
@@ -127,6 +128,29 @@ class Build(Expr):
 
     def under(self, side: str) -> Expr:
         return Build(self.type, tuple(e.under(side) for e in self.fields))
+
+
+@dataclass(frozen=True)
+class Items(Expr):
+    """A list of the values of its items."""
+
+    items: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        return f"[{', '.join(map(str, self.items))}]"
+
+    def sql(self, row: str) -> str:
+        inner = ", ".join(e.sql(row) for e in self.items)
+        return f"CAST(array({inner}) AS {self.type.ddl})"
+
+    def value(self, row: Any) -> Any:
+        return tuple(e.value(row) for e in self.items)
+
+    def parts(self) -> tuple[Expr, ...]:
+        return self.items
+
+    def under(self, side: str) -> Expr:
+        return Items(self.type, tuple(e.under(side) for e in self.items))
 
 
 @dataclass(frozen=True)
@@ -254,7 +278,30 @@ def coerce(e: Expr, target: RowType, where: str) -> Expr:
             return Opaque(target, e.column.cast(target.ddl), e.analyzed, e.text)
         name = {"Decimal": "to_decimal", "float": "to_float"}[str(want).split("(")[0]]
         return Call(target, name, (e,))
-    raise CompileError(f"{where}: expected {target}, found {e.type}, from {e}; convert it")
+    if isinstance(e, Build) and isinstance(have, Struct):
+        built = _coerce_build(e, have, target, where)
+        if built is not None:
+            return built
+    remedy = "convert it"
+    if isinstance(have, Struct) and have.python is dict:  # Spark's own, of F.struct
+        remedy = "write a tuple, or a st.Data, in the place of F.struct"
+    raise CompileError(f"{where}: expected {target}, found {e.type}, from {e}; {remedy}")
+
+
+def _coerce_build(e: Build, have: Struct, target: RowType, where: str) -> Expr | None:
+    """A row as a row of the same class with wider fields, or a tuple as a list; None: neither."""
+    if isinstance(target, ListOf) and have.python is tuple:
+        return Items(
+            target,
+            tuple(coerce(p, target.inner, f"{where}[{i}]") for i, p in enumerate(e.fields)),
+        )
+    if not isinstance(target, Struct) or have.python is not target.python:
+        return None
+    if [n for n, _ in have.fields] != [n for n, _ in target.fields]:
+        return None
+    wanted = zip(target.fields, e.fields, strict=True)
+    parts = (coerce(p, t, f"{where}, field {n!r} of {target.name}") for (n, t), p in wanted)
+    return Build(target, tuple(parts))
 
 
 def _retype(e: Expr, target: RowType) -> Expr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import re
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from stepping_spark.atoms import RowType
 from stepping_spark.errors import CompileError, SteppingError
 from stepping_spark.expr import Expr, PythonCall, coerce
 from stepping_spark.origin import Line, is_ours, user_line
+from stepping_spark.rows import class_called, fields_of
 from stepping_spark.session import get_session
 from stepping_spark.symbolic import trace_row
-from stepping_spark.types import Struct, row_type
+from stepping_spark.types import ListOf, Optional, Struct, row_type
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -53,8 +55,12 @@ def python(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], V
 
 def name_of(f: Callable[..., Any]) -> str:
     """A function's name for messages."""
-    inner = f.function if isinstance(f, Python) else f
+    inner = _inner(f)
     return getattr(inner, "__qualname__", repr(inner)).rsplit(".", 1)[-1]
+
+
+def _inner(f: Callable[..., Any]) -> Callable[..., Any]:
+    return f.function if isinstance(f, Python) else f
 
 
 def line_of_function(f: Callable[..., Any]) -> Line:
@@ -76,9 +82,10 @@ def row_expr(f: Callable[[Any], Any], row: RowType, *, to: Any = None, item: boo
             f"{user_line()}: expected a function of the row, found {f!r}; write "
             f"lambda row: row.{name}"
         )
+    where = f"{line_of_function(_inner(f))}: function {name_of(f)!r}"
+    _check_takes_a_row(_inner(f), where)
     if isinstance(f, Python):
-        return _python_expr(f, to)
-    where = f"{line_of_function(f)}: function {name_of(f)!r}"
+        return _python_expr(f, to, where)
     _refuse_is(f, where)
     expr = _call(f, row, where)
     declared = to if to is not None else (None if item else _declared(f))
@@ -86,18 +93,34 @@ def row_expr(f: Callable[[Any], Any], row: RowType, *, to: Any = None, item: boo
         expr = coerce(expr, _type_of(declared, where), where)
     if _unnamed(expr.type):
         raise CompileError(
-            f"{where}: Spark gives {expr.type.ddl}, which no Python type was named for; say it "
-            "by a return annotation or by to=T"
+            f"{where}: Spark gives {expr.type}, and no Python type is named for the struct; write "
+            "a tuple, or a st.Data with these fields, in the place of F.struct; or name such a "
+            "class T, by a return annotation or by to=T"
         )
     return expr
 
 
 def _unnamed(t: RowType) -> bool:
-    return isinstance(t, Struct) and (t.name == "" or any(_unnamed(inner) for _, inner in t.fields))
+    if isinstance(t, Optional | ListOf):
+        return _unnamed(t.inner)
+    return isinstance(t, Struct) and (t.python is dict or any(_unnamed(i) for _, i in t.fields))
 
 
-def _python_expr(f: Python[Any, Any], to: Any) -> Expr:
-    where = f"{line_of_function(f.function)}: function {name_of(f)!r}"
+def _check_takes_a_row(f: Callable[..., Any], where: str) -> None:
+    try:
+        signature = inspect.signature(f)
+    except (TypeError, ValueError):  # Python does not know what some builtins take
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise CompileError(
+            f"{where} takes {signature}; a function of rows is called with one argument, the row: "
+            "write lambda row: …, and lambda row: f(*row) where the row is a tuple"
+        ) from None
+
+
+def _python_expr(f: Python[Any, Any], to: Any, where: str) -> Expr:
     declared = to if to is not None else f.to if f.to is not None else _declared(f.function)
     if declared is None:
         raise CompileError(
@@ -132,7 +155,7 @@ def _declared(f: Callable[..., Any]) -> Any:
 
 def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
     try:
-        return trace_row(f, row)
+        return trace_row(f, row, where)
     except SteppingError:
         raise
     except (AssertionError, PySparkException):
@@ -140,7 +163,7 @@ def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
     except Exception as e:
         raise _untraced(where, e) from e
     try:
-        return trace_row(f, row)
+        return trace_row(f, row, where)
     except SteppingError:
         raise
     except Exception as e:
@@ -148,10 +171,24 @@ def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
 
 
 def _untraced(where: str, e: Exception) -> CompileError:
+    said = f"{type(e).__name__}: {e}"
+    made = _MADE.match(str(e)) if isinstance(e, TypeError) else None
+    cls = made and class_called(made[1])
+    if cls:
+        return CompileError(f"{where}: {e}; {fields_of(cls)}")
+    known = next((remedy for sign, remedy in _KNOWN.items() if sign in said), None)
     return CompileError(
-        f"{where}: called with a symbolic row, it raised {type(e).__name__}: {e}; a traced "
-        f"function may use operators, fields and pyspark.sql.functions only: {_REMEDY}"
+        f"{where}: called with a symbolic row, it raised {said}; "
+        + (known or f"a traced function may use operators, fields and F only: {_REMEDY}")
     )
+
+
+_MADE = re.compile(r"(.+)\.__init__\(\) ")  # how Python begins a complaint about a constructor
+_KNOWN = {
+    "CANNOT_CONVERT_COLUMN_INTO_BOOL": "put each comparison in parentheses: (a.x > 1) & (a.y < 2)",
+    "'_get_object_id'": "Spark's functions take columns and constants: write F.struct(…) for a "
+    "row within one, or wrap the function in st.python",
+}
 
 
 def _refuse_is(f: Callable[..., Any], where: str) -> None:

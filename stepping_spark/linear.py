@@ -185,6 +185,13 @@ def _picked(a: Any, zero: Callable[[], Any], pick: Callable[[Any], Any]) -> tupl
     return a, _from_zero(expr, zero)
 
 
+def _nothing(t: Struct) -> str:
+    """How the row that adds nothing is written."""
+    if t.python is tuple:
+        return f"({', '.join('0' for _ in t.fields)},)"
+    return f"{t.name}({', '.join(f'{n}=0' for n, _ in t.fields)})"
+
+
 def _from_zero(expr: Expr, zero: Callable[[], Any]) -> Expr:
     """The picked value, as a value of the type of `zero()`; NULL counts as zero."""
     where = f"{user_line()}: zero"
@@ -200,8 +207,11 @@ def _from_zero(expr: Expr, zero: Callable[[], Any]) -> Expr:
         return expr
     t = unwrap(expr.type)
     if isinstance(t, Struct):
-        if any(v != 0 for v in t.parts(start, where)):
-            raise CompileError(f"{where}: zero() must add nothing, found {start!r}")
+        if type(start) is not t.python or any(v != 0 for v in t.parts(start, where)):
+            raise CompileError(
+                f"{where}: pick_value gives {t}, so zero() must be the {t} that adds nothing, "
+                f"found {start!r}; write lambda: {_nothing(t)}"
+            )
         return expr
     Accumulated(t).check(f"{user_line()}: pick_value gives {expr}")
     kind: Any = type(start)

@@ -162,6 +162,12 @@ def _bare_result(op: str, types: tuple[RowType, ...], where: str) -> RowType:
             return types[_CALENDAR[names]] if _CALENDAR[names] < 2 else _timedelta()
     shown = " and ".join(str(t) for t in types)
     hint = "use F.concat" if op == "+" and "str" in shown else "cast one side, or use st.python"
+    if op in ("&", "|", "~"):
+        example = "~(a.x == 1)" if op == "~" else f"(a.x > 1) {op} (a.y < 2)"
+        hint = (
+            f"Python reads {op} before a comparison: put each comparison in parentheses, "
+            f"{example}; the bits of ints are .bitwiseAND, .bitwiseOR and F.bitwise_not"
+        )
     raise CompileError(f"{where}: Spark has no {op!r} of {shown}; {hint}")
 
 

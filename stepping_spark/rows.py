@@ -89,6 +89,36 @@ def _undefined(cls: type, name: str) -> TypeError:
     )
 
 
+def class_called(name: str) -> type[Data] | None:
+    """The row class of a qualified name; of several, the one made last."""
+    found, pending = None, [Data]
+    while pending:
+        cls = pending.pop(0)
+        pending += cls.__subclasses__()
+        found = cls if cls.__qualname__ == name else found
+    return found
+
+
+def fields_of(cls: type[Data]) -> str:
+    """What the fields of a row class are, and how one is made, for messages."""
+    fields = cls.__dataclass_fields__
+    shown = ", ".join(
+        f"{n}: {_shown(t)}" + (" (may be left out)" if _has_default(fields[n]) else "")
+        for n, t in cls.__row_fields__().items()
+    )
+    call = ", ".join(f"{n}=…" for n in fields)
+    return f"{cls.__name__} has the fields {shown}: write {cls.__name__}({call})"
+
+
+def _shown(annotation: Any) -> str:
+    return "any" if isinstance(annotation, TypeVar) else str(row_type(annotation))
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is not missing or field.default_factory is not missing
+
+
 class Pair(Data, Generic[L, R]):
     """Two rows side by side; what a join gives. A missing side of an outer join is None."""
 

@@ -12,9 +12,19 @@ from typing import Any, NoReturn, TypeVar
 from pyspark.sql import Column, functions
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from stepping_spark.atoms import ATOMS, BOOL, LOCAL_DATETIME, STR, Atom, RowType
-from stepping_spark.errors import CompileError
-from stepping_spark.expr import Build, Call, Expr, Field, Literal, Opaque, Singleton, coerce
+from stepping_spark.atoms import (
+    ATOMS,
+    BOOL,
+    INT_MAX,
+    INT_MIN,
+    LOCAL_DATETIME,
+    MOST_DIGITS,
+    STR,
+    Atom,
+    RowType,
+)
+from stepping_spark.errors import CompileError, InputError
+from stepping_spark.expr import Build, Call, Expr, Field, Items, Literal, Opaque, Singleton, coerce
 from stepping_spark.operations import result_type, unwrap
 from stepping_spark.origin import user_line
 from stepping_spark.rows import Data
@@ -22,7 +32,8 @@ from stepping_spark.session import get_session
 from stepping_spark.spark_types import analyzed, text_of
 from stepping_spark.types import Optional, Struct, row_type
 
-_USE = "use the function of pyspark.sql.functions that does it, or wrap the function in st.python"
+_OR_PYTHON = ", or wrap the function in st.python"
+_USE = "use the function of pyspark.sql.functions that does it" + _OR_PYTHON
 
 
 def _refuse(what: str, remedy: str = _USE) -> NoReturn:
@@ -78,13 +89,24 @@ class SymbolicColumn(ClassicColumn):
             if not -n <= k < n:
                 raise CompileError(f"{user_line()}: {bare} has {n} fields; there is no [{k}]")
             return getattr(self, f"_{k % n + 1}")
+        if isinstance(bare, Struct) and isinstance(k, str):
+            return getattr(self, k)
         return to_column(self._st_expr)[k]
 
     def __iter__(self) -> Any:
         bare = unwrap(self._st_expr.type)
         if isinstance(bare, Struct) and bare.python is tuple:
             return iter([getattr(self, n) for n, _ in bare.fields])
+        if isinstance(bare, Struct):
+            names = ", ".join(f".{n}" for n, _ in bare.fields)
+            _refuse(f"iteration over {self._st_expr}, a {bare},", f"name its fields: {names}")
         _refuse(f"iteration over {self._st_expr}")
+
+    def __len__(self) -> int:
+        bare = unwrap(self._st_expr.type)
+        if isinstance(bare, Struct) and bare.python is tuple:  # f(*row) asks for it
+            return len(bare.fields)
+        _refuse(f"len({self._st_expr})", "write F.length(…) or F.size(…)" + _OR_PYTHON)
 
     def isNull(self) -> Column:  # noqa: N802 - the names are pyspark's
         return self._apply("isNull")
@@ -175,8 +197,8 @@ for _name, _op in {
 
 
 _INSTEAD = {
-    "__bool__": "write & | ~ for and, or, not, .isin(…) for in, F.when(…) for if",
-    "__len__": "write F.length(…) or F.size(…)",
+    "__bool__": "write & | ~ for and, or, not, with each comparison in parentheses; .isin(…) for "
+    "in, F.when(…) for if",
     "__format__": "write F.concat(…) or F.format_string(…)",
     "__str__": 'write .cast("string")',
     "__int__": 'write .cast("bigint")',
@@ -188,7 +210,7 @@ _INSTEAD = {
 def _untraceable(name: str, what: str) -> Any:
     def method(self: SymbolicColumn, *args: Any) -> NoReturn:
         instead = _INSTEAD.get(name)
-        remedy = f"{instead}, or wrap the function in st.python" if instead else _USE
+        remedy = instead + _OR_PYTHON if instead else _USE
         _refuse(what.format(self._st_expr), remedy)
 
     method.__name__ = name
@@ -197,7 +219,6 @@ def _untraceable(name: str, what: str) -> Any:
 
 for _name, _what in {
     "__bool__": "the truth (`if`, `and`, `or`, `not`, `in`) of {0}",
-    "__len__": "len({0})",
     "__format__": "an f-string or format() of {0}",
     "__str__": "str({0})",
     "__int__": "int({0})",
@@ -242,78 +263,104 @@ def to_column(expr: Expr) -> Column:
     if isinstance(expr, Call):  # of those, only this one is ever made of a Column
         assert expr.op == "coalesce", expr
         return functions.coalesce(*[to_column(a) for a in expr.args])
+    if isinstance(expr, Items):
+        return functions.array(*[to_column(e) for e in expr.items]).cast(expr.type.ddl)
     t = unwrap(expr.type)
     assert isinstance(expr, Build) and isinstance(t, Struct), expr
     named = zip(t.fields, expr.fields, strict=True)
     return functions.struct(*[to_column(e).alias(n) for (n, _), e in named])
 
 
-def to_expr(value: Any, beside: RowType | None = None) -> Expr:
+def to_expr(value: Any, beside: RowType | None = None, at: str = "") -> Expr:
     """What a row function gave, or an operand in it, as an expression.
 
-    `beside` is the type of the other operand: it says what a bare None would be.
+    `beside` is the type of the other operand: it says what a bare None would be. `at` begins what
+    an error says: by default the user's line.
     """
+    at = at or str(user_line())
     if isinstance(value, SymbolicColumn):
         return value._st_expr
     if isinstance(value, Column):
-        return opaque(value)
+        return opaque(value, at)
     if isinstance(value, Data):
-        return _build_data(value)
+        return _build_data(value, at)
     if isinstance(value, tuple):
-        parts = tuple(to_expr(v) for v in value)
+        parts = tuple(to_expr(v, at=at) for v in value)
         fields = tuple((f"_{i}", p.type) for i, p in enumerate(parts, 1))
         return Build(Struct("tuple", fields, tuple), parts)
     if value is None:
         t = beside if beside is not None else STR
         return Literal(t if isinstance(t, Optional) else Optional(t), None)
     if isinstance(value, enum.Enum):
-        return Literal(row_type(type(value)), value)
+        return _constant(value, row_type(type(value)), at)
     if isinstance(value, dt.datetime) and value.tzinfo is None:
-        return Literal(LOCAL_DATETIME, value)
+        return _constant(value, LOCAL_DATETIME, at)
     if isinstance(value, decimal.Decimal):
-        return Literal(_decimal_type(value), value)
+        return _constant(value, _decimal_type(value, at), at)
     if type(value) in ATOMS:
-        return Literal(ATOMS[type(value)], value)
+        return _constant(value, ATOMS[type(value)], at)
     raise CompileError(
-        f"{user_line()}: a row function gave {value!r} ({type(value).__name__}); it should give a "
-        "column, a st.Data, a st.Pair, a tuple or a constant"
+        f"{at}: a row function gave {value!r} ({type(value).__name__}); it should give a column, "
+        "a st.Data, a st.Pair, a tuple or a constant; for a list, F.array(…)"
     )
 
 
-def _decimal_type(value: decimal.Decimal) -> RowType:
+def _constant(value: Any, t: RowType, at: str) -> Expr:
+    if type(value) is int and not INT_MIN <= value <= INT_MAX:
+        raise CompileError(
+            f"{at}: the constant {value} is beyond the 64 bits of an int; write Decimal({value})"
+        )
+    try:
+        t.encode(value, f"{at}: the constant")
+    except InputError as e:
+        raise CompileError(str(e)) from None
+    return Literal(t, value)
+
+
+def _decimal_type(value: decimal.Decimal, at: str) -> RowType:
     _, digits, exponent = value.as_tuple()
-    scale = max(0, -int(exponent))
-    return Atom(
-        "Decimal", decimal.Decimal, max(len(digits) + max(0, int(exponent)), scale, 1), scale
-    )
+    if isinstance(exponent, str):
+        raise CompileError(f"{at}: the constant {value!r} is no number to Spark; use a float")
+    scale = max(0, -exponent)
+    precision = max(len(digits) + max(0, exponent), scale, 1)
+    if precision > MOST_DIGITS:
+        raise CompileError(
+            f"{at}: the constant {value!r} has {precision} digits, and Spark's decimals have up to "
+            f"{MOST_DIGITS}; round it, or use a float"
+        )
+    return Atom("Decimal", decimal.Decimal, precision, scale)
 
 
-def _build_data(value: Data) -> Expr:
+def _build_data(value: Data, at: str) -> Expr:
     cls = type(value)
     parts, fields = [], []
     for name, annotation in cls.__row_fields__().items():
-        where = f"{user_line()}: field {name!r} of {cls.__name__}"
+        where = f"{at}: field {name!r} of {cls.__name__}"
         if isinstance(annotation, TypeVar):
-            part = to_expr(getattr(value, name))
+            part = to_expr(getattr(value, name), at=where)
         else:
             target = row_type(annotation)
-            part = coerce(to_expr(getattr(value, name), beside=target), target, where)
+            part = coerce(to_expr(getattr(value, name), target, where), target, where)
         parts.append(part)
         fields.append((name, part.type))
     return Build(Struct(cls.__name__, tuple(fields), cls), tuple(parts))
 
 
-def opaque(column: Column) -> Expr:
+def opaque(column: Column, at: str = "") -> Expr:
     """A Column that only Spark can read, with the type that Spark's analyzer says it has."""
-    t, frame = analyzed(column, _ROW.get(), str(user_line()))
+    t, frame = analyzed(column, _ROW.get(), at or str(user_line()))
     return Opaque(t, column.cast(t.ddl), frame, text_of(column))
 
 
-def trace_row(f: Callable[[Any], Any], t: RowType) -> Expr:
-    """Call a function with a symbolic row of the type: what it gives, as an expression."""
+def trace_row(f: Callable[[Any], Any], t: RowType, where: str) -> Expr:
+    """Call a function with a symbolic row of the type: what it gives, as an expression.
+
+    `where` is where the function is, for errors about what it gives.
+    """
     token = _ROW.set(t)
     try:
-        return to_expr(f(symbolic(Field(t, () if isinstance(t, Struct) else ("_value_",)))))
+        given = f(symbolic(Field(t, () if isinstance(t, Struct) else ("_value_",))))
+        return to_expr(given, at=where)
     finally:
         _ROW.reset(token)
 

@@ -78,6 +78,8 @@ class Struct(RowType):
 
     def __str__(self) -> str:
         inner = ", ".join(str(t) for _, t in self.fields)
+        if self.python is dict:  # Spark's own, which no Python type was named for
+            return f"struct<{', '.join(f'{n}: {t}' for n, t in self.fields)}>"
         if self.python is tuple:
             return f"tuple[{inner}]"
         return f"Pair[{inner}]" if self.name == "Pair" else self.name

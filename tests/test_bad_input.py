@@ -128,6 +128,18 @@ def test_a_dataframe_as_it_is(spark: SparkSession) -> None:
 Row = Callable[[Any], Any]
 
 
+class Nested(st.Data):
+    inner: A | None = None
+    xs: list[int] | None = None
+
+
+def mapping(f: Row) -> Callable[[st.ZSet[A]], st.ZSet[Any]]:
+    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
+        return st.map(a, f=f)
+
+    return query
+
+
 @pytest.mark.parametrize(
     ("f", "parts"),
     [
@@ -151,17 +163,78 @@ Row = Callable[[Any], Any]
         (lambda a: [c for c in a.name], ["iteration"]),  # noqa: C416
         (lambda a: round(a.x), ["round"]),
         (lambda a: 1 / 0, ["ZeroDivisionError"]),
+        (lambda a: 2**70, ["64 bits", "write Decimal(1180591620717411303424)"]),
+        (lambda a: a.x + 2**70, ["64 bits", "Decimal"]),
+        (lambda a: a.x + Decimal("NaN"), ["NaN", "float"]),
+        (lambda a: a.x + Decimal(10**39), ["40 digits", "38"]),
+        (lambda a: Nested(inner=A(z=a.x, name="")), ["A has the fields x: int, name: str"]),  # type: ignore[call-arg]
+        (lambda a: A(name=a.name), ["A has the fields", "'x'", "A(x=…, name=…)"]),  # type: ignore[call-arg]
+        (lambda a: A(a.x, a.name), ["positional", "A(x=…, name=…)"]),  # type: ignore[call-arg]
+        (lambda a: st.Pair(left=a.x), ["Pair has the fields left: any"]),  # type: ignore[call-arg]
+        (lambda a: A(x=a.name, name="a"), ["'x' of A", "expected int, found str"]),
+        (lambda a: Nested(inner=A(x=a.name, name="")), ["'inner' of Nested", "'x' of A"]),
+        (lambda a: Nested(xs=[1, a.name]), ["'xs' of Nested[1]", "expected int, found str"]),
+        (lambda a: a.x > 1 & a.x, ["'&' of int and int", "(a.x > 1) & (a.y < 2)"]),
+        (lambda a: (a.name == "n") | a.x == 1, ["'|' of bool and int", "parentheses"]),
+        (lambda a: ~a.x == 1, ["'~' of int", "~(a.x == 1)"]),
+        (lambda a, b: a.x, ["takes (a, b)", "one argument, the row", "f(*row)"]),
+        (st.python(lambda: 1, to=int), ["takes ()", "one argument, the row"]),  # type: ignore[arg-type,misc]
     ],
 )
 def test_a_function_that_cannot_be_traced(f: Row, parts: list[str]) -> None:
-    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
-        return st.map(a, f=f)
-
     with pytest.raises(st.CompileError) as e:
-        st.compile(query)
+        st.compile(mapping(f))
     for part in parts:
         assert part in str(e.value)
     assert re.search(r"test_bad_input\.py:\d+", str(e.value))
+
+
+@pytest.mark.parametrize(
+    ("f", "parts"),
+    [
+        (lambda a: F.struct(a.x, a.name), ["struct<x: int, name: str>", "a st.Data", "to=T"]),
+        (
+            lambda a: (a.x, F.struct(a.x)),
+            ["tuple[int, struct<x: int>]", "in the place of F.struct"],
+        ),
+        (lambda a: Nested(inner=F.struct(a.name)), ["'inner' of Nested", "struct<name: str>"]),  # type: ignore[arg-type]
+        (lambda a: F.when(a.x > 1, A(x=a.x, name="")), ["Spark's functions take columns"]),
+        (lambda a: a.x > 1 & F.length(a.name) < 2, ["each comparison in parentheses"]),
+    ],
+)
+def test_a_column_that_does_not_fit(spark: SparkSession, f: Row, parts: list[str]) -> None:
+    with pytest.raises(st.CompileError) as e:
+        st.compile(mapping(f))
+    for part in parts:
+        assert part in str(e.value)
+    assert re.search(r"test_bad_input\.py:\d+", str(e.value))
+
+
+def test_an_array_of_structs_names_no_type(spark: SparkSession) -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
+        return st.map_many(a, f=lambda a: F.array(F.struct(a.name)))
+
+    with pytest.raises(st.CompileError, match=r"list\[struct<name: str>\]"):
+        st.compile(query)
+
+
+def test_a_key_of_spark_beside_a_python_function(spark: SparkSession) -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[st.Pair[int, str]]:
+        pick: Any = st.python(lambda a: 1, to=int)
+        by: Any = lambda a: F.upper(a.name)  # noqa: E731
+        return st.group_reduce_flatten(a, by=by, zero=int, pick_value=pick)
+
+    with pytest.raises(st.CompileError, match=r"test_bad_input\.py:\d+.*upper.*st\.map the rows"):
+        st.compile(query)
+
+
+def test_a_zero_that_is_not_the_row_that_is_picked() -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
+        pick: Any = lambda a: st.Pair(left=a.x, right=a.x)  # noqa: E731
+        return st.reduce(a, zero=int, pick_value=pick)
+
+    with pytest.raises(st.CompileError, match=r"found 0; write lambda: Pair\(left=0, right=0\)"):
+        st.compile(query)
 
 
 def helper(value: Any) -> Any:
@@ -196,11 +269,8 @@ def test_a_column_that_spark_refuses(spark: SparkSession) -> None:
     ],
 )
 def test_a_column_that_is_no_function_of_its_row(spark: SparkSession, f: Row, part: str) -> None:
-    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
-        return st.map(a, f=f)
-
     with pytest.raises(st.CompileError, match=part):
-        st.compile(query)
+        st.compile(mapping(f))
 
 
 def test_a_column_name_in_the_place_of_a_function() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -36,6 +37,81 @@ def query(
     upper: Any = st.agg.collect(lambda r: F.upper(r.name), to=str)
     by_parity = st.group_reduce_flatten(a, by=lambda r: r.x % 2, zero=Z, pick_value=upper)
     return st.distinct(outer), st.reduce(a, zero=int, pick_value=large), by_parity
+
+
+class Listed(st.Data):
+    items: list[int]
+    inner: Inner | None
+    pair: st.Pair[float, str] | None
+
+
+def listed(r: Any) -> Listed:
+    pair: Any = st.Pair(left=r.x, right=r.name)
+    return Listed(items=[r.x, 2, r.x + 1], inner=Inner(a=r.x), pair=pair)
+
+
+def shifted(x: int, name: str) -> tuple[int, str]:
+    return x + 1, name
+
+
+def unpacked(row: tuple[int, str]) -> tuple[int, str]:
+    x, name = row
+    return x + 1, name
+
+
+def upper_or_none(r: Any) -> str | None:
+    return F.when(r.x > 1, F.upper(r.name))  # type: ignore[return-value]
+
+
+FORMS = (
+    (tuple[int, str], (1, "a"), lambda row: shifted(*row), (2, "a")),
+    (tuple[int, str], (1, "a"), unpacked, (2, "a")),
+    (
+        Row,
+        Row(x=1, name="a"),
+        listed,
+        Listed(items=[1, 2, 2], inner=Inner(a=1), pair=st.Pair(left=1.0, right="a")),
+    ),
+    (
+        Row,
+        Row(x=1, name="a"),
+        lambda r: Listed(items=[], inner=None, pair=None),
+        Listed(items=[], inner=None, pair=None),
+    ),
+    (Row, Row(x=1, name="a"), lambda r: r["name"], "a"),
+    (Row, Row(x=1, name="a"), lambda r: r.x + Decimal(2**70), Decimal(2**70 + 1)),
+)
+
+
+@pytest.mark.parametrize(("t", "row", "f", "expected"), FORMS)
+@pytest.mark.parametrize("local_rows", [20_000, 0, None], ids=["driver", "spark", "reference"])
+def test_a_row_function_may_be_written_in_these_forms(
+    spark: SparkSession, t: Any, row: Any, f: Any, expected: Any, local_rows: int | None
+) -> None:
+    def mapped(a: Any) -> Any:
+        return st.map(a, f=f)
+
+    mapped.__annotations__ = {"a": st.ZSet[t]}
+    graph = st.compile(mapped)
+    stepper: Any = st.reference(graph)
+    if local_rows is not None:
+        store = st.StoreMemory.from_graph(graph)
+        stepper = st.Stepper(graph, store, local_rows=local_rows)
+    (out,) = stepper.step((Z({row: 1}),))
+    assert out == Z({expected: 1})
+
+
+@pytest.mark.parametrize("local_rows", [20_000, 0])
+def test_a_function_annotated_as_optional_may_give_null(
+    spark: SparkSession, local_rows: int
+) -> None:
+    def mapped(a: st.ZSet[Row]) -> st.ZSet[str | None]:
+        return st.map(a, f=upper_or_none)
+
+    graph = st.compile(mapped)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+    (out,) = stepper.step((Z({Row(x=1, name="a"): 1, Row(x=2, name="b"): 1}),))
+    assert out == Z({None: 1, "B": 1})
 
 
 @pytest.mark.parametrize("local_rows", [20_000, 0])
