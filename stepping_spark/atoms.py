@@ -30,6 +30,12 @@ STORABLE = (
 )
 
 
+def short(value: object) -> str:
+    """A value for a message: what it looks like, and its class."""
+    shown = repr(value)
+    return f"{shown if len(shown) <= SHOWN else shown[:SHOWN] + '…'} ({type(value).__name__})"
+
+
 class LocalDateTime:
     """Annotation of a field that holds a naive `datetime` (TIMESTAMP_NTZ)."""
 
@@ -72,9 +78,7 @@ class RowType:
         return value
 
     def _refuse(self, value: Any, where: str) -> InputError:
-        shown = repr(value)
-        shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"
-        return InputError(f"{where}: expected {self}, found {shown} ({type(value).__name__})")
+        return InputError(f"{where}: expected {self}, found {short(value)}")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.atoms import INT, INT_MAX, INT_MIN, Atom, RowType
-from stepping_spark.errors import InputError, StepError, SteppingError
+from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.expr import Expr
 from stepping_spark.floats import split, total
 from stepping_spark.graph import Graph, Vertex
@@ -56,6 +56,7 @@ from stepping_spark.rows import Pair
 from stepping_spark.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.types import Struct, ZSetOf
 from stepping_spark.zset import ZSetPython, ZSetSpark
+from stepping_spark.zset_python import no_zset
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out")
@@ -164,10 +165,7 @@ def read(value: object, t: StreamType, where: str) -> Value:
         return added(_parts_of(_of_type(value, t.sum.value, where), t.sum))
     assert isinstance(t, ZSetType)
     if not isinstance(value, ZSetPython | ZSetSpark):
-        raise InputError(
-            f"{where}: expected {t}, found {type(value).__name__}; give a st.ZSetPython, a "
-            "st.ZSetSpark, or None for no change"
-        )
+        raise no_zset(value, t, where)
     return added(
         (_of_type(row, t.row, where), INT.encode(n, f"{where}, count of {row!r}"))
         for row, n in value.to_python().iter()

@@ -7,13 +7,13 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from stepping_spark.codec import conform, encode
-from stepping_spark.errors import InputError
 from stepping_spark.local_sums import totals
 from stepping_spark.relations import consolidate, empty
 from stepping_spark.scalars import decode_number, encode_number
 from stepping_spark.schema import GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.store import Held
 from stepping_spark.zset import ZSetPython, ZSetSpark
+from stepping_spark.zset_python import no_zset
 
 
 def held_input(value: object, t: StreamType, where: str) -> Held:
@@ -27,10 +27,7 @@ def held_input(value: object, t: StreamType, where: str) -> Held:
         return encode(value.iter(), t, where)
     if isinstance(value, ZSetSpark):
         return value.checked(t, where)
-    remedy = "a st.ZSetPython, a st.ZSetSpark, or None for no change"
-    if isinstance(value, DataFrame):
-        remedy = "st.ZSetSpark.from_dataframe(df, T)"
-    raise InputError(f"{where}: expected {t}, found {type(value).__name__}; give {remedy}")
+    raise no_zset(value, t, where)
 
 
 def answer(held: Held, t: StreamType) -> Any:

@@ -39,6 +39,7 @@ LAYERS = (
     "boxes",
     "frames",
     "keyed",
+    "zset_python",
     "zset",
     "agg",
     "stream_types",
