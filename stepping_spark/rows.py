@@ -8,7 +8,7 @@ import sys
 import typing
 from typing import Any, ClassVar, Generic, TypeVar
 
-from typing_extensions import dataclass_transform
+from typing_extensions import dataclass_transform, get_original_bases
 
 from stepping_spark.atoms import STORABLE
 from stepping_spark.types import canonical, row_type
@@ -43,7 +43,7 @@ class Data:
             hints = typing.get_type_hints(cls, localns=names, include_extras=True)
         except NameError as e:
             raise _undefined(cls, str(e.name)) from None
-        cls.__row_annotations__ = hints
+        cls.__row_annotations__ = hints | _bound(cls)
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         seen: dict[str, str] = {}
         for name, annotation in cls.__row_fields__().items():
@@ -64,6 +64,20 @@ class Data:
     @classmethod
     def __row_fields__(cls) -> dict[str, Any]:
         return {name: cls.__row_annotations__[name] for name in cls.__dataclass_fields__}
+
+
+def _bound(cls: type) -> dict[str, Any]:
+    """The annotations of inherited fields, their type variables as the bases in the head say."""
+    own = inspect.get_annotations(cls)
+    found: dict[str, Any] = {}
+    for base in reversed(get_original_bases(cls)):
+        origin = typing.get_origin(base) or base
+        variables = getattr(origin, "__parameters__", ())
+        known = dict(zip(variables, typing.get_args(base), strict=False))
+        for name, annotation in getattr(origin, "__row_annotations__", {}).items():
+            if name not in own:
+                found[name] = known.get(annotation, annotation)
+    return found
 
 
 def _check_name(cls: type, name: str, seen: dict[str, str]) -> None:
