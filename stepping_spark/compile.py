@@ -6,11 +6,13 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import Any, TypeVar, cast
 
 import networkx as nx
 from typing_extensions import TypeVarTuple
 
+from stepping_spark.atoms import short
 from stepping_spark.errors import CompileError
 from stepping_spark.graph import Graph, Vertex
 from stepping_spark.operators import Delay
@@ -37,7 +39,8 @@ def compile(  # noqa: A001 - the interface's name
 
     Raises `CompileError`, with the user's line, for whatever cannot become a circuit.
     """
-    line, name = _line(query), getattr(query, "__name__", "query")
+    _check_is_function(query)
+    line, name = _line(query), query.__name__
     names = _local_names()
     tracer = Tracer()
     inputs = [
@@ -55,7 +58,7 @@ def compile(  # noqa: A001 - the interface's name
         no_output=tuple(dict.fromkeys(tracer.no_output)),
         loops=dict(tracer.loops),
         caches={n: v for n, (v, _) in tracer.caches.items()},
-        origins=_unconnected_refused(tracer).origins(name),
+        origins=_unfinished_refused(tracer).origins(name),
         single=single,
     )
     _check_returns(query, names, graph, line)
@@ -85,6 +88,20 @@ def _line(query: Callable[..., Any]) -> Line:
     if code is None:
         return user_line()
     return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
+
+
+def _check_is_function(query: object) -> None:
+    """A path is made of the query's name, and its types of its annotations: it must have them."""
+    inner = inspect.unwrap(query) if callable(query) else query
+    if isinstance(inner, FunctionType | MethodType):
+        return
+    remedy = "give a function: def query(a: st.ZSet[A]) -> st.ZSet[B]: …"
+    if callable(inner):
+        remedy = "write a function that calls it: def query(a: st.ZSet[A]) -> st.ZSet[B]: …"
+    elif isinstance(inner, Graph):
+        remedy = "it is compiled already"
+    found = "a Graph" if isinstance(inner, Graph) else short(inner)
+    raise CompileError(f"{user_line()}: a query is a function, found {found}; {remedy}")
 
 
 def _local_names() -> dict[str, Any]:
@@ -139,10 +156,15 @@ def _check_outputs(outputs: tuple[Any, ...], tracer: Tracer, line: Line, name: s
             )
 
 
-def _unconnected_refused(tracer: Tracer) -> Tracer:
+def _unfinished_refused(tracer: Tracer) -> Tracer:
     for line in tracer.unconnected.values():
         raise CompileError(
             f"{line}: the feedback was not connected; end the block with y.connect(st.delay(…))"
+        )
+    for name, line in tracer.uncalled.values():
+        raise CompileError(
+            f"{line}: cache {name!r} keeps nothing yet: say what of the stream, as in "
+            "_ = cache[a](lambda a: st.integrate(a))"
         )
     return tracer
 

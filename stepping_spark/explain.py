@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stepping_spark.graph import AnyGraph, Vertex
@@ -40,6 +41,7 @@ class Explanation:
     vertices: tuple[VertexExplained, ...]
     arrangements: tuple[tuple[str, tuple[str, ...]], ...]
     plan: str
+    hints: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"circuit {self.name}"]
@@ -52,6 +54,7 @@ class Explanation:
         lines.append(f"{len(self.arrangements)} registers")
         for name, key in self.arrangements:
             lines.append(f"  {name}: " + (f"arranged by {', '.join(key)}" if key else "no key"))
+        lines += [f"hint: {hint}" for hint in self.hints]
         lines.append("plan")
         lines += [f"  {line}" for line in self.plan.splitlines()]
         return "\n".join(lines)
@@ -83,7 +86,32 @@ def explain(graph: AnyGraph) -> Explanation:
             )
         )
     registers = tuple((s.register.name, s.register.key) for s in plan.states)
-    return Explanation(graph.name, tuple(explained), registers, str(plan))
+    return Explanation(graph.name, tuple(explained), registers, str(plan), _hints(graph))
+
+
+def _hints(graph: AnyGraph) -> tuple[str, ...]:
+    """What a circuit does that is seldom meant."""
+    return tuple(
+        f"cache {name!r} keeps the last change only, as {graph.paths[v]} is no integral; for all "
+        "rows so far: cache[a](lambda a: st.integrate(a))"
+        for name, v in graph.caches.items()
+        if not is_whole(v, graph.loops)
+    )
+
+
+def is_whole(v: Vertex, loops: Mapping[Vertex, Vertex]) -> bool:
+    """Whether a stream has whole values, made of integrals only, and not changes."""
+    pending, seen = [v], set[Vertex]()
+    while pending:
+        v = pending.pop()
+        if v in seen or isinstance(v.operator, Integrate):
+            continue
+        seen.add(v)
+        sources = (loops[v],) if v in loops else v.inputs
+        if isinstance(v.operator, Differentiate | Haitch) or not sources:
+            return False
+        pending += sources
+    return True
 
 
 def _how(v: Vertex, full: dict[Vertex, str]) -> str:

@@ -13,7 +13,7 @@ from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.operators import Input, Operator
-from stepping_spark.origin import Line
+from stepping_spark.origin import Line, user_line
 from stepping_spark.render import to_svg
 from stepping_spark.schema import StreamType
 
@@ -219,6 +219,15 @@ class Graph(Generic[*Ins, Out]):
 
 
 AnyGraph: TypeAlias = "Graph[*tuple[Any, ...], Any]"
+
+
+def check_is_graph(value: object, hint: str = "") -> None:
+    """Refuse what is no graph, such as a query that is not compiled yet."""
+    if not isinstance(value, Graph):
+        raise CompileError(
+            f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "
+            f"{type(value).__name__}{hint}"
+        )
 
 
 def reachable(root: Vertex) -> set[Vertex]:

@@ -28,7 +28,7 @@ from stepping_spark.atoms import INT, INT_MAX, INT_MIN, Atom, RowType
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.expr import Expr
 from stepping_spark.floats import split, total
-from stepping_spark.graph import Graph, Vertex
+from stepping_spark.graph import Graph, Vertex, check_is_graph
 from stepping_spark.index import Key
 from stepping_spark.operations import fit
 from stepping_spark.operators import (
@@ -83,6 +83,7 @@ def reference(graph: Graph[*Ins, Out]) -> Reference[*Ins, Out]:
 
     >>> st.reference(graph).step((st.ZSetPython({"a": 1}),))        # doctest: +SKIP
     """
+    check_is_graph(graph)
     return Reference(graph)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import graphviz
 
-from stepping_spark.errors import SteppingError
+from stepping_spark.errors import CompileError, SteppingError
+from stepping_spark.origin import user_line
 from stepping_spark.picture import Arrow, Box, Circuit, Picture, V, picture_of
 
 __all__ = ["to_dot", "to_svg", "write_dot", "write_png", "write_svg"]
@@ -110,6 +111,11 @@ def to_svg(graph: Circuit[V]) -> str:
 
 def to_dot(graph: Circuit[V], level: int, dpi: int | None = None) -> str:
     """The picture of a circuit as DOT."""
+    if not hasattr(graph, "walk"):
+        raise CompileError(
+            f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "
+            f"{type(graph).__name__}; the order is st.write_png(graph, path)"
+        )
     picture = picture_of(graph, level)
     dot = graphviz.Digraph(graph_attr=_GRAPH, node_attr=_NODE, edge_attr=_EDGE)
     dot.attr(label=_label((picture.title,)))

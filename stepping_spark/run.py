@@ -18,7 +18,7 @@ from stepping_spark.metrics import StepMetrics
 from stepping_spark.plan import plan_of
 from stepping_spark.scheduler import LOCAL_ROWS, Scheduler
 from stepping_spark.store import Held, Now, Store, now_to_text
-from stepping_spark.values import answer, held_input
+from stepping_spark.values import answer, check_one_by_one, held_input
 from stepping_spark.zset import ZSetPython
 
 KEPT_METRICS = 10_000  # steps
@@ -237,6 +237,8 @@ class Action(Generic[T]):
 
     def _change(self, rows: list[tuple[T, int]]) -> Any:
         graph = self._stepper.graph
+        v = graph.inputs[self._number]
+        check_one_by_one((row for row, _ in rows), v.type, f"input {graph.paths[v].parts[-1]!r}")
         inputs: list[object] = [None] * len(graph.inputs)
         inputs[self._number] = ZSetPython(rows)
         outputs = self._stepper.step(inputs)
