@@ -57,6 +57,7 @@ LAYERS = (
     "rewrite",
     "passes",
     "compile",
+    "reference_values",
     "reference",
     "terms",
     "plan",
