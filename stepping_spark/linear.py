@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from stepping_spark.agg import Collect
-from stepping_spark.atoms import Atom, RowType
+from stepping_spark.atoms import Atom
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Call, Expr, Field, Literal, PythonCall, Singleton, coerce
 from stepping_spark.functions import row_expr
@@ -37,8 +37,8 @@ from stepping_spark.primitives import (
     neg,
 )
 from stepping_spark.rows import Pair
-from stepping_spark.schema import Accumulated, ZSetType
-from stepping_spark.trace import make, vertex_of
+from stepping_spark.schema import Accumulated
+from stepping_spark.trace import make, row_of
 from stepping_spark.types import Struct, ZSetOf, row_type
 from stepping_spark.zset import ZSet, ZSetPython
 
@@ -93,8 +93,8 @@ def join(
 
     Bilinear; NULL keys match nothing. Keeps no state.
     """
-    left = key_of(on_left, _row(l, "join"), "on_left of join")
-    right = key_of(on_right, _row(r, "join"), "on_right of join")
+    left = key_of(on_left, row_of(l, "join"), "on_left of join")
+    right = key_of(on_right, row_of(r, "join"), "on_right of join")
     return cast("ZSet[Pair[T, U]]", make(Join(left, right), l, r, name=name))
 
 
@@ -135,7 +135,7 @@ def accumulate(
 ) -> Grouped[V, K]:
     """The sum of `pick_value(row) · weight` of each group of a value. Linear; no state."""
     picked, expr = _picked(a, zero, pick_value)
-    key = key_of(by, _row(a, "accumulate"), "by")
+    key = key_of(by, row_of(a, "accumulate"), "by")
     if picked is not a:
         key = type(key)(key.expr.under("left"), key.ascending)
     return cast("Grouped[V, K]", make(Accumulate(key, expr), picked, name=name))
@@ -158,19 +158,12 @@ def group_reduce_flatten(
     return flatten(accumulate(a, by, zero, pick_value), name=name)
 
 
-def _row(a: object, what: str) -> RowType:
-    t = vertex_of(a, what).type
-    if not isinstance(t, ZSetType):
-        raise CompileError(f"{user_line()}: {what} takes a ZSet, found {t}")
-    return t.row
-
-
 def _picked(a: Any, zero: Callable[[], Any], pick: Callable[[Any], Any]) -> tuple[Any, Expr]:
     """The stream to add up, and what to pick from its rows.
 
     A Python function is mapped first, the row beside what it gives.
     """
-    row = _row(a, "reduce")
+    row = row_of(a, "reduce")
     if isinstance(pick, Collect):
         item = row_expr(pick.f, row, to=pick.to)
         if isinstance(item, PythonCall):
@@ -204,6 +197,11 @@ def _from_zero(expr: Expr, zero: Callable[[], Any]) -> Expr:
     if isinstance(start, ZSetPython):
         if not start.empty():
             raise CompileError(f"{where}: zero() must be empty, found {start!r}")
+        if not isinstance(expr.type, ZSetOf):
+            raise CompileError(
+                f"{where} gives a ZSetPython, and pick_value {expr.type}, from {expr}; write "
+                "pick_value=st.agg.collect(…) to collect what it gives"
+            )
         return expr
     t = unwrap(expr.type)
     if isinstance(t, Struct):

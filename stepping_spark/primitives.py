@@ -14,7 +14,6 @@ from stepping_spark.atoms import RowType
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Field, PythonCall
 from stepping_spark.functions import row_expr
-from stepping_spark.graph import Vertex
 from stepping_spark.index import Index, key_of
 from stepping_spark.operators import (
     Accumulate,
@@ -34,9 +33,8 @@ from stepping_spark.operators import (
     pair_of,
 )
 from stepping_spark.origin import user_line
-from stepping_spark.schema import ZSetType
 from stepping_spark.stream_types import stream_type
-from stepping_spark.trace import Stream, make, tracer, vertex_of
+from stepping_spark.trace import Stream, make, row_of, tracer, vertex_of
 from stepping_spark.zset import ZSet
 
 T = TypeVar("T")
@@ -44,12 +42,6 @@ V = TypeVar("V")
 S = TypeVar("S")  # any stream: of Z-sets, of numbers, of groups
 
 Key = Index[T, Any] | Callable[[T], Any]
-
-
-def _row(vertex: Vertex, what: str) -> RowType:
-    if not isinstance(vertex.type, ZSetType):
-        raise CompileError(f"{user_line()}: {what} takes a ZSet, found {vertex.type}")
-    return vertex.type.row
 
 
 def map(  # noqa: A001 - the field's name for it
@@ -60,7 +52,7 @@ def map(  # noqa: A001 - the field's name for it
     Linear; keeps no state; costs the rows of the change. The type of the result is what `f`
     gives, its annotation, or `to`. Raises `CompileError` where `f` cannot be traced.
     """
-    row = _row(vertex_of(a, "map"), "map")
+    row = row_of(a, "map")
     return cast("ZSet[V]", make(Map(row_expr(f, row, to=to)), a, name=name))
 
 
@@ -76,7 +68,7 @@ def map_many(
     An item that comes twice has weight 2. Linear; keeps no state; costs the items of the change.
     `to` is the type of an item.
     """
-    row = _row(vertex_of(a, "map_many"), "map_many")
+    row = row_of(a, "map_many")
     items: Any = list
     expr = row_expr(f, row, to=None if to is None else items[to], item=to is None)
     return cast("ZSet[V]", make(MapMany(expr), a, name=name))
@@ -89,7 +81,7 @@ def filter(  # noqa: A001 - the field's name for it
 
     Linear; keeps no state; costs the rows of the change.
     """
-    row = _row(vertex_of(a, "filter"), "filter")
+    row = row_of(a, "filter")
     expr = row_expr(f, row)
     if isinstance(expr, PythonCall):
         return _filter_python(a, expr, row, name)
@@ -136,7 +128,7 @@ def _arranged(a: Any, indexes: Iterable[Key[Any]], name: str | None) -> Any:
     if not wanted:
         raise CompileError(f"{user_line()}: indexes= is empty; give an st.Index")
     for i, index in enumerate(wanted):
-        key = key_of(index, _row(vertex_of(a, "indexes"), "indexes"), "indexes")
+        key = key_of(index, row_of(a, "indexes"), "indexes")
         a = make(Arrange(key), a, name=name if i == len(wanted) - 1 else None)
     return a
 
@@ -198,7 +190,7 @@ def make_scalar(
 
     Without `pick_value` the rows are numbers themselves. Linear; no state.
     """
-    row = _row(vertex_of(a, "make_scalar"), "make_scalar")
+    row = row_of(a, "make_scalar")
     expr = row_expr(pick_value or (lambda value: value), row)
     if isinstance(expr, PythonCall):
         picked = make(Map(expr), a)

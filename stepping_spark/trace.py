@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NoReturn
 
-from stepping_spark.atoms import short
+from stepping_spark.atoms import RowType, short
 from stepping_spark.errors import CompileError
 from stepping_spark.graph import Origin, Path, Vertex
 from stepping_spark.operators import (
@@ -26,7 +26,7 @@ from stepping_spark.operators import (
     Operator,
 )
 from stepping_spark.origin import Line, is_ours, line_of, user_frame, user_line
-from stepping_spark.schema import StreamType
+from stepping_spark.schema import StreamType, ZSetType
 from stepping_spark.types import Struct
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -310,6 +310,14 @@ def vertex_of(value: object, what: str) -> Vertex:
             "parameters"
         )
     return value.vertex
+
+
+def row_of(stream: object, what: str) -> RowType:
+    """The type of the rows of a stream of Z-sets; a CompileError for anything else."""
+    t = vertex_of(stream, what).type
+    if not isinstance(t, ZSetType):
+        raise CompileError(f"{user_line()}: {what} takes a ZSet, found {t}")
+    return t.row
 
 
 def make(operator: Operator, *streams: object, name: str | None = None) -> Stream:

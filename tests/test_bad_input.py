@@ -307,6 +307,24 @@ def test_a_zero_that_is_not_the_row_that_is_picked() -> None:
         st.compile(query)
 
 
+def test_values_that_are_picked_for_a_zset_are_to_be_collected() -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
+        pick: Any = lambda a: a.name  # noqa: E731
+        return st.reduce(a, zero=st.ZSetPython, pick_value=pick)
+
+    with pytest.raises(st.CompileError, match=r"pick_value str, from name; .*st\.agg\.collect"):
+        st.compile(query)
+
+
+def test_a_sum_of_what_cannot_be_added() -> None:
+    def query(a: st.ZSet[A]) -> Any:
+        return st.make_scalar(a, lambda a: a.name)
+
+    query.__annotations__.pop("return")
+    with pytest.raises(st.CompileError, match="the sum of name: str cannot be added up"):
+        st.compile(query)
+
+
 def helper(value: Any) -> Any:
     return value is None
 
