@@ -33,11 +33,22 @@ def compile(  # noqa: A001 - the interface's name
 ) -> Graph[*Ins, Out]:
     """Trace a query into a circuit, and optimize it.
 
-    The query is called once, with symbolic streams; each parameter is annotated with `ZSet[T]`,
-    `int`, `float` or `Decimal`. It gives one stream or a tuple of them. With `optimize=False` the
-    circuit is as written: slow, and the measure of what the optimizer may do.
+    `query` is a function (a method too), called once, with symbolic streams; each parameter is
+    annotated with `ZSet[T]`, `int`, `float` or `Decimal`. It gives one stream or a tuple of them.
+    What is plain Python around the operators just runs, and is then forgotten. With
+    `optimize=False` the circuit is as written: slow, and the measure of what the optimizer may do.
 
     Raises `CompileError`, with the user's line, for whatever cannot become a circuit.
+
+    >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     large = st.filter(a, f=lambda x: x > 100)
+    ...     return st.neg(large)
+    >>> print(st.compile(query))
+    graph query
+      query.a: ZSet[int] = input()
+      query.large: ZSet[int] = filter(query.a) [_value_ > 100]
+      query.neg: ZSet[int] = neg(query.large)
+      return query.neg
     """
     _check_is_function(query)
     line, name = _line(query), query.__name__
@@ -69,8 +80,17 @@ def compile(  # noqa: A001 - the interface's name
 def incrementalize(query: Callable[[*Ins], Out]) -> Callable[[*Ins], Out]:
     """The query on changes, of a query on whole tables: D ∘ query ∘ I (DBSP, definition 3.1).
 
-    `query` is written with `st.linear.*`. Compiled, the integrals are pushed through its operators
-    so that a step works on changes; with `optimize=False` each step computes the whole again.
+    `query` is written with `st.linear.*`, and gives streams of the same types. Compiled, the
+    integrals are pushed through its operators so that a step works on changes; with
+    `optimize=False` each step computes the whole again. What keeps state, and what a step costs, is
+    as `st.explain` says.
+
+    >>> def on_tables(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.linear.distinct(a)
+    >>> def on_changes(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(a)
+    >>> st.compile(st.incrementalize(on_tables)) == st.compile(on_changes)
+    True
     """
 
     @functools.wraps(query)

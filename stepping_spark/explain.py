@@ -65,8 +65,15 @@ class Explanation:
 def explain(graph: AnyGraph) -> Explanation:
     """Per vertex: its line, whether it is linear, bilinear or recomputed in full, and its state.
 
-    Then the registers that a store keeps, with the key that each is arranged by, and the plan of a
-    step: its stages, and what each one reads.
+    Then the registers that a store keeps, with the key that each is arranged by, hints at what is
+    seldom meant, and the plan of a step: its stages, and what each one reads. `print` it, or look
+    at `vertices`, `arrangements`, `hints` and `plan`. Runs nothing.
+
+    >>> def query(a: st.ZSet[tuple[int, str]], b: st.ZSet[int]) -> st.ZSet[str]:
+    ...     pairs = st.join(a, b, on_left=lambda a: a[0], on_right=lambda b: b)
+    ...     return st.map(pairs, f=lambda p: p.left[1])
+    >>> st.explain(st.compile(query)).arrangements
+    (('query.a by _1', ('_1',)), ('query.b by _value_', ('_value_',)))
     """
     plan = plan_of(graph)
     within = {v: m for stage in plan.stages for m in stage.members for v in m.inner}

@@ -22,9 +22,15 @@ Out = TypeVar("Out", covariant=True)
 
 
 class Vertex:
-    """An operator applied to vertices. Interned: equal ones are one object.
+    """An operator applied to vertices, with the type of its stream.
 
-    `digest` is made of all that leads to it, and the same in every process.
+    Interned: equal ones are one object. `digest` is made of all that leads to it, and the same in
+    every process.
+
+    >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.neg(numbers)
+    >>> list(st.compile(query).vertices.values())
+    [<Vertex input () -> ZSet[int]>, <Vertex neg (ZSet[int]) -> ZSet[int]>]
     """
 
     __slots__ = ("__weakref__", "digest", "inputs", "operator", "type")
@@ -56,7 +62,13 @@ class Vertex:
 
 @dataclass(frozen=True, order=True)
 class Path:
-    """The name of a vertex: the functions it was made in, then its own."""
+    """The name of a vertex: the functions it was made in, then its own; the same in every process.
+
+    >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.distinct(numbers)
+    >>> [str(path) for path in st.compile(query).output]
+    ['query.distinct.changed']
+    """
 
     parts: tuple[str, ...]
 
@@ -83,7 +95,21 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class Graph(Generic[*Ins, Out]):
-    """A circuit. `loops` says what each fed back value is connected to."""
+    """A circuit, as `compile` makes it: vertices, and the edges between them.
+
+    `vertices` has them by `Path`; `input`, `internal`, `output` and `run_no_output` are its edges,
+    and `nx` the same as a networkx graph. Printed, it is a stable text. Equal to another that
+    computes the same in the same way, whatever its vertices are called. A notebook draws it.
+    `loops` says what each fed back value is connected to.
+
+    >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.filter(numbers, f=lambda x: x > 0)
+    >>> print(st.compile(query))
+    graph query
+      query.numbers: ZSet[int] = input()
+      query.filter: ZSet[int] = filter(query.numbers) [_value_ > 0]
+      return query.filter
+    """
 
     name: str
     inputs: tuple[Vertex, ...]

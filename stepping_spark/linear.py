@@ -78,7 +78,19 @@ K_co = TypeVar("K_co", covariant=True)
 
 
 class Grouped(Protocol, Generic[V_co, K_co]):
-    """A stream of sums by key; `flatten` makes rows of them."""
+    """A stream of sums `V` by key `K`, as `linear.accumulate` gives it.
+
+    `linear.flatten` makes rows of it. A group is there while it has rows, also where its sum is
+    zero.
+
+    >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[st.Pair[int, str]]:
+    ...     by_name: st.Grouped[int, str] = st.linear.accumulate(
+    ...         a, by=lambda row: row[0], zero=int, pick_value=lambda row: row[1])
+    ...     return st.linear.flatten(by_name)
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({("x", 2): 3}),))
+    >>> dict(out.iter())
+    {Pair(left=6, right='x'): 1}
+    """
 
 
 def join(
@@ -91,7 +103,9 @@ def join(
 ) -> ZSet[Pair[T, U]]:
     """The pairs of rows of the two values whose keys are equal; weights multiply.
 
-    Bilinear; NULL keys match nothing. Keeps no state.
+    `ZSet[T]` and `ZSet[U]` to `ZSet[Pair[T, U]]`. Bilinear; NULL keys match nothing. Keeps no
+    state; a step costs both values. Raises `CompileError` where the two keys are of different
+    types.
     """
     left = key_of(on_left, row_of(l, "join"), "on_left of join")
     right = key_of(on_right, row_of(r, "join"), "on_right of join")
@@ -99,7 +113,10 @@ def join(
 
 
 def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
-    """Every row whose weight in the value is positive, with weight 1."""
+    """Every row whose weight in the value is positive, with weight 1.
+
+    Keeps no state; costs the value.
+    """
     return cast("ZSet[T]", make(Distinct(), a, name=name))
 
 
@@ -110,7 +127,10 @@ def reduce(
     *,
     name: str | None = None,
 ) -> ZSet[V]:
-    """One row: `zero()` and the sum of `pick_value(row) · weight`, of a value."""
+    """One row: `zero()` and the sum of `pick_value(row) · weight`, of a value.
+
+    See `st.reduce`, its lifted form, for what can be added. Keeps no state; costs the value.
+    """
     return make_set(total(a, zero, pick_value), name=name)
 
 
@@ -121,7 +141,7 @@ def total(a: ZSet[T], zero: Callable[[], V], pick_value: Callable[[T], V]) -> V:
 
 
 def count(a: ZSet[Any], *, name: str | None = None) -> ZSet[int]:
-    """One row: the sum of the weights of a value."""
+    """One row: the sum of the weights of a value. Keeps no state; costs the value."""
     return reduce(a, zero=int, pick_value=lambda row: 1, name=name)
 
 
@@ -133,7 +153,11 @@ def accumulate(
     *,
     name: str | None = None,
 ) -> Grouped[V, K]:
-    """The sum of `pick_value(row) · weight` of each group of a value. Linear; no state."""
+    """The sum of `pick_value(row) · weight` of each group of a value, as a `Grouped`.
+
+    See `st.group_reduce_flatten` for `by`, `zero` and `pick_value`. Linear; keeps no state; costs
+    the rows of the value.
+    """
     picked, expr = _picked(a, zero, pick_value)
     key = key_of(by, row_of(a, "accumulate"), "by")
     if picked is not a:
@@ -154,7 +178,10 @@ def group_reduce_flatten(
     *,
     name: str | None = None,
 ) -> ZSet[Pair[V, K]]:
-    """A row for each group of a value: Pair(left=sum of `pick_value`, right=key)."""
+    """A row for each group of a value: Pair(left=sum of `pick_value`, right=key).
+
+    See `st.group_reduce_flatten`, its lifted form. Keeps no state; costs the value.
+    """
     return flatten(accumulate(a, by, zero, pick_value), name=name)
 
 

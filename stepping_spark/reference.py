@@ -62,12 +62,18 @@ Out = TypeVar("Out")
 
 
 def reference(graph: Graph[*Ins, Out]) -> Reference[*Ins, Out]:
-    """A plain-Python evaluator of a circuit, with nothing in its state.
+    """A plain-Python evaluator of a circuit, with nothing in its state: for tests of circuits.
 
-    Needs no Spark where the functions of rows are operators on fields, or `st.python`. Computes
-    every vertex at every step, on whole values: for tests of circuits.
+    Needs no Spark where the functions of rows are operators on fields, or `st.python`; a function
+    of Spark in one is a `StepError`. Its `step` takes and gives what `Stepper.step` does, save that
+    its outputs are `ZSetPython`s; `caches` has the values of the caches. Computes every vertex at
+    every step, on whole values.
 
-    >>> st.reference(graph).step((st.ZSetPython({"a": 1}),))        # doctest: +SKIP
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(a)
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({"a": 2}),))
+    >>> dict(out.iter())
+    {'a': 1}
     """
     check_is_graph(graph)
     return Reference(graph)

@@ -22,9 +22,11 @@ class Data:
     """A row with named, typed fields: frozen, hashable and keyword-only.
 
     A subclass adds fields to those of its base. Each field becomes a Spark column; one that no
-    column can hold is a `TypeError` when the class is made.
+    column can hold is a `TypeError` when the class is made. A field with a default may be left out.
+    A generic class, such as `Pair`, may be a base with types in brackets: `class P(st.Pair[int,
+    str])`.
 
-    >>> class A(Data):
+    >>> class A(st.Data):
     ...     x: int
     ...     name: str | None = None
     >>> A(x=24, name="Bob")
@@ -134,7 +136,13 @@ def _has_default(field: dataclasses.Field[Any]) -> bool:
 
 
 class Pair(Data, Generic[L, R]):
-    """Two rows side by side; what a join gives. A missing side of an outer join is None."""
+    """Two rows side by side, `left` and `right`; what a join gives, and a group with its key.
+
+    A missing side of an outer join is None: `Pair[L, R | None]`.
+
+    >>> st.Pair(left=1, right="a")
+    Pair(left=1, right='a')
+    """
 
     left: L
     right: R

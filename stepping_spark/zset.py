@@ -40,8 +40,13 @@ DRIVER_ROWS = 20_000  # a DataFrame of so few rows is brought to the driver when
 class ZSetSpark(ZSet[T_co]):
     """A Z-set held as one relation: an Arrow table on the driver, or a DataFrame.
 
-    Operators on a DataFrame build a plan and run no job; what looks at rows runs one. `len` is
-    there for what the driver holds. Not hashable: it may be too large to look at.
+    Made by `from_dataframe`, and what a step gives. Operators on a DataFrame build a plan and run
+    no job; what looks at rows (`iter`, `==`, `empty`, `repr`) runs one. `len` is there for what the
+    driver holds. Not hashable: it may be too large to look at.
+
+    >>> df = spark.sql("SELECT 1 AS x UNION ALL SELECT 1")
+    >>> st.ZSetSpark.from_dataframe(df, int) == st.ZSetPython({1: 2})
+    True
     """
 
     __hash__: ClassVar[None]  # type: ignore[assignment]

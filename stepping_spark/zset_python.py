@@ -37,7 +37,7 @@ class ZSetPython(ZSet[T_co]):
     `repr` draws a box: `_count_`, then the columns of the row; greatest counts first, then in the
     order of the columns; at most 20 rows.
 
-    >>> ZSetPython({"a": 2}) + ZSetPython([("b", 1), ("a", -2)])
+    >>> st.ZSetPython({"a": 2}) + st.ZSetPython([("b", 1), ("a", -2)])
     <ZSetPython>
     ╭───────────┬───────────╮
     │   _count_ │ _value_   │

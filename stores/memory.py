@@ -60,6 +60,14 @@ class StoreMemory:
 
     Any thread may read what is committed, at any time. A step belongs to the thread that adds
     first: until it commits or aborts, another that adds or commits gets a `StoreLocked`.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(a)
+    >>> graph = st.compile(query)
+    >>> store = st.StoreMemory.from_graph(graph)
+    >>> _ = st.iteration(store, graph, (st.ZSetPython({"a": 2}),))
+    >>> store.last_step()
+    1
     """
 
     def __init__(
@@ -89,10 +97,7 @@ class StoreMemory:
         driver_bytes: int | None = None,
         spark: SparkSession | None = None,
     ) -> StoreMemory:
-        """An empty store for a circuit.
-
-        >>> store = st.StoreMemory.from_graph(st.compile(query))        # doctest: +SKIP
-        """
+        """An empty store for a circuit."""
         return cls(registers_of(graph), driver_bytes=driver_bytes, spark=spark)
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:

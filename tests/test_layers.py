@@ -51,6 +51,7 @@ LAYERS = (
     "render",
     "graph",
     "trace",
+    "feedback",
     "primitives",
     "linear",
     "cache",
