@@ -25,6 +25,7 @@ from stepping_spark.errors import (
     StoreUnavailable,
 )
 from stepping_spark.explain import explain
+from stepping_spark.feedback import feedback
 from stepping_spark.functions import python
 from stepping_spark.graph import Graph, Path, Vertex
 from stepping_spark.index import Index
@@ -35,7 +36,6 @@ from stepping_spark.primitives import (
     delay,
     delay_indexed,
     differentiate,
-    feedback,
     filter,  # noqa: A004
     haitch,
     identity_print,

@@ -26,8 +26,15 @@ class Collect(Generic[T, V]):
 def collect(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], ZSetPython[V]]:
     """A `pick_value` that collects `f(row)` of a group's rows into one `ZSetPython`.
 
-    >>> by_length = st.group_reduce_flatten(                          # doctest: +SKIP
-    ...     words, by=lambda w: w.length, zero=st.ZSetPython, pick_value=st.agg.collect(
-    ...         lambda w: w.value))
+    `f` gives a value of any row type, by `to` or an annotation where it cannot be seen; equal ones
+    are counted. The state holds every value once; a step costs the groups that it touches, whole.
+
+    >>> def query(words: st.ZSet[tuple[int, str]]) -> st.ZSet[st.Pair[st.ZSetPython[str], int]]:
+    ...     return st.group_reduce_flatten(
+    ...         words, by=lambda w: w[0], zero=st.ZSetPython,
+    ...         pick_value=st.agg.collect(lambda w: w[1]))
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({(1, "a"): 1, (1, "b"): 2}),))
+    >>> [(p.right, p.left == st.ZSetPython({"a": 1, "b": 2})) for p, _ in out.iter()]
+    [(1, True)]
     """
     return cast("Callable[[T], ZSetPython[V]]", Collect(f, to))

@@ -26,6 +26,12 @@ class ZSet(Protocol[T_co]):
 
     `ZSetPython` and `ZSetSpark` both are `ZSet`s, mix in every operator, and are equal when they
     have the same rows with the same counts.
+
+    >>> def query(orders: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return orders + orders
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({"tea": 1}),))
+    >>> dict(out.iter())
+    {'tea': 2}
     """
 
     def __neg__(self) -> ZSet[T_co]:

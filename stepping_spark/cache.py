@@ -6,7 +6,9 @@ import typing
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from stepping_spark.errors import CompileError, StoreMismatch
+from stepping_spark.atoms import short
+from stepping_spark.errors import CompileError, InputError, StoreMismatch
+from stepping_spark.operators import Input
 from stepping_spark.origin import user_line
 from stepping_spark.schema import ZSetType
 from stepping_spark.store import Store
@@ -24,12 +26,35 @@ def register_name(cache: str) -> str:
 
 
 class Cache(Generic[X]):
-    """A Z-set of the circuit that can be read from the store, from any process.
+    """A Z-set of the circuit that can be read from the store, between steps.
 
-    >>> cache = st.Cache[X](name="receipts")                                # doctest: +SKIP
-    >>> def query(a):
-    ...     _ = cache[a](lambda a: st.integrate_indexed(a, indexes=(by_date,)))
-    >>> cache.zset(store)                                                   # doctest: +SKIP
+    `cache[a](f)` in a query keeps the value of `f(a)`, a stream of rows `X`, under `name` (by
+    default that of the row type); `cache.zset(store)` reads it. What is kept is the value that the
+    stream has at the last step: `f` is usually an integral, so that it is the sum of all changes.
+    A stream of changes is taken too, and then only the last change is there, which `explain`
+    points out.
+
+    Keeps what its stream keeps: an integral is one register, shared with all who read it, with
+    the keys of `integrate_indexed`; a change is kept as a delay of it. A step costs the rows of
+    the change. A `CompileError` for a stream of other rows, for two caches of one name, and for
+    `cache[a]` without the call.
+
+    >>> names = st.Cache[str](name="names")
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     _ = names[a](lambda a: st.integrate(a))
+    ...     return a
+    >>> graph = st.compile(query)
+    >>> store = st.StoreMemory.from_graph(graph)
+    >>> people, = st.actions(store, graph)
+    >>> _ = people.insert("Ann", "Bob")
+    >>> _ = people.remove("Ann")
+    >>> names.zset(store)
+    <ZSetSpark>
+    ╭───────────┬───────────╮
+    │   _count_ │ _value_   │
+    ├───────────┼───────────┤
+    │         1 │ Bob       │
+    ╰───────────┴───────────╯
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -51,8 +76,17 @@ class Cache(Generic[X]):
     def __getitem__(self, a: ZSet[S]) -> Callable[[Callable[[ZSet[S]], ZSet[X]]], ZSet[X]]:
         """`cache[a](f)`: keep the value of `f(a)`, usually `st.integrate_indexed(a, …)`."""
 
+        mark = object()
+        tracer().uncalled[mark] = (self.name, user_line())
+
         def keep(f: Callable[[ZSet[S]], ZSet[X]]) -> ZSet[X]:
             current, line = tracer(), user_line()
+            current.uncalled.pop(mark, None)
+            if not callable(f):
+                raise CompileError(
+                    f"{line}: cache {self.name!r} takes a function of the stream, found "
+                    f"{short(f)}; write cache[a](lambda a: st.integrate(a))"
+                )
             kept = f(a)
             vertex = vertex_of(kept, "a cache")
             if vertex.type != ZSetType(self._row):
@@ -66,7 +100,8 @@ class Cache(Generic[X]):
                     f"{current.caches[self.name][1]}; give each its own name="
                 )
             current.caches[self.name] = (vertex, line)
-            current.names.setdefault(vertex, self.name)
+            if not isinstance(vertex.operator, Input):  # which has the name of its parameter
+                current.names.setdefault(vertex, self.name)
             current.no_output.append(vertex)
             return kept
 
@@ -78,6 +113,11 @@ class Cache(Generic[X]):
         The columns are those of `X`, then `_count_`. Costs nothing until it is looked at; reading
         it whole costs the whole of it. A `StoreMismatch` if the store has no such cache.
         """
+        if not hasattr(store, "read"):
+            raise InputError(
+                f"{user_line()}: the value of a cache is in a store, found {type(store).__name__}; "
+                "write cache.zset(store)"
+            )
         try:
             parts = store.read(register_name(self.name))
         except StoreMismatch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import runpy
-import sys
 from pathlib import Path
 
 import click
@@ -27,8 +26,8 @@ def demo(arguments: tuple[str, ...]) -> None:
             "the demo is examples/flights.py of the project's checkout, and this is an installed "
             "copy without it: clone the project, and pip install -e '.[demo]' there"
         )
-    sys.argv = ["stepping-spark demo", *arguments]
-    runpy.run_path(str(script), run_name="__main__")
+    command: click.Command = runpy.run_path(str(script))["main"]
+    command.main(list(arguments), prog_name="stepping-spark demo")
 
 
 if __name__ == "__main__":

@@ -6,11 +6,13 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import Any, TypeVar, cast
 
 import networkx as nx
 from typing_extensions import TypeVarTuple
 
+from stepping_spark.atoms import short
 from stepping_spark.errors import CompileError
 from stepping_spark.graph import Graph, Vertex
 from stepping_spark.operators import Delay
@@ -31,13 +33,25 @@ def compile(  # noqa: A001 - the interface's name
 ) -> Graph[*Ins, Out]:
     """Trace a query into a circuit, and optimize it.
 
-    The query is called once, with symbolic streams; each parameter is annotated with `ZSet[T]`,
-    `int`, `float` or `Decimal`. It gives one stream or a tuple of them. With `optimize=False` the
-    circuit is as written: slow, and the measure of what the optimizer may do.
+    `query` is a function (a method too), called once, with symbolic streams; each parameter is
+    annotated with `ZSet[T]`, `int`, `float` or `Decimal`. It gives one stream or a tuple of them.
+    What is plain Python around the operators just runs, and is then forgotten. With
+    `optimize=False` the circuit is as written: slow, and the measure of what the optimizer may do.
 
     Raises `CompileError`, with the user's line, for whatever cannot become a circuit.
+
+    >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     large = st.filter(a, f=lambda x: x > 100)
+    ...     return st.neg(large)
+    >>> print(st.compile(query))
+    graph query
+      query.a: ZSet[int] = input()
+      query.large: ZSet[int] = filter(query.a) [_value_ > 100]
+      query.neg: ZSet[int] = neg(query.large)
+      return query.neg
     """
-    line, name = _line(query), getattr(query, "__name__", "query")
+    _check_is_function(query)
+    line, name = _line(query), query.__name__
     names = _local_names()
     tracer = Tracer()
     inputs = [
@@ -55,7 +69,7 @@ def compile(  # noqa: A001 - the interface's name
         no_output=tuple(dict.fromkeys(tracer.no_output)),
         loops=dict(tracer.loops),
         caches={n: v for n, (v, _) in tracer.caches.items()},
-        origins=_unconnected_refused(tracer).origins(name),
+        origins=_unfinished_refused(tracer).origins(name),
         single=single,
     )
     _check_returns(query, names, graph, line)
@@ -66,8 +80,17 @@ def compile(  # noqa: A001 - the interface's name
 def incrementalize(query: Callable[[*Ins], Out]) -> Callable[[*Ins], Out]:
     """The query on changes, of a query on whole tables: D ∘ query ∘ I (DBSP, definition 3.1).
 
-    `query` is written with `st.linear.*`. Compiled, the integrals are pushed through its operators
-    so that a step works on changes; with `optimize=False` each step computes the whole again.
+    `query` is written with `st.linear.*`, and gives streams of the same types. Compiled, the
+    integrals are pushed through its operators so that a step works on changes; with
+    `optimize=False` each step computes the whole again. What keeps state, and what a step costs, is
+    as `st.explain` says.
+
+    >>> def on_tables(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.linear.distinct(a)
+    >>> def on_changes(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(a)
+    >>> st.compile(st.incrementalize(on_tables)) == st.compile(on_changes)
+    True
     """
 
     @functools.wraps(query)
@@ -85,6 +108,20 @@ def _line(query: Callable[..., Any]) -> Line:
     if code is None:
         return user_line()
     return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
+
+
+def _check_is_function(query: object) -> None:
+    """A path is made of the query's name, and its types of its annotations: it must have them."""
+    inner = inspect.unwrap(query) if callable(query) else query
+    if isinstance(inner, FunctionType | MethodType):
+        return
+    remedy = "give a function: def query(a: st.ZSet[A]) -> st.ZSet[B]: …"
+    if callable(inner):
+        remedy = "write a function that calls it: def query(a: st.ZSet[A]) -> st.ZSet[B]: …"
+    elif isinstance(inner, Graph):
+        remedy = "it is compiled already"
+    found = "a Graph" if isinstance(inner, Graph) else short(inner)
+    raise CompileError(f"{user_line()}: a query is a function, found {found}; {remedy}")
 
 
 def _local_names() -> dict[str, Any]:
@@ -139,10 +176,15 @@ def _check_outputs(outputs: tuple[Any, ...], tracer: Tracer, line: Line, name: s
             )
 
 
-def _unconnected_refused(tracer: Tracer) -> Tracer:
+def _unfinished_refused(tracer: Tracer) -> Tracer:
     for line in tracer.unconnected.values():
         raise CompileError(
             f"{line}: the feedback was not connected; end the block with y.connect(st.delay(…))"
+        )
+    for name, line in tracer.uncalled.values():
+        raise CompileError(
+            f"{line}: cache {name!r} keeps nothing yet: say what of the stream, as in "
+            "_ = cache[a](lambda a: st.integrate(a))"
         )
     return tracer
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stepping_spark.graph import AnyGraph, Vertex
 from stepping_spark.operators import (
     Delay,
+    Differentiate,
     Haitch,
     Hold,
     Input,
@@ -42,6 +44,7 @@ class Explanation:
     vertices: tuple[VertexExplained, ...]
     arrangements: tuple[tuple[str, tuple[str, ...]], ...]
     plan: str
+    hints: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"circuit {self.name}"]
@@ -55,6 +58,7 @@ class Explanation:
         lines.append(f"{len(self.arrangements)} registers")
         for name, key in self.arrangements:
             lines.append(f"  {name}: " + (f"arranged by {', '.join(key)}" if key else "no key"))
+        lines += [f"hint: {hint}" for hint in self.hints]
         lines.append("plan")
         lines += [f"  {line}" for line in self.plan.splitlines()]
         return "\n".join(lines)
@@ -65,8 +69,15 @@ class Explanation:
 def explain(graph: AnyGraph) -> Explanation:
     """Per vertex: its line, whether it is linear, bilinear or recomputed in full, and its state.
 
-    Then the registers that a store keeps, with the key that each is arranged by, and the plan of a
-    step: its stages, and what each one reads.
+    Then the registers that a store keeps, with the key that each is arranged by, hints at what is
+    seldom meant, and the plan of a step: its stages, and what each one reads. `print` it, or look
+    at `vertices`, `arrangements`, `hints` and `plan`. Runs nothing.
+
+    >>> def query(a: st.ZSet[tuple[int, str]], b: st.ZSet[int]) -> st.ZSet[str]:
+    ...     pairs = st.join(a, b, on_left=lambda a: a[0], on_right=lambda b: b)
+    ...     return st.map(pairs, f=lambda p: p.left[1])
+    >>> st.explain(st.compile(query)).arrangements
+    (('query.a by _1', ('_1',)), ('query.b by _value_', ('_value_',)))
     """
     plan = plan_of(graph)
     within = {v: m for stage in plan.stages for m in stage.members for v in m.inner}
@@ -87,7 +98,32 @@ def explain(graph: AnyGraph) -> Explanation:
             )
         )
     registers = tuple((s.register.name, s.register.key) for s in plan.states)
-    return Explanation(graph.name, tuple(explained), registers, str(plan))
+    return Explanation(graph.name, tuple(explained), registers, str(plan), _hints(graph))
+
+
+def _hints(graph: AnyGraph) -> tuple[str, ...]:
+    """What a circuit does that is seldom meant."""
+    return tuple(
+        f"cache {name!r} keeps the last change only, as {graph.paths[v]} is no integral; for all "
+        "rows so far: cache[a](lambda a: st.integrate(a))"
+        for name, v in graph.caches.items()
+        if not is_whole(v, graph.loops)
+    )
+
+
+def is_whole(v: Vertex, loops: Mapping[Vertex, Vertex]) -> bool:
+    """Whether a stream has whole values, made of integrals only, and not changes."""
+    pending, seen = [v], set[Vertex]()
+    while pending:
+        v = pending.pop()
+        if v in seen or isinstance(v.operator, Integrate):
+            continue
+        seen.add(v)
+        sources = (loops[v],) if v in loops else v.inputs
+        if isinstance(v.operator, Differentiate | Haitch) or not sources:
+            return False
+        pending += sources
+    return True
 
 
 def _how(v: Vertex, full: dict[Vertex, str]) -> str:

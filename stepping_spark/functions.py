@@ -46,10 +46,22 @@ class Python(Generic[T, V]):
 def python(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], V]:
     """Mark a function of rows as Python: it gets real rows, once per row and step.
 
-    The type of what it gives is `to`, else its return annotation. It must be deterministic: a row
-    that leaves later is taken out by what the function says of it then.
+    The type of what it gives is `to`, else its return annotation; the row is what the stream holds.
+    It runs on the driver where the change is there, and else in Spark's Python workers, which costs
+    a conversion by Arrow. Raises `CompileError` where the type is unknown; what it raises itself
+    becomes a `StepError` that shows the row.
 
-    >>> st.map(a, f=st.python(slow_parse))      # doctest: +SKIP
+    It must be deterministic: the same for equal rows, at every step and in every process. A row
+    that leaves is taken out by what the function says of it then, so a function that uses the
+    clock, chance or something that changes leaves rows behind that nothing takes away. Nobody can
+    see that of a Python function: there is no error. The same is true of a UDF of Spark (`F.udf`)
+    in a traced function.
+
+    >>> def query(lines: st.ZSet[str]) -> st.ZSet[int]:
+    ...     return st.map(lines, f=st.python(lambda line: len(line.split()), to=int))
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({"a b": 1}),))
+    >>> dict(out.iter())
+    {2: 1}
     """
     return Python(f, to)
 

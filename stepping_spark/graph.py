@@ -13,7 +13,7 @@ from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.operators import Input, Operator
-from stepping_spark.origin import Line
+from stepping_spark.origin import Line, user_line
 from stepping_spark.render import to_svg
 from stepping_spark.schema import StreamType
 
@@ -22,9 +22,15 @@ Out = TypeVar("Out", covariant=True)
 
 
 class Vertex:
-    """An operator applied to vertices. Interned: equal ones are one object.
+    """An operator applied to vertices, with the type of its stream.
 
-    `digest` is made of all that leads to it, and the same in every process.
+    Interned: equal ones are one object. `digest` is made of all that leads to it, and the same in
+    every process.
+
+    >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.neg(numbers)
+    >>> list(st.compile(query).vertices.values())
+    [<Vertex input () -> ZSet[int]>, <Vertex neg (ZSet[int]) -> ZSet[int]>]
     """
 
     __slots__ = ("__weakref__", "digest", "inputs", "operator", "type")
@@ -56,7 +62,13 @@ class Vertex:
 
 @dataclass(frozen=True, order=True)
 class Path:
-    """The name of a vertex: the functions it was made in, then its own."""
+    """The name of a vertex: the functions it was made in, then its own; the same in every process.
+
+    >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.distinct(numbers)
+    >>> [str(path) for path in st.compile(query).output]
+    ['query.distinct.changed']
+    """
 
     parts: tuple[str, ...]
 
@@ -84,7 +96,21 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class Graph(Generic[*Ins, Out]):
-    """A circuit. `loops` says what each fed back value is connected to."""
+    """A circuit, as `compile` makes it: vertices, and the edges between them.
+
+    `vertices` has them by `Path`; `input`, `internal`, `output` and `run_no_output` are its edges,
+    and `nx` the same as a networkx graph. Printed, it is a stable text. Equal to another that
+    computes the same in the same way, whatever its vertices are called. A notebook draws it.
+    `loops` says what each fed back value is connected to.
+
+    >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.filter(numbers, f=lambda x: x > 0)
+    >>> print(st.compile(query))
+    graph query
+      query.numbers: ZSet[int] = input()
+      query.filter: ZSet[int] = filter(query.numbers) [_value_ > 0]
+      return query.filter
+    """
 
     name: str
     inputs: tuple[Vertex, ...]
@@ -220,6 +246,15 @@ class Graph(Generic[*Ins, Out]):
 
 
 AnyGraph: TypeAlias = "Graph[*tuple[Any, ...], Any]"
+
+
+def check_is_graph(value: object, hint: str = "") -> None:
+    """Refuse what is no graph, such as a query that is not compiled yet."""
+    if not isinstance(value, Graph):
+        raise CompileError(
+            f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "
+            f"{type(value).__name__}{hint}"
+        )
 
 
 def reachable(root: Vertex) -> set[Vertex]:

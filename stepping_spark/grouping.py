@@ -13,9 +13,9 @@ from stepping_spark.index import key_of
 from stepping_spark.lifting import Lift, grouped, is_grouped
 from stepping_spark.operators import Feedback, Operator, Placeholder
 from stepping_spark.origin import user_line
-from stepping_spark.primitives import Key, row_of
+from stepping_spark.primitives import Key
 from stepping_spark.schema import ZSetType
-from stepping_spark.trace import Stream, make, tracer, vertex_of
+from stepping_spark.trace import Stream, make, row_of, tracer, vertex_of
 from stepping_spark.zset import ZSet
 
 T = TypeVar("T")
@@ -29,7 +29,19 @@ K_co = TypeVar("K_co", covariant=True)
 
 
 class Grouped(Protocol, Generic[V_co, K_co]):
-    """A stream of rows, or of sums, by key; `flatten` makes rows of it, `per_group` works on it."""
+    """A stream of rows, or of sums, `V` by key `K`: of `group`, or of `linear.accumulate`.
+
+    `flatten` makes rows of it, `per_group` runs a circuit on the rows of each group. A group is
+    there while it has rows, also where its sum is zero.
+
+    >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[st.Pair[int, str]]:
+    ...     by_name: st.Grouped[int, str] = st.linear.accumulate(
+    ...         a, by=lambda row: row[0], zero=int, pick_value=lambda row: row[1])
+    ...     return st.linear.flatten(by_name)
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({("x", 2): 3}),))
+    >>> dict(out.iter())
+    {Pair(left=6, right='x'): 1}
+    """
 
 
 def group(a: ZSet[T], by: Key[T], *, name: str | None = None) -> Grouped[ZSet[T], Any]:
@@ -37,7 +49,11 @@ def group(a: ZSet[T], by: Key[T], *, name: str | None = None) -> Grouped[ZSet[T]
 
     Linear; keeps no state; costs the rows of the change. Rows whose key is NULL are a group.
 
-    >>> g = st.group(orders, by=lambda o: o.user)                           # doctest: +SKIP
+    >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[st.Pair[tuple[str, int], str]]:
+    ...     return st.flatten(st.group(a, by=lambda row: row[0]))
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({("x", 2): 3}),))
+    >>> dict(out.iter())
+    {Pair(left=('x', 2), right='x'): 3}
     """
     row = row_of(a, "group")
     key = key_of(by, row, "by of group")
@@ -57,8 +73,13 @@ class PerGroup:
     group's; a step costs what they cost for the groups that the change is in. Raises
     `CompileError` for what cannot be lifted (a cache, a temporal operator, recursion).
 
-    >>> best = st.per_group[g](lambda s: st.distinct(st.map(s, f=lambda o: o.item)))
-    ... # doctest: +SKIP
+    >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[st.Pair[int, str]]:
+    ...     g = st.group(a, by=lambda row: row[0])
+    ...     numbers = st.per_group[g](lambda s: st.distinct(st.map(s, f=lambda row: row[1])))
+    ...     return st.flatten(numbers)
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({("x", 2): 3}),))
+    >>> dict(out.iter())
+    {Pair(left=2, right='x'): 1}
     """
 
     def __getitem__(

@@ -45,12 +45,20 @@ class Key:
 
 @dataclass(frozen=True)
 class Index(Generic[T, K]):
-    """The key of a row, and its order.
+    """The key of a row, and its order: for joins, groups, state and iteration.
 
-    Wherever an `Index` is asked for, a bare function of the row does too.
+    Made by `pick`, `atom`, `composite` or `identity`. Of rows `T`, with keys `K`: a field, a
+    computed value, or a tuple of them, each with its direction. Wherever an `Index` is asked for, a
+    bare function of the row does too, ascending. Keys are equal, and ordered, as Spark has them. A
+    `CompileError` for one of other rows, and for a `st.python` function.
 
-    >>> Index.pick(A, lambda a: a.name)                          # doctest: +SKIP
-    >>> Index.pick(A, lambda a: (a.x, a.name), ascending=(False, True))   # doctest: +SKIP
+    >>> class A(st.Data):
+    ...     x: int
+    ...     name: str
+    >>> by = st.Index.pick(A, lambda a: (a.x, a.name), ascending=(False, True))
+    >>> zset = st.ZSetPython({A(x=1, name="a"): 1, A(x=2, name="c"): 1, A(x=2, name="b"): 1})
+    >>> [key for key, row, n in zset.iter_by_index(by)]
+    [(2, 'b'), (2, 'c'), (1, 'a')]
     """
 
     f: Callable[[T], K]

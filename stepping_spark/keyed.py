@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from stepping_spark.atoms import short
 from stepping_spark.codec import conform, decode, frame_of
 from stepping_spark.errors import InputError
 from stepping_spark.index import Key
@@ -43,9 +44,14 @@ def keyed_pairs(
         yield key.type.decode(encoded), row, n
 
 
+def check_set(given: object, expected: str) -> None:
+    """Refuse what is no set: a row or a key as it is, which may be iterable too."""
+    if not isinstance(given, Set):
+        raise InputError(f"{expected}, found {short(given)}; write {{…}} around what you look for")
+
+
 def _encoded(match_keys: Set[object], key: Key) -> list[Any]:
-    if isinstance(match_keys, str | bytes):
-        raise InputError(f"{_WHERE}: expected a set of keys, found {match_keys!r}; write {{key}}")
+    check_set(match_keys, f"{_WHERE}: expected a set of keys")
     return [key.type.encode(k, _WHERE) for k in match_keys]
 
 

@@ -37,11 +37,10 @@ from stepping_spark.primitives import (
     map,  # noqa: A004
     map_many,
     neg,
-    row_of,
 )
 from stepping_spark.rows import Pair
 from stepping_spark.schema import Accumulated
-from stepping_spark.trace import make, vertex_of
+from stepping_spark.trace import make, row_of, vertex_of
 from stepping_spark.types import Struct, ZSetOf, row_type
 from stepping_spark.updates import explode
 from stepping_spark.updates import join_function_as_of as join_function
@@ -97,7 +96,9 @@ def join(
 ) -> ZSet[Pair[T, U]]:
     """The pairs of rows of the two values whose keys are equal; weights multiply.
 
-    Bilinear; NULL keys match nothing. Keeps no state.
+    `ZSet[T]` and `ZSet[U]` to `ZSet[Pair[T, U]]`. Bilinear; NULL keys match nothing. Keeps no
+    state; a step costs both values. Raises `CompileError` where the two keys are of different
+    types.
     """
     left = key_of(on_left, row_of(l, "join"), "on_left of join")
     right = key_of(on_right, row_of(r, "join"), "on_right of join")
@@ -105,7 +106,10 @@ def join(
 
 
 def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
-    """Every row whose weight in the value is positive, with weight 1."""
+    """Every row whose weight in the value is positive, with weight 1.
+
+    Keeps no state; costs the value.
+    """
     return cast("ZSet[T]", make(Distinct(), a, name=name))
 
 
@@ -116,7 +120,10 @@ def reduce(
     *,
     name: str | None = None,
 ) -> ZSet[V]:
-    """One row: `zero()` and the sum of `pick_value(row) · weight`, of a value."""
+    """One row: `zero()` and the sum of `pick_value(row) · weight`, of a value.
+
+    See `st.reduce`, its lifted form, for what can be added. Keeps no state; costs the value.
+    """
     return make_set(total(a, zero, pick_value), name=name)
 
 
@@ -127,7 +134,7 @@ def total(a: ZSet[T], zero: Callable[[], V], pick_value: Callable[[T], V]) -> V:
 
 
 def count(a: ZSet[Any], *, name: str | None = None) -> ZSet[int]:
-    """One row: the sum of the weights of a value."""
+    """One row: the sum of the weights of a value. Keeps no state; costs the value."""
     return reduce(a, zero=int, pick_value=lambda row: 1, name=name)
 
 
@@ -139,7 +146,11 @@ def accumulate(
     *,
     name: str | None = None,
 ) -> Grouped[V, K]:
-    """The sum of `pick_value(row) · weight` of each group of a value. Linear; no state."""
+    """The sum of `pick_value(row) · weight` of each group of a value, as a `Grouped`.
+
+    See `st.group_reduce_flatten` for `by`, `zero` and `pick_value`. Linear; keeps no state; costs
+    the rows of the value.
+    """
     picked, expr = _picked(a, zero, pick_value)
     key = key_of(by, row_of(a, "accumulate"), "by")
     if picked is not a:
@@ -156,7 +167,11 @@ def flatten(g: Grouped[Any, Any], *, name: str | None = None) -> ZSet[Any]:
 
     A group without rows has none. Linear for groups of rows; no state.
 
-    >>> st.flatten(st.group(orders, by=lambda o: o.user))                   # doctest: +SKIP
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[st.Pair[str, bool]]:
+    ...     return st.flatten(st.group(a, by=lambda word: word == "a"))
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({"a": 2}),))
+    >>> dict(out.iter())
+    {Pair(left='a', right=True): 2}
     """
     t = vertex_of(g, "flatten").type
     operator: Operator = ungrouped(t.row) if is_grouped(t) else Flatten()  # type: ignore[attr-defined]
@@ -171,7 +186,10 @@ def group_reduce_flatten(
     *,
     name: str | None = None,
 ) -> ZSet[Pair[V, K]]:
-    """A row for each group of a value: Pair(left=sum of `pick_value`, right=key)."""
+    """A row for each group of a value: Pair(left=sum of `pick_value`, right=key).
+
+    See `st.group_reduce_flatten`, its lifted form. Keeps no state; costs the value.
+    """
     return flatten(accumulate(a, by, zero, pick_value), name=name)
 
 
@@ -214,6 +232,11 @@ def _from_zero(expr: Expr, zero: Callable[[], Any]) -> Expr:
     if isinstance(start, ZSetPython):
         if not start.empty():
             raise CompileError(f"{where}: zero() must be empty, found {start!r}")
+        if not isinstance(expr.type, ZSetOf):
+            raise CompileError(
+                f"{where} gives a ZSetPython, and pick_value {expr.type}, from {expr}; write "
+                "pick_value=st.agg.collect(…) to collect what it gives"
+            )
         return expr
     t = unwrap(expr.type)
     if isinstance(t, Struct):

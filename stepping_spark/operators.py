@@ -333,7 +333,7 @@ class Accumulate(Operator):
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
         total = Accumulated(self.pick.type)
-        total.check(f"{user_line()}: {self.name} of {self.pick}")
+        total.check(f"{user_line()}: the sum of {self.pick}")
         return ScalarType(total) if self.key is None else GroupedType(self.key.type, total)
 
     def describe(self) -> str:

@@ -19,9 +19,8 @@ from typing import TypeAlias
 from stepping_spark.atoms import RowType
 from stepping_spark.cache import register_name
 from stepping_spark.clock import tick
-from stepping_spark.errors import CompileError
 from stepping_spark.expr import Expr, Field
-from stepping_spark.graph import AnyGraph, Graph, Path, Vertex
+from stepping_spark.graph import AnyGraph, Path, Vertex, check_is_graph
 from stepping_spark.operators import (
     Add,
     Arrange,
@@ -40,7 +39,7 @@ from stepping_spark.operators import (
     join_of,
     parts_of,
 )
-from stepping_spark.origin import Line, user_line
+from stepping_spark.origin import Line
 from stepping_spark.schema import GroupedType, Schema
 from stepping_spark.store import Register
 from stepping_spark.terms import (
@@ -123,12 +122,10 @@ def registers_of(graph: Circuit) -> tuple[Register, ...]:
 
 def plan_of(graph: Circuit) -> Plan:
     """The plan of a circuit; the same object each time."""
-    if not isinstance(graph, Graph):
-        raise CompileError(
-            f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "
-            f"{type(graph).__name__}; beside a store, the order is st.iteration(store, graph, …), "
-            "st.Stepper(graph, store)"
-        )
+    check_is_graph(
+        graph,
+        "; beside a store, the order is st.iteration(store, graph, …), st.Stepper(graph, store)",
+    )
     found = graph.memo.get("plan")
     if not isinstance(found, Plan):
         found = graph.memo["plan"] = _Planner(graph).plan()

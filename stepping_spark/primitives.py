@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import decimal
-import typing
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
+from typing import Any, TypeVar, cast
 
 from pyspark.sql import Column
 
@@ -33,9 +30,7 @@ from stepping_spark.operators import (
     pair_of,
 )
 from stepping_spark.origin import user_line
-from stepping_spark.schema import ZSetType
-from stepping_spark.stream_types import stream_type
-from stepping_spark.trace import Stream, make, tracer, vertex_of
+from stepping_spark.trace import make, row_of, tracer
 from stepping_spark.zset import ZSet
 
 T = TypeVar("T")
@@ -45,21 +40,20 @@ S = TypeVar("S")  # any stream: of Z-sets, of numbers, of groups
 Key = Index[T, Any] | Callable[[T], Any]
 
 
-def row_of(a: object, what: str) -> RowType:
-    """The type of the rows of a stream; a CompileError where it is no Z-set."""
-    t = vertex_of(a, what).type
-    if not isinstance(t, ZSetType):
-        raise CompileError(f"{user_line()}: {what} takes a ZSet, found {t}")
-    return t.row
-
-
 def map(  # noqa: A001 - the field's name for it
     a: ZSet[T], f: Callable[[T], V | Column], *, to: type[V] | None = None, name: str | None = None
 ) -> ZSet[V]:
     """Each row becomes `f(row)`; weights stay, and those of equal results are added.
 
-    Linear; keeps no state; costs the rows of the change. The type of the result is what `f`
-    gives, its annotation, or `to`. Raises `CompileError` where `f` cannot be traced.
+    `ZSet[T]` to `ZSet[V]`: the type of the result is what `f` gives, its annotation, or `to`. `f`
+    is called once, with a symbolic row, unless it is a `st.python` function. Linear; keeps no
+    state; a step costs the rows of the change. Raises `CompileError` where `f` cannot be traced.
+
+    >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.map(a, f=lambda x: x * x)
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({2: 1, -2: 1}),))
+    >>> dict(out.iter())
+    {4: 2}
     """
     row = row_of(a, "map")
     return cast("ZSet[V]", make(Map(row_expr(f, row, to=to)), a, name=name))
@@ -74,8 +68,15 @@ def map_many(
 ) -> ZSet[V]:
     """Each row becomes the items of `f(row)`, an array column or a Python iterable.
 
-    An item that comes twice has weight 2. Linear; keeps no state; costs the items of the change.
-    `to` is the type of an item.
+    `ZSet[T]` to `ZSet[V]`; `to` is the type of an item. An item that comes twice has weight 2, and
+    NULL gives no items. Linear; keeps no state; a step costs the items of the change. Raises
+    `CompileError` where `f` cannot be traced, or gives no array.
+
+    >>> def query(lines: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.map_many(lines, f=st.python(lambda line: line.split(), to=list[str]))
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({"a b a": 1}),))
+    >>> out == st.ZSetPython({"a": 2, "b": 1})
+    True
     """
     row = row_of(a, "map_many")
     items: Any = list
@@ -88,7 +89,14 @@ def filter(  # noqa: A001 - the field's name for it
 ) -> ZSet[T]:
     """The rows for which `f(row)` is true; NULL is not true.
 
-    Linear; keeps no state; costs the rows of the change.
+    `ZSet[T]` to `ZSet[T]`. Linear; keeps no state; a step costs the rows of the change. Raises
+    `CompileError` where `f` cannot be traced, or gives no bool.
+
+    >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.filter(a, f=lambda x: (x > 1) & (x < 4))
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({1: 1, 2: 5}),))
+    >>> dict(out.iter())
+    {2: 5}
     """
     row = row_of(a, "filter")
     expr = row_expr(f, row)
@@ -110,24 +118,56 @@ def beside(f: PythonCall, row: RowType) -> PythonCall:
 
 
 def add(a: S, b: S, *, name: str | None = None) -> S:
-    """The sum of two streams of one type. Linear; no state."""
+    """The sum of two streams of one type: weights of equal rows, or numbers, are added. Also a + b.
+
+    Linear; keeps no state; a step costs the rows of both. Raises `CompileError` for two types.
+
+    >>> def query(a: st.ZSet[str], b: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.add(a, b)
+    >>> step = st.reference(st.compile(query)).step
+    >>> (out,) = step((st.ZSetPython({"x": 2}), st.ZSetPython({"x": 1})))
+    >>> dict(out.iter())
+    {'x': 3}
+    """
     return cast(S, make(Add(), a, b, name=name))
 
 
 def add3(a: S, b: S, c: S, *, name: str | None = None) -> S:
-    """The sum of three streams of one type. Linear; no state."""
+    """The sum of three streams of one type: `add(add(a, b), c)`. Linear; keeps no state.
+
+    >>> def query(a: int, b: int, c: int) -> int:
+    ...     return st.add3(a, b, c)
+    >>> st.reference(st.compile(query)).step((1, 2, 3))
+    (6,)
+    """
     return cast(S, make(Add(), make(Add(), a, b), c, name=name))
 
 
 def neg(a: S, *, name: str | None = None) -> S:
-    """Every weight, or the number, negated. Linear; no state."""
+    """Every weight, or the number, with the opposite sign. Also -a, and b - a.
+
+    Linear; keeps no state; a step costs the rows of the change.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.neg(a)
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({"x": 2}),))
+    >>> dict(out.iter())
+    {'x': -2}
+    """
     return cast(S, make(Neg(), a, name=name))
 
 
 def delay(a: S, *, name: str | None = None) -> S:
     """z⁻¹: the value of the step before; at the first step nothing, or zero.
 
-    Linear. Keeps the last value; a step costs the difference of two values.
+    A stream of any type to one of the same. Linear. Keeps the last value; a step costs the
+    difference of two values, and of an integral the change only.
+
+    >>> def query(a: int) -> int:
+    ...     return st.delay(a)
+    >>> step = st.reference(st.compile(query)).step
+    >>> step((5,)), step((6,))
+    ((0,), (5,))
     """
     return cast(S, make(Delay(), a, name=name))
 
@@ -143,15 +183,37 @@ def _arranged(a: Any, indexes: Iterable[Key[Any]], name: str | None) -> Any:
 
 
 def delay_indexed(a: ZSet[T], indexes: tuple[Key[T], ...], *, name: str | None = None) -> ZSet[T]:
-    """`delay`, its state kept by these keys."""
+    """`delay`, its state kept by these keys: an index each, or a function of the row.
+
+    `ZSet[T]` to the same. A reader that asks for keys, such as a join by one of the indexes, then
+    reads what it asks for only. Costs as `delay` does, once for each key that is read. Raises
+    `CompileError` where `indexes` is empty, or a key cannot be traced.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.delay_indexed(a, indexes=(lambda word: word,))
+    >>> step = st.reference(st.compile(query)).step
+    >>> _ = step((st.ZSetPython({"x": 1}),))
+    >>> (out,) = step((None,))
+    >>> dict(out.iter())
+    {'x': 1}
+    """
     return cast("ZSet[T]", _arranged(delay(a), indexes, name))
 
 
 def integrate(a: S, *, name: str | None = None) -> S:
-    """I: the sum of all values so far, this step's included.
+    """I: the sum of all values so far, this step's included: I(a)ₙ = a₁ + … + aₙ.
 
-    Linear. Keeps the sum as one register; a step adds the change. What it costs depends on who
-    reads it: a join reads the keys of the other side only, an output reads all.
+    A stream of any type to one of the same. Linear. Keeps the sum as one register; a step adds the
+    change. What it costs depends on who reads it: a join reads the keys of the other side only, an
+    output reads all.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.integrate(a)
+    >>> step = st.reference(st.compile(query)).step
+    >>> _ = step((st.ZSetPython({"x": 1}),))
+    >>> (out,) = step((st.ZSetPython({"x": 1}),))
+    >>> dict(out.iter())
+    {'x': 2}
     """
     return cast(S, make(Integrate(), a, name=name))
 
@@ -159,26 +221,63 @@ def integrate(a: S, *, name: str | None = None) -> S:
 def integrate_indexed(
     a: ZSet[T], indexes: tuple[Key[T], ...], *, name: str | None = None
 ) -> ZSet[T]:
-    """`integrate`, its state kept by these keys."""
+    """`integrate`, its state kept by these keys: an index each, or a function of the row.
+
+    `ZSet[T]` to the same. Keeps the sum once for each key that somebody reads it by: two uses of
+    one stream by one key share it. A step adds the change to each. Raises `CompileError` where
+    `indexes` is empty, or a key cannot be traced.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.integrate_indexed(a, indexes=(lambda word: word,))
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({"x": 1}),))
+    >>> dict(out.iter())
+    {'x': 1}
+    """
     return cast("ZSet[T]", _arranged(integrate(a), indexes, name))
 
 
 def integrate_delay(a: S, *, name: str | None = None) -> S:
-    """z⁻¹I: the sum of all values before this step. Shares its register with `integrate`."""
+    """z⁻¹I: the sum of all values before this step; at the first step nothing, or zero.
+
+    A stream of any type to one of the same. Linear. It is the old value of the register of
+    `integrate`, which both share; a step costs what `integrate` costs.
+
+    >>> def query(a: int) -> int:
+    ...     return st.integrate_delay(a)
+    >>> step = st.reference(st.compile(query)).step
+    >>> step((5,)), step((6,)), step((None,))
+    ((0,), (5,), (11,))
+    """
     return cast(S, make(Delay(), make(Integrate(), a), name=name))
 
 
 def integrate_delay_indexed(
     a: ZSet[T], indexes: tuple[Key[T], ...], *, name: str | None = None
 ) -> ZSet[T]:
-    """`integrate_delay`, its state kept by these keys."""
+    """`integrate_delay`, its state kept by these keys, and shared with `integrate_indexed`.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.integrate_delay_indexed(a, indexes=(lambda word: word,))
+    >>> step = st.reference(st.compile(query)).step
+    >>> _ = step((st.ZSetPython({"x": 1}),))
+    >>> (out,) = step((st.ZSetPython({"x": 1}),))
+    >>> dict(out.iter())
+    {'x': 1}
+    """
     return cast("ZSet[T]", _arranged(integrate_delay(a), indexes, name))
 
 
 def differentiate(a: S, *, name: str | None = None) -> S:
     """D: the value less the one of the step before; the inverse of `integrate`.
 
-    Linear. Keeps the last value; where the value is an integral the optimizer removes both.
+    D(I(a)) = I(D(a)) = a. A stream of any type to one of the same. Linear. Keeps the last value,
+    and a step costs both; where the value is an integral, the optimizer removes the two.
+
+    >>> def query(a: int) -> int:
+    ...     return st.differentiate(a)
+    >>> step = st.reference(st.compile(query)).step
+    >>> step((5,)), step((6,))
+    ((5,), (1,))
     """
     return cast(S, make(Differentiate(), a, name=name))
 
@@ -186,8 +285,16 @@ def differentiate(a: S, *, name: str | None = None) -> S:
 def haitch(state: ZSet[T], change: ZSet[T], *, name: str | None = None) -> ZSet[T]:
     """H (DBSP, proposition 4.7): the change of `distinct` of a sum.
 
-    `state` is the sum before the step, `change` what is added: −1 where a row ceases to be
-    positive, +1 where it becomes so. Not linear. Reads the state for the change's rows only.
+    `state` is the sum before the step, `change` what is added to it, both `ZSet[T]`: −1 where a row
+    ceases to be positive, +1 where it becomes so. Not linear. Keeps nothing: `state` is given. A
+    step reads the state for the change's rows only.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.haitch(st.integrate_delay(a), a)
+    >>> step = st.reference(st.compile(query)).step
+    >>> outs = [step((st.ZSetPython({"x": n}),))[0] for n in (2, 1, -3)]
+    >>> [dict(out.iter()) for out in outs]
+    [{'x': 1}, {}, {'x': -1}]
     """
     return cast("ZSet[T]", make(Haitch(Distinct()), state, change, name=name))
 
@@ -197,7 +304,14 @@ def make_scalar(
 ) -> V:
     """The sum of `pick_value(row) · weight`, as a stream of numbers.
 
-    Without `pick_value` the rows are numbers themselves. Linear; no state.
+    `ZSet[T]` to a stream of `int`, `float` or `Decimal`. Without `pick_value` the rows are numbers
+    themselves. Linear; keeps no state; a step costs the rows of the change. Raises `CompileError`
+    for what cannot be added up.
+
+    >>> def query(a: st.ZSet[int]) -> int:
+    ...     return st.make_scalar(a, lambda x: x * 10)
+    >>> st.reference(st.compile(query)).step((st.ZSetPython({1: 1, 2: 3}),))
+    (70,)
     """
     row = row_of(a, "make_scalar")
     expr = row_expr(pick_value or (lambda value: value), row)
@@ -208,7 +322,17 @@ def make_scalar(
 
 
 def make_set(a: T, *, name: str | None = None) -> ZSet[T]:
-    """The Z-set of one row, the number. Not linear; no state."""
+    """The Z-set of one row, the number.
+
+    A stream of numbers `T` to `ZSet[T]`. Not linear: the Z-set of 0 has a row. Keeps no state; a
+    step costs one row.
+
+    >>> def query(n: int) -> st.ZSet[int]:
+    ...     return st.make_set(n)
+    >>> (out,) = st.reference(st.compile(query)).step((7,))
+    >>> dict(out.iter())
+    {7: 1}
+    """
     return cast("ZSet[T]", make(MakeSet(), a, name=name))
 
 
@@ -217,87 +341,13 @@ def identity_print(a: S, label: str | None = None, *, name: str | None = None) -
 
     What is printed is the stream as it is written: the whole sum of an `integrate`, however little
     of it the rest of the circuit reads. Such a value is computed for it, and brought to the driver.
+    `label` begins what is printed, by default the line of the query.
 
-    >>> orders = st.identity_print(orders, "orders")                        # doctest: +SKIP
+    >>> def query(n: int) -> int:
+    ...     return st.identity_print(n, "the number")
+    >>> _ = st.reference(st.compile(query)).step((7,))
+    the number: 7
     """
     printed = make(IdentityPrint(label or str(user_line())), a, name=name)
     tracer().no_output.append(printed.vertex)
     return a
-
-
-class Loop(Generic[S]):
-    """A stream to be connected later: see `feedback`."""
-
-    def __init__(self, annotation: Any) -> None:
-        self.annotation = annotation
-
-    def __enter__(self) -> S:
-        self._stream = tracer().feedback(stream_type(self.annotation, f"{user_line()}: feedback"))
-        return cast(S, FeedbackStream(self._stream.vertex, self._stream.tracer))
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None and self._stream.vertex in tracer().unconnected:
-            raise CompileError(
-                f"{user_line()}: the feedback was not connected; end the block with "
-                "y.connect(st.delay(…))"
-            )
-
-
-class FeedbackStream(Stream):
-    """A stream that is connected after it is used."""
-
-    __slots__ = ()
-
-    def connect(self, source: object) -> None:
-        """Feed a stream back: from now on this stream has its values."""
-        current = tracer()
-        connected = vertex_of(source, "connect")
-        if self.vertex not in current.unconnected:
-            raise CompileError(f"{user_line()}: this feedback is connected already; connect once")
-        if connected.type != self.vertex.type:
-            raise CompileError(
-                f"{user_line()}: a feedback of {self.vertex.type} cannot be connected to a "
-                f"stream of {connected.type}; declare st.feedback({connected.type})"
-            )
-        del current.unconnected[self.vertex]
-        current.loops[self.vertex] = connected
-
-
-if TYPE_CHECKING:  # what a FeedbackStream stands for, as everything that flows is a Stream
-
-    class FeedbackZSet(ZSet[T], Protocol[T]):
-        def connect(self, source: ZSet[T]) -> None: ...
-
-    class FeedbackInt(int):
-        def connect(self, source: int) -> None: ...
-
-    class FeedbackFloat(float):
-        def connect(self, source: float) -> None: ...
-
-    class FeedbackDecimal(decimal.Decimal):
-        def connect(self, source: decimal.Decimal) -> None: ...
-
-
-# The annotation of Z-sets is a Callable, because a protocol is not a `type[...]` to a type checker.
-@overload
-def feedback(annotation: Callable[[], ZSet[T]]) -> Loop[FeedbackZSet[T]]: ...
-@overload
-def feedback(annotation: type[int]) -> Loop[FeedbackInt]: ...
-@overload
-def feedback(annotation: type[float]) -> Loop[FeedbackFloat]: ...
-@overload
-def feedback(
-    annotation: type[decimal.Decimal] | typing._SpecialForm,  # the form is Annotated[Decimal, …]
-) -> Loop[FeedbackDecimal]: ...
-def feedback(annotation: Any) -> Loop[Any]:
-    """A loop: `with st.feedback(T) as y: … y.connect(st.delay(z))`.
-
-    `T` is the type of the stream: `ZSet[A]`, `int`, `float`, `Decimal`. A loop that passes no
-    delay, or is never connected, is a `CompileError`.
-    """
-    return Loop(annotation)

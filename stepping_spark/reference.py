@@ -1,37 +1,23 @@
 """The executable specification: what a circuit means, in plain Python, without Spark.
 
-Every value of a stream is a mapping from parts to integers that are not zero, and two values are
-added part by part. What the parts are depends on the type of the stream:
-
-    ZSet[T]              a row: its weight
-    int, Decimal         the name of the number: its value, of a Decimal in units of its last digit
-    float                the name and a bin of `floats`: the sum of the limbs
-    ZSetPython[T]        a row: its count
-    a row of numbers     the parts of each field
-    Grouped[V, K]        a key, and a part of its sum; a key, and Mark.ROWS: how many rows it has
+The values it computes with are those of `reference_values`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import decimal
-import enum
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from graphlib import TopologicalSorter
 from typing import Any, Generic, TypeVar
 
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.atoms import INT, INT_MAX, INT_MIN, Atom, RowType
 from stepping_spark.carried import in_groups
-from stepping_spark.errors import InputError, StepError, SteppingError
+from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.expr import Expr
-from stepping_spark.floats import split, total
-from stepping_spark.graph import Graph, Vertex
+from stepping_spark.graph import Graph, Vertex, check_is_graph
 from stepping_spark.index import Key
-from stepping_spark.operations import fit
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -57,36 +43,44 @@ from stepping_spark.operators import (
     Neg,
     Operator,
 )
+from stepping_spark.reference_values import (
+    NOTHING,
+    Mark,
+    Part,
+    Value,
+    added,
+    check,
+    groups_of,
+    of_type,
+    parts_of,
+    read,
+    show,
+    sum_of,
+    total_of,
+)
 from stepping_spark.rows import Pair, weighted
-from stepping_spark.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
-from stepping_spark.types import Struct, ZSetOf
-from stepping_spark.zset import ZSetPython, ZSetSpark
+from stepping_spark.schema import Accumulated, StreamType
+from stepping_spark.zset import ZSetPython
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out")
 
-Part = Hashable
-Value = Mapping[Any, int]
-
-
-class Mark(enum.Enum):
-    """Parts that are not rows or numbers."""
-
-    ROWS = "the number of rows of a group"
-
-
-LARGEST = 10**38 - 1  # what sums are kept as, a DECIMAL(38), holds no more
-NOTHING: Value = {}
-
 
 def reference(graph: Graph[*Ins, Out]) -> Reference[*Ins, Out]:
-    """A plain-Python evaluator of a circuit, with nothing in its state.
+    """A plain-Python evaluator of a circuit, with nothing in its state: for tests of circuits.
 
-    Needs no Spark where the functions of rows are operators on fields, or `st.python`. Computes
-    every vertex at every step, on whole values: for tests of circuits.
+    Needs no Spark where the functions of rows are operators on fields, or `st.python`; a function
+    of Spark in one is a `StepError`. Its `step` takes and gives what `Stepper.step` does, save that
+    its outputs are `ZSetPython`s; `caches` has the values of the caches. Computes every vertex at
+    every step, on whole values.
 
-    >>> st.reference(graph).step((st.ZSetPython({"a": 1}),))        # doctest: +SKIP
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(a)
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({"a": 2}),))
+    >>> dict(out.iter())
+    {'a': 1}
     """
+    check_is_graph(graph)
     return Reference(graph)
 
 
@@ -125,7 +119,7 @@ class Reference(Generic[*Ins, Out]):
                 if isinstance(v.operator, REMEMBERS):
                     args.append(self._remembered.get(v, NOTHING))
                 values[v] = MEANING[type(v.operator)](at, *args)
-            _check(at.where, v.type, values[v])
+            check(at.where, v.type, values[v])
         shown = tuple(self._shown(v, values) for v in self.graph.outputs)
         cached = {name: self._shown(v, values) for name, v in self.graph.caches.items()}
         self._remembered = {
@@ -169,125 +163,6 @@ def _order(vertices: Iterable[Vertex], loops: Mapping[Vertex, Vertex]) -> tuple[
     return tuple(needs.static_order())
 
 
-# -- values, from and for users
-
-
-def read(value: object, t: StreamType, where: str) -> Value:
-    """A user's value; an InputError that begins with `where` if it is not of the type."""
-    if value is None:
-        return NOTHING
-    if isinstance(t, ScalarType):
-        return added(_parts_of(_of_type(value, t.sum.value, where), t.sum))
-    assert isinstance(t, ZSetType)
-    if not isinstance(value, ZSetPython | ZSetSpark):
-        raise InputError(
-            f"{where}: expected {t}, found {type(value).__name__}; give a st.ZSetPython, a "
-            "st.ZSetSpark, or None for no change"
-        )
-    return added(
-        (_of_type(row, t.row, where), INT.encode(n, f"{where}, count of {row!r}"))
-        for row, n in value.to_python().iter()
-    )
-
-
-def show(value: Value, t: StreamType, where: str) -> Any:
-    """The value as users see it: a ZSetPython, or a number; of groups, a dict by key."""
-    if isinstance(t, ZSetType):
-        return ZSetPython(((row, n) for row, n in value.items()), of=t.row)
-    if isinstance(t, ScalarType):
-        return _total(value, t.sum, where)
-    assert isinstance(t, GroupedType)
-    return {key: _total(sum_, t.sum, where) for key, sum_ in _groups(value)}
-
-
-def added(parts: Iterable[tuple[Part, int]]) -> Value:
-    """The sum of parts; zeros vanish."""
-    sums: dict[Part, int] = {}
-    for part, n in parts:
-        sums[part] = sums.get(part, 0) + n
-    return {part: n for part, n in sums.items() if n}
-
-
-def _of_type(value: Any, t: RowType, where: str) -> Any:
-    """The value as a column of the type holds it, such as one zero of both."""
-    return t.decode(t.encode(value, where))
-
-
-def _check(where: str, t: StreamType, value: Value) -> None:
-    """Refuse what the columns of the stream's relation cannot hold."""
-    for part, n in value.items():
-        weight = isinstance(t, ZSetType) or isinstance(_sum_of(t).value, ZSetOf)
-        if weight or (isinstance(part, tuple) and part[1] is Mark.ROWS):
-            if not INT_MIN <= n <= INT_MAX:
-                raise StepError(
-                    f"{where}: the weight {n} of {part!r} is beyond 64 bits; nothing has changed: "
-                    "take such changes in with smaller weights"
-                )
-        elif abs(n) > LARGEST:
-            raise StepError(
-                f"{where}: a sum has more than 38 digits; nothing has changed: add floats, or "
-                "Decimals of a smaller scale"
-            )
-
-
-def _sum_of(t: StreamType) -> Accumulated:
-    assert isinstance(t, ScalarType | GroupedType)
-    return t.sum
-
-
-# -- sums
-
-
-def _parts_of(value: Any, sum_: Accumulated) -> Iterator[tuple[Part, int]]:
-    """The parts of a number, of a row of numbers, or of a Z-set; NULL adds nothing."""
-    if value is None:
-        return
-    if isinstance(sum_.value, ZSetOf):
-        yield from value.iter()
-        return
-    numbers = sum_.value.parts(value, "a sum") if isinstance(sum_.value, Struct) else [value]
-    for (name, t, _), x in zip(sum_.leaves(), numbers, strict=True):
-        if x is None:
-            continue
-        if t.name == "float":
-            bin_, limb = split(x)
-            yield (name, bin_), limb
-        else:
-            yield (name, 0), int(Fraction(x) * 10**t.scale)
-
-
-def _total(value: Value, sum_: Accumulated, where: str) -> Any:
-    """The number, row of numbers or Z-set that the parts add up to."""
-    if isinstance(sum_.value, ZSetOf):
-        return sum_.value.build(value.items())
-    numbers: dict[str, dict[int, int]] = {}
-    for (name, bin_), n in value.items():
-        numbers.setdefault(name, {})[bin_] = n
-    totals = [_number(numbers.get(name, {}), t, where) for name, t, _ in sum_.leaves()]
-    return sum_.value.build(totals) if isinstance(sum_.value, Struct) else totals[0]
-
-
-def _number(bins: Mapping[int, int], t: Atom, where: str) -> Any:
-    if t.name == "float":
-        return total(bins)
-    units = bins.get(0, 0)
-    exact = units if t.name == "int" else decimal.Decimal(units).scaleb(-t.scale, _DIGITS)
-    return fit(exact, t, f"{where}: the sum")
-
-
-_DIGITS = decimal.Context(prec=100)
-
-
-def _groups(value: Value) -> Iterator[tuple[Part, Value]]:
-    """The groups that have rows: the key, and the parts of the sum."""
-    groups: dict[Part, dict[Part, int]] = {}
-    for (key, part), n in value.items():
-        groups.setdefault(key, {})[part] = n
-    for key, parts in groups.items():
-        if parts.pop(Mark.ROWS, 0):
-            yield key, parts
-
-
 # -- operators
 
 
@@ -306,7 +181,7 @@ class Place:
             value = f.value(row)
             if isinstance(self.operator, MapMany | Explode) and value is not None:
                 value = list(value)
-            return _of_type(value, f.type, "its value")
+            return of_type(value, f.type, "its value")
         except Exception as e:
             found = str(e) if isinstance(e, SteppingError) else f"{type(e).__name__}: {e}"
             raise StepError(
@@ -388,7 +263,7 @@ def _accumulate(at: Place, a: Value) -> Value:
     sum_ = Accumulated(op.pick.type)
     parts: list[tuple[Part, int]] = []
     for row, n in a.items():
-        picked = [(part, m * n) for part, m in _parts_of(at.call(op.pick, row), sum_)]
+        picked = [(part, m * n) for part, m in parts_of(at.call(op.pick, row), sum_)]
         if op.key is None:
             parts += picked
         else:
@@ -398,12 +273,12 @@ def _accumulate(at: Place, a: Value) -> Value:
 
 
 def _make_set(at: Place, a: Value) -> Value:
-    return {_total(a, _sum_of(at.inputs[0]), at.where): 1}
+    return {total_of(a, sum_of(at.inputs[0]), at.where): 1}
 
 
 def _flatten(at: Place, a: Value) -> Value:
-    sum_ = _sum_of(at.inputs[0])
-    return {Pair(left=_total(parts, sum_, at.where), right=key): 1 for key, parts in _groups(a)}
+    sum_ = sum_of(at.inputs[0])
+    return {Pair(left=total_of(parts, sum_, at.where), right=key): 1 for key, parts in groups_of(a)}
 
 
 def _as_of(at: Place, a: Value) -> Value:

@@ -11,7 +11,8 @@ from typing import Any
 
 import graphviz
 
-from stepping_spark.errors import SteppingError
+from stepping_spark.errors import CompileError, SteppingError
+from stepping_spark.origin import user_line
 from stepping_spark.picture import Arrow, Box, Circuit, Picture, V, picture_of
 
 __all__ = ["to_dot", "to_svg", "write_dot", "write_png", "write_svg"]
@@ -72,6 +73,10 @@ def write_dot(graph: Circuit[V], path: str | os.PathLike[str], level: int = 2) -
     """Write the picture of a circuit as DOT, Graphviz's own text; see `write_svg`.
 
     Needs no other program. The same circuit gives the same text, in every process.
+
+    >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.distinct(a)
+    >>> st.write_dot(st.compile(query), "circuit.dot")
     """
     _write(path, to_dot(graph, level).encode())
 
@@ -93,13 +98,23 @@ def write_svg(graph: Circuit[V], path: str | os.PathLike[str], level: int = 2) -
     them in full, with the line of the program, under the pointer.
 
     Raises `SteppingError` for a path that cannot be written, for another level, and where there is
-    neither the program `dot` nor the packages that do its work.
+    neither the program `dot` nor the packages that do its work; `CompileError` for what is no
+    circuit.
+
+    >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.distinct(a)
+    >>> st.write_svg(st.compile(query), "circuit.svg")
     """
     _write(path, _svg(to_dot(graph, level)).encode())
 
 
 def write_png(graph: Circuit[V], path: str | os.PathLike[str], level: int = 2) -> None:
-    """Write the picture of a circuit as PNG; see `write_svg`."""
+    """Write the picture of a circuit as PNG; see `write_svg`.
+
+    >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.distinct(a)
+    >>> st.write_png(st.compile(query), "circuit.png", level=1)
+    """
     _write(path, _png(graph, level))
 
 
@@ -110,6 +125,11 @@ def to_svg(graph: Circuit[V]) -> str:
 
 def to_dot(graph: Circuit[V], level: int, dpi: int | None = None) -> str:
     """The picture of a circuit as DOT."""
+    if not hasattr(graph, "walk"):
+        raise CompileError(
+            f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "
+            f"{type(graph).__name__}; the order is st.write_png(graph, path)"
+        )
     picture = picture_of(graph, level)
     dot = graphviz.Digraph(graph_attr=_GRAPH, node_attr=_NODE, edge_attr=_EDGE)
     dot.attr(label=_label((picture.title,)))

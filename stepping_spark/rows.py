@@ -9,7 +9,7 @@ import typing
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
-from typing_extensions import dataclass_transform
+from typing_extensions import dataclass_transform, get_original_bases
 
 from stepping_spark.atoms import STORABLE
 from stepping_spark.types import canonical, row_type
@@ -23,9 +23,11 @@ class Data:
     """A row with named, typed fields: frozen, hashable and keyword-only.
 
     A subclass adds fields to those of its base. Each field becomes a Spark column; one that no
-    column can hold is a `TypeError` when the class is made.
+    column can hold is a `TypeError` when the class is made. A field with a default may be left out.
+    A generic class, such as `Pair`, may be a base with types in brackets: `class P(st.Pair[int,
+    str])`.
 
-    >>> class A(Data):
+    >>> class A(st.Data):
     ...     x: int
     ...     name: str | None = None
     >>> A(x=24, name="Bob")
@@ -44,7 +46,7 @@ class Data:
             hints = typing.get_type_hints(cls, localns=names, include_extras=True)
         except NameError as e:
             raise _undefined(cls, str(e.name)) from None
-        cls.__row_annotations__ = hints
+        cls.__row_annotations__ = hints | _bound(cls)
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         seen: dict[str, str] = {}
         for name, annotation in cls.__row_fields__().items():
@@ -65,6 +67,20 @@ class Data:
     @classmethod
     def __row_fields__(cls) -> dict[str, Any]:
         return {name: cls.__row_annotations__[name] for name in cls.__dataclass_fields__}
+
+
+def _bound(cls: type) -> dict[str, Any]:
+    """The annotations of inherited fields, their type variables as the bases in the head say."""
+    own = inspect.get_annotations(cls)
+    found: dict[str, Any] = {}
+    for base in reversed(get_original_bases(cls)):
+        origin = typing.get_origin(base) or base
+        variables = getattr(origin, "__parameters__", ())
+        known = dict(zip(variables, typing.get_args(base), strict=False))
+        for name, annotation in getattr(origin, "__row_annotations__", {}).items():
+            if name not in own:
+                found[name] = known.get(annotation, annotation)
+    return found
 
 
 def _check_name(cls: type, name: str, seen: dict[str, str]) -> None:
@@ -121,7 +137,13 @@ def _has_default(field: dataclasses.Field[Any]) -> bool:
 
 
 class Pair(Data, Generic[L, R]):
-    """Two rows side by side; what a join gives. A missing side of an outer join is None."""
+    """Two rows side by side, `left` and `right`; what a join gives, and a group with its key.
+
+    A missing side of an outer join is None: `Pair[L, R | None]`.
+
+    >>> st.Pair(left=1, right="a")
+    Pair(left=1, right='a')
+    """
 
     left: L
     right: R
@@ -132,7 +154,11 @@ W = TypeVar("W")
 
 
 class Update(Data, Generic[V, W]):
-    """A change that is to come: `value` with a weight, from `time` on. See `st.join_function`."""
+    """A change that is to come: `value` with a weight, from `time` on. See `st.join_function`.
+
+    >>> st.Update(value="x", time=7)
+    Update(value='x', time=7, weight=1)
+    """
 
     value: V
     time: W

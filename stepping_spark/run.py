@@ -19,7 +19,7 @@ from stepping_spark.metrics import StepMetrics
 from stepping_spark.plan import plan_of
 from stepping_spark.scheduler import LOCAL_ROWS, Scheduler
 from stepping_spark.store import Held, Now, Store, now_to_text
-from stepping_spark.values import answer, held_input
+from stepping_spark.values import answer, check_one_by_one, held_input
 from stepping_spark.zset import ZSetPython, ZSetSpark
 
 KEPT_METRICS = 1_000  # steps
@@ -30,11 +30,20 @@ T = TypeVar("T")
 
 
 class Stepper(Generic[*Ins, Out]):
-    """A circuit and its store, ready to be stepped.
+    """A circuit and its store, ready to be stepped: holds the compiled plan.
 
-    `progress`: whether `run` shows a progress bar. A stream that reads at most `local_rows` rows
-    is computed on the driver, Spark evaluating its row functions; 0 sends everything to Spark.
-    `metrics` has what each of the last 1,000 steps did.
+    `progress`: whether `run` shows a progress bar. A stream that reads at most `local_rows` rows is
+    computed on the driver, Spark evaluating its row functions; 0 sends everything to Spark.
+    `metrics` has what each of the last 1,000 steps did. Raises `StoreMismatch` where the store was
+    made for another circuit.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(a)
+    >>> graph = st.compile(query)
+    >>> stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    >>> outs = stepper.run([(st.ZSetPython({"a": 2}),), (st.ZSetPython({"a": -2}),)])
+    >>> [out == st.ZSetPython({"a": n}) for (out,), n in zip(outs, (1, -1))]
+    [True, True]
     """
 
     def __init__(
@@ -215,7 +224,16 @@ def iteration(
 ) -> tuple[Any, ...]:
     """Take one step: a tuple of changes in, a tuple of changes (or values) out.
 
-    See `Stepper.step`, which this calls; the compiled plan is kept with the graph.
+    See `Stepper.step`, which this calls, for what goes in, what is raised, and what `step` and
+    `now` are; the compiled plan is kept with the graph.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(a)
+    >>> graph = st.compile(query)
+    >>> store = st.StoreMemory.from_graph(graph)
+    >>> (out,) = st.iteration(store, graph, (st.ZSetPython({"a": 2}),))
+    >>> out == st.ZSetPython({"a": 1})
+    True
     """
     return stepper_of(graph, store).step(inputs, step=step, now=now)
 
@@ -250,6 +268,8 @@ class Action(Generic[T]):
 
     def _change(self, rows: list[tuple[T, int]]) -> Any:
         graph = self._stepper.graph
+        v = graph.inputs[self._number]
+        check_one_by_one((row for row, _ in rows), v.type, f"input {graph.paths[v].parts[-1]!r}")
         inputs: list[object] = [None] * len(graph.inputs)
         inputs[self._number] = ZSetPython(rows)
         outputs = self._stepper.step(inputs)
@@ -257,6 +277,19 @@ class Action(Generic[T]):
 
 
 def actions(store: Store, graph: Graph[*Ins, Out]) -> tuple[Action[Any], ...]:
-    """For each input, a way to insert, remove and replace rows."""
+    """For each input, a way to insert, remove and replace rows, a step each.
+
+    `insert(*rows)`, `remove(*rows)` and `replace(old, new)` give the output of the query, or a
+    tuple of them where it gives a tuple. They raise what `Stepper.step` raises.
+
+    >>> def query(a: st.ZSet[str], b: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.add(a, b)
+    >>> graph = st.compile(query)
+    >>> a, b = st.actions(st.StoreMemory.from_graph(graph), graph)
+    >>> b.insert("x", "y") == st.ZSetPython({"x": 1, "y": 1})
+    True
+    >>> b.replace("x", "z") == st.ZSetPython({"x": -1, "z": 1})
+    True
+    """
     stepper = stepper_of(graph, store)
     return tuple(Action(stepper, i) for i in range(len(graph.inputs)))

@@ -33,10 +33,11 @@ from pyspark.sql import SparkSession
 
 from stepping_spark.errors import SteppingError
 
-__all__ = ["JobCounter", "count_jobs", "get_session"]
+__all__ = ["JobCounter", "count_jobs", "get_session", "quarter_of_memory"]
 
 OLDEST_JAVA = 17
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+LEAST_MEGABYTES = 1024
 MOST_CORES = 8
 """More cores than this only add overhead to the small stages a step is made of."""
 
@@ -202,7 +203,7 @@ def _conf(scratch: Path) -> Mapping[str, str]:
         "spark.app.name": "stepping_spark",
         "spark.master": master,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-        "spark.driver.memory": f"{_driver_megabytes()}m",
+        "spark.driver.memory": f"{max(quarter_of_memory() >> 20, LEAST_MEGABYTES)}m",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -227,13 +228,13 @@ def _cores() -> int:
     return min(os.cpu_count() or 1, MOST_CORES)
 
 
-def _driver_megabytes() -> int:
-    """A quarter of the memory this process may use, and at least one gigabyte."""
+def quarter_of_memory() -> int:
+    """A quarter of the bytes of memory that this process may use."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for cgroup in ("memory.max", "memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):  # no such cgroup, or no limit: "max"
             limits.append(int(Path("/sys/fs/cgroup", cgroup).read_text()))
-    return max(min(limits) // 4 // 2**20, 1024)
+    return min(limits) // 4
 
 
 # The Java virtual machine

@@ -27,6 +27,22 @@ def stream_type(annotation: Any, where: str) -> StreamType:
         total.check(where)
         return ScalarType(total)
     raise CompileError(
-        f"{where}: expected ZSet[T], int, float or Decimal, found {annotation!r}; streams are "
-        "of Z-sets or of numbers"
+        f"{where}: expected ZSet[T], int, float or Decimal, found {_shown(annotation)}; "
+        + _remedy(annotation)
     )
+
+
+def _shown(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else repr(annotation)
+
+
+def _remedy(annotation: Any) -> str:
+    if annotation in (ZSet, ZSetPython, ZSetSpark):
+        return "say of which rows: st.ZSet[T]"
+    if isinstance(annotation, str):
+        return "write the type itself, without quotes"
+    try:
+        row_type(annotation)
+    except TypeError:
+        return "streams are of Z-sets or of numbers"
+    return f"for a stream of such rows write st.ZSet[{_shown(annotation)}]"

@@ -6,13 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from stepping_spark.atoms import BOOL
-from stepping_spark.expr import Expr, Field, PythonCall
+from stepping_spark.expr import Expr, PythonCall
 from stepping_spark.graph import Vertex
 from stepping_spark.operators import Operator
 from stepping_spark.store import Register
+from stepping_spark.types import Struct
 
-ALL = Field(BOOL, ())  # as the only part of a key: the row by all its columns
+
+@dataclass(frozen=True)
+class AllColumns(Expr):
+    """As the only part of a key: the row by all its columns, whatever they are."""
+
+    def __str__(self) -> str:
+        return "row"
+
+
+ALL = AllColumns(Struct("row", (), tuple))
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, NoReturn
 
+from stepping_spark.atoms import RowType, short
 from stepping_spark.errors import CompileError
 from stepping_spark.graph import Origin, Path, Vertex
 from stepping_spark.operators import (
@@ -22,8 +25,8 @@ from stepping_spark.operators import (
     Neg,
     Operator,
 )
-from stepping_spark.origin import Line, line_of, user_frame, user_line
-from stepping_spark.schema import StreamType
+from stepping_spark.origin import Line, is_ours, line_of, user_frame, user_line
+from stepping_spark.schema import StreamType, ZSetType
 from stepping_spark.types import Struct
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -42,13 +45,29 @@ class Stream:
         return f"<stream of {self.vertex.type}>"
 
     def __add__(self, other: Stream) -> Stream:
-        return make(Add(), self, other)
+        return make(Add(), self, self._stream(other, "+"))
+
+    def __radd__(self, other: object) -> NoReturn:
+        self._stream(other, "+")
+        raise AssertionError("a stream on the left adds itself")
 
     def __neg__(self) -> Stream:
         return make(Neg(), self)
 
     def __sub__(self, other: Stream) -> Stream:
-        return make(Add(), self, make(Neg(), other))
+        return make(Add(), self, make(Neg(), self._stream(other, "-")))
+
+    def _stream(self, other: object, op: str) -> Stream:
+        if isinstance(other, Stream):
+            return other
+        self._refuse_operator(f"{op} of a stream of {self.vertex.type} and {short(other)}")
+
+    def _refuse_operator(self, what: str) -> NoReturn:
+        raise CompileError(
+            f"{user_line()}: {what}: streams of one type are added, subtracted and negated, and "
+            "nothing else; use functools.reduce(st.add, streams) for sum(streams), st.map(stream, "
+            "f=lambda row: …) to compute with the rows, st.filter to compare"
+        )
 
     def _refuse(self, what: str) -> NoReturn:
         raise CompileError(
@@ -68,17 +87,42 @@ class Stream:
     def __contains__(self, row: object) -> bool:
         self._refuse("`in`")
 
+    def __getitem__(self, k: object) -> NoReturn:
+        self._refuse("an item ([…])")
+
+    def __call__(self, *args: object, **named: object) -> NoReturn:
+        self._refuse("a call")
+
     def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):  # how Python and notebooks ask what a value can do
+            raise AttributeError(name)
         row = getattr(self.vertex.type, "row", None)
         if isinstance(row, Struct) and any(name == n for n, _ in row.fields):
             raise CompileError(
                 f"{user_line()}: .{name} is a field of the rows, not of a stream of "
                 f"{self.vertex.type}; use st.map(stream, f=lambda row: row.{name})"
             )
-        raise AttributeError(
-            f"{user_line()}: a stream of {self.vertex.type} has no {name!r}; streams go through "
-            "operators such as st.map(stream, f=…)"
+        raise CompileError(
+            f"{user_line()}: a stream of {self.vertex.type} has no {name!r}; operators are "
+            "functions, not methods: st.map(stream, f=…)"
         )
+
+
+def _refused(op: str) -> Callable[..., NoReturn]:
+    def method(self: Stream, *others: object) -> NoReturn:
+        self._refuse_operator(f"{op} of a stream of {self.vertex.type}")
+
+    return method
+
+
+for _name, _op in {
+    "mul": "*", "rmul": "*", "truediv": "/", "rtruediv": "/", "floordiv": "//", "mod": "%",
+    "pow": "**", "matmul": "@", "and": "&", "rand": "&", "or": "|", "ror": "|", "xor": "^",
+    "rsub": "-", "invert": "~", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
+    "ge": ">=",
+}.items():  # fmt: skip
+    setattr(Stream, f"__{_name}__", _refused(_op))
+Stream.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 @dataclass
@@ -89,6 +133,7 @@ class Tracer:
     loops: dict[Vertex, Vertex] = field(default_factory=dict)
     unconnected: dict[Vertex, Line] = field(default_factory=dict)
     caches: dict[str, tuple[Vertex, Line]] = field(default_factory=dict)
+    uncalled: dict[object, tuple[str, Line]] = field(default_factory=dict)  # cache[…], no (…) yet
     no_output: list[Vertex] = field(default_factory=list)
     labels: dict[FrameType, tuple[str, ...]] = field(default_factory=dict)
     siblings: dict[tuple[str, ...], int] = field(default_factory=dict)
@@ -130,6 +175,8 @@ class Tracer:
         sys.setprofile(self._profile)
         try:
             return query(*streams)
+        except TypeError as e:
+            raise _miscalled(e) or e from None
         finally:
             sys.setprofile(before if callable(before) else None)
             if before is not None and not callable(before):
@@ -189,6 +236,42 @@ class Tracer:
         return Origin(Path((*scope, name)), made.line, made.explicit)
 
 
+def _miscalled(e: TypeError) -> CompileError | None:
+    """What is wrong with a call in the user's own code, of a function that takes other arguments.
+
+    Python says so before the function runs, and names neither the line nor what it takes.
+    """
+    called = _MISCALL.match(str(e))
+    place = e.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if called is None or place is None or is_ours(place.tb_frame.f_code.co_filename):
+        return None
+    code = place.tb_frame.f_code
+    line = Line(code.co_filename, place.tb_lineno, code.co_qualname)
+    f = _named(called[1], place.tb_frame)
+    takes = f"; it takes {called[1]}{_plain_signature(f)}" if f is not None else ""
+    return CompileError(f"{line}: {e}{takes}")
+
+
+_MISCALL = re.compile(r"(\w+)\(\) (?:missing|takes|got) ")
+
+
+def _named(name: str, frame: FrameType) -> Callable[..., object] | None:
+    """The function that a frame calls by this name: its own, or that of a module it knows."""
+    for value in {**frame.f_globals, **frame.f_locals}.values():
+        found = getattr(value, name, None) if isinstance(value, ModuleType) else value
+        if isinstance(found, FunctionType) and found.__name__ == name:
+            return found
+    return None
+
+
+def _plain_signature(f: Callable[..., object]) -> str:
+    signature = inspect.signature(f)
+    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=signature.empty))
+
+
 @dataclass(frozen=True)
 class _Made:
     scope: tuple[str, ...]
@@ -216,16 +299,26 @@ def vertex_of(value: object, what: str) -> Vertex:
     """The vertex of a stream; a CompileError for anything else."""
     current = tracer()
     if not isinstance(value, Stream):
-        raise CompileError(
-            f"{user_line()}: {what} takes streams, found {value!r} ({type(value).__name__}); "
-            "values enter a circuit through the parameters of its query"
-        )
+        remedy = "values enter a circuit through the parameters of its query"
+        if callable(value):
+            remedy = f"the stream comes first: st.{what}(stream, f)"
+        elif hasattr(value, "__enter__"):
+            remedy = "a feedback is used in a block: with st.feedback(T) as y: …"
+        raise CompileError(f"{user_line()}: {what} takes streams, found {short(value)}; {remedy}")
     if value.tracer is not current:
         raise CompileError(
             f"{user_line()}: {what} got a stream of another query; pass it through this one's "
             "parameters"
         )
     return value.vertex
+
+
+def row_of(stream: object, what: str) -> RowType:
+    """The type of the rows of a stream of Z-sets; a CompileError for anything else."""
+    t = vertex_of(stream, what).type
+    if not isinstance(t, ZSetType):
+        raise CompileError(f"{user_line()}: {what} takes a ZSet, found {t}")
+    return t.row
 
 
 def make(operator: Operator, *streams: object, name: str | None = None) -> Stream:

@@ -22,10 +22,10 @@ from stepping_spark.functions import row_expr
 from stepping_spark.operations import unwrap
 from stepping_spark.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal, timed
 from stepping_spark.origin import user_line
-from stepping_spark.primitives import add, row_of
+from stepping_spark.primitives import add
 from stepping_spark.rows import Update
 from stepping_spark.schema import VALUE
-from stepping_spark.trace import make
+from stepping_spark.trace import make, row_of
 from stepping_spark.types import ListOf, Optional, Struct
 from stepping_spark.zset import ZSet
 
@@ -46,7 +46,11 @@ def explode(
     gives a list of tuples, an array column of structs of two fields, or, with `st.python`, any
     iterable; `to` is the type of a tuple. Linear; keeps no state; costs the values of the change.
 
-    >>> st.explode(orders, f=lambda o: [(o.item, o.number), ("all", 1)])    # doctest: +SKIP
+    >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[str]:
+    ...     return st.explode(a, f=lambda row: [(row[0], row[1]), ("all", 1)])
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({("x", 3): 2}),))
+    >>> out == st.ZSetPython({"x": 6, "all": 2})
+    True
     """
     lists = _lists(a, f, to, tuple, "explode")
     return cast("ZSet[V]", make(Explode(lists), a, name=name))
@@ -68,8 +72,12 @@ def join_function(
     the updates that are still to come, by their time; a step reads those whose time has come since
     the step before.
 
-    >>> st.join_function(a, f=lambda x: [st.Update(value=x, time=x.until, weight=-1)])
-    ... # doctest: +SKIP
+    >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[str]:
+    ...     return st.join_function(a, f=lambda row: [
+    ...         st.Update(value=row[0], time=row[1]), st.Update(value="late", time=row[1] + 1)])
+    >>> reference = st.reference(st.compile(query))
+    >>> [dict(reference.step((z,))[0].iter()) for z in (st.ZSetPython({("x", 1): 2}), None)]
+    [{'x': 2}, {'late': 2}]
     """
     return cast("ZSet[V]", _joined(a, f, to, name, Hold))
 
@@ -100,7 +108,11 @@ def temporal_filter(
     row is two updates, (row, lower, +1) and (row, upper, −1). Keeps those that are still to come,
     by their time; a step reads those whose time has come since the step before.
 
-    >>> st.temporal_filter(orders, upper=lambda o: o.expires)               # doctest: +SKIP
+    >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[tuple[str, int]]:
+    ...     return st.temporal_filter(a, upper=lambda row: row[1])
+    >>> reference = st.reference(st.compile(query))
+    >>> [dict(reference.step((z,))[0].iter()) for z in (st.ZSetPython({("x", 2): 1}), None)]
+    [{('x', 2): 1}, {('x', 2): -1}]
     """
     return cast("ZSet[T]", _filtered(a, lower, upper, name, Hold))
 

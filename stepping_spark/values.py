@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -9,11 +11,15 @@ from pyspark.sql import DataFrame
 from stepping_spark.codec import conform, encode
 from stepping_spark.errors import InputError
 from stepping_spark.local_sums import totals
+from stepping_spark.operations import unwrap
 from stepping_spark.relations import consolidate, empty
+from stepping_spark.rows import Data
 from stepping_spark.scalars import decode_number, encode_number
 from stepping_spark.schema import GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.store import Held
+from stepping_spark.types import ListOf, Struct, ZSetOf
 from stepping_spark.zset import ZSetPython, ZSetSpark
+from stepping_spark.zset_python import class_of, no_zset
 
 
 def held_input(value: object, t: StreamType, where: str) -> Held:
@@ -27,10 +33,23 @@ def held_input(value: object, t: StreamType, where: str) -> Held:
         return encode(value.iter(), t, where)
     if isinstance(value, ZSetSpark):
         return value.checked(t, where)
-    remedy = "a st.ZSetPython, a st.ZSetSpark, or None for no change"
-    if isinstance(value, DataFrame):
-        remedy = "st.ZSetSpark.from_dataframe(df, T)"
-    raise InputError(f"{where}: expected {t}, found {type(value).__name__}; give {remedy}")
+    raise no_zset(value, t, where)
+
+
+def check_one_by_one(rows: Iterable[object], t: StreamType, where: str) -> None:
+    """Refuse a collection in the place of a row, where rows are no collections themselves."""
+    if not isinstance(t, ZSetType) or isinstance(unwrap(t.row), ListOf | ZSetOf):
+        return
+    of_tuples = isinstance(t.row, Struct) and t.row.python is tuple
+    for row in rows:
+        one = isinstance(row, str | bytes | enum.Enum | Data) or (
+            of_tuples and isinstance(row, tuple)
+        )
+        if isinstance(row, Iterable | ZSetPython | ZSetSpark) and not one:
+            raise InputError(
+                f"{where}: rows are given one by one, found {class_of(row)}; write insert(*rows), "
+                "or take a step with a Z-set of them"
+            )
 
 
 def answer(held: Held, t: StreamType) -> Any:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,18 +14,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from stepping_spark.algebra import By, T_co, ZSet
-from stepping_spark.atoms import INT, RowType
+from stepping_spark.atoms import INT
 from stepping_spark.boxes import MOST_ROWS, Box, box_of
-from stepping_spark.codec import conform, decode, encode, frame_of, infer
+from stepping_spark.codec import conform, decode, encode, frame_of
 from stepping_spark.errors import InputError
 from stepping_spark.frames import blamed, relation_of, summed
 from stepping_spark.index import key_of
-from stepping_spark.keyed import keyed_frame, keyed_pairs, matching
+from stepping_spark.keyed import check_set, keyed_frame, keyed_pairs, matching
 from stepping_spark.relations import concat, consolidate
 from stepping_spark.schema import COUNT, ZSetType
 from stepping_spark.session import get_session
 from stepping_spark.store import Held
-from stepping_spark.types import ZSET_CLASS, canonical, quote, row_type, sort_key
+from stepping_spark.types import quote, row_type
+from stepping_spark.zset_python import ZSetPython, class_of, instead_of
 
 __all__ = ["ZSet", "ZSetPython", "ZSetSpark"]
 
@@ -36,166 +37,16 @@ K = TypeVar("K")
 DRIVER_ROWS = 20_000  # a DataFrame of so few rows is brought to the driver when it is checked
 
 
-class ZSetPython(ZSet[T_co]):
-    """A small Z-set: immutable, hashable, in no need of Spark.
-
-    Made of a mapping from rows to counts, of (row, count) pairs, or of another Z-set. Counts of
-    equal rows are added, and zeros vanish. Rows are equal when Python says so, save that values
-    of different types are never equal (`True`, `1` and `1.0` are three rows), and that NaN equals
-    NaN. `of` is the type of the rows, for the few uses that need it and where the rows do not
-    tell: `to_dataframe` of an empty Z-set.
-
-    `repr` draws a box: `_count_`, then the columns of the row; greatest counts first, then in the
-    order of the columns; at most 20 rows.
-
-    >>> ZSetPython({"a": 2}) + ZSetPython([("b", 1), ("a", -2)])
-    <ZSetPython>
-    ╭───────────┬───────────╮
-    │   _count_ │ _value_   │
-    ├───────────┼───────────┤
-    │         1 │ b         │
-    ╰───────────┴───────────╯
-    """
-
-    def __init__(
-        self,
-        rows: Mapping[T_co, int] | Iterable[tuple[T_co, int]] | ZSet[T_co] = (),
-        *,
-        of: type[T_co] | RowType | None = None,
-    ) -> None:
-        self._items: dict[Hashable, tuple[T_co, int]] = {}
-        annotation: Any = of
-        self._of = None if of is None else row_type(annotation)
-        self._hash: int | None = None
-        for row, n in _pairs(rows):
-            key = _identity(row)
-            row, before = self._items.get(key, (row, 0))
-            if before + n:
-                self._items[key] = (row, before + n)
-            elif before:
-                del self._items[key]
-
-    def __neg__(self) -> ZSetPython[T_co]:
-        return self * -1
-
-    @overload
-    def __add__(self, other: ZSetPython[U]) -> ZSetPython[T_co | U]: ...
-    @overload
-    def __add__(self, other: ZSet[U]) -> ZSet[T_co | U]: ...
-    def __add__(self, other: ZSet[U]) -> ZSet[T_co | U]:
-        if isinstance(other, ZSetSpark):
-            return other + self
-        if not isinstance(other, ZSetPython):
-            return NotImplemented
-        pairs = (*self._items.values(), *other._items.values())
-        return ZSetPython(pairs, of=self._of or other._of)
-
-    @overload
-    def __sub__(self, other: ZSetPython[U]) -> ZSetPython[T_co | U]: ...
-    @overload
-    def __sub__(self, other: ZSet[U]) -> ZSet[T_co | U]: ...
-    def __sub__(self, other: ZSet[U]) -> ZSet[T_co | U]:
-        return self + -other if isinstance(other, ZSetPython | ZSetSpark) else NotImplemented
-
-    def __mul__(self, n: int) -> ZSetPython[T_co]:
-        if type(n) is not int:
-            return NotImplemented
-        return ZSetPython(((row, count * n) for row, count in self.iter()), of=self._of)
-
-    def __rmul__(self, n: int) -> ZSetPython[T_co]:
-        return self * n
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ZSetPython):
-            return NotImplemented
-        return self._items == other._items
-
-    def __hash__(self) -> int:
-        if self._hash is None:
-            self._hash = hash(frozenset((key, n) for key, (_, n) in self._items.items()))
-        return self._hash
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (tuple(self._items.values()), self._of)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __bool__(self) -> bool:
-        return bool(self._items)
-
-    def iter(self, match: AbstractSet[object] | None = None) -> Iterator[tuple[T_co, int]]:
-        if match is None:
-            yield from self._items.values()
-            return
-        for row in match:
-            item = self._items.get(_identity(canonical(row)))
-            if item is not None:
-                yield item
-
-    def iter_by_index(
-        self, index: By[K], match_keys: AbstractSet[object] | None = None
-    ) -> Iterator[tuple[K, T_co, int]]:
-        if not self._items:
-            return
-        t = ZSetType(self._row_type())
-        key = key_of(index, t.row, "iter_by_index")
-        if key.expr.in_sql:
-            yield from keyed_pairs(self.iter(), t, key, match_keys)
-        else:  # only Spark can read it
-            yield from keyed_frame(self.to_dataframe(), t, key, match_keys)
-
-    def get_count(self, row: object) -> int:
-        return next((n for _, n in self.iter(frozenset((row,)))), 0)
-
-    def empty(self) -> bool:
-        return not self._items
-
-    def to_python(self) -> ZSetPython[T_co]:
-        return self
-
-    def to_dataframe(self, spark: SparkSession | None = None) -> DataFrame:
-        if not self._items and self._of is None:
-            raise InputError(
-                "to_dataframe: an empty ZSetPython does not say what its columns are; make it "
-                "with ZSetPython(of=T)"
-            )
-        t = ZSetType(self._row_type())
-        return frame_of(encode(self.iter(), t, "to_dataframe"), t.schema, spark or get_session())
-
-    def __repr__(self) -> str:
-        return self.box().text()
-
-    def _repr_html_(self) -> str:
-        return self.box().html()
-
-    def _row_type(self) -> RowType:
-        return self._of or infer((row for row, _ in self.iter()), "ZSetPython")
-
-    def box(self, title: str = "ZSetPython", nested: bool = False) -> Box:
-        """The Z-set as a table to be drawn."""
-        pairs = list(self._items.values())
-        t: RowType | None = None
-        keys: list[Any]
-        try:
-            t = self._row_type()
-            keys = [sort_key(t.encode(row, "")) for row, _ in pairs]
-        except InputError:  # rows of several types are drawn all the same
-            t = None
-            keys = [(type(row).__name__, repr(row)) for row, _ in pairs]
-        order = sorted(range(len(pairs)), key=lambda i: (-pairs[i][1], keys[i]))
-        shown = [pairs[i] for i in order[:MOST_ROWS]]
-        return box_of(title, t, shown, len(pairs) - len(shown), nested)
-
-
-ZSET_CLASS.append(ZSetPython)
-
-
 class ZSetSpark(ZSet[T_co]):
     """A Z-set held as one relation: an Arrow table on the driver, or a DataFrame.
 
-    Operators on a DataFrame build a plan and run no job; what looks at rows runs one. `len` is
-    there for what the driver holds. Not hashable: it may be too large to look at.
+    Made by `from_dataframe`, and what a step gives. Operators on a DataFrame build a plan and run
+    no job; what looks at rows (`iter`, `==`, `empty`, `repr`) runs one. `len` is there for what the
+    driver holds. Not hashable: it may be too large to look at.
+
+    >>> df = spark.sql("SELECT 1 AS x UNION ALL SELECT 1")
+    >>> st.ZSetSpark.from_dataframe(df, int) == st.ZSetPython({1: 2})
+    True
     """
 
     __hash__: ClassVar[None]  # type: ignore[assignment]
@@ -219,8 +70,10 @@ class ZSetSpark(ZSet[T_co]):
         """
         where = "from_dataframe"
         if not isinstance(df, DataFrame):
-            found = type(df).__name__
-            raise InputError(f"{where}: expected a pyspark DataFrame, found {found}")
+            raise InputError(
+                f"{where}: expected a pyspark DataFrame, found {class_of(df)}; "
+                + instead_of(df, "write from_dataframe(df, T)")
+            )
         if df.isStreaming:
             raise InputError(
                 f"{where}: the DataFrame is a stream; step in its writeStream.foreachBatch, with "
@@ -291,6 +144,9 @@ class ZSetSpark(ZSet[T_co]):
 
     __radd__ = __add__
 
+    def __rsub__(self, other: ZSet[U]) -> ZSetSpark[T_co | U]:  # type: ignore[misc]
+        return -self + other if isinstance(other, ZSetPython) else NotImplemented
+
     def __sub__(self, other: ZSet[U]) -> ZSetSpark[T_co | U]:
         return self + -other if isinstance(other, ZSetPython | ZSetSpark) else NotImplemented
 
@@ -337,8 +193,10 @@ class ZSetSpark(ZSet[T_co]):
         return not self.empty()
 
     def iter(self, match: AbstractSet[object] | None = None) -> Iterator[tuple[T_co, int]]:
-        if match is not None and not match:
-            return
+        if match is not None:
+            check_set(match, "iter, match: expected a set of rows")
+            if not match:
+                return
         held = self._look()
         wanted = None
         if match is not None:
@@ -399,41 +257,3 @@ class ZSetSpark(ZSet[T_co]):
         shown = list(decode(conform(first.toArrow(), self.type.schema), self.type))
         more = held.count() - len(shown) if len(shown) == MOST_ROWS else 0
         return box_of("ZSetSpark", self.type.row, shown, more)
-
-
-def _made(pairs: Iterable[tuple[T, int]], of: RowType | None) -> ZSetPython[T]:
-    return ZSetPython(pairs, of=of)
-
-
-def _identity(row: object) -> Hashable:
-    """What equal rows have in common, and others have not: True, 1 and 1.0 are three rows."""
-    if isinstance(row, tuple):
-        return (tuple, *map(_identity, row))
-    return (type(row), row)
-
-
-def _pairs(rows: Any) -> Iterator[tuple[Any, int]]:
-    """The rows and counts that a Z-set is made from."""
-    if isinstance(rows, ZSetPython | ZSetSpark):
-        yield from rows.iter()
-        return
-    for pair in rows.items() if isinstance(rows, Mapping) else rows:
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise InputError(
-                f"ZSetPython: expected (row, count) pairs, found {pair!r} ({type(pair).__name__});"
-                " give {row: count, ...}, or pairs"
-            )
-        row, n = pair
-        if type(n) is not int:
-            raise InputError(
-                f"ZSetPython: the count of {row!r} is {n!r} ({type(n).__name__}); expected an int"
-            )
-        row = canonical(row)
-        try:
-            hash(row)
-        except TypeError as e:
-            raise InputError(
-                f"ZSetPython: {row!r} cannot be a row: {e}; a row is a value, a tuple, a st.Data "
-                "or a st.Pair"
-            ) from None
-        yield row, n

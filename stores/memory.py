@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +17,7 @@ from stepping_spark.errors import StoreError, StoreLocked, StoreMismatch
 from stepping_spark.graph import Graph
 from stepping_spark.plan import registers_of
 from stepping_spark.schema import Schema
-from stepping_spark.session import get_session
+from stepping_spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Held, Now, Register
 from stores.batches import DriverBatch, built, ordered, wanted_places
 from stores.registers import check_registers
@@ -63,6 +60,14 @@ class StoreMemory:
 
     Any thread may read what is committed, at any time. A step belongs to the thread that adds
     first: until it commits or aborts, another that adds or commits gets a `StoreLocked`.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(a)
+    >>> graph = st.compile(query)
+    >>> store = st.StoreMemory.from_graph(graph)
+    >>> _ = st.iteration(store, graph, (st.ZSetPython({"a": 2}),))
+    >>> store.last_step()
+    1
     """
 
     def __init__(
@@ -92,10 +97,7 @@ class StoreMemory:
         driver_bytes: int | None = None,
         spark: SparkSession | None = None,
     ) -> StoreMemory:
-        """An empty store for a circuit.
-
-        >>> store = st.StoreMemory.from_graph(st.compile(query))        # doctest: +SKIP
-        """
+        """An empty store for a circuit."""
         return cls(registers_of(graph), driver_bytes=driver_bytes, spark=spark)
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
@@ -343,12 +345,3 @@ def _release(batches: Sequence[Batch]) -> None:
     for b in batches:
         if isinstance(b, SparkBatch):
             b.release()
-
-
-def quarter_of_memory() -> int:
-    """A quarter of the memory that this process may use."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for cgroup in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # no such group, or no limit: "max"
-            limits.append(int(Path("/sys/fs/cgroup", cgroup).read_text()))
-    return min(limits) // 4

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark import linear
+from stepping_spark.schema import ZSetType
+from stepping_spark.types import row_type
 
 
 class A(st.Data):
@@ -117,6 +122,71 @@ def test_a_dataframe_with_wrong_columns(spark: SparkSession, sql: str, parts: li
 def test_nulls_in_a_dataframe(spark: SparkSession, sql: str, part: str) -> None:
     zset = st.ZSetSpark.from_dataframe(spark.sql(sql), A, count="n")
     refused((zset, None), "input 'a'", part, "NULL")
+
+
+PANDAS = pd.DataFrame({"x": [1], "name": ["a"]})
+
+
+def test_a_pandas_dataframe_as_it_is() -> None:
+    remedy = (
+        r"found pandas DataFrame; give st\.ZSetSpark\.from_dataframe\(spark\.createDataFrame\(df\)"
+    )
+    refused((PANDAS, None), "pandas DataFrame", "spark.createDataFrame(df)")
+    with pytest.raises(st.InputError, match=remedy):
+        st.reference(st.compile(total)).step((PANDAS, None))
+    with pytest.raises(st.InputError, match=remedy):
+        st.ZSetSpark.from_dataframe(PANDAS, A)  # type: ignore[arg-type]
+    with pytest.raises(st.InputError, match=remedy):
+        st.ZSetPython(PANDAS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rows", [A(x=1, name="a"), 1, None, "ab", [A(x=1, name="a")], {"ab"}])
+def test_rows_without_their_counts(rows: Any) -> None:
+    with pytest.raises(st.InputError, match=r"\{row: 1\}"):
+        st.ZSetPython(rows)
+
+
+ROW = A(x=1, name="a")
+
+
+@pytest.mark.parametrize("zset", [ONE, st.ZSetSpark.from_parts((), ZSetType(row_type(A)))])
+def test_what_is_looked_for_in_a_zset_is_a_set(zset: Any) -> None:
+    with pytest.raises(st.InputError, match=r"a set of rows, found A\(.*write \{…\}"):
+        list(zset.iter(match=ROW))
+    with pytest.raises(st.InputError, match=r"a set of rows, found \(1, 'a'\)"):
+        list(zset.iter(match=(1, "a")))
+    assert list(ONE.iter(match={ROW})) == [(ROW, 1)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "part"),
+    [
+        ([ROW], "list"),
+        ((ROW, ROW), "tuple"),
+        ({ROW}, "set"),
+        ({ROW: 1}, "dict"),
+        (ONE, "ZSetPython"),
+        ((row for row in [ROW]), "generator"),
+    ],
+)
+def test_rows_that_are_inserted_as_one(rows: Any, part: str) -> None:
+    graph = st.compile(total)
+    users, _ = st.actions(st.StoreMemory.from_graph(graph), graph)
+    with pytest.raises(st.InputError, match=rf"'a': .* found {part}; write insert\(\*rows\)"):
+        users.insert(rows)
+    assert users.insert(ROW) == st.ZSetPython({1: 1})
+
+
+def test_tuples_and_lists_are_inserted_where_rows_are_such() -> None:
+    def query(a: st.ZSet[tuple[int, str]], b: st.ZSet[list[int]]) -> tuple[Any, Any]:
+        return a, b
+
+    query.__annotations__.pop("return")
+    graph = st.compile(query)
+    pairs, lists = st.actions(st.StoreMemory.from_graph(graph), graph)
+    assert pairs.insert((1, "a"))[0] == st.ZSetPython({(1, "a"): 1})
+    items: Any = (1, 2)
+    assert lists.insert([1, 2])[1] == st.ZSetPython({items: 1})
 
 
 def test_a_dataframe_as_it_is(spark: SparkSession) -> None:
@@ -234,6 +304,24 @@ def test_a_zero_that_is_not_the_row_that_is_picked() -> None:
         return st.reduce(a, zero=int, pick_value=pick)
 
     with pytest.raises(st.CompileError, match=r"found 0; write lambda: Pair\(left=0, right=0\)"):
+        st.compile(query)
+
+
+def test_values_that_are_picked_for_a_zset_are_to_be_collected() -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[Any]:
+        pick: Any = lambda a: a.name  # noqa: E731
+        return st.reduce(a, zero=st.ZSetPython, pick_value=pick)
+
+    with pytest.raises(st.CompileError, match=r"pick_value str, from name; .*st\.agg\.collect"):
+        st.compile(query)
+
+
+def test_a_sum_of_what_cannot_be_added() -> None:
+    def query(a: st.ZSet[A]) -> Any:
+        return st.make_scalar(a, lambda a: a.name)
+
+    query.__annotations__.pop("return")
+    with pytest.raises(st.CompileError, match="the sum of name: str cannot be added up"):
         st.compile(query)
 
 
@@ -441,6 +529,40 @@ def test_two_caches_with_one_name() -> None:
         st.compile(query)
 
 
+def test_a_cache_that_is_not_told_what_to_keep() -> None:
+    cache = st.Cache[int](name="numbers")
+
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        _ = cache[a]
+        return a
+
+    with pytest.raises(st.CompileError, match=r"bad_input\.py:\d+.*'numbers'.*_ = cache\[a\]\("):
+        st.compile(query)
+
+    def query_none(a: st.ZSet[int]) -> st.ZSet[int]:
+        _ = cache[a](None)  # type: ignore[arg-type]
+        return a
+
+    with pytest.raises(st.CompileError, match="takes a function of the stream, found None"):
+        st.compile(query_none)
+
+
+def test_a_cache_is_read_from_a_store_and_nothing_else() -> None:
+    with pytest.raises(st.InputError, match=r"found Graph; write cache\.zset\(store\)"):
+        st.Cache[int](name="numbers").zset(st.compile(total))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("write", [st.write_png, st.write_svg, st.write_dot])
+def test_a_path_in_the_place_of_a_graph(write: Any, tmp_path: Path) -> None:
+    with pytest.raises(st.CompileError, match=r"found str; the order is st\.write_png\(graph,"):
+        write(str(tmp_path / "x.png"), st.compile(total))
+
+
+def test_a_query_in_the_place_of_its_graph() -> None:
+    with pytest.raises(st.CompileError, match=r"a Graph, as st\.compile\(query\) gives it"):
+        st.reference(total)  # type: ignore[arg-type]
+
+
 def test_a_cache_that_the_store_does_not_have() -> None:
     elsewhere = st.Cache[int](name="elsewhere")
     stepper = stepper_of(total)
@@ -455,9 +577,30 @@ def test_a_cache_that_the_store_does_not_have() -> None:
         (lambda a: len(a), "len()"),
         (lambda a: [row for row in a], "iteration"),  # noqa: C416
         (lambda a: a.x, "field of the rows"),
+        (lambda a: a.filter(lambda row: True), "operators are functions, not methods"),
+        (lambda a: a * 2, "* of a stream"),
+        (lambda a: 2 * a, "* of a stream"),
+        (lambda a: a + 1, "and 1 (int)"),
+        (lambda a: a - None, "and None"),
+        (lambda a: sum([a, a]), "functools.reduce(st.add, streams)"),
+        (lambda a: a > 1, "st.filter to compare"),
+        (lambda a: a if a == a else a, "== of a stream"),  # noqa: RUF034
+        (lambda a: a[0], "an item"),
+        (lambda a: a(), "a call"),
         (lambda a: None, "return"),
         (lambda a: st.ZSetPython({1: 1}), "should be a stream"),
         (lambda a: st.map(st.ZSetPython({1: 1}), f=lambda x: x), "takes streams"),
+        (lambda a: st.map(lambda row: row.x, a), "the stream comes first: st.map(stream, f)"),  # type: ignore[arg-type]
+        (
+            lambda a: st.map(a),  # type: ignore[call-arg]
+            "map() missing 1 required positional argument: 'f'; it takes map(a, ",
+        ),
+        (
+            lambda a: st.join(a, a, on_left=lambda a: a.x),  # type: ignore[call-arg]
+            "argument: 'on_right'; it takes join(l, r, *, on_left, on_right)",
+        ),
+        (lambda a: st.join(a, a, on="x"), "unexpected keyword argument 'on'; it takes join("),  # type: ignore[call-arg]
+        (lambda a: st.add(a, st.feedback(st.ZSet[A])), "with st.feedback(T) as y"),
     ],
 )
 def test_a_query_that_treats_a_stream_as_a_value(body: Any, part: str) -> None:
@@ -468,6 +611,59 @@ def test_a_query_that_treats_a_stream_as_a_value(body: Any, part: str) -> None:
     with pytest.raises(st.CompileError) as e:
         st.compile(query)
     assert part in str(e.value)
+    assert re.search(r"test_bad_input\.py:\d+", str(e.value))
+
+
+class Calling:
+    def __call__(self, a: st.ZSet[A]) -> st.ZSet[A]:
+        return a
+
+
+@pytest.mark.parametrize(
+    ("query", "parts"),
+    [
+        (functools.partial(total, b=None), ["partial", "write a function that calls it"]),  # type: ignore[arg-type]
+        (Calling(), ["Calling", "write a function that calls it"]),
+        (len, ["built-in", "write a function that calls it"]),
+        (st.incrementalize(Calling()), ["Calling", "write a function that calls it"]),
+        (3, ["found 3 (int)", "def query("]),
+        (st.compile(total), ["found a Graph", "compiled already"]),
+    ],
+)
+def test_what_is_no_query(query: Any, parts: list[str]) -> None:
+    with pytest.raises(st.CompileError, match=r"test_bad_input\.py:\d+") as e:
+        st.compile(query)
+    for part in parts:
+        assert part in str(e.value)
+
+
+def test_a_method_is_a_query_too() -> None:
+    class Queries:
+        def names(self, a: st.ZSet[A]) -> st.ZSet[str]:
+            return st.map(a, f=lambda a: a.name)
+
+    (out,) = st.reference(st.compile(Queries().names)).step((ONE,))
+    assert out == st.ZSetPython({"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "part"),
+    [
+        (A, r"found A; for a stream of such rows write st\.ZSet\[A\]"),
+        (str, r"found str; for a stream of such rows write st\.ZSet\[str\]"),
+        (st.ZSet, r"say of which rows: st\.ZSet\[T\]"),
+        ("ZSet[A]", "without quotes"),
+        (complex, "streams are of Z-sets or of numbers"),
+    ],
+)
+def test_a_feedback_of_what_is_no_stream(annotation: Any, part: str) -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[A]:
+        with st.feedback(annotation) as y:
+            y.connect(st.delay(a))
+        return a
+
+    with pytest.raises(st.CompileError, match=rf"test_bad_input\.py:\d+.*{part}"):
+        st.compile(query)
 
 
 def test_operators_outside_a_query() -> None:

@@ -61,6 +61,12 @@ def test_the_demo_refuses(tmp_path: Path, arguments: str, complaint: str) -> Non
     assert not list(tmp_path.iterdir())
 
 
+def test_the_help_of_the_demo_says_how_it_is_called(tmp_path: Path) -> None:
+    done = run(tmp_path, "-m stepping_spark.cli demo --help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: stepping-spark demo [OPTIONS]")
+
+
 def test_the_join_runs_without_a_word_beside_its_output(tmp_path: Path) -> None:
     done = run(tmp_path, EXAMPLES["join.py"])
     assert (done.returncode, done.stderr) == (0, "")

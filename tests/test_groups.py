@@ -64,7 +64,7 @@ def by_item(ops: Any, s: Any, tags: Any) -> Any:
 
 
 def collected(ops: Any, s: Any, tags: Any) -> Any:
-    item: Any = st.agg.collect(lambda r: r.item)  # type: ignore[attr-defined]
+    item: Any = st.agg.collect(lambda r: r.item)
     return ops.reduce(s, zero=Z, pick_value=item)
 
 

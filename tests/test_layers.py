@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -41,6 +44,7 @@ LAYERS = (
     "boxes",
     "frames",
     "keyed",
+    "zset_python",
     "zset",
     "agg",
     "stream_types",
@@ -52,6 +56,7 @@ LAYERS = (
     "render",
     "graph",
     "trace",
+    "feedback",
     "primitives",
     "updates",
     "lifting",
@@ -61,6 +66,7 @@ LAYERS = (
     "rewrite",
     "passes",
     "compile",
+    "reference_values",
     "reference",
     "terms",
     "plan",
@@ -229,6 +235,25 @@ def test_importing_the_library_starts_no_java_and_takes_little_time() -> None:
         "print(time.process_time())"
     )
     assert float(seconds) < 5
+
+
+def is_installed() -> bool:
+    """Whether this folder is installed here, as editable."""
+    found = importlib.metadata.distributions(name="stepping-spark")
+    told = [d.read_text("direct_url.json") for d in found]
+    return any(json.loads(text)["url"] == ROOT.as_uri() for text in told if text)
+
+
+@pytest.mark.skipif(not is_installed(), reason="this folder is not installed as editable")
+def test_a_script_beside_a_clone_imports_the_package_and_not_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "stepping_spark").mkdir()
+    script = tmp_path / "script.py"
+    script.write_text("import stepping_spark as st; st.Data")
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=plain, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def files_of_the_project() -> list[Path]:

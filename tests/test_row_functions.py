@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,8 +11,11 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark.plan import plan_of
+from stepping_spark.schema import columns_of
+from stepping_spark.types import row_type
 
 Z = st.ZSetPython
+K = TypeVar("K")
 
 
 class Inner(st.Data):
@@ -137,6 +140,27 @@ def test_a_join_with_several_readers_is_computed_once() -> None:
     assert str(plan_of(st.compile(several))).count("join(") == 2
 
 
+def test_a_cache_of_a_change_keeps_the_last_one_and_explain_says_so() -> None:
+    last, all_ = st.Cache[int](name="last"), st.Cache[int](name="all")
+
+    def cached(a: st.ZSet[int]) -> st.ZSet[int]:
+        _ = last[a](lambda a: a)
+        _ = all_[a](lambda a: st.integrate(a))
+        return a
+
+    graph = st.compile(cached)
+    (hint,) = st.explain(graph).hints
+    assert "'last' keeps the last change only, as cached.a is no integral" in hint
+    store = st.StoreMemory.from_graph(graph)
+    stepper = st.Stepper(graph, store)
+    reference = st.reference(graph)
+    for change, so_far in ((Z({1: 1}), Z({1: 1})), (Z({2: 1}), Z({1: 1, 2: 1}))):
+        stepper.step((change,))
+        reference.step((change,))
+        assert last.zset(store) == reference.caches["last"] == change
+        assert all_.zset(store) == reference.caches["all"] == so_far
+
+
 def test_the_index_of_a_cache_below_a_join_is_kept() -> None:
     cache = st.Cache[st.Pair[Row, Row]](name="pairs")
 
@@ -148,3 +172,28 @@ def test_the_index_of_a_cache_below_a_join_is_kept() -> None:
 
     arranged = dict(st.explain(st.compile(cached)).arrangements)
     assert arranged["cache.pairs"] == ("_key_1_",)
+
+
+def test_a_class_made_of_a_generic_one_has_the_types_in_its_head() -> None:
+    class Named(st.Pair[int, str]):
+        name: str | None = None
+
+    class Counted(st.Pair[int, K]):
+        pass
+
+    assert str(row_type(Named)) == "Named"
+    assert [str(t) for _, t in columns_of(row_type(Named))] == ["int", "str", "str | None"]
+    assert [str(t) for _, t in columns_of(row_type(Counted[bytes]))] == ["int", "bytes"]
+
+    def query(a: st.ZSet[int]) -> tuple[st.ZSet[Named], st.ZSet[Counted[int]]]:
+        return st.map(a, f=_named), st.map(a, f=_counted)
+
+    def _named(x: int) -> Named:
+        return Named(left=x, right="a")
+
+    def _counted(x: int) -> Counted[int]:
+        return Counted(left=x, right=x)
+
+    named, counted = st.reference(st.compile(query)).step((st.ZSetPython({1: 1}),))
+    assert named == st.ZSetPython({Named(left=1, right="a"): 1})
+    assert counted == st.ZSetPython({Counted(left=1, right=1): 1})

@@ -1,0 +1,158 @@
+"""Values of the executable specification: mappings from parts to integers, and their sums.
+
+Every value of a stream is a mapping from parts to integers that are not zero, and two values are
+added part by part. What the parts are depends on the type of the stream:
+
+    ZSet[T]              a row: its weight
+    int, Decimal         the name of the number: its value, of a Decimal in units of its last digit
+    float                the name and a bin of `floats`: the sum of the limbs
+    ZSetPython[T]        a row: its count
+    a row of numbers     the parts of each field
+    Grouped[V, K]        a key, and a part of its sum; a key, and Mark.ROWS: how many rows it has
+"""
+
+from __future__ import annotations
+
+import decimal
+import enum
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from stepping_spark.atoms import INT, INT_MAX, INT_MIN, Atom, RowType
+from stepping_spark.errors import StepError
+from stepping_spark.floats import split, total
+from stepping_spark.operations import fit
+from stepping_spark.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
+from stepping_spark.types import Struct, ZSetOf
+from stepping_spark.zset import ZSetPython, ZSetSpark
+from stepping_spark.zset_python import no_zset
+
+Part = Hashable
+Value = Mapping[Any, int]
+
+
+class Mark(enum.Enum):
+    """Parts that are not rows or numbers."""
+
+    ROWS = "the number of rows of a group"
+
+
+LARGEST = 10**38 - 1  # what sums are kept as, a DECIMAL(38), holds no more
+NOTHING: Value = {}
+
+
+# -- values, from and for users
+
+
+def read(value: object, t: StreamType, where: str) -> Value:
+    """A user's value; an InputError that begins with `where` if it is not of the type."""
+    if value is None:
+        return NOTHING
+    if isinstance(t, ScalarType):
+        return added(parts_of(of_type(value, t.sum.value, where), t.sum))
+    assert isinstance(t, ZSetType)
+    if not isinstance(value, ZSetPython | ZSetSpark):
+        raise no_zset(value, t, where)
+    return added(
+        (of_type(row, t.row, where), INT.encode(n, f"{where}, count of {row!r}"))
+        for row, n in value.to_python().iter()
+    )
+
+
+def show(value: Value, t: StreamType, where: str) -> Any:
+    """The value as users see it: a ZSetPython, or a number; of groups, a dict by key."""
+    if isinstance(t, ZSetType):
+        return ZSetPython(((row, n) for row, n in value.items()), of=t.row)
+    if isinstance(t, ScalarType):
+        return total_of(value, t.sum, where)
+    assert isinstance(t, GroupedType)
+    return {key: total_of(sum_, t.sum, where) for key, sum_ in groups_of(value)}
+
+
+def added(parts: Iterable[tuple[Part, int]]) -> Value:
+    """The sum of parts; zeros vanish."""
+    sums: dict[Part, int] = {}
+    for part, n in parts:
+        sums[part] = sums.get(part, 0) + n
+    return {part: n for part, n in sums.items() if n}
+
+
+def of_type(value: Any, t: RowType, where: str) -> Any:
+    """The value as a column of the type holds it, such as one zero of both."""
+    return t.decode(t.encode(value, where))
+
+
+def check(where: str, t: StreamType, value: Value) -> None:
+    """Refuse what the columns of the stream's relation cannot hold."""
+    for part, n in value.items():
+        weight = isinstance(t, ZSetType) or isinstance(sum_of(t).value, ZSetOf)
+        if weight or (isinstance(part, tuple) and part[1] is Mark.ROWS):
+            if not INT_MIN <= n <= INT_MAX:
+                raise StepError(
+                    f"{where}: the weight {n} of {part!r} is beyond 64 bits; nothing has changed: "
+                    "take such changes in with smaller weights"
+                )
+        elif abs(n) > LARGEST:
+            raise StepError(
+                f"{where}: a sum has more than 38 digits; nothing has changed: add floats, or "
+                "Decimals of a smaller scale"
+            )
+
+
+def sum_of(t: StreamType) -> Accumulated:
+    assert isinstance(t, ScalarType | GroupedType)
+    return t.sum
+
+
+# -- sums
+
+
+def parts_of(value: Any, sum_: Accumulated) -> Iterator[tuple[Part, int]]:
+    """The parts of a number, of a row of numbers, or of a Z-set; NULL adds nothing."""
+    if value is None:
+        return
+    if isinstance(sum_.value, ZSetOf):
+        yield from value.iter()
+        return
+    numbers = sum_.value.parts(value, "a sum") if isinstance(sum_.value, Struct) else [value]
+    for (name, t, _), x in zip(sum_.leaves(), numbers, strict=True):
+        if x is None:
+            continue
+        if t.name == "float":
+            bin_, limb = split(x)
+            yield (name, bin_), limb
+        else:
+            yield (name, 0), int(Fraction(x) * 10**t.scale)
+
+
+def total_of(value: Value, sum_: Accumulated, where: str) -> Any:
+    """The number, row of numbers or Z-set that the parts add up to."""
+    if isinstance(sum_.value, ZSetOf):
+        return sum_.value.build(value.items())
+    numbers: dict[str, dict[int, int]] = {}
+    for (name, bin_), n in value.items():
+        numbers.setdefault(name, {})[bin_] = n
+    totals = [_number(numbers.get(name, {}), t, where) for name, t, _ in sum_.leaves()]
+    return sum_.value.build(totals) if isinstance(sum_.value, Struct) else totals[0]
+
+
+def _number(bins: Mapping[int, int], t: Atom, where: str) -> Any:
+    if t.name == "float":
+        return total(bins)
+    units = bins.get(0, 0)
+    exact = units if t.name == "int" else decimal.Decimal(units).scaleb(-t.scale, _DIGITS)
+    return fit(exact, t, f"{where}: the sum")
+
+
+_DIGITS = decimal.Context(prec=100)
+
+
+def groups_of(value: Value) -> Iterator[tuple[Part, Value]]:
+    """The groups that have rows: the key, and the parts of the sum."""
+    groups: dict[Part, dict[Part, int]] = {}
+    for (key, part), n in value.items():
+        groups.setdefault(key, {})[part] = n
+    for key, parts in groups.items():
+        if parts.pop(Mark.ROWS, 0):
+            yield key, parts

@@ -1,0 +1,251 @@
+"""Small Z-sets: values in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, TypeVar, overload
+
+from pyspark.sql import DataFrame, SparkSession
+
+from stepping_spark.algebra import By, T_co, ZSet
+from stepping_spark.atoms import RowType, short
+from stepping_spark.boxes import MOST_ROWS, Box, box_of
+from stepping_spark.codec import encode, frame_of, infer
+from stepping_spark.errors import InputError
+from stepping_spark.index import key_of
+from stepping_spark.keyed import check_set, keyed_frame, keyed_pairs
+from stepping_spark.rows import Data
+from stepping_spark.schema import ZSetType
+from stepping_spark.session import get_session
+from stepping_spark.types import ZSET_CLASS, canonical, row_type, sort_key
+
+T = TypeVar("T")
+U = TypeVar("U")
+K = TypeVar("K")
+
+
+class ZSetPython(ZSet[T_co]):
+    """A small Z-set: immutable, hashable, in no need of Spark.
+
+    Made of a mapping from rows to counts, of (row, count) pairs, or of another Z-set. Counts of
+    equal rows are added, and zeros vanish. Rows are equal when Python says so, save that values
+    of different types are never equal (`True`, `1` and `1.0` are three rows), and that NaN equals
+    NaN. `of` is the type of the rows, for the few uses that need it and where the rows do not
+    tell: `to_dataframe` of an empty Z-set.
+
+    `repr` draws a box: `_count_`, then the columns of the row; greatest counts first, then in the
+    order of the columns; at most 20 rows.
+
+    >>> st.ZSetPython({"a": 2}) + st.ZSetPython([("b", 1), ("a", -2)])
+    <ZSetPython>
+    ╭───────────┬───────────╮
+    │   _count_ │ _value_   │
+    ├───────────┼───────────┤
+    │         1 │ b         │
+    ╰───────────┴───────────╯
+    """
+
+    def __init__(
+        self,
+        rows: Mapping[T_co, int] | Iterable[tuple[T_co, int]] | ZSet[T_co] = (),
+        *,
+        of: type[T_co] | RowType | None = None,
+    ) -> None:
+        self._items: dict[Hashable, tuple[T_co, int]] = {}
+        annotation: Any = of
+        self._of = None if of is None else row_type(annotation)
+        self._hash: int | None = None
+        for row, n in _pairs(rows):
+            key = _identity(row)
+            row, before = self._items.get(key, (row, 0))
+            if before + n:
+                self._items[key] = (row, before + n)
+            elif before:
+                del self._items[key]
+
+    def __neg__(self) -> ZSetPython[T_co]:
+        return self * -1
+
+    @overload
+    def __add__(self, other: ZSetPython[U]) -> ZSetPython[T_co | U]: ...
+    @overload
+    def __add__(self, other: ZSet[U]) -> ZSet[T_co | U]: ...
+    def __add__(self, other: ZSet[U]) -> ZSet[T_co | U]:
+        if not isinstance(other, ZSetPython):  # a ZSetSpark adds itself
+            return NotImplemented
+        pairs = (*self._items.values(), *other._items.values())
+        return ZSetPython(pairs, of=self._of or other._of)
+
+    @overload
+    def __sub__(self, other: ZSetPython[U]) -> ZSetPython[T_co | U]: ...
+    @overload
+    def __sub__(self, other: ZSet[U]) -> ZSet[T_co | U]: ...
+    def __sub__(self, other: ZSet[U]) -> ZSet[T_co | U]:
+        return self + -other if isinstance(other, ZSetPython) else NotImplemented
+
+    def __mul__(self, n: int) -> ZSetPython[T_co]:
+        if type(n) is not int:
+            return NotImplemented
+        return ZSetPython(((row, count * n) for row, count in self.iter()), of=self._of)
+
+    def __rmul__(self, n: int) -> ZSetPython[T_co]:
+        return self * n
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ZSetPython):
+            return NotImplemented
+        return self._items == other._items
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset((key, n) for key, (_, n) in self._items.items()))
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (tuple(self._items.values()), self._of)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def iter(self, match: AbstractSet[object] | None = None) -> Iterator[tuple[T_co, int]]:
+        if match is None:
+            yield from self._items.values()
+            return
+        check_set(match, "iter, match: expected a set of rows")
+        for row in match:
+            item = self._items.get(_identity(canonical(row)))
+            if item is not None:
+                yield item
+
+    def iter_by_index(
+        self, index: By[K], match_keys: AbstractSet[object] | None = None
+    ) -> Iterator[tuple[K, T_co, int]]:
+        if not self._items:
+            return
+        t = ZSetType(self._row_type())
+        key = key_of(index, t.row, "iter_by_index")
+        if key.expr.in_sql:
+            yield from keyed_pairs(self.iter(), t, key, match_keys)
+        else:  # only Spark can read it
+            yield from keyed_frame(self.to_dataframe(), t, key, match_keys)
+
+    def get_count(self, row: object) -> int:
+        return next((n for _, n in self.iter(frozenset((row,)))), 0)
+
+    def empty(self) -> bool:
+        return not self._items
+
+    def to_python(self) -> ZSetPython[T_co]:
+        return self
+
+    def to_dataframe(self, spark: SparkSession | None = None) -> DataFrame:
+        if not self._items and self._of is None:
+            raise InputError(
+                "to_dataframe: an empty ZSetPython does not say what its columns are; make it "
+                "with ZSetPython(of=T)"
+            )
+        t = ZSetType(self._row_type())
+        return frame_of(encode(self.iter(), t, "to_dataframe"), t.schema, spark or get_session())
+
+    def __repr__(self) -> str:
+        return self.box().text()
+
+    def _repr_html_(self) -> str:
+        return self.box().html()
+
+    def _row_type(self) -> RowType:
+        return self._of or infer((row for row, _ in self.iter()), "ZSetPython")
+
+    def box(self, title: str = "ZSetPython", nested: bool = False) -> Box:
+        """The Z-set as a table to be drawn."""
+        pairs = list(self._items.values())
+        t: RowType | None = None
+        keys: list[Any]
+        try:
+            t = self._row_type()
+            keys = [sort_key(t.encode(row, "")) for row, _ in pairs]
+        except InputError:  # rows of several types are drawn all the same
+            t = None
+            keys = [(type(row).__name__, repr(row)) for row, _ in pairs]
+        order = sorted(range(len(pairs)), key=lambda i: (-pairs[i][1], keys[i]))
+        shown = [pairs[i] for i in order[:MOST_ROWS]]
+        return box_of(title, t, shown, len(pairs) - len(shown), nested)
+
+
+ZSET_CLASS.append(ZSetPython)
+
+
+def _made(pairs: Iterable[tuple[T, int]], of: RowType | None) -> ZSetPython[T]:
+    return ZSetPython(pairs, of=of)
+
+
+def _identity(row: object) -> Hashable:
+    """What equal rows have in common, and others have not: True, 1 and 1.0 are three rows."""
+    if isinstance(row, tuple):
+        return (tuple, *map(_identity, row))
+    return (type(row), row)
+
+
+def _pairs(rows: Any) -> Iterator[tuple[Any, int]]:
+    """The rows and counts that a Z-set is made from."""
+    if ZSet in type(rows).__mro__:
+        yield from rows.iter()
+        return
+    if not isinstance(rows, Iterable) or isinstance(rows, str | bytes | Data) or _is_pandas(rows):
+        raise InputError(
+            f"ZSetPython: expected rows and their counts, found {class_of(rows)}; "
+            + instead_of(rows, "give {row: count, ...}, such as {row: 1}, or (row, count) pairs")
+        )
+    for pair in rows.items() if isinstance(rows, Mapping) else rows:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise InputError(
+                f"ZSetPython: expected (row, count) pairs, found {short(pair)}; give "
+                "{row: count, ...}, such as {row: 1}, or (row, count) pairs"
+            )
+        row, n = pair
+        if type(n) is not int:
+            raise InputError(
+                f"ZSetPython: the count of {row!r} is {n!r} ({type(n).__name__}); expected an int"
+            )
+        row = canonical(row)
+        try:
+            hash(row)
+        except TypeError as e:
+            raise InputError(
+                f"ZSetPython: {row!r} cannot be a row: {e}; a row is a value, a tuple, a st.Data "
+                "or a st.Pair"
+            ) from None
+        yield row, n
+
+
+def no_zset(value: object, t: ZSetType, where: str) -> InputError:
+    """What is wrong with a step's input that is no Z-set."""
+    remedy = instead_of(value, "give a st.ZSetPython, a st.ZSetSpark, or None for no change")
+    return InputError(f"{where}: expected {t}, found {class_of(value)}; {remedy}")
+
+
+def class_of(value: object) -> str:
+    """A value's class for a message; two packages have a DataFrame."""
+    name = type(value).__name__
+    return f"pandas {name}" if _is_pandas(value) else name
+
+
+def instead_of(value: object, otherwise: str) -> str:
+    """What to give in the place of a value that is no Z-set."""
+    if _is_pandas(value):
+        return "give st.ZSetSpark.from_dataframe(spark.createDataFrame(df), T)"
+    if isinstance(value, DataFrame):
+        return "give st.ZSetSpark.from_dataframe(df, T)"
+    if isinstance(value, Data):
+        return "give st.ZSetPython({row: 1})"
+    if isinstance(value, Mapping):
+        return "give st.ZSetPython({row: count, ...})"
+    return otherwise
+
+
+def _is_pandas(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] == "pandas"
