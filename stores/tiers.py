@@ -168,7 +168,7 @@ class Tiers(Generic[B]):
             made = merge.work(rows)
             over = made is not None
         except Exception as e:
-            later = isinstance(e, StoreUnavailable)
+            later = isinstance(e, StoreUnavailable | OSError)
             (self._put_off if later else self._set_aside).extend(run)
             _log.warning(
                 "register %r: %d batches could not be merged and are kept apart until %s: %s",
@@ -177,8 +177,9 @@ class Tiers(Generic[B]):
                 "the next step" if later else "compact() is called",
                 e,
             )
-        if over:
-            self._merges = [m for m in self._merges if m[1] is not merge]
+        finally:
+            if over:
+                self._merges = [m for m in self._merges if m[1] is not merge]
         return self._replaced(batches, run, made)
 
     def _replaced(
