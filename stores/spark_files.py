@@ -69,8 +69,10 @@ def write(
     place = place_column(register.schema)
     parts = -(-rows // rows_of_file(rows))
     bucket = f"(shiftright({place}, 48) + {_BUCKETS // 2})"
+    types = ", ".join(f"c{i} {t.ddl}" for i, (_, t) in enumerate(register.schema.all))
     placed = (
-        frame.mapInArrow(_Places(register, place), f"{register.schema.ddl}, {place} BIGINT")
+        _numbered(frame)
+        .mapInArrow(_Places(register, place), f"{types}, {place} BIGINT")
         .repartitionById(parts, F.expr(f"CAST({bucket} * {parts} DIV {_BUCKETS} AS INT)"))
         .sortWithinPartitions(place)
     )
@@ -81,7 +83,7 @@ def write(
 def write_plain(frame: DataFrame, schema: Schema, directory: Directory, stem: str) -> FileBatch:
     """The batch of rows that have no places, as they are."""
     task = _Write(schema, directory, stem, FILE_ROWS, None)
-    return _written(frame.mapInArrow(task, _WRITTEN), "an output")
+    return _written(_numbered(frame).mapInArrow(task, _WRITTEN), "an output")
 
 
 def merge(
@@ -105,6 +107,17 @@ def _cuts(batches: Sequence[FileBatch], reader: FileReader, parts: int) -> list[
     firsts = np.sort(np.concatenate([b.firsts for b in bounds]))
     inner = {int(firsts[len(firsts) * i // parts]) for i in range(1, parts)}
     return [0, *sorted(inner - {0}), LAST + 1]
+
+
+def _numbered(frame: DataFrame) -> DataFrame:
+    """The same with columns c0, c1, …: mapInArrow takes a dot in a name for a field's."""
+    return frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])
+
+
+def _table(batch: pa.RecordBatch, schema: Schema) -> pa.Table:
+    """The rows that such columns stand for; columns after those of the schema are left out."""
+    table = pa.Table.from_batches([batch]).select(range(len(schema.all)))
+    return conform(table.rename_columns(schema.arrow.names), schema)
 
 
 def _written(tasks: DataFrame, whose: str) -> FileBatch:
@@ -132,9 +145,11 @@ class _Places:
 
     def __call__(self, batches: Batches) -> Batches:
         for batch in batches:
-            table = conform(pa.Table.from_batches([batch]), self._register.schema)
+            table = _table(batch, self._register.schema)
             places = (places_of(table, self._register) ^ _SIGN).view(np.int64)
-            yield from table.append_column(self._column, pa.array(places)).to_batches()
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, pa.array(places)], names=[*batch.schema.names, self._column]
+            )
 
 
 class _Write:
@@ -162,7 +177,7 @@ class _Write:
                 places: Hashes | None = None
                 if self._place is not None:
                     places = batch.column(self._place).to_numpy().view(np.uint64) ^ _SIGN
-                writer.append(conform(pa.Table.from_batches([batch]), self._schema), places)
+                writer.append(_table(batch, self._schema), places)
             yield _listed(writer, self._directory)
         except BaseException:
             writer.abandon()
