@@ -61,6 +61,7 @@ class Committed:
 
     def close(self) -> None:
         """Let another writer in."""
+        self._sweeper.wait()
         held, self._lock = self._lock, None
         self._doubt = None
         if held is not None:

@@ -9,7 +9,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,22 +105,26 @@ class LocalDirectory:
         return pa.OSFile(self.path(name), "wb")
 
     def sync(self, names: Sequence[str]) -> None:
+        side_by_side(_sync, self._to_sync(names))
+
+    def _to_sync(self, names: Sequence[str]) -> list[str]:
+        """Files, and the folders that their names are in."""
         paths = [self.path(n) for n in names]
-        side_by_side(_sync, [*paths, *{os.path.dirname(p) for p in paths}])
+        return [*paths, *{os.path.dirname(p) for p in paths}]
 
     def create(self, name: str, data: bytes, after: Sequence[str] = ()) -> None:
-        folder, _, _ = name.rpartition("/")
         target = self.path(name)
-        temporary = f"{folder}/{TEMPORARY}{uuid.uuid4().hex}".lstrip("/")
+        folder = os.path.dirname(target)
+        temporary = os.path.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
         try:
-            Path(self.path(temporary)).write_bytes(data)
-            self.sync([temporary, *after])
-            _link(self.path(temporary), target)
+            Path(temporary).write_bytes(data)
+            side_by_side(_sync, [temporary, *self._to_sync(after)])
+            _link(temporary, target)
         finally:
             with suppress(OSError):
-                os.unlink(self.path(temporary))
+                os.unlink(temporary)
         try:
-            _sync(os.path.dirname(target))
+            _sync(folder)
         except OSError as e:
             # The file is there: to report a failure now would be wrong.
             _log.warning("%s: written, but perhaps not yet durable: %s", target, e)
@@ -296,3 +300,8 @@ def side_by_side(f: Callable[[T], U], given: Sequence[T]) -> list[U]:
     futures = [_pool().submit(f, x) for x in given]
     wait(futures)
     return [future.result() for future in futures]
+
+
+def later(f: Callable[[], None]) -> Future[None]:
+    """Do something beside what else there is to do."""
+    return _pool().submit(f)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from concurrent.futures import Future, wait
 from contextlib import suppress
+from functools import partial
 
-from stores.filesystem import Directory
+from stores.filesystem import Directory, later
 from stores.manifest import Log, Manifest, Order, name_of
 from stores.parquet_files import DATA
 
@@ -26,6 +28,7 @@ class Sweeper:
         self._large_rows = large_rows
         self._kept: deque[tuple[Order, frozenset[str], frozenset[str]]] = deque()
         self._leaving: dict[str, float] = {}  # large files, and when their time is up
+        self._removing: Future[None] | None = None
 
     def sweep(self) -> None:
         """Remove all that is older than the kept manifests, or half-made: at opening."""
@@ -55,8 +58,18 @@ class Sweeper:
             self._leaving |= dict.fromkeys(large - named, now + GRACE)
         for name in gone:
             self._leaving.pop(name, None)
+        self.wait()
+        self._removing = later(partial(self._remove, [*map(name_of, dropped), *gone]))
+
+    def wait(self) -> None:
+        """Wait until what is to be removed is."""
+        if self._removing is not None:
+            wait([self._removing])
+
+    def _remove(self, names: list[str]) -> None:
         with suppress(OSError):
-            self._directory.remove([*map(name_of, dropped), *gone])
+            for name in names:  # one by one: this is no hurry, and runs in the pool itself
+                self._directory.remove([name])
 
     def _keep(self, manifest: Manifest) -> None:
         batches = [b for bs in manifest.registers.values() for b in bs]
