@@ -78,6 +78,8 @@ class FileWriter:
 
     def append(self, rows: pa.Table, places: Hashes | None) -> None:
         """Add rows that come after those there are."""
+        if not rows.num_rows:
+            return
         if self._place is not None:
             assert places is not None
             rows = rows.append_column(self._place, pa.array(places))

@@ -6,6 +6,7 @@ packages of this project must be installed where tasks run. Reading is Spark's o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
@@ -40,6 +41,7 @@ _LISTED = pa.schema(
     # Places as text: Spark has no unsigned integers.
     {"name": _TEXT, "rows": _NUMBER, "nbytes": _NUMBER, "first": _TEXT, "last": _TEXT}
 )
+_RAISED = re.compile(r"[A-Za-z_][\w.]*: ")
 _SIGN = np.uint64(1 << 63)
 _BUCKETS = 1 << 16
 """Places are hashes: cut into so many ranges, the rows of each are about as many."""
@@ -126,11 +128,17 @@ def _written(tasks: DataFrame, whose: str) -> FileBatch:
     except PySparkException as e:
         kind = StoreError if "StepError" in str(e) else StoreUnavailable
         raise kind(
-            f"{whose}: Spark could not write its files: {first_line(e)}; nothing that was "
+            f"{whose}: Spark could not write its files: {_reason(e)}; nothing that was "
             "committed is lost: mend that, and try again"
         ) from e
     files = [File(**{**f, "first": int(f["first"]), "last": int(f["last"])}) for f in listed]
     return FileBatch(tuple(sorted(files, key=lambda f: (f.first, f.last))))
+
+
+def _reason(e: PySparkException) -> str:
+    """The error that a task has raised: the last one in its trace."""
+    raised = [line for line in str(e).splitlines() if _RAISED.match(line)]
+    return raised[-1] if raised else first_line(e)
 
 
 Batches = Iterator[pa.RecordBatch]
