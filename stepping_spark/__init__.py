@@ -56,6 +56,7 @@ from stepping_spark.run import Stepper, actions, iteration
 from stepping_spark.updates import explode, join_function, temporal_filter
 from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
 from stores.memory import StoreMemory
+from stores.parquet import StoreParquet
 
 __all__ = [
     "Cache",
@@ -78,6 +79,7 @@ __all__ = [
     "StoreLocked",
     "StoreMemory",
     "StoreMismatch",
+    "StoreParquet",
     "StoreUnavailable",
     "Update",
     "Vertex",

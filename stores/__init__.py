@@ -3,5 +3,6 @@
 # The facade re-exports this package: it must be complete before a store imports from below it.
 import stepping_spark.errors  # noqa: F401
 from stores.memory import StoreMemory
+from stores.parquet import StoreParquet
 
-__all__ = ["StoreMemory"]
+__all__ = ["StoreMemory", "StoreParquet"]

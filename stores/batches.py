@@ -56,7 +56,7 @@ class DriverBatch:
         Costs a bisection for each key, and a copy of the rows found.
         """
         begins = np.searchsorted(self.places, keys)
-        counts = np.searchsorted(self.places, keys | _REST, side="right") - begins
+        counts = np.searchsorted(self.places, ends_of(keys), side="right") - begins
         total = int(counts.sum())
         if not total:
             return None
@@ -96,6 +96,11 @@ def wanted_places(keys: pa.Table, register: Register) -> Hashes:
     """The least place of the rows of each key, each once and in order."""
     hashes, _ = key_hashes(keys, register.key)
     return np.unique(hashes & _KEY)
+
+
+def ends_of(keys: Hashes) -> Hashes:
+    """The greatest place of the rows of each key, of which `wanted_places` gives the least."""
+    return keys | _REST
 
 
 def places_of(table: pa.Table, register: Register) -> Hashes:

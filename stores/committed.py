@@ -1,0 +1,225 @@
+"""What is committed in a directory, and the right to commit the next step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
+from stepping_spark.store import Register, fingerprint
+from stores.filesystem import Directory, reaching
+from stores.locks import Lock, lock
+from stores.manifest import FOLDER, REGISTERS, Doubt, Log, Manifest, Order, name_of
+from stores.parquet_files import DATA
+from stores.registers import Described, check_described, described
+from stores.sweeping import Sweeper
+
+
+class Committed:
+    """The newest manifest of a directory; while it is open for writing, its lock too."""
+
+    def __init__(self, directory: Directory, large_rows: int) -> None:
+        self._directory = directory
+        self._log = Log(directory)
+        self._sweeper = Sweeper(directory, self._log, large_rows)
+        self._lock: Lock | None = None
+        self._follow = False
+        self._manifest = Manifest(0, 0, 0, "")
+        self._doubt: Manifest | None = None
+        self.numbers: dict[str, int] = {}
+        """A number for each register, which begins the names of its files."""
+
+    # -- opening
+
+    def open_to_write(
+        self, registers: Sequence[Register], *, create: bool, at_step: int | None
+    ) -> None:
+        """Take the lock, and find the newest step or the one asked for; make what is not there."""
+        if not create:
+            self._there()
+        with reaching(self._directory.shown, "open it for writing"):
+            if create:
+                self._directory.make((DATA, FOLDER))
+            self._lock = lock(self._directory)
+            try:
+                self._begin(registers, at_step)
+            except BaseException:
+                self.close()
+                raise
+
+    def open_to_read(self, registers: Sequence[Register], *, at_step: int | None) -> None:
+        """Find the newest step, and follow those that come; or the step asked for."""
+        self._know(self._there(), registers)
+        with reaching(self._directory.shown, "open it for reading"):
+            self._manifest = self._chosen(self._log.orders(), at_step)
+        self._follow = at_step is None
+
+    def check(self, registers: Sequence[Register]) -> None:
+        """A `StoreMismatch` where the registers are not those of the state."""
+        self._know(self._there(), registers)
+
+    def close(self) -> None:
+        """Let another writer in."""
+        self._sweeper.wait()
+        held, self._lock = self._lock, None
+        self._doubt = None
+        if held is not None:
+            with reaching(self._directory.shown, "release its lock"):
+                held.release()
+
+    def _there(self) -> Described:
+        """The registers that the state was made for."""
+        shown = self._directory.shown
+        try:
+            with reaching(shown, "read its registers"):
+                kept: Described = json.loads(self._directory.read(REGISTERS))
+        except ValueError as e:
+            raise StoreCorrupt(
+                f"{shown}: {REGISTERS} is damaged: {e}; restore it, or make a new store"
+            ) from None
+        except StoreUnavailable as e:
+            if isinstance(e.__cause__, FileNotFoundError):
+                raise StoreUnavailable(
+                    f"{shown}: there is no store; make it with create=True, or see that the path "
+                    "is right"
+                ) from None
+            raise
+        return kept
+
+    def _know(self, kept: Described, registers: Sequence[Register]) -> None:
+        check_described(kept, registers)
+        self.numbers = {name: i for i, name in enumerate(kept)}
+
+    def _begin(self, registers: Sequence[Register], at_step: int | None) -> None:
+        try:
+            kept = self._there()
+        except StoreUnavailable as e:
+            if e.__cause__ is not None:
+                raise
+            text = json.dumps(described(registers), indent=1)
+            self._directory.create(REGISTERS, text.encode())
+            kept = self._there()
+        self._know(kept, registers)
+        orders = self._log.orders()
+        if not orders and not self._directory.sizes(DATA):
+            first = Manifest(1, 0, 0, fingerprint(registers))
+            self._manifest = replace(first, generation=self._generation(1))
+            self._log.write(self._manifest, ())
+        else:
+            found = self._chosen(orders, at_step)
+            back = found.order != orders[-1]
+            generation = self._generation(orders[-1][0] + back)
+            if generation != found.generation:
+                found = replace(found, generation=generation, revision=0)
+                self._log.write(found, ())
+            self._manifest = found
+        self._sweeper.sweep()
+
+    def _generation(self, at_least: int) -> int:
+        assert self._lock is not None
+        return self._lock.generation or at_least
+
+    def _chosen(self, orders: Sequence[Order], at_step: int | None) -> Manifest:
+        shown = self._directory.shown
+        if not orders:
+            raise StoreCorrupt(
+                f"{shown}: no manifest is left, so that nothing says which files are the state; "
+                f"restore {FOLDER}/, or make a new store"
+            )
+        chosen = orders[-1]
+        if at_step is not None:
+            fitting = [o for o in orders if o[1] == at_step]
+            if not fitting:
+                steps = ", ".join(str(s) for s in sorted({s for _, s, _ in orders}))
+                raise StoreError(
+                    f"{shown}: step {at_step} is not kept; the steps that can be opened are: "
+                    f"{steps}"
+                )
+            chosen = fitting[-1]
+        found = self._log.read(chosen)
+        self._log.check(found)
+        return found
+
+    # -- between steps
+
+    @property
+    def writable(self) -> bool:
+        """Whether this is the writer."""
+        return self._lock is not None
+
+    def newest(self) -> Manifest:
+        """The manifest that counts."""
+        if self._doubt is not None:
+            self._settle(self._doubt)
+        elif self._follow:
+            with reaching(self._directory.shown, "find its newest step"):
+                last = max(self._log.orders(), default=self._manifest.order)
+                if last != self._manifest.order:
+                    self._manifest = self._read_or_next(last)
+        return self._manifest
+
+    def renew(self) -> None:
+        """Keep the right to write, before a piece of work."""
+        if self._lock is not None:
+            self._lock.renew()
+
+    def commit(self, manifest: Manifest, after: Sequence[str]) -> None:
+        """Write the next manifest, once other files are durable.
+
+        After an `OSError` it is not written. After another error that may be open until `newest`
+        looks again: while it is `in_doubt` nothing that the manifest names may be removed.
+        """
+        assert self._lock is not None
+        try:
+            self._log.write(manifest, after)
+        except FileExistsError as e:
+            raise StoreLocked(
+                f"{self._directory.shown}: {name_of(manifest.order)} is there already: another "
+                "writer has committed the step; open the store again"
+            ) from e
+        except OSError:
+            raise
+        except BaseException as e:
+            self._doubt = manifest
+            if isinstance(e, Doubt):
+                raise StoreUnavailable(
+                    f"{self._directory.shown}: it failed while step {manifest.step} was committed, "
+                    "and cannot say whether it was; try again: then that is looked at first"
+                ) from e.__cause__
+            raise
+        self._doubt = manifest
+        self._lock.confirm()
+        self._manifest, self._doubt = manifest, None
+        self._sweeper.committed(manifest)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a commit was tried, and nobody knows yet whether it came about."""
+        return self._doubt is not None
+
+    def damaged(self, step: int, why: Exception) -> StoreCorrupt:
+        """The error for a file that was named by the manifest of a step."""
+        return StoreCorrupt(
+            f"{self._directory.shown}: step {step} cannot be read: {why}; "
+            f"{self._log.remedy(self._manifest.order)}"
+        )
+
+    def _settle(self, doubt: Manifest) -> None:
+        with reaching(self._directory.shown, f"see whether step {doubt.step} is committed"):
+            try:
+                written = self._directory.read(doubt.name) == doubt.encode()
+            except FileNotFoundError:
+                written = False
+        if written:
+            if self._lock is not None:
+                self._lock.confirm()
+            self._manifest = doubt
+        self._doubt = None
+
+    def _read_or_next(self, order: Order) -> Manifest:
+        """A manifest that was there a moment ago, or one that came after it."""
+        try:
+            return self._log.read(order)
+        except FileNotFoundError:
+            return self._log.read(self._log.orders()[-1])

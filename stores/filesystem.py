@@ -1,0 +1,307 @@
+"""Where files are kept: a local directory, or a prefix of an object store through pyarrow.fs."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from stepping_spark.errors import StoreUnavailable
+
+TEMPORARY = "tmp-"
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_log = logging.getLogger("stepping_spark")
+
+
+class Directory(Protocol):
+    """Files by name, `folder/file`. What fails is an `OSError`."""
+
+    @property
+    def shown(self) -> str:
+        """How messages call it; without passwords."""
+
+    def make(self, folders: Sequence[str]) -> None:
+        """Make the directory and these folders in it, where they are not there."""
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a small file."""
+
+    def input(self, name: str) -> pa.NativeFile:
+        """A file to read from."""
+
+    def output(self, name: str) -> pa.NativeFile:
+        """A new file to write to; durable once it is closed and synced."""
+
+    def sync(self, names: Sequence[str]) -> None:
+        """Make files that were written durable."""
+
+    def create(self, name: str, data: bytes, after: Sequence[str] = ()) -> None:
+        """Make a whole, durable file at once, and only after those others are durable.
+
+        A `FileExistsError` where it is there already.
+        """
+
+    def write(self, name: str, data: bytes) -> None:
+        """Make a small file, or put new content into it."""
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """The size of each file of a folder, by its name; none where there is no such folder."""
+
+    def changed(self, folder: str) -> Mapping[str, float]:
+        """When each file of a folder was last written, in seconds of the file system's clock."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files; one that is not there is no error."""
+
+    def for_spark(self, name: str) -> str:
+        """A file, as a path for Spark's reader."""
+
+
+@dataclass(frozen=True)
+class LocalDirectory:
+    """A directory of this machine, or one that it has mounted."""
+
+    root: str
+
+    @property
+    def shown(self) -> str:
+        return self.root
+
+    def make(self, folders: Sequence[str]) -> None:
+        for folder in folders:
+            Path(self.path(folder)).mkdir(parents=True, exist_ok=True)
+        _sync(self.root)
+        _sync(os.path.dirname(self.root))
+
+    def path(self, name: str) -> str:
+        """The file's path."""
+        return os.path.join(self.root, *name.split("/"))
+
+    def read(self, name: str) -> bytes:
+        return Path(self.path(name)).read_bytes()
+
+    def input(self, name: str) -> pa.NativeFile:
+        return pa.OSFile(self.path(name), "rb")
+
+    def output(self, name: str) -> pa.NativeFile:
+        return pa.OSFile(self.path(name), "wb")
+
+    def sync(self, names: Sequence[str]) -> None:
+        side_by_side(_sync, self._to_sync(names))
+
+    def _to_sync(self, names: Sequence[str]) -> list[str]:
+        """Files, and the folders that their names are in."""
+        paths = [self.path(n) for n in names]
+        return [*paths, *{os.path.dirname(p) for p in paths}]
+
+    def create(self, name: str, data: bytes, after: Sequence[str] = ()) -> None:
+        target = self.path(name)
+        folder = os.path.dirname(target)
+        temporary = os.path.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
+        try:
+            Path(temporary).write_bytes(data)
+            side_by_side(_sync, [temporary, *self._to_sync(after)])
+            _link(temporary, target)
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary)
+        try:
+            _sync(folder)
+        except OSError as e:
+            # The file is there: to report a failure now would be wrong.
+            _log.warning("%s: written, but perhaps not yet durable: %s", target, e)
+
+    def write(self, name: str, data: bytes) -> None:
+        Path(self.path(name)).write_bytes(data)
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        return {f"{folder}/{e.name}": e.stat().st_size for e in _files(self.path(folder))}
+
+    def changed(self, folder: str) -> Mapping[str, float]:
+        return {f"{folder}/{e.name}": e.stat().st_mtime for e in _files(self.path(folder))}
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            with suppress(FileNotFoundError):
+                os.unlink(self.path(name))
+
+    def for_spark(self, name: str) -> str:
+        return "file://" + _GLOB.sub(r"\\\1", self.path(name))
+
+
+def _files(path: str) -> Iterator[os.DirEntry[str]]:
+    with suppress(FileNotFoundError), os.scandir(path) as entries:
+        yield from entries
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _link(source: str, target: str) -> None:
+    """Give a whole file its name, which no other may have: at once."""
+    try:
+        os.link(source, target)
+    except OSError as e:
+        if e.errno not in _NO_LINKS:
+            raise
+        # A file system without hard links. There is one writer, who holds the lock.
+        if os.path.exists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from None
+        os.rename(source, target)
+
+
+@dataclass(frozen=True)
+class ObjectDirectory:
+    """A prefix of an object store: what is written is durable, whole, and seen by all at once.
+
+    pyarrow's object stores have no exclusive creation: `create` looks first, and the names of the
+    files that must not collide hold the number of their one writer (see `stores.locks`).
+    """
+
+    filesystem: pafs.FileSystem = field(repr=False)
+    root: str
+    scheme: str
+
+    @property
+    def shown(self) -> str:
+        return f"{self.scheme}://{self.root}"
+
+    def make(self, folders: Sequence[str]) -> None:
+        pass
+
+    def read(self, name: str) -> bytes:
+        with self.input(name) as source:
+            return source.read()
+
+    def input(self, name: str) -> pa.NativeFile:
+        return self.filesystem.open_input_file(f"{self.root}/{name}")
+
+    def output(self, name: str) -> pa.NativeFile:
+        return self.filesystem.open_output_stream(f"{self.root}/{name}", compression=None)
+
+    def sync(self, names: Sequence[str]) -> None:
+        pass
+
+    def create(self, name: str, data: bytes, after: Sequence[str] = ()) -> None:
+        if self.filesystem.get_file_info(f"{self.root}/{name}").type != pafs.FileType.NotFound:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        self.write(name, data)
+
+    def write(self, name: str, data: bytes) -> None:
+        with self.output(name) as sink:
+            sink.write(data)
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        return {f"{folder}/{i.base_name}": i.size for i in self._listed(folder)}
+
+    def changed(self, folder: str) -> Mapping[str, float]:
+        return {f"{folder}/{i.base_name}": (i.mtime_ns or 0) / 1e9 for i in self._listed(folder)}
+
+    def remove(self, names: Iterable[str]) -> None:
+        def one(name: str) -> None:
+            with suppress(FileNotFoundError):
+                self.filesystem.delete_file(f"{self.root}/{name}")
+
+        side_by_side(one, list(names))
+
+    def for_spark(self, name: str) -> str:
+        scheme = "s3a" if self.scheme == "s3" else self.scheme
+        return f"{scheme}://" + _GLOB.sub(r"\\\1", f"{self.root}/{name}")
+
+    def _listed(self, folder: str) -> list[pafs.FileInfo]:
+        selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
+        found = self.filesystem.get_file_info(selector)
+        return [i for i in found if i.type == pafs.FileType.File]
+
+
+def directory_of(path: str | os.PathLike[str], filesystem: pafs.FileSystem | None) -> Directory:
+    """The directory of a path, a `file://` URI, or a URI of an object store.
+
+    With a filesystem the path is one of that, without a scheme; it may have passwords of its own.
+    """
+    text = os.fspath(path)
+    if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
+        scheme = {"gcs": "gs", "abfs": "abfss"}.get(filesystem.type_name, filesystem.type_name)
+        return ObjectDirectory(filesystem, text.strip("/"), scheme)
+    if "://" not in text:
+        return LocalDirectory(os.path.abspath(text))
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        return LocalDirectory(os.path.abspath(unquote(parts.path)))
+    uri = f"s3{text[3:]}" if parts.scheme == "s3a" else text
+    try:
+        found, root = pafs.FileSystem.from_uri(uri)
+    except (pa.ArrowException, OSError):
+        # What pyarrow says holds the whole URI, and that may hold a password.
+        raise StoreUnavailable(
+            f"a store on {parts.scheme}://{parts.hostname or ''}{parts.path}: pyarrow cannot open "
+            "a file system of this URI; give one that `pyarrow.fs.FileSystem.from_uri` takes "
+            "(s3://bucket/path, gs://…, abfss://…, file:///…), or filesystem="
+        ) from None
+    return ObjectDirectory(found, root.strip("/"), parts.scheme)
+
+
+@contextmanager
+def reaching(shown: str, purpose: str) -> Iterator[None]:
+    """What the system refuses, as one `StoreUnavailable` that says how to go on."""
+    try:
+        yield
+    except OSError as e:
+        why = e.strerror or str(e)
+        raise StoreUnavailable(
+            f"{shown}: could not {purpose}: {why}; nothing that was committed is lost: "
+            f"{_remedy(e)}, and try again"
+        ) from e
+
+
+def _remedy(e: OSError) -> str:
+    if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room on the disk"
+    if e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return "let this user write there"
+    return "see that it can be reached"
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(8, "stepping-spark-files")
+
+
+def side_by_side(f: Callable[[T], U], given: Sequence[T]) -> list[U]:
+    """The function of each, several at a time: for what waits for a disk or a network.
+
+    All have ended when it does, also where one of them failed.
+    """
+    if len(given) < 2:
+        return [f(x) for x in given]
+    futures = [_pool().submit(f, x) for x in given]
+    wait(futures)
+    return [future.result() for future in futures]
+
+
+def later(f: Callable[[], None]) -> Future[None]:
+    """Do something beside what else there is to do."""
+    return _pool().submit(f)

@@ -1,0 +1,263 @@
+"""Manifests: each says which files are the state after one step, and so is its commit.
+
+`manifests/<generation>-<step>-<revision>.json`, and the greatest of these names is the state. The
+generation grows where a writer takes over from one that might still be alive, or goes back to an
+older step: what the other writes after that does not count. A revision is the same step in other
+files. Nothing in a manifest depends on the number of steps before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from stepping_spark.errors import StoreCorrupt
+from stores.filesystem import TEMPORARY, Directory
+
+FORMAT = 1
+FOLDER = "manifests"
+REGISTERS = "registers.json"
+_NAME = re.compile(rf"{FOLDER}/(\d{{8}})-(\d{{12}})-(\d{{4}})\.json")
+
+Order: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class File:
+    """A Parquet file; `first` and `last` are the least and the greatest place in it."""
+
+    name: str
+    rows: int
+    nbytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class FileBatch:
+    """Rows in files. Those of a register are consolidated, and in the order of their places."""
+
+    files: tuple[File, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(f.rows for f in self.files)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its files."""
+        return sum(f.nbytes for f in self.files)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its files."""
+        return [f.name for f in self.files]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The state after a step. An output is the schema that it was kept with, and its rows."""
+
+    generation: int
+    step: int
+    revision: int
+    fingerprint: str
+    now: str | None = None
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    registers: Mapping[str, tuple[FileBatch, ...]] = field(default_factory=dict)
+    outputs: tuple[tuple[str, FileBatch], ...] | None = None
+
+    @property
+    def order(self) -> Order:
+        """What the newest has the greatest of."""
+        return self.generation, self.step, self.revision
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return name_of(self.order)
+
+    def files(self) -> Iterator[tuple[str, File]]:
+        """All files, each with the register or the output that it belongs to."""
+        for register, batches in self.registers.items():
+            for batch in batches:
+                yield from ((f"register {register!r}", f) for f in batch.files)
+        for i, (_, batch) in enumerate(self.outputs or ()):
+            yield from ((f"output {i}", f) for f in batch.files)
+
+    def encode(self) -> bytes:
+        """The manifest as JSON, with a digest of itself."""
+        body: dict[str, Any] = {
+            "format": FORMAT,
+            "generation": self.generation,
+            "step": self.step,
+            "revision": self.revision,
+            "fingerprint": self.fingerprint,
+            "now": self.now,
+            "offsets": dict(self.offsets),
+            "registers": {n: [_listed(b) for b in bs] for n, bs in self.registers.items()},
+            "outputs": None
+            if self.outputs is None
+            else [{"schema": ddl, "files": _listed(b)} for ddl, b in self.outputs],
+        }
+        return json.dumps({"manifest": body, "sha256": _digest(body)}, indent=1).encode()
+
+
+def _listed(batch: FileBatch) -> list[dict[str, Any]]:
+    return [
+        {"name": f.name, "rows": f.rows, "bytes": f.nbytes, "first": f.first, "last": f.last}
+        for f in batch.files
+    ]
+
+
+def _batch(listed: Iterable[Mapping[str, Any]]) -> FileBatch:
+    return FileBatch(
+        tuple(File(f["name"], f["rows"], f["bytes"], f["first"], f["last"]) for f in listed)
+    )
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def decode(data: bytes) -> Manifest:
+    """The inverse of `Manifest.encode`; a ValueError says what is wrong."""
+    try:
+        whole = json.loads(data)
+        body, digest = whole["manifest"], whole["sha256"]
+    except (ValueError, KeyError, TypeError) as e:
+        raise ValueError(f"it is half-written, or no manifest ({type(e).__name__}: {e})") from None
+    if _digest(body) != digest:
+        raise ValueError("its content does not have the digest that it was written with")
+    if body["format"] != FORMAT:
+        raise ValueError(f"it has format {body['format']}, and this version reads {FORMAT}")
+    outputs = body["outputs"]
+    return Manifest(
+        body["generation"],
+        body["step"],
+        body["revision"],
+        body["fingerprint"],
+        body["now"],
+        body["offsets"],
+        {n: tuple(map(_batch, bs)) for n, bs in body["registers"].items()},
+        None if outputs is None else tuple((o["schema"], _batch(o["files"])) for o in outputs),
+    )
+
+
+def name_of(order: Order) -> str:
+    """The name of a manifest's file."""
+    generation, step, revision = order
+    return f"{FOLDER}/{generation:08d}-{step:012d}-{revision:04d}.json"
+
+
+def orders(names: Iterable[str]) -> list[Order]:
+    """The manifests among these files, the oldest first."""
+    found = (_NAME.fullmatch(n) for n in names)
+    return sorted((int(m[1]), int(m[2]), int(m[3])) for m in found if m)
+
+
+class Log:
+    """The manifests of a store."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def orders(self) -> list[Order]:
+        """All that there are, the oldest first."""
+        return orders(self._directory.sizes(FOLDER))
+
+    def leftovers(self) -> list[str]:
+        """What writers that died have left half-made."""
+        begin = f"{FOLDER}/{TEMPORARY}"
+        return [n for n in self._directory.sizes(FOLDER) if n.startswith(begin)]
+
+    def read(self, order: Order) -> Manifest:
+        """One of them; a `StoreCorrupt` where it is damaged."""
+        name = name_of(order)
+        try:
+            return decode(self._directory.read(name))
+        except ValueError as e:
+            raise StoreCorrupt(
+                f"{self._directory.shown}: {name}, the manifest of step {order[1]}, is damaged: "
+                f"{e}; {self.remedy(order)}"
+            ) from None
+
+    def read_or_none(self, order: Order) -> Manifest | None:
+        """One of them; None where it is damaged or gone."""
+        try:
+            return decode(self._directory.read(name_of(order)))
+        except (ValueError, FileNotFoundError):
+            return None
+
+    def write(self, manifest: Manifest, after: Sequence[str]) -> None:
+        """Commit: from here on the manifest counts.
+
+        An `OSError` where it does not, a `Doubt` where nobody can say.
+        """
+        data = manifest.encode()
+        try:
+            self._directory.create(manifest.name, data, after)
+        except FileExistsError:
+            raise
+        except OSError as e:
+            try:
+                if self._directory.read(manifest.name) == data:
+                    return
+            except FileNotFoundError:
+                raise e from None
+            except OSError:
+                raise Doubt(manifest) from e
+            raise
+
+    def remedy(self, order: Order) -> str:
+        """What to do where the state of a manifest cannot be read."""
+        older = next((o for o in reversed(self.orders()) if o < order and self.is_whole(o)), None)
+        if older is None:
+            return "no older step is whole: restore the files, or make a new store"
+        return f"open the last whole step with at_step={older[1]}, or restore the file"
+
+    def is_whole(self, order: Order) -> bool:
+        """Whether a manifest can be read, and its files are there, each of its size."""
+        manifest = self.read_or_none(order)
+        if manifest is None:
+            return False
+        return next(damages(manifest, self._directory.sizes), None) is None
+
+    def check(self, manifest: Manifest) -> None:
+        """A `StoreCorrupt` that names the first file that is missing, or not of its size."""
+        for damage in damages(manifest, self._directory.sizes):
+            raise StoreCorrupt(
+                f"{self._directory.shown}: step {manifest.step} cannot be read: {damage}; "
+                f"{self.remedy(manifest.order)}"
+            )
+
+
+class Doubt(Exception):
+    """Whether a manifest was written cannot be told: the file system failed in between."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest.name)
+        self.manifest = manifest
+
+
+def damages(manifest: Manifest, sizes: Callable[[str], Mapping[str, int]]) -> Iterator[str]:
+    """What is wrong with the files of a manifest, as far as their sizes tell."""
+    there: Mapping[str, int] = {}
+    for i, (whose, f) in enumerate(manifest.files()):
+        there = there if i else sizes(f.name.rpartition("/")[0])
+        if f.name not in there:
+            yield f"{f.name} of {whose} is missing"
+        elif there[f.name] != f.nbytes:
+            yield (
+                f"{f.name} of {whose} has {there[f.name]} bytes, and was written with {f.nbytes}"
+            )
+
+
+def next_revision(manifest: Manifest) -> Manifest:
+    """The same state, to be written once more."""
+    return replace(manifest, revision=manifest.revision + 1)

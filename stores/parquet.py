@@ -1,0 +1,458 @@
+"""The Parquet store: state in files that outlive the process, committed by a manifest a step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeVar
+
+import pyarrow.fs as pafs
+from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import TypeVarTuple
+
+from stepping_spark.codec import conform
+from stepping_spark.errors import StoreError, StoreMismatch
+from stepping_spark.graph import Graph
+from stepping_spark.plan import registers_of
+from stepping_spark.schema import Schema
+from stepping_spark.session import get_session, quarter_of_memory
+from stepping_spark.store import Held, Now, Register, now_from_text, now_to_text
+from stores import spark_files
+from stores.batch_files import BatchFiles
+from stores.batches import DriverBatch, built, ordered, wanted_places
+from stores.committed import Committed
+from stores.filesystem import directory_of, reaching, side_by_side
+from stores.manifest import FileBatch, Manifest, next_revision
+from stores.memory import MOST_FETCHED, MOST_KEYS
+from stores.parquet_files import GROUP_ROWS, Damaged, FileReader
+from stores.spark_batches import Settled, column, keys_of, settle
+from stores.tiers import Tiers, Work
+from stores.turns import Turns
+
+Ins = TypeVarTuple("Ins")
+Out = TypeVar("Out", covariant=True)
+T = TypeVar("T")
+Batches = tuple[FileBatch, ...]
+
+DRIVER_ROWS = 100_000
+
+MOST_LOOKED_AT = 1 << 22
+"""Rows that the driver reads to find keys in; where it would be more, Spark reads the batches."""
+
+_TRIES = 5
+
+
+class StoreParquet:
+    """Keeps registers in Parquet files, in a local directory or in an object store.
+
+    `path` is a path, or a URI that `pyarrow.fs` knows (`s3://bucket/state`; `s3a` is the same);
+    with `filesystem`, a path of that one. Spark reads large batches itself, by its own
+    configuration (`s3a` for S3), and its tasks need this project's packages. `create` makes the
+    store where there is none; without it that is a `StoreUnavailable`.
+
+    A step is committed by its manifest, a JSON file that appears whole or not at all; what it
+    names is durable before. Files never change. Batches merge by size (see `stores.tiers`), and
+    what no recent manifest names is removed. The last few steps can be opened again:
+    `at_step=n` goes back to step n, and drops those after it.
+
+    One process writes at a time, another gets a `StoreLocked`: on a local path by a lock that
+    ends with its process, on an object store by a claim that runs out a minute after it was last
+    renewed (see `stores.locks`). With `read_only` there is no lock, and each read is of the newest
+    step, or of `at_step`, while another process writes. A DataFrame that was read stays good for
+    ten minutes after its files were merged away, as long as the writer is open.
+
+    Batches of at most `driver_rows` rows are read and written by the driver, larger ones by Spark,
+    with the session `spark` (default: the active one, or a local one that is started).
+    `cache_bytes` of what was read stay in memory: by default a quarter of the machine's.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        registers: Sequence[Register] | None = None,
+        *,
+        create: bool = False,
+        read_only: bool = False,
+        at_step: int | None = None,
+        driver_rows: int = DRIVER_ROWS,
+        cache_bytes: int | None = None,
+        filesystem: pafs.FileSystem | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        self._directory = directory_of(path, filesystem)
+        self._create = create
+        self._read_only = read_only
+        self._at_step = at_step
+        self._driver_rows = driver_rows
+        self._spark = spark
+        cache = quarter_of_memory() if cache_bytes is None else cache_bytes
+        self._reader = FileReader(self._directory, cache)
+        self._files = BatchFiles(self._reader, self._session)
+        self._committed = Committed(self._directory, driver_rows)
+        self._turns = Turns()
+        self._tiers: dict[str, Tiers[FileBatch]] | None = None
+        self._outputs: tuple[Schema, ...] = ()
+        # What is committed, and the batches of each register, some of them merged since.
+        self._state: tuple[Manifest, Mapping[str, Batches]] = (Manifest(0, 0, 0, ""), {})
+        self._added: dict[str, list[DriverBatch | FileBatch]] = {}
+        self._rows_added: dict[str, int] = {}
+        if registers is not None:
+            self.open(registers)
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: Graph[*Ins, Out],
+        path: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        read_only: bool = False,
+        at_step: int | None = None,
+        driver_rows: int = DRIVER_ROWS,
+        cache_bytes: int | None = None,
+        filesystem: pafs.FileSystem | None = None,
+        spark: SparkSession | None = None,
+    ) -> StoreParquet:
+        """The store of a circuit.
+
+        >>> store = st.StoreParquet.from_graph(                             # doctest: +SKIP
+        ...     st.compile(query), "s3://bucket/state", create=True)
+        """
+        return cls(
+            path,
+            registers_of(graph),
+            create=create,
+            read_only=read_only,
+            at_step=at_step,
+            driver_rows=driver_rows,
+            cache_bytes=cache_bytes,
+            filesystem=filesystem,
+            spark=spark,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"StoreParquet({self._directory.shown!r})"
+
+    def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
+        """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
+        self._begin()
+        try:
+            if self._tiers is not None:
+                self._committed.check(registers)
+            elif self._read_only:
+                self._committed.open_to_read(registers, at_step=self._at_step)
+            else:
+                self._committed.open_to_write(registers, create=self._create, at_step=self._at_step)
+            self._tiers = self._tiers or {r.name: Tiers(r, self._merge) for r in registers}
+            self._outputs = tuple(outputs)
+        finally:
+            self._end()
+
+    def close(self) -> None:
+        """Forget the step under way and let another writer in."""
+        self._end()
+        self._files.close()
+        self._tiers = None
+        self._committed.close()
+
+    def last_step(self) -> int:
+        """The number of the last committed step; 0 before the first."""
+        return self._current()[0].step
+
+    def last_now(self) -> Now:
+        """The `now` of the last committed step; None before the first."""
+        return now_from_text(self._current()[0].now)
+
+    def last_offsets(self) -> Mapping[str, int]:
+        """How far each source of changes was read at the last committed step."""
+        return self._current()[0].offsets
+
+    def last_outputs(self) -> tuple[Held, ...] | None:
+        """What the last committed step gave; None where it was not kept."""
+        kept = self._current()[0].outputs
+        if kept is None or [ddl for ddl, _ in kept] != [s.ddl for s in self._outputs]:
+            return None
+        with self._reading():
+            return tuple(
+                self._reader.plain(batch, schema)
+                if batch.rows <= self._driver_rows
+                else spark_files.read([batch], schema, self._directory, self._session())
+                for (_, batch), schema in zip(kept, self._outputs, strict=True)
+            )
+
+    def batches(self, register: str) -> int:
+        """How many batches the register is kept in."""
+        return len(self._batches_of(self._tiers_of(register)))
+
+    @property
+    def rows_written(self) -> Mapping[str, int]:
+        """By register: the rows written so far, by changes and by merges."""
+        tiers = self._tiers or {}
+        return {n: self._rows_added.get(n, 0) + t.rows_merged for n, t in tiers.items()}
+
+    @property
+    def bytes_written(self) -> int:
+        """The size of the Parquet files written so far."""
+        return self._files.bytes_written
+
+    # -- a step
+
+    def read(self, register: str, keys: Held | None = None) -> tuple[Held, ...]:
+        """The committed value, in parts that add up to it; with keys, the rows that have one."""
+        tiers = self._tiers_of(register)
+        of = tiers.register
+        if keys is None:
+            return self._retried(tiers, lambda batches: self._whole(of, batches))
+        if not of.key:
+            raise StoreError(
+                f"register {register!r} was read by key and has none; read it whole, or make it "
+                "with the key that it is read by"
+            )
+        if isinstance(keys, DataFrame):
+            keys = keys.limit(MOST_KEYS + 1).toArrow()
+        if keys.num_rows > MOST_KEYS:
+            return self._retried(tiers, lambda batches: self._whole(of, batches))
+        if not keys.num_rows:
+            return ()
+        places = wanted_places(conform(keys, keys_of(of)), of)
+
+        def at(batches: Batches) -> tuple[Held, ...]:
+            groups = [g for b in batches for g in self._reader.wanted(b, places)]
+            if len(groups) * GROUP_ROWS > MOST_LOOKED_AT:
+                return self._whole(of, batches)
+            found = (g.at(places) for g in self._reader.groups(groups, of))
+            return tuple(part for part in found if part is not None)
+
+        return self._retried(tiers, at)
+
+    def add(self, register: str, change: Held) -> None:
+        """Add a change in the step under way; a DataFrame is computed here, once."""
+        of = self._tiers_of(register).register
+        self._check_writable()
+        self._begin()
+        batch: DriverBatch | FileBatch
+        if isinstance(change, DataFrame):
+            batch = self._placed(
+                settle(change.select(*[column(n) for n, _ in of.schema.all]), of), of
+            )
+        else:
+            batch = built(conform(change, of.schema), of)
+        if batch.rows:
+            self._added.setdefault(register, []).append(batch)
+
+    def commit(
+        self,
+        step: int,
+        now: Now,
+        outputs: Sequence[Held] | None = None,
+        offsets: Mapping[str, int] | None = None,
+    ) -> None:
+        """Make the additions of the step durable and visible, all at once.
+
+        After an error none of them are, and the same step may be made again.
+        """
+        self._check_writable()
+        self._begin()
+        try:
+            manifest, _ = self._current()
+            if step != manifest.step + 1:
+                raise StoreError(
+                    f"step {step} cannot be committed: the last committed step is "
+                    f"{manifest.step}, so that the next is {manifest.step + 1}; the store is as "
+                    "it was before"
+                )
+            with self._reading(), reaching(self._directory.shown, f"commit step {step}"):
+                self._committed.renew()
+                self._tend()
+                written, given = self._written(outputs)
+                _, live = self._state
+                self._commit(
+                    replace(
+                        manifest,
+                        step=step,
+                        revision=0,
+                        now=now_to_text(now),
+                        offsets=manifest.offsets if offsets is None else dict(offsets),
+                        outputs=given,
+                        registers={
+                            n: live.get(n, ()) + written.get(n, ()) for n in self._tiers or ()
+                        },
+                    )
+                )
+            for n, batches in written.items():
+                self._rows_added[n] = self._rows_added.get(n, 0) + sum(b.rows for b in batches)
+        finally:
+            self._end()
+
+    def abort(self) -> None:
+        """Forget the additions of the step under way, if it is this thread's."""
+        if self._turns.mine():
+            self._end()
+
+    def compact(self) -> None:
+        """Merge each register into one batch; changes nothing that can be read."""
+        self._check_writable()
+        self._begin()
+        try:
+            manifest, live = self._current()
+            with self._reading(), reaching(self._directory.shown, "merge its batches"):
+                self._committed.renew()
+                before = {name: live.get(name, ()) for name in self._tiers or ()}
+                live = {n: t.compacted(before[n]) for n, t in (self._tiers or {}).items()}
+                if live != before:
+                    self._commit(replace(next_revision(manifest), registers=live))
+        finally:
+            self._end()
+
+    # -- one step at a time
+
+    def _begin(self) -> None:
+        """Make the step under way this thread's, or see that it is."""
+        if self._turns.take():
+            self._forget()
+
+    def _end(self) -> None:
+        self._forget()
+        self._turns.end()
+
+    def _forget(self) -> None:
+        self._added = {}
+        if self._committed.in_doubt:
+            self._files.keep()
+        else:
+            self._files.forget()
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise StoreError(
+                f"{self._directory.shown} was opened with read_only=True; open it without, to write"
+            )
+        if self._tiers is None:
+            raise StoreError(_NOT_OPEN)
+
+    # -- what is committed
+
+    def _current(self) -> tuple[Manifest, Mapping[str, Batches]]:
+        manifest = self._committed.newest()
+        if manifest is not self._state[0]:
+            self._state = manifest, manifest.registers
+        return self._state
+
+    def _tiers_of(self, register: str) -> Tiers[FileBatch]:
+        if self._tiers is None:
+            raise StoreError(_NOT_OPEN)
+        if register not in self._tiers:
+            raise StoreMismatch(
+                f"there is no register {register!r}; there are: {', '.join(self._tiers) or 'none'}"
+            )
+        return self._tiers[register]
+
+    def _batches_of(self, tiers: Tiers[FileBatch]) -> Batches:
+        return self._current()[1].get(tiers.register.name, ())
+
+    def _retried(self, tiers: Tiers[FileBatch], read: Callable[[Batches], T]) -> T:
+        """What is read of a register's batches; anew where they were merged away meanwhile."""
+        with self._reading():
+            for _ in range(_TRIES):
+                batches = self._batches_of(tiers)
+                try:
+                    return read(batches)
+                except Damaged:
+                    if self._batches_of(tiers) == batches:
+                        raise
+            return read(self._batches_of(tiers))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            with reaching(self._directory.shown, "read its files"):
+                yield
+        except Damaged as e:
+            raise self._committed.damaged(self._state[0].step, e) from e
+
+    def _whole(self, register: Register, batches: Batches) -> tuple[Held, ...]:
+        small = [b for b in batches if b.rows <= self._driver_rows]
+        large = [b for b in batches if b.rows > self._driver_rows]
+        parts: list[Held] = [self._reader.table(b, register) for b in small]
+        if large:
+            spark = self._session()
+            parts.append(spark_files.read(large, register.schema, self._directory, spark))
+        return tuple(parts)
+
+    # -- what is written
+
+    def _session(self) -> SparkSession:
+        if self._spark is None:
+            self._spark = get_session()
+        return self._spark
+
+    def _stem(self, register: Register) -> str:
+        """How the names of a register's files begin, in the step under way."""
+        return f"{self._committed.numbers[register.name]:04d}-{self._state[0].step + 1:012d}"
+
+    def _placed(self, settled: Settled, register: Register) -> DriverBatch | FileBatch:
+        """A batch of settled rows: on the driver, to be written with the step, if it is small."""
+        if settled.rows <= self._driver_rows and settled.nbytes <= MOST_FETCHED:
+            table = conform(settled.frame.toArrow(), register.schema)
+            return ordered(table, register)
+        return self._files.added_in_spark(settled, register, self._stem(register))
+
+    def _merge(self, register: Register, run: Sequence[FileBatch]) -> Work[FileBatch]:
+        return self._files.merge(register, run, self._stem(register))
+
+    def _tend(self) -> None:
+        for name, tiers in (self._tiers or {}).items():
+            rows = sum(b.rows for b in self._added.get(name, ()))
+            manifest, live = self._state
+            # A merge keeps ahead of what comes in, so that batches cannot pile up behind it.
+            new = tiers.tend(live.get(name, ()), 4 * rows)
+            self._state = manifest, {**live, name: new}
+
+    def _written(
+        self, outputs: Sequence[Held] | None
+    ) -> tuple[dict[str, Batches], tuple[tuple[str, FileBatch], ...] | None]:
+        """What was added and what the step gives, as files."""
+        tiers = self._tiers or {}
+
+        def added(batch: DriverBatch | FileBatch, register: Register) -> FileBatch:
+            if isinstance(batch, FileBatch):
+                return batch
+            return self._files.added(batch, register, self._stem(register))
+
+        def given(i: int, held: Held) -> FileBatch:
+            stem = f"output{i}-{self._state[0].step + 1:012d}"
+            return self._files.output(held, self._outputs[i], stem)
+
+        changes = [(n, b, tiers[n].register) for n, bs in self._added.items() for b in bs]
+        jobs: list[Callable[[], FileBatch]] = [partial(added, b, r) for _, b, r in changes]
+        jobs += [partial(given, i, held) for i, held in enumerate(outputs or ())]
+        made = side_by_side(lambda job: job(), jobs)
+        written: dict[str, Batches] = {}
+        for (name, _, _), batch in zip(changes, made, strict=False):
+            written[name] = (*written.get(name, ()), batch)
+        if outputs is None:
+            return written, None
+        ddl = [s.ddl for s in self._outputs]
+        return written, tuple(zip(ddl, made[len(changes) :], strict=True))
+
+    def _commit(self, manifest: Manifest) -> None:
+        self._committed.commit(manifest, self._files.unsynced)
+        self._files.keep()
+
+
+_NOT_OPEN = "the store is not open; open it with the registers of a circuit"

@@ -1,0 +1,239 @@
+"""Batches that are too large for the driver: written, merged and read by Spark.
+
+Tasks write and merge with pyarrow, so that files are the same whoever has written them; the
+packages of this project must be installed where tasks run. Reading is Spark's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from stepping_spark.codec import conform
+from stepping_spark.errors import StoreError, StoreUnavailable
+from stepping_spark.hashing import Hashes
+from stepping_spark.schema import Schema
+from stepping_spark.spark_types import first_line
+from stepping_spark.store import Register
+from stores.batches import places_of
+from stores.file_merges import LAST, Cursor, slices
+from stores.filesystem import Directory
+from stores.manifest import File, FileBatch
+from stores.parquet_files import (
+    FILE_ROWS,
+    FileReader,
+    FileWriter,
+    place_column,
+    rows_of_file,
+)
+
+_WRITTEN = "name STRING, rows BIGINT, nbytes BIGINT, first STRING, last STRING"
+_TEXT: pa.DataType = pa.string()
+_NUMBER: pa.DataType = pa.int64()
+_LISTED = pa.schema(
+    # Places as text: Spark has no unsigned integers.
+    {"name": _TEXT, "rows": _NUMBER, "nbytes": _NUMBER, "first": _TEXT, "last": _TEXT}
+)
+_RAISED = re.compile(r"[A-Za-z_][\w.]*: ")
+_SIGN = np.uint64(1 << 63)
+_BUCKETS = 1 << 16
+"""Places are hashes: cut into so many ranges, the rows of each are about as many."""
+
+
+def read(
+    batches: Sequence[FileBatch], schema: Schema, directory: Directory, spark: SparkSession
+) -> DataFrame:
+    """The rows of batches, not computed before they are asked for."""
+    paths = [directory.for_spark(f.name) for b in batches for f in b.files]
+    try:
+        # What pyarrow writes is in the proleptic calendar, as Spark counts days by now.
+        reader = spark.read.schema(schema.ddl).option("datetimeRebaseMode", "CORRECTED")
+        return reader.parquet(*paths)
+    except PySparkException as e:
+        raise StoreUnavailable(
+            f"{directory.shown}: Spark cannot read {len(paths)} files, of which the first is "
+            f"{paths[0]}: {first_line(e)}; see that Spark has what it needs to read from there "
+            "(for s3a: hadoop-aws, and the endpoint and keys in its configuration)"
+        ) from e
+
+
+def write(
+    frame: DataFrame, rows: int, register: Register, directory: Directory, stem: str
+) -> FileBatch:
+    """The batch of about so many rows, which are consolidated already."""
+    place = place_column(register.schema)
+    parts = -(-rows // rows_of_file(rows))
+    bucket = f"(shiftright({place}, 48) + {_BUCKETS // 2})"
+    types = ", ".join(f"c{i} {t.ddl}" for i, (_, t) in enumerate(register.schema.all))
+    placed = (
+        _numbered(frame)
+        .mapInArrow(_Places(register, place), f"{types}, {place} BIGINT")
+        .repartitionById(parts, F.expr(f"CAST({bucket} * {parts} DIV {_BUCKETS} AS INT)"))
+        .sortWithinPartitions(place)
+    )
+    task = _Write(register.schema, directory, stem, rows_of_file(rows), place)
+    return _written(placed.mapInArrow(task, _WRITTEN), f"register {register.name!r}")
+
+
+def write_plain(frame: DataFrame, schema: Schema, directory: Directory, stem: str) -> FileBatch:
+    """The batch of rows that have no places, as they are."""
+    task = _Write(schema, directory, stem, FILE_ROWS, None)
+    return _written(_numbered(frame).mapInArrow(task, _WRITTEN), "an output")
+
+
+def merge(
+    batches: Sequence[FileBatch],
+    register: Register,
+    reader: FileReader,
+    stem: str,
+    spark: SparkSession,
+) -> FileBatch:
+    """The one batch of the rows of several: each task merges a range of places."""
+    rows = sum(b.rows for b in batches)
+    cuts = _cuts(batches, reader, -(-rows // rows_of_file(rows)))
+    task = _Merge(tuple(batches), register, reader.directory, stem, rows_of_file(rows), cuts)
+    ranges = spark.range(0, len(cuts) - 1, 1, len(cuts) - 1)
+    return _written(ranges.mapInArrow(task, _WRITTEN), f"register {register.name!r}")
+
+
+def _cuts(batches: Sequence[FileBatch], reader: FileReader, parts: int) -> list[int]:
+    """Places that cut the rows of batches into parts of about one size."""
+    bounds = [reader.bounds(f) for b in batches for f in b.files]
+    firsts = np.sort(np.concatenate([b.firsts for b in bounds]))
+    inner = {int(firsts[len(firsts) * i // parts]) for i in range(1, parts)}
+    return [0, *sorted(inner - {0}), LAST + 1]
+
+
+def _numbered(frame: DataFrame) -> DataFrame:
+    """The same with columns c0, c1, …: mapInArrow takes a dot in a name for a field's."""
+    return frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])
+
+
+def _table(batch: pa.RecordBatch, schema: Schema) -> pa.Table:
+    """The rows that such columns stand for; columns after those of the schema are left out."""
+    table = pa.Table.from_batches([batch]).select(range(len(schema.all)))
+    return conform(table.rename_columns(schema.arrow.names), schema)
+
+
+def _written(tasks: DataFrame, whose: str) -> FileBatch:
+    try:
+        listed = tasks.toArrow().to_pylist()
+    except PySparkException as e:
+        kind = StoreError if "StepError" in str(e) else StoreUnavailable
+        raise kind(
+            f"{whose}: Spark could not write its files: {_reason(e)}; nothing that was "
+            "committed is lost: mend that, and try again"
+        ) from e
+    files = [File(**{**f, "first": int(f["first"]), "last": int(f["last"])}) for f in listed]
+    return FileBatch(tuple(sorted(files, key=lambda f: (f.first, f.last))))
+
+
+def _reason(e: PySparkException) -> str:
+    """The error that a task has raised: the last one in its trace."""
+    raised = [line for line in str(e).splitlines() if _RAISED.match(line)]
+    return raised[-1] if raised else first_line(e)
+
+
+Batches = Iterator[pa.RecordBatch]
+
+
+class _Places:
+    """Tells Spark the place of each row, as a signed number of the same order."""
+
+    def __init__(self, register: Register, column: str) -> None:
+        self._register = register
+        self._column = column
+
+    def __call__(self, batches: Batches) -> Batches:
+        for batch in batches:
+            table = _table(batch, self._register.schema)
+            places = (places_of(table, self._register) ^ _SIGN).view(np.int64)
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, pa.array(places)], names=[*batch.schema.names, self._column]
+            )
+
+
+class _Write:
+    """Writes the rows of a partition."""
+
+    def __init__(
+        self, schema: Schema, directory: Directory, stem: str, file_rows: int, place: str | None
+    ) -> None:
+        self._schema = schema
+        self._directory = directory
+        self._stem = stem
+        self._file_rows = file_rows
+        self._place = place
+
+    def __call__(self, batches: Batches) -> Batches:
+        writer = FileWriter(
+            self._directory,
+            self._stem,
+            self._schema,
+            self._file_rows,
+            places=self._place is not None,
+        )
+        try:
+            for batch in batches:
+                places: Hashes | None = None
+                if self._place is not None:
+                    places = batch.column(self._place).to_numpy().view(np.uint64) ^ _SIGN
+                writer.append(_table(batch, self._schema), places)
+            yield _listed(writer, self._directory)
+        except BaseException:
+            writer.abandon()
+            raise
+
+
+class _Merge:
+    """Merges the rows between two places, for each number of a range."""
+
+    def __init__(
+        self,
+        batches: tuple[FileBatch, ...],
+        register: Register,
+        directory: Directory,
+        stem: str,
+        file_rows: int,
+        cuts: list[int],
+    ) -> None:
+        self._batches = batches
+        self._register = register
+        self._directory = directory
+        self._stem = stem
+        self._file_rows = file_rows
+        self._cuts = cuts
+
+    def __call__(self, batches: Batches) -> Batches:
+        for batch in batches:
+            for i in batch.column(0).to_numpy():
+                yield self._merged(self._cuts[i], self._cuts[i + 1])
+
+    def _merged(self, low: int, high: int) -> pa.RecordBatch:
+        reader = FileReader(self._directory, 0)
+        cursors = [Cursor(b, self._register, reader, low, high) for b in self._batches]
+        writer = FileWriter(
+            self._directory, self._stem, self._register.schema, self._file_rows, places=True
+        )
+        try:
+            for rows, places, _ in slices(cursors, self._register):
+                writer.append(rows, places)
+            return _listed(writer, self._directory)
+        except BaseException:
+            writer.abandon()
+            raise
+
+
+def _listed(writer: FileWriter, directory: Directory) -> pa.RecordBatch:
+    """What a task has written, durable by now, as rows for the driver."""
+    batch = writer.batch()
+    directory.sync(batch.names)
+    rows = [{**asdict(f), "first": str(f.first), "last": str(f.last)} for f in batch.files]
+    return pa.RecordBatch.from_pylist(rows, _LISTED)
