@@ -1,7 +1,7 @@
 """Finds the Spark session to work with, or starts a local one tuned for small steps.
 
 This is the one module that touches Spark below its public DataFrame API: to start a JVM
-quietly, to see that a session has been stopped, and to count jobs.
+quietly, to see that a session has been stopped, to count jobs, and to tell sessions apart.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.errors import SteppingError
 
-__all__ = ["JobCounter", "count_jobs", "get_session"]
+__all__ = ["JobCounter", "count_jobs", "get_session", "in_session"]
 
 OLDEST_JAVA = 17
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
@@ -120,6 +120,25 @@ class JobCounter:
 def count_jobs(session: SparkSession) -> JobCounter:
     """A context manager that counts the Spark jobs of a block: `with count_jobs(s) as jobs: ...`"""
     return JobCounter(session)
+
+
+def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """The DataFrame as one of the session, whose SQL then sees a temporary view of it.
+
+    A batch of a streaming query belongs to a session that is the query's own.
+    """
+    own = frame.sparkSession
+    if own is session or not isinstance(own, SparkSession):
+        return frame
+    if own._jsparkSession.equals(session._jsparkSession):
+        return frame
+    # Global views are all that sessions share; an analyzed DataFrame no longer needs its view.
+    name = f"stepping_spark_{uuid.uuid4().hex}"
+    frame.createGlobalTempView(name)
+    try:
+        return session.table(f"{session.conf.get('spark.sql.globalTempDatabase')}.{name}")
+    finally:
+        session.catalog.dropGlobalTempView(name)
 
 
 def _running() -> SparkSession | None:
