@@ -11,6 +11,7 @@ from circuits.reductions import count, reduce
 from stepping_spark import agg, linear
 from stepping_spark.atoms import LocalDateTime, Precision
 from stepping_spark.cache import Cache
+from stepping_spark.change_feed import from_change_feed
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
 from stepping_spark.errors import (
     CompileError,
@@ -95,6 +96,7 @@ __all__ = [
     "explain",
     "feedback",
     "filter",
+    "from_change_feed",
     "group_reduce_flatten",
     "haitch",
     "identity_print",

@@ -40,6 +40,7 @@ LAYERS = (
     "frames",
     "keyed",
     "zset",
+    "change_feed",
     "agg",
     "stream_types",
     "floats",
