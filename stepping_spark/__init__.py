@@ -54,6 +54,7 @@ from stepping_spark.reference import reference
 from stepping_spark.render import write_dot, write_png, write_svg
 from stepping_spark.rows import Data, Pair
 from stepping_spark.run import Stepper, actions, iteration
+from stepping_spark.streaming import foreach_batch
 from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
 from stores.memory import StoreMemory
 
@@ -96,6 +97,7 @@ __all__ = [
     "explain",
     "feedback",
     "filter",
+    "foreach_batch",
     "from_change_feed",
     "group_reduce_flatten",
     "haitch",

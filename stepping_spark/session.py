@@ -1,7 +1,8 @@
 """Finds the Spark session to work with, or starts a local one tuned for small steps.
 
 This is the one module that touches Spark below its public DataFrame API: to start a JVM
-quietly, to see that a session has been stopped, to count jobs, and to tell sessions apart.
+quietly, to see that a session has been stopped, to count jobs, and to tell sessions and streaming
+queries apart.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.errors import SteppingError
 
-__all__ = ["JobCounter", "count_jobs", "get_session", "in_session"]
+__all__ = ["JobCounter", "count_jobs", "get_session", "in_session", "streaming_query"]
 
 OLDEST_JAVA = 17
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
@@ -139,6 +140,18 @@ def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
         return session.table(f"{session.conf.get('spark.sql.globalTempDatabase')}.{name}")
     finally:
         session.catalog.dropGlobalTempView(name)
+
+
+def streaming_query(batch: DataFrame) -> str | None:
+    """The id of the streaming query that calls a `foreachBatch` function on this thread.
+
+    It is kept in the query's checkpoint, so that a restarted query has it again. None where Spark
+    does not tell: outside such a function, and where `PYSPARK_PIN_THREAD` is false.
+    """
+    session = batch.sparkSession
+    if not isinstance(session, SparkSession):
+        return None
+    return session.sparkContext.getLocalProperty("sql.streaming.queryId")
 
 
 def _running() -> SparkSession | None:

@@ -72,6 +72,7 @@ LAYERS = (
     "values",
     "scheduler",
     "run",
+    "streaming",
     "explain",
 )
 
