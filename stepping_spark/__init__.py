@@ -11,6 +11,7 @@ from circuits.reductions import count, reduce
 from stepping_spark import agg, linear
 from stepping_spark.atoms import LocalDateTime, Precision
 from stepping_spark.cache import Cache
+from stepping_spark.change_feed import from_change_feed
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
 from stepping_spark.errors import (
     CompileError,
@@ -53,6 +54,7 @@ from stepping_spark.reference import reference
 from stepping_spark.render import write_dot, write_png, write_svg
 from stepping_spark.rows import Data, Pair, Update
 from stepping_spark.run import Stepper, actions, iteration
+from stepping_spark.streaming import foreach_batch
 from stepping_spark.updates import explode, join_function, temporal_filter
 from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
 from stores.memory import StoreMemory
@@ -101,6 +103,8 @@ __all__ = [
     "feedback",
     "filter",
     "flatten",
+    "foreach_batch",
+    "from_change_feed",
     "group",
     "group_reduce_flatten",
     "haitch",

@@ -35,6 +35,17 @@ _TAKEN: dict[str, tuple[type[T.DataType], ...]] = {
 }
 
 
+def check_frame(df: object, where: str) -> None:
+    """Refuse what is no DataFrame, or one of a stream, of which there is no value."""
+    if not isinstance(df, DataFrame):
+        raise InputError(f"{where}: expected a pyspark DataFrame, found {type(df).__name__}")
+    if df.isStreaming:
+        raise InputError(
+            f"{where}: the DataFrame is a stream; step with the DataFrame of each batch: "
+            "stream.writeStream.foreachBatch(st.foreach_batch(stepper, input=…))"
+        )
+
+
 def relation_of(df: DataFrame, t: ZSetType, count: str | None, where: str) -> DataFrame:
     """The DataFrame with the columns of the Z-set's schema; runs no job.
 
@@ -155,6 +166,24 @@ def _converted_struct(sql: str, found: T.StructType, t: Struct, where: str, dept
     return f"IF({sql} IS NULL, NULL, named_struct({built}))"
 
 
+def struct_of(sql: str, found: T.DataType, t: ZSetType, where: str) -> str:
+    """A struct column as one of the columns of the Z-set's schema, in SQL; NULL stays NULL.
+
+    Its fields are found, compared and converted as the columns of a DataFrame are.
+    """
+    if not isinstance(found, T.StructType):
+        raise InputError(
+            f"{where}: expected a struct with the fields of {t.row}, found {_shown(found)}; parse "
+            "a text with F.from_json"
+        )
+    row = t.row
+    if isinstance(row, Struct):
+        return _converted_struct(sql, found, row, where, 0)
+    name = found.fields[0].name if len(found.fields) == 1 else VALUE
+    value = _converted_struct(sql, found, Struct("row", ((name, row),), dict), where, 0)
+    return f"IF({sql} IS NULL, NULL, named_struct({text(VALUE)}, {value}.{quote(name)}))"
+
+
 def _misfit(found: T.DataType, t: RowType, where: str, remedy: str = "") -> InputError:
     remedy = remedy or f"cast it to {t.ddl}, or change the type of the field"
     return InputError(f"{where}: expected {t} ({t.ddl}), found {_shown(found)}; {remedy}")
@@ -187,13 +216,19 @@ def guarded_count(t: ZSetType) -> Column:
     wrongs.append(Wrong(COUNT, "a whole number", "NULL", f"{COUNT} IS NULL"))
     cases = " ".join(
         f"WHEN {w.condition} "
-        f"THEN {text(f'{_MARK}column {w.column!r}: expected {w.expected}, found {w.found}')}"
+        f"THEN {text(f'column {w.column!r}: expected {w.expected}, found {w.found}')}"
         for w in wrongs
     )
     names = ", ".join(quote(n) for n, _ in t.schema.all)
     row = f"to_json(struct({names}), map('ignoreNullFields', 'false'))"
-    said = f"concat(CASE {cases} END, ', in the row ', {row})"
-    return F.expr(f"IF((CASE {cases} END) IS NULL, {COUNT}, CAST(raise_error({said}) AS BIGINT))")
+    remedy = text("; filter such rows out, or allow them in the row type")
+    said = f"concat(CASE {cases} END, ', in the row ', {row}, {remedy})"
+    return F.expr(f"IF((CASE {cases} END) IS NULL, {COUNT}, CAST({failure(said)} AS BIGINT))")
+
+
+def failure(said: str) -> str:
+    """SQL that fails where it is evaluated, saying what an expression gives; see `blamed`."""
+    return f"raise_error(concat({text(_MARK)}, {said}))"
 
 
 def summed(frame: DataFrame, t: ZSetType, guarded: bool = False) -> DataFrame:
@@ -209,8 +244,7 @@ def blamed(e: PySparkException, where: str) -> InputError:
     _, guard, rest = str(e).partition(_MARK)
     if not guard:
         return InputError(f"{where}: the DataFrame cannot be computed: {first_line(e)}")
-    wrong = rest.split(" SQLSTATE: ")[0].split("\n")[0]
-    return InputError(f"{where}, {wrong}; filter such rows out, or allow them in the row type")
+    return InputError(f"{where}, {rest.split(' SQLSTATE: ')[0].splitlines()[0]}")
 
 
 def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:

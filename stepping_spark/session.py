@@ -1,7 +1,8 @@
 """Finds the Spark session to work with, or starts a local one tuned for small steps.
 
 This is the one module that touches Spark below its public DataFrame API: to start a JVM
-quietly, to see that a session has been stopped, and to count jobs.
+quietly, to see that a session has been stopped, to count jobs, and to tell sessions and streaming
+queries apart.
 """
 
 from __future__ import annotations
@@ -29,11 +30,18 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.errors import SteppingError
 
-__all__ = ["JobCounter", "count_jobs", "get_session", "quarter_of_memory"]
+__all__ = [
+    "JobCounter",
+    "count_jobs",
+    "get_session",
+    "in_session",
+    "quarter_of_memory",
+    "streaming_query",
+]
 
 OLDEST_JAVA = 17
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
@@ -121,6 +129,37 @@ class JobCounter:
 def count_jobs(session: SparkSession) -> JobCounter:
     """A context manager that counts the Spark jobs of a block: `with count_jobs(s) as jobs: ...`"""
     return JobCounter(session)
+
+
+def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """The DataFrame as one of the session, whose SQL then sees a temporary view of it.
+
+    A batch of a streaming query belongs to a session that is the query's own.
+    """
+    own = frame.sparkSession
+    if own is session or not isinstance(own, SparkSession):
+        return frame
+    if own._jsparkSession.equals(session._jsparkSession):
+        return frame
+    # Global views are all that sessions share; an analyzed DataFrame no longer needs its view.
+    name = f"stepping_spark_{uuid.uuid4().hex}"
+    frame.createGlobalTempView(name)
+    try:
+        return session.table(f"{session.conf.get('spark.sql.globalTempDatabase')}.{name}")
+    finally:
+        session.catalog.dropGlobalTempView(name)
+
+
+def streaming_query(batch: DataFrame) -> str | None:
+    """The id of the streaming query that calls a `foreachBatch` function on this thread.
+
+    It is kept in the query's checkpoint, so that a restarted query has it again. None where Spark
+    does not tell: outside such a function, and where `PYSPARK_PIN_THREAD` is false.
+    """
+    session = batch.sparkSession
+    if not isinstance(session, SparkSession):
+        return None
+    return session.sparkContext.getLocalProperty("sql.streaming.queryId")
 
 
 def _running() -> SparkSession | None:

@@ -13,6 +13,7 @@ from stepping_spark.literals import literal
 from stepping_spark.lower import NOW, Derived, names
 from stepping_spark.relations import concat
 from stepping_spark.schema import Schema
+from stepping_spark.session import in_session
 from stepping_spark.store import Held
 from stepping_spark.types import quote
 
@@ -73,7 +74,7 @@ class Sources:
         self._inline.clear()
 
     def _view(self, name: str, frame: DataFrame) -> None:
-        frame.createOrReplaceTempView(name)
+        in_session(frame, self._spark()).createOrReplaceTempView(name)
         self._views.append(name)
 
 

@@ -18,7 +18,7 @@ from stepping_spark.atoms import INT
 from stepping_spark.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.codec import conform, decode, encode, frame_of
 from stepping_spark.errors import InputError
-from stepping_spark.frames import blamed, relation_of, summed
+from stepping_spark.frames import blamed, check_frame, relation_of, summed
 from stepping_spark.index import key_of
 from stepping_spark.keyed import check_set, keyed_frame, keyed_pairs, matching
 from stepping_spark.relations import concat, consolidate
@@ -74,11 +74,7 @@ class ZSetSpark(ZSet[T_co]):
                 f"{where}: expected a pyspark DataFrame, found {class_of(df)}; "
                 + instead_of(df, "write from_dataframe(df, T)")
             )
-        if df.isStreaming:
-            raise InputError(
-                f"{where}: the DataFrame is a stream; step in its writeStream.foreachBatch, with "
-                "the DataFrame of each batch"
-            )
+        check_frame(df, where)
         annotation: Any = of
         t = ZSetType(row_type(annotation))
         return ZSetSpark(relation_of(df, t, count, where), t, guarded=True)

@@ -6,13 +6,19 @@ them.
 
 from __future__ import annotations
 
+import datetime as dt
+import enum
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, cast
 
+from pyspark.sql import functions as F
+
 import stepping_spark as st
 from stepping_spark import linear
+from tests.strategies import Number
 
 Z = st.ZSetPython
 Cents = Annotated[Decimal, st.Precision(20, 2)]
@@ -48,25 +54,79 @@ class Line(st.Data):
     left: Decimal
 
 
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blau"
+
+
+class Thing(st.Data):
+    """A field of each of the types that Order has not."""
+
+    raw: bytes
+    day: dt.date
+    at: dt.datetime
+    local: st.LocalDateTime
+    span: dt.timedelta
+    key: uuid.UUID
+    color: Color
+    flags: list[bool | None]
+    both: tuple[int, uuid.UUID]
+    user: User
+    pair: st.Pair[dt.date, Color]
+
+
+class Some(st.Data):
+    """The same, each perhaps NULL."""
+
+    raw: bytes | None
+    day: dt.date | None
+    at: dt.datetime | None
+    local: st.LocalDateTime | None
+    span: dt.timedelta | None
+    key: uuid.UUID | None
+    color: Color | None
+    flags: list[bool | None] | None
+    both: tuple[int, uuid.UUID] | None
+    user: User | None
+    pair: st.Pair[dt.date, Color] | None
+
+
 BY_USER = st.Index.pick(Order, lambda o: o.user)
 BY_NAME = st.Index.pick(User, lambda u: u.name)
 BY_USER_AND_RUSH = st.Index.pick(Order, lambda o: (o.user, o.rush), ascending=(False, True))
 
 
 @dataclass(frozen=True)
-class Query:
-    """A query on changes, and the one on whole tables whose changes it gives."""
+class Circuit:
+    """A query on streams."""
 
     name: str
     changes: Callable[..., Any]
-    whole: Callable[..., Any]
-    rows: tuple[Any, ...]  # the type of the rows of each input
+    rows: tuple[Any, ...]  # the type of the rows of each input, or Number
 
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def in_spark(self) -> Callable[..., Any]:
+        """The same query as Spark is to run it."""
+        return self.changes
+
+
+@dataclass(frozen=True)
+class Query(Circuit):
+    """A query on changes, and the one on whole tables whose changes it gives."""
+
+    whole: Callable[..., Any]
+    of_columns: Callable[..., Any] | None = None  # with functions that plain Python has not
+
+    @property
+    def in_spark(self) -> Callable[..., Any]:
+        return self.changes if self.of_columns is None else self.of_columns
+
 
 QUERIES: list[Query] = []
+CIRCUITS: list[Circuit] = []  # whose outputs add up to no query on tables
 Make = Callable[[Any], Callable[..., Any]]
 
 
@@ -74,8 +134,18 @@ def on_changes_and_tables(name: str, *rows: Any) -> Callable[[Make], Make]:
     """Register a function that writes the query with the operators of `st`, or of `st.linear`."""
 
     def register(make: Make) -> Make:
-        QUERIES.append(Query(name, make(st), make(linear), rows))
+        QUERIES.append(Query(name, make(st), rows, make(linear)))
         return make
+
+    return register
+
+
+def on_streams(name: str, *rows: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a query whose values belong to their steps."""
+
+    def register(query: Callable[..., Any]) -> Callable[..., Any]:
+        CIRCUITS.append(Circuit(name, query, rows))
+        return query
 
     return register
 
@@ -373,3 +443,247 @@ def groups_of_groups(ops: Any) -> Callable[..., Any]:
         return how_often
 
     return query
+
+
+# -- numbers
+
+
+@on_changes_and_tables("numbers", Order, Number(int), Number(float), Number(Decimal))
+def numbers(_: Any) -> Callable[..., Any]:
+    def query(
+        a: st.ZSet[Order], n: int, x: float, d: Decimal
+    ) -> tuple[int, float, Decimal, int, st.ZSet[int]]:
+        ids: int = st.make_scalar(a, pick_value=lambda o: o.id)
+        halves: float = st.make_scalar(a, pick_value=lambda o: o.id * 0.5)
+        prices = st.make_scalar(a, pick_value=lambda o: o.price)
+        rushed: int = st.make_scalar(st.map(a, f=st.python(lambda o: int(o.rush), to=int)))
+        more = st.add(n, ids)
+        return more, st.add3(x, st.neg(halves), x), st.add(d, prices), rushed, st.map(a, f=_id)
+
+    return query
+
+
+def _id(o: Order) -> int:
+    return o.id
+
+
+@on_streams("delays, integrals and differences of numbers", *map(Number, (int, float, Decimal)))
+def streams_of_numbers(
+    n: int, x: float, d: Decimal
+) -> tuple[int, float, Decimal, int, float, Decimal, st.ZSet[float], st.ZSet[int]]:
+    sums = st.integrate(x)
+    return (
+        st.delay(n),
+        st.delay(st.delay(x)),
+        st.integrate_delay(d),
+        st.differentiate(n),
+        st.add(st.delay(sums), st.neg(x)),
+        st.differentiate(st.differentiate(d)),
+        st.make_set(sums),
+        st.integrate(st.make_set(st.delay(n))),
+    )
+
+
+@on_streams("loops of numbers", *map(Number, (int, float, Decimal)))
+def loops_of_numbers(n: int, x: float, d: Decimal) -> tuple[int, float, Decimal]:
+    with st.feedback(int) as y:
+        doubled = st.add3(n, y, y)
+        y.connect(st.delay(doubled))
+    with st.feedback(float) as z:
+        negated = st.add(x, st.neg(z))
+        z.connect(st.delay(negated))
+    with st.feedback(Decimal) as w:
+        late = st.delay(st.add(d, w))
+        w.connect(st.delay(late))
+    return doubled, negated, late
+
+
+# -- streams of Z-sets
+
+
+@on_streams("delays, integrals and differences", Order)
+def delays_and_integrals(
+    a: st.ZSet[Order],
+) -> tuple[
+    st.ZSet[Order],
+    st.ZSet[Order],
+    st.ZSet[Order],
+    st.ZSet[Order],
+    st.ZSet[Order],
+    st.ZSet[Order],
+]:
+    by_id = st.Index.pick(Order, lambda o: o.id)
+    return (
+        st.identity_print(st.delay(st.delay(a)), "the step before the last"),
+        st.delay_indexed(a, indexes=(BY_USER, by_id)),
+        st.differentiate(a),
+        st.differentiate(st.delay(st.integrate(a))),
+        st.integrate_indexed(st.filter(a, f=lambda o: o.rush), indexes=(BY_USER,)),
+        st.add(st.integrate(st.integrate(a)), st.neg(st.integrate_delay(a))),
+    )
+
+
+@on_streams("joins and sums of delays", Order, User)
+def joins_of_delays(
+    a: st.ZSet[Order], b: st.ZSet[User]
+) -> tuple[
+    st.ZSet[st.Pair[Order, User]],
+    st.ZSet[st.Pair[float, str | None]],
+    st.ZSet[st.Pair[Decimal, str | None]],
+    st.ZSet[st.ZSetPython[str | None]],
+    st.ZSet[Order],
+]:
+    late = st.delay_indexed(a, indexes=(BY_USER,))
+    known = st.integrate_delay_indexed(b, indexes=(BY_NAME,))
+    joined = linear.join(late, known, on_left=BY_USER, on_right=BY_NAME)
+    sums = st.group_reduce_flatten(
+        st.differentiate(a), by=BY_USER, zero=float, pick_value=lambda o: o.amount
+    )
+    groups = linear.accumulate(a, by=BY_USER, zero=Decimal, pick_value=lambda o: o.price)
+    names = linear.total(a, zero=Z, pick_value=st.agg.collect(lambda o: o.user))
+    return (
+        joined,
+        sums,
+        linear.flatten(st.delay(groups)),
+        st.make_set(st.delay(names)),
+        st.haitch(st.add(st.integrate_delay(a), late), st.neg(a)),
+    )
+
+
+@on_streams("loops", Order)
+def loops(a: st.ZSet[Order]) -> tuple[st.ZSet[Order], st.ZSet[Order], st.ZSet[str | None]]:
+    with st.feedback(st.ZSet[Order]) as y:
+        summed = st.add(a, y)
+        y.connect(st.delay(summed))
+    with st.feedback(st.ZSet[Order]) as z:
+        seen = linear.distinct(st.add(a, st.filter(z, f=lambda o: o.rush)))
+        z.connect(st.delay(seen))
+    with st.feedback(st.ZSet[str | None]) as w:
+        users: st.ZSet[str | None] = st.map(a, f=lambda o: o.user)
+        late = st.delay(st.add(st.neg(w), users))
+        w.connect(late)
+    return summed, seen, late
+
+
+# -- fields of every type
+
+
+@on_changes_and_tables("fields of every type", Thing, Some)
+def fields_of_every_type(ops: Any) -> Callable[..., Any]:
+    def query(
+        a: st.ZSet[Thing], b: st.ZSet[Some]
+    ) -> tuple[
+        st.ZSet[Thing],
+        st.ZSet[st.Pair[Thing, Some]],
+        st.ZSet[st.Pair[Some, Thing]],
+        st.ZSet[st.Pair[st.ZSetPython[Some], tuple[dt.timedelta | None, uuid.UUID | None]]],
+        st.ZSet[tuple[uuid.UUID, Color, User]],
+    ]:
+        parts = st.map(a, f=lambda t: (t.both[1], t.pair.right, t.user))
+        return (
+            ops.distinct(a),
+            ops.join(
+                a,
+                b,
+                on_left=lambda t: (t.raw, t.day, t.at),
+                on_right=lambda t: (t.raw, t.day, t.at),
+            ),
+            ops.join(
+                b, a, on_left=lambda t: (t.key, t.color), on_right=lambda t: (t.key, t.pair.right)
+            ),
+            ops.group_reduce_flatten(
+                b, by=lambda t: (t.span, t.key), zero=Z, pick_value=st.agg.collect(lambda t: t)
+            ),
+            ops.distinct(parts),
+        )
+
+    return query
+
+
+# -- functions that only Spark has, beside operators
+
+
+class Words(st.Data):
+    """What plain Python makes of an order, for the functions that Spark has."""
+
+    order: Order
+    lower: str | None
+    length: int | None
+    size: float
+
+
+def _words(o: Order) -> Words:
+    length = None if o.user is None else len(o.user)
+    lower = None if o.user is None else o.user.lower()
+    return Words(order=o, lower=lower, length=length, size=abs(o.amount))
+
+
+def _texts(o: Order) -> list[str]:
+    return [] if o.n is None else [str(o.id), str(o.n)]
+
+
+class Functions(st.Data):
+    lower: str | None
+    twice: float
+
+
+Of = tuple[
+    st.ZSet[Functions],
+    st.ZSet[str],
+    st.ZSet[st.Pair[Order, Order]],
+    st.ZSet[st.Pair[float, int | None]],
+]
+
+
+def of_columns(ops: Any) -> Callable[..., Any]:
+    def texts(o: Any) -> Any:
+        return F.when(o.n.isNotNull(), F.array(o.id.cast("string"), o.n.cast("string")))
+
+    def query(a: st.ZSet[Order]) -> Of:
+        rushed: st.ZSet[Order] = st.filter(
+            a, f=lambda o: o.rush | (F.length(cast(Any, o.user)) > 3)
+        )
+        joined: st.ZSet[st.Pair[Order, Order]] = ops.join(
+            a, rushed, on_left=lambda o: F.lower(o.user), on_right=lambda o: F.lower(o.user)
+        )
+        sums: st.ZSet[st.Pair[float, int | None]] = ops.group_reduce_flatten(
+            a,
+            by=lambda o: F.length(o.user).cast("bigint"),
+            zero=float,
+            pick_value=lambda o: F.abs(o.amount) * 2,
+        )
+        mapped = st.map(
+            a,
+            f=lambda o: Functions(lower=cast(Any, F.lower(cast(Any, o.user))), twice=o.amount * 2),
+        )
+        return mapped, st.map_many(a, f=texts, to=str), joined, sums
+
+    return query
+
+
+def in_plain_python(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> Of:
+        words = st.map(a, f=st.python(_words))
+        rushed = st.filter(words, f=lambda w: w.order.rush | (cast(Any, w.length) > 3))
+        joined = ops.join(words, rushed, on_left=lambda w: w.lower, on_right=lambda w: w.lower)
+        pairs: st.ZSet[st.Pair[Order, Order]] = st.map(
+            joined, f=lambda p: st.Pair(left=p.left.order, right=p.right.order)
+        )
+        sums: st.ZSet[st.Pair[float, int | None]] = ops.group_reduce_flatten(
+            words, by=lambda w: w.length, zero=float, pick_value=lambda w: w.size * 2
+        )
+        mapped = st.map(words, f=lambda w: Functions(lower=w.lower, twice=w.order.amount * 2))
+        return mapped, st.map_many(a, f=st.python(_texts)), pairs, sums
+
+    return query
+
+
+QUERIES.append(
+    Query(
+        "functions of columns",
+        in_plain_python(st),
+        (Order,),
+        in_plain_python(linear),
+        of_columns(st),
+    )
+)

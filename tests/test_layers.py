@@ -46,6 +46,7 @@ LAYERS = (
     "keyed",
     "zset_python",
     "zset",
+    "change_feed",
     "agg",
     "stream_types",
     "floats",
@@ -83,6 +84,7 @@ LAYERS = (
     "values",
     "scheduler",
     "run",
+    "streaming",
     "explain",
 )
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as hs
 import stepping_spark as st
 from stepping_spark import linear, operators
 from stepping_spark.reference import MEANING
-from tests.queries import QUERIES, Query
+from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Step, add_up, shuffled, streams_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +53,7 @@ BY_A = st.Index.pick(A, lambda a: a.name)
 BY_B = st.Index.pick(B, lambda b: b.name)
 
 every_query = pytest.mark.parametrize("query", QUERIES, ids=str)
+every_circuit = pytest.mark.parametrize("circuit", CIRCUITS, ids=str)
 both = pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
 
 
@@ -435,6 +436,13 @@ def test_the_sum_of_outputs_is_the_query_on_the_sum_of_inputs(
     assert found == run(query.changes, *steps, optimize=False)
 
 
+@every_circuit
+@given(data=hs.data())
+def test_rules_do_not_change_what_a_circuit_gives(circuit: Circuit, data: hs.DataObject) -> None:
+    steps = data.draw(streams_of(*circuit.rows))
+    assert run(circuit.changes, *steps) == run(circuit.changes, *steps, optimize=False)
+
+
 @every_query
 @given(data=hs.data())
 def test_a_query_on_tables_is_made_one_on_changes(query: Query, data: hs.DataObject) -> None:
@@ -461,10 +469,10 @@ def test_no_java_is_needed() -> None:
     code = """
         import stepping_spark as st
         from pyspark import SparkContext
-        from tests.queries import QUERIES
+        from tests.queries import CIRCUITS, QUERIES
 
-        for query in QUERIES:
-            for f in (query.changes, query.whole):
+        for query in (*QUERIES, *CIRCUITS):
+            for f in (query.changes, getattr(query, "whole", query.changes)):
                 reference = st.reference(st.compile(f))
                 reference.step(tuple(None for _ in query.rows))
         assert SparkContext._gateway is None

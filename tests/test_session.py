@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from stepping_spark.session import count_jobs, get_session
+from stepping_spark.session import count_jobs, get_session, in_session
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -220,6 +220,17 @@ def test_a_java_that_does_not_start_is_quoted(tmp_path: Path) -> None:
     run = in_new_process(NO_JAVA, cwd=tmp_path, JAVA_HOME=broken)
     assert "did not start" in run.stdout
     assert "no room left for a heap" in run.stdout
+
+
+def test_a_dataframe_of_another_session_becomes_one_of_this_one(spark: SparkSession) -> None:
+    moved = in_session(spark.newSession().range(3), spark)
+    moved.createOrReplaceTempView("from_elsewhere")
+    try:
+        assert spark.sql("SELECT sum(id) AS n FROM from_elsewhere").first() == (3,)
+    finally:
+        spark.catalog.dropTempView("from_elsewhere")
+    assert in_session(moved, spark) is moved
+    assert spark.catalog.listTables("global_temp") == []
 
 
 def test_the_jobs_of_a_block_are_counted(spark: SparkSession) -> None:

@@ -1,0 +1,165 @@
+"""Change feeds as Z-sets: the rows of Delta's change data feed, and the records of Debezium."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from stepping_spark.errors import InputError
+from stepping_spark.frames import check_frame, failure, relation_of, struct_of
+from stepping_spark.literals import text
+from stepping_spark.schema import COUNT, ZSetType
+from stepping_spark.types import quote, row_type
+from stepping_spark.zset import ZSetSpark
+
+__all__ = ["change_feed", "from_change_feed", "is_change_feed"]
+
+U = TypeVar("U")
+
+CHANGE = "_change_type"
+DELTA_META = (CHANGE, "_commit_version", "_commit_timestamp")
+DELTA_COUNTS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
+# What a record's rows count: each of them must be there.
+DEBEZIUM_COUNTS: dict[str, Mapping[str, int]] = {
+    "c": {"after": 1},
+    "r": {"after": 1},
+    "u": {"before": -1, "after": 1},
+    "d": {"before": -1},
+}
+RECORD = ("op", "before", "after")
+
+
+def from_change_feed(df: DataFrame, of: type[U]) -> ZSetSpark[U]:
+    """The rows of a change feed as a Z-set of `of`: what came counts 1, what went counts −1.
+
+    Two forms are known, by their columns:
+
+    - Delta's change data feed: the columns of `of`, beside `_change_type`. `insert` and
+      `update_postimage` count 1, `delete` and `update_preimage` −1; `_commit_version` and
+      `_commit_timestamp` are ignored.
+    - Debezium's records: `op`, `before` and `after`, at the top or inside a struct `payload`; what
+      else there is (`source`, `ts_ms`, …) is ignored. `c` and `r` add `after`, `d` takes `before`
+      away, `u` does both. The columns of `of` are the fields of `before` and `after`.
+
+    Changes of one batch add up: their order does not matter, and an update that changes nothing
+    is nothing. Columns are checked and widened as in `ZSetSpark.from_dataframe`; keeps no state.
+
+    Raises `InputError` for columns that fit neither form. What only the rows can tell is an
+    `InputError` when the value is used, before a step commits anything: another kind of change
+    than these, such as Debezium's `t` (a truncate takes away rows that it does not name) and `m`
+    (no change of a row); an update or a delete without `before` (let the database write whole old
+    rows: in Postgres, `REPLICA IDENTITY FULL`); a record of which nothing is there. The last is a
+    tombstone of Kafka, or text that `from_json` could not read: as the two look the same, drop
+    tombstones before parsing, `records.where("value IS NOT NULL")`.
+
+    >>> feed = spark.read.option("readChangeFeed", True) \\
+    ...     .option("startingVersion", 7).table("orders")          # doctest: +SKIP
+    >>> stepper.step((st.from_change_feed(feed, Order), None))      # doctest: +SKIP
+    """
+    annotation: Any = of
+    return change_feed(df, ZSetType(row_type(annotation)), "from_change_feed")
+
+
+def is_change_feed(df: DataFrame) -> bool:
+    """Whether a DataFrame has the columns of one of the two forms."""
+    return _is_delta(df) or _record(df) is not None
+
+
+def change_feed(df: DataFrame, t: ZSetType, where: str) -> ZSetSpark[Any]:
+    """`from_change_feed` for a type of streams; an InputError begins with `where`."""
+    check_frame(df, where)
+    if _is_delta(df):
+        counted = _delta(df)
+    else:
+        record = _record(df)
+        if record is None:
+            raise InputError(
+                f"{where}: expected Delta's column {CHANGE}, or Debezium's op, before and after "
+                f"(or a struct payload with them), found {', '.join(df.columns) or 'no column'}; "
+                "a DataFrame of whole rows is for ZSetSpark.from_dataframe"
+            )
+        counted = _debezium(df, t, *record, where)
+    return ZSetSpark(relation_of(counted, t, COUNT, where), t, guarded=True)
+
+
+def _is_delta(df: DataFrame) -> bool:
+    return CHANGE in map(str.lower, df.columns)
+
+
+def _delta(df: DataFrame) -> DataFrame:
+    kept = [quote(n) for n in df.columns if n.lower() not in DELTA_META]
+    kinds = " ".join(f"WHEN {text(k)} THEN {n}L" for k, n in DELTA_COUNTS.items())
+    said = (
+        f"concat({text(f'column {CHANGE!r}: expected one of {_listed(DELTA_COUNTS)}, found ')}, "
+        f"coalesce({CHANGE}, 'NULL'), '; leave such rows out, or map them to these kinds')"
+    )
+    count = f"CASE {CHANGE} {kinds} ELSE {failure(said)} END"
+    return df.selectExpr(*kept, f"{count} AS {COUNT}")
+
+
+def _record(df: DataFrame) -> tuple[str, T.StructType] | None:
+    """Where Debezium's fields are: what goes before their names, and the struct that they are."""
+    found = {f.name.lower(): f for f in df.schema.fields}
+    payload = found.get("payload")
+    if "op" not in found and payload is not None and isinstance(payload.dataType, T.StructType):
+        prefix, fields = "payload.", payload.dataType
+    else:
+        prefix, fields = "", df.schema
+    names = {n.lower() for n in fields.names}
+    return (prefix, fields) if names.issuperset(RECORD) else None
+
+
+def _debezium(
+    df: DataFrame, t: ZSetType, prefix: str, fields: T.StructType, where: str
+) -> DataFrame:
+    op = f"{prefix}op"
+    types = {f.name.lower(): f.dataType for f in fields}
+    if not isinstance(types["op"], T.StringType):
+        raise InputError(
+            f"{where}, column {op!r}: expected STRING, found {types['op'].simpleString().upper()}; "
+            "cast it"
+        )
+    sides = {n: struct_of(f"{prefix}{quote(n)}", types[n], t, f"{where}, {n}") for n in RECORD[1:]}
+    kinds = " ".join(
+        f"WHEN {text(kind)} THEN array({', '.join(_counted(op, kind, sides, n) for n in counts)})"
+        for kind, counts in DEBEZIUM_COUNTS.items()
+    )
+    unknown = " ".join(f"WHEN {text(k)} THEN {text(v)}" for k, v in _REFUSED.items())
+    said = (
+        f"concat({text(f'column {op!r}: expected one of {_listed(DEBEZIUM_COUNTS)}, found ')}, "
+        f"coalesce({op}, 'NULL'), "
+        f"CASE coalesce({op}, 'NULL') {unknown} ELSE '; leave such records out' END)"
+    )
+    # `inline` reads the source once, where a union of both sides would read it twice.
+    items = df.selectExpr(f"inline(CASE {op} {kinds} ELSE {failure(said)} END) AS ({COUNT}, `row`)")
+    return items.selectExpr(COUNT, *[f"`row`.{quote(n)}" for n, _ in t.schema.columns])
+
+
+_REFUSED = {
+    "t": " (a truncate): it takes rows away that it does not name; give a step with those rows",
+    "m": " (a message): it changes no row; leave such records out",
+    "NULL": (
+        ": a tombstone, or a text that could not be parsed; drop tombstones before parsing, with "
+        'where("value IS NOT NULL")'
+    ),
+}
+
+
+def _counted(op: str, kind: str, sides: Mapping[str, str], side: str) -> str:
+    """A row and what it counts, in SQL; a failure where the row is not there."""
+    remedy = "; let the database write whole old rows (Postgres: REPLICA IDENTITY FULL)"
+    said = f"column {side!r}: expected a row, found NULL, where {op} is {kind!r}"
+    missing = failure(text(said + (remedy if side == "before" else "; mend the records")))
+    count = f"{DEBEZIUM_COUNTS[kind][side]}L"
+    return _item(f"IF({sides[side]} IS NULL, {missing}, {count})", sides[side])
+
+
+def _item(count: str, row: str) -> str:
+    return f"named_struct('count', {count}, 'row', {row})"
+
+
+def _listed(kinds: Mapping[str, object]) -> str:
+    return ", ".join(kinds)

@@ -1,0 +1,171 @@
+"""Structured Streaming as a source of steps: each micro-batch is one, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from pyspark.sql import DataFrame
+from typing_extensions import TypeVarTuple
+
+from stepping_spark.algebra import ZSet
+from stepping_spark.change_feed import change_feed as from_feed
+from stepping_spark.change_feed import is_change_feed
+from stepping_spark.errors import InputError, StoreError
+from stepping_spark.frames import relation_of
+from stepping_spark.graph import Graph
+from stepping_spark.operators import Input
+from stepping_spark.run import Stepper
+from stepping_spark.schema import COUNT, ZSetType
+from stepping_spark.session import streaming_query
+from stepping_spark.zset import ZSetSpark
+
+__all__ = ["foreach_batch"]
+
+Ins = TypeVarTuple("Ins")
+Out = TypeVar("Out")
+ToZSet = Callable[[DataFrame], ZSet[object]]
+
+
+def foreach_batch(
+    stepper: Stepper[*Ins, Out],
+    input: str | int,  # noqa: A002 - the field's name for it
+    *,
+    source: str | None = None,
+    first_batch: int = 0,
+    change_feed: bool = False,
+    to_zset: ToZSet | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """The function that feeds a stream's micro-batches to one input: a step each, exactly once.
+
+    `input` is the name or the number of an argument of the query; the other inputs do not change
+    in these steps. What the steps give is read from caches. With the step the store commits the
+    batch's id, so a batch that is committed already changes nothing: that is how a query that was
+    killed between the store's commit and its checkpoint's goes on. Several streams may feed one
+    stepper; their steps are taken one at a time.
+
+    Each line of a batch is a row that comes, counted by a column `_count_` where there is one.
+    `change_feed=True` reads it by `from_change_feed`, and `to_zset` is a function from the batch
+    to a Z-set for what is neither. Columns are checked as in `ZSetSpark.from_dataframe`. A batch
+    is computed once, whatever leads to it; an empty one is a step without changes.
+
+    `source` names the stream in the store; by default it has the input's name. A stream is known
+    by this name and by its checkpoint: one that starts with a new checkpoint reads everything
+    again, and is refused under the same name. So is a batch other than the last one or the next:
+    then the checkpoint or the store is an older copy, and changes would be lost, or made twice.
+    `first_batch` is the id that the first batch must have, other than 0 where the rows before are
+    in the store already.
+
+    Needs a session that is not Spark Connect: there such a function runs in another process.
+
+    Raises `InputError` for an input that there is not, or that is a number. What the function
+    raises ends the streaming query, and the store is as before the batch: `InputError`,
+    `StepError`, and `StoreError` for a batch out of order.
+
+    >>> orders = spark.readStream.schema(schema).json("orders/")    # doctest: +SKIP
+    >>> step = st.foreach_batch(stepper, input="orders")            # doctest: +SKIP
+    >>> orders.writeStream.foreachBatch(step) \\
+    ...     .option("checkpointLocation", "checkpoint/").start()    # doctest: +SKIP
+    """
+    number, name, t = _input_of(stepper.graph, input)
+    where = f"input {name!r}"
+    made = _reader(t, where, change_feed, to_zset)
+    called = name if source is None else source
+
+    def take(batch: DataFrame, batch_id: int) -> None:
+        key = _key(called, streaming_query(batch))
+        offsets = stepper.store.last_offsets()
+        _check_stream(called, key, offsets)
+        if _check_order(called, batch_id, offsets.get(key), first_batch):
+            inputs: list[object] = [None] * len(stepper.graph.inputs)
+            inputs[number] = made(batch)
+            stepper.step_from(key, batch_id, inputs)
+
+    return take
+
+
+def _input_of(graph: Graph[*Ins, Out], wanted: str | int) -> tuple[int, str, ZSetType]:
+    """The number, name and type of an input that takes Z-sets."""
+    names = [v.operator.label for v in graph.inputs if isinstance(v.operator, Input)]
+    listed = ", ".join(names)
+    if isinstance(wanted, str) and wanted in names:
+        number = names.index(wanted)
+    elif type(wanted) is int and 0 <= wanted < len(names):
+        number = wanted
+    else:
+        raise InputError(
+            f"foreach_batch: {graph.name} has no input {wanted!r}; its inputs are {listed}: give "
+            f"one of these names, or a number from 0 to {len(names) - 1}"
+        )
+    t = graph.inputs[number].type
+    if not isinstance(t, ZSetType):
+        raise InputError(
+            f"foreach_batch: input {names[number]!r} of {graph.name} takes {t}, and a batch is a "
+            "Z-set; feed it with Stepper.step_from in a function of your own"
+        )
+    return number, names[number], t
+
+
+def _reader(t: ZSetType, where: str, change_feed: bool, to_zset: ToZSet | None) -> ToZSet:
+    """How a batch becomes a Z-set."""
+    if to_zset is not None:
+        if change_feed:
+            raise InputError(
+                f"foreach_batch, {where}: change_feed=True and to_zset= were both given; give one"
+            )
+        return to_zset
+    if change_feed:
+        return lambda batch: from_feed(batch, t, where)
+
+    def rows(batch: DataFrame) -> ZSetSpark[object]:
+        try:
+            count = COUNT if COUNT in map(str.lower, batch.columns) else None
+            return ZSetSpark(relation_of(batch, t, count, where), t, guarded=True)
+        except InputError as e:
+            if not is_change_feed(batch):
+                raise
+            raise InputError(f"{e}; or, as it is a change feed, say change_feed=True") from None
+
+    return rows
+
+
+# -- which batch of which stream
+
+
+def _key(source: str, query: str | None) -> str:
+    """What the store calls a stream: its name, and the query's id, which its checkpoint keeps."""
+    return source if query is None else f"{source}@{query}"
+
+
+def _check_stream(source: str, key: str, offsets: Mapping[str, int]) -> None:
+    """Refuse another query under the name of one that the store has read."""
+    others = [k for k in offsets if k == source or k.rpartition("@")[0] == source]
+    if others and key not in others:
+        raise StoreError(
+            f"foreach_batch: this is another streaming query ({key}) than the one that the store "
+            f"has read as source {source!r} ({', '.join(others)}): it has another checkpoint, and "
+            "would read everything again. Start it with the checkpointLocation of the one before; "
+            "or, if all it reads is new to the store, give it a name of its own with source="
+        )
+
+
+def _check_order(source: str, batch: int, last: int | None, first: int) -> bool:
+    """Whether a batch is the next one; False: it is the last, again. Any other is refused."""
+    expected = first if last is None else last + 1
+    if batch in (last, expected):
+        return batch == expected
+    if last is None:
+        raise StoreError(
+            f"foreach_batch: the first batch of source {source!r} is number {batch}, and the store "
+            f"has none of those before, from {first} on. Start the query with a new "
+            f"checkpointLocation; or, if their rows are in the store, say first_batch={batch}"
+        )
+    why = "the checkpoint is an older copy than the store"
+    if batch > expected:
+        why = "the store is an older copy than the checkpoint, or batches were kept from it"
+    raise StoreError(
+        f"foreach_batch: source {source!r} gave batch {batch}, and the last one in the store is "
+        f"{last}, so that the next is {expected}: {why}. Bring back the two that belong together, "
+        "and give every batch to the function, empty ones too; or, if this is another stream, give "
+        "it a name of its own with source="
+    )
