@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -14,12 +16,29 @@ from stepping_spark.hashing import Hashes
 from stepping_spark.schema import Schema
 from stepping_spark.store import Held, Register
 from stores import spark_files
-from stores.batches import DriverBatch
+from stores.batches import DriverBatch, built, ordered
 from stores.file_merges import FileMerge
+from stores.filesystem import side_by_side
 from stores.manifest import FileBatch
+from stores.memory import MOST_FETCHED
 from stores.parquet_files import FileReader, FileWriter, rows_of_file
-from stores.spark_batches import Settled, column
+from stores.spark_batches import column, settle
 from stores.tiers import Work
+
+
+@dataclass(frozen=True, eq=False)
+class Added:
+    """Rows that the step under way adds: with the driver, in order of place, or in files."""
+
+    register: Register
+    stem: str
+    here: DriverBatch | None = None
+    files: FileBatch = field(default=FileBatch(()))
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.files.rows if self.here is None else self.here.rows
 
 
 class BatchFiles:
@@ -38,20 +57,51 @@ class BatchFiles:
         """What must be durable before a manifest names it."""
         return self._of_merges + self._of_step
 
-    def added(self, batch: DriverBatch, register: Register, stem: str) -> FileBatch:
-        """The rows of a change that the driver has."""
-        made = self._written(batch.table, batch.places, register.schema, stem)
+    def change(self, change: Held, register: Register, driver_rows: int, stem: str) -> Added:
+        """The consolidated rows of a change; in files already, where they are many and in Spark."""
+        if not isinstance(change, DataFrame):
+            return Added(register, stem, built(conform(change, register.schema), register))
+        frame = change.select(*[column(n) for n, _ in register.schema.all])
+        settled = settle(frame, register)
+        if settled.rows <= driver_rows and settled.nbytes <= MOST_FETCHED:
+            fetched = conform(settled.frame.toArrow(), register.schema)
+            return Added(register, stem, ordered(fetched, register))
+        directory = self._reader.directory
+        made = spark_files.write(settled.frame, settled.rows, register, directory, stem)
+        return Added(register, stem, files=self._noted(made))
+
+    def step(
+        self,
+        added: Mapping[str, Sequence[Added]],
+        outputs: Sequence[Held] | None,
+        schemas: Sequence[Schema],
+        stem: str,
+    ) -> tuple[dict[str, tuple[FileBatch, ...]], tuple[tuple[str, FileBatch], ...] | None]:
+        """What a step adds to each register, and what it gives, all of it in files."""
+        changes = [(name, a) for name, some in added.items() for a in some]
+        jobs: list[Callable[[], FileBatch]] = [partial(self._added, a) for _, a in changes]
+        jobs += [
+            partial(self._output, held, schema, f"output{i}-{stem}")
+            for i, (held, schema) in enumerate(zip(outputs or (), schemas, strict=False))
+        ]
+        made = side_by_side(lambda job: job(), jobs)
+        written: dict[str, tuple[FileBatch, ...]] = {}
+        for (name, _), batch in zip(changes, made, strict=False):
+            written[name] = (*written.get(name, ()), batch)
+        if outputs is None:
+            return written, None
+        given = zip((s.ddl for s in schemas), made[len(changes) :], strict=True)
+        return written, tuple(given)
+
+    def _added(self, added: Added) -> FileBatch:
+        batch = added.here
+        if batch is None:
+            return added.files
+        made = self._written(batch.table, batch.places, added.register.schema, added.stem)
         self._reader.keep_small(made, batch.table, batch.places)
         return made
 
-    def added_in_spark(self, change: Settled, register: Register, stem: str) -> FileBatch:
-        """The rows of a change that Spark has."""
-        directory = self._reader.directory
-        made = spark_files.write(change.frame, change.rows, register, directory, stem)
-        return self._noted(made)
-
-    def output(self, held: Held, schema: Schema, stem: str) -> FileBatch:
-        """What a step gave."""
+    def _output(self, held: Held, schema: Schema, stem: str) -> FileBatch:
         if isinstance(held, DataFrame):
             frame = held.select(*[column(n) for n, _ in schema.all])
             made = spark_files.write_plain(frame, schema, self._reader.directory, stem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
@@ -14,6 +15,8 @@ from stores.manifest import FOLDER, REGISTERS, Doubt, Log, Manifest, Order, name
 from stores.parquet_files import DATA
 from stores.registers import Described, check_described, described
 from stores.sweeping import Sweeper
+
+_TRIES = 5
 
 
 class Committed:
@@ -219,7 +222,8 @@ class Committed:
 
     def _read_or_next(self, order: Order) -> Manifest:
         """A manifest that was there a moment ago, or one that came after it."""
-        try:
-            return self._log.read(order)
-        except FileNotFoundError:
-            return self._log.read(self._log.orders()[-1])
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):
+                return self._log.read(order)
+            order = max(self._log.orders(), default=order)
+        return self._log.read(order)

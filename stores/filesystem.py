@@ -133,10 +133,10 @@ class LocalDirectory:
         Path(self.path(name)).write_bytes(data)
 
     def sizes(self, folder: str) -> Mapping[str, int]:
-        return {f"{folder}/{e.name}": e.stat().st_size for e in _files(self.path(folder))}
+        return {f"{folder}/{n}": found.st_size for n, found in _files(self.path(folder))}
 
     def changed(self, folder: str) -> Mapping[str, float]:
-        return {f"{folder}/{e.name}": e.stat().st_mtime for e in _files(self.path(folder))}
+        return {f"{folder}/{n}": found.st_mtime for n, found in _files(self.path(folder))}
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -147,9 +147,11 @@ class LocalDirectory:
         return "file://" + _GLOB.sub(r"\\\1", self.path(name))
 
 
-def _files(path: str) -> Iterator[os.DirEntry[str]]:
+def _files(path: str) -> Iterator[tuple[str, os.stat_result]]:
     with suppress(FileNotFoundError), os.scandir(path) as entries:
-        yield from entries
+        for entry in entries:
+            with suppress(FileNotFoundError):  # removed meanwhile
+                yield entry.name, entry.stat()
 
 
 def _sync(path: str) -> None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -22,14 +21,14 @@ from stepping_spark.schema import Schema
 from stepping_spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Held, Now, Register, now_from_text, now_to_text
 from stores import spark_files
-from stores.batch_files import BatchFiles
-from stores.batches import DriverBatch, built, ordered, wanted_places
+from stores.batch_files import Added, BatchFiles
+from stores.batches import wanted_places
 from stores.committed import Committed
-from stores.filesystem import directory_of, reaching, side_by_side
+from stores.filesystem import directory_of, reaching
 from stores.manifest import FileBatch, Manifest, next_revision
-from stores.memory import MOST_FETCHED, MOST_KEYS
+from stores.memory import MOST_KEYS
 from stores.parquet_files import GROUP_ROWS, Damaged, FileReader
-from stores.spark_batches import Settled, column, keys_of, settle
+from stores.spark_batches import keys_of
 from stores.tiers import Tiers, Work
 from stores.turns import Turns
 
@@ -98,7 +97,7 @@ class StoreParquet:
         self._outputs: tuple[Schema, ...] = ()
         # What is committed, and the batches of each register, some of them merged since.
         self._state: tuple[Manifest, Mapping[str, Batches]] = (Manifest(0, 0, 0, ""), {})
-        self._added: dict[str, list[DriverBatch | FileBatch]] = {}
+        self._added: dict[str, list[Added]] = {}
         self._rows_added: dict[str, int] = {}
         if registers is not None:
             self.open(registers)
@@ -245,15 +244,9 @@ class StoreParquet:
         of = self._tiers_of(register).register
         self._check_writable()
         self._begin()
-        batch: DriverBatch | FileBatch
-        if isinstance(change, DataFrame):
-            batch = self._placed(
-                settle(change.select(*[column(n) for n, _ in of.schema.all]), of), of
-            )
-        else:
-            batch = built(conform(change, of.schema), of)
-        if batch.rows:
-            self._added.setdefault(register, []).append(batch)
+        added = self._files.change(change, of, self._driver_rows, self._stem(of))
+        if added.rows:
+            self._added.setdefault(register, []).append(added)
 
     def commit(
         self,
@@ -279,7 +272,9 @@ class StoreParquet:
             with self._reading(), reaching(self._directory.shown, f"commit step {step}"):
                 self._committed.renew()
                 self._tend()
-                written, given = self._written(outputs)
+                written, given = self._files.step(
+                    self._added, outputs, self._outputs, f"{step:012d}"
+                )
                 _, live = self._state
                 self._commit(
                     replace(
@@ -405,13 +400,6 @@ class StoreParquet:
         """How the names of a register's files begin, in the step under way."""
         return f"{self._committed.numbers[register.name]:04d}-{self._state[0].step + 1:012d}"
 
-    def _placed(self, settled: Settled, register: Register) -> DriverBatch | FileBatch:
-        """A batch of settled rows: on the driver, to be written with the step, if it is small."""
-        if settled.rows <= self._driver_rows and settled.nbytes <= MOST_FETCHED:
-            table = conform(settled.frame.toArrow(), register.schema)
-            return ordered(table, register)
-        return self._files.added_in_spark(settled, register, self._stem(register))
-
     def _merge(self, register: Register, run: Sequence[FileBatch]) -> Work[FileBatch]:
         return self._files.merge(register, run, self._stem(register))
 
@@ -422,33 +410,6 @@ class StoreParquet:
             # A merge keeps ahead of what comes in, so that batches cannot pile up behind it.
             new = tiers.tend(live.get(name, ()), 4 * rows)
             self._state = manifest, {**live, name: new}
-
-    def _written(
-        self, outputs: Sequence[Held] | None
-    ) -> tuple[dict[str, Batches], tuple[tuple[str, FileBatch], ...] | None]:
-        """What was added and what the step gives, as files."""
-        tiers = self._tiers or {}
-
-        def added(batch: DriverBatch | FileBatch, register: Register) -> FileBatch:
-            if isinstance(batch, FileBatch):
-                return batch
-            return self._files.added(batch, register, self._stem(register))
-
-        def given(i: int, held: Held) -> FileBatch:
-            stem = f"output{i}-{self._state[0].step + 1:012d}"
-            return self._files.output(held, self._outputs[i], stem)
-
-        changes = [(n, b, tiers[n].register) for n, bs in self._added.items() for b in bs]
-        jobs: list[Callable[[], FileBatch]] = [partial(added, b, r) for _, b, r in changes]
-        jobs += [partial(given, i, held) for i, held in enumerate(outputs or ())]
-        made = side_by_side(lambda job: job(), jobs)
-        written: dict[str, Batches] = {}
-        for (name, _, _), batch in zip(changes, made, strict=False):
-            written[name] = (*written.get(name, ()), batch)
-        if outputs is None:
-            return written, None
-        ddl = [s.ddl for s in self._outputs]
-        return written, tuple(zip(ddl, made[len(changes) :], strict=True))
 
     def _commit(self, manifest: Manifest) -> None:
         self._committed.commit(manifest, self._files.unsynced)
