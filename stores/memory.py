@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.codec import conform, frame_of
-from stepping_spark.errors import StoreError, StoreLocked, StoreMismatch
+from stepping_spark.errors import StoreError, StoreMismatch
 from stepping_spark.graph import Graph
 from stepping_spark.plan import registers_of
 from stepping_spark.schema import Schema
@@ -25,10 +24,12 @@ from stepping_spark.store import Held, Now, Register
 from stores.batches import DriverBatch, built, ordered, wanted_places
 from stores.registers import check_registers
 from stores.spark_batches import Settled, SparkBatch, cached, column, keys_of, settle
-from stores.tiers import Batch, Tiers
+from stores.tiers import AtOnce, Merge, Tiers, Work
+from stores.turns import Turns
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
+Batch = DriverBatch | SparkBatch
 Batches = tuple[Batch, ...]
 
 MOST_KEYS = 100_000
@@ -74,9 +75,8 @@ class StoreMemory:
     ) -> None:
         self._budget = quarter_of_memory() if driver_bytes is None else driver_bytes
         self._spark = spark
-        self._claim = threading.Lock()
-        self._stepping: threading.Thread | None = None
-        self._tiers: dict[str, Tiers] | None = None
+        self._turns = Turns()
+        self._tiers: dict[str, Tiers[Batch]] | None = None
         self._outputs: tuple[Schema, ...] = ()
         self._state = State()
         self._added: dict[str, Batches] = {}
@@ -103,7 +103,7 @@ class StoreMemory:
         self._begin()
         try:
             if self._tiers is None:
-                self._tiers = {r.name: Tiers(r, self._merged_in_spark) for r in registers}
+                self._tiers = {r.name: Tiers(r, self._merge) for r in registers}
             check_registers([t.register for t in self._tiers.values()], registers)
             if tuple(outputs) != self._outputs:
                 self._state = dataclasses.replace(self._state, outputs=None)
@@ -206,7 +206,7 @@ class StoreMemory:
 
     def abort(self) -> None:
         """Forget the additions of the step under way, if it is this thread's."""
-        if self._stepping is threading.current_thread():
+        if self._turns.mine():
             self._end()
 
     def compact(self) -> None:
@@ -222,22 +222,12 @@ class StoreMemory:
 
     def _begin(self) -> None:
         """Make the step under way this thread's, or see that it is."""
-        me = threading.current_thread()
-        with self._claim:
-            owner = self._stepping
-            if owner is not None and owner is not me and owner.is_alive():
-                raise StoreLocked(
-                    f"thread {owner.name!r} has a step under way on this store, and thread "
-                    f"{me.name!r} wants one; steps are taken one at a time: wait for the other, "
-                    "or give each its own store"
-                )
-            if owner is not me:
-                self._forget()
-            self._stepping = me
+        if self._turns.take():
+            self._forget()
 
     def _end(self) -> None:
         self._forget()
-        self._stepping = None
+        self._turns.end()
 
     def _forget(self) -> None:
         dropped, self._added = self._added, {}
@@ -246,7 +236,7 @@ class StoreMemory:
 
     # -- where batches are
 
-    def _tiers_of(self, register: str) -> Tiers:
+    def _tiers_of(self, register: str) -> Tiers[Batch]:
         if self._tiers is None:
             raise StoreError("the store is not open; open it with the registers of a circuit")
         if register not in self._tiers:
@@ -255,7 +245,7 @@ class StoreMemory:
             )
         return self._tiers[register]
 
-    def _committed(self, tiers: Tiers) -> Batches:
+    def _committed(self, tiers: Tiers[Batch]) -> Batches:
         return self._state.batches.get(tiers.register.name, ())
 
     def _tend(self) -> None:
@@ -264,7 +254,7 @@ class StoreMemory:
             # A merge keeps ahead of what comes in, so that batches cannot pile up behind it.
             self._replace(tiers, tiers.tend(self._committed(tiers), 4 * rows))
 
-    def _replace(self, tiers: Tiers, new: Batches) -> None:
+    def _replace(self, tiers: Tiers[Batch], new: Batches) -> None:
         """Let batches with the same content stand for a register's."""
         old = self._committed(tiers)
         if new is not old:
@@ -299,6 +289,12 @@ class StoreMemory:
         if self._spark is None:
             self._spark = get_session()
         return frame_of(batch.table, register.schema, self._spark)
+
+    def _merge(self, register: Register, run: Sequence[Batch]) -> Work[Batch]:
+        on_driver = [b for b in run if isinstance(b, DriverBatch)]
+        if len(on_driver) == len(run):
+            return Merge(on_driver, register)
+        return AtOnce(lambda: self._merged_in_spark(register, run))
 
     def _merged_in_spark(self, register: Register, run: Sequence[Batch]) -> Batches:
         frames = [self._frame(b, register) for b in run]

@@ -10,22 +10,39 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from stepping_spark.errors import StoreUnavailable
 from stepping_spark.hashing import Hashes
 from stepping_spark.store import Register
 from stores.batches import DriverBatch, Growing, settled
-from stores.spark_batches import SparkBatch
-
-Batch = DriverBatch | SparkBatch
-MergeInSpark = Callable[[Register, Sequence[Batch]], tuple[Batch, ...]]
 
 SLICE = 1 << 16
 """The rows that are merged at a time; a merge of no more is done within one step."""
 
 _log = logging.getLogger("stepping_spark")
+
+
+class Sized(Protocol):
+    """A batch, as far as the tiers look at it."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+
+
+B = TypeVar("B", bound=Sized)
+Made = TypeVar("Made", covariant=True)
+
+
+class Work(Protocol[Made]):
+    """A merge under way."""
+
+    def work(self, rows: int) -> tuple[Made, ...] | None:
+        """Merge about so many rows more. Once all are: the batch, or none for no rows."""
 
 
 class Merge:
@@ -75,54 +92,61 @@ class Merge:
         return (batch,) if batch.rows else ()
 
 
-class Tiers:
-    """Decides which batches of one register are merged, and when."""
+class AtOnce(Generic[B]):
+    """A merge that is done in one go."""
 
-    def __init__(self, register: Register, in_spark: MergeInSpark) -> None:
+    def __init__(self, merge: Callable[[], tuple[B, ...]]) -> None:
+        self._merge = merge
+
+    def work(self, rows: int) -> tuple[B, ...]:
+        """Do it, however many rows it has."""
+        return self._merge()
+
+
+class Tiers(Generic[B]):
+    """Decides which batches of one register are merged, and when; `start` begins a merge."""
+
+    def __init__(
+        self, register: Register, start: Callable[[Register, Sequence[B]], Work[B]]
+    ) -> None:
         self.register = register
         self.rows_merged = 0  # rows written by merges so far
-        self._in_spark = in_spark
-        self._merges: list[Merge] = []
-        self._set_aside: list[Batch] = []  # what failed to merge
+        self._start = start
+        self._merges: list[tuple[tuple[B, ...], Work[B]]] = []
+        self._set_aside: list[B] = []  # what failed to merge
+        self._put_off: list[B] = []  # what cannot be merged in this step
 
-    def tend(self, batches: tuple[Batch, ...], rows: int) -> tuple[Batch, ...]:
+    def tend(self, batches: tuple[B, ...], rows: int) -> tuple[B, ...]:
         """The same register in fewer batches, where a bounded piece of work can have it so.
 
         A merge under way goes on by `rows` rows, or by a slice if that is more. One that fails is
-        logged and not tried again before `compacted`: what is read does not change.
+        logged and not tried again before `compacted`, or, if the store cannot be reached, before
+        the next step: what is read does not change.
         """
         rows = max(rows, SLICE)
+        self._put_off = []
         self._set_aside = [b for b in self._set_aside if b in batches]
-        self._merges = [m for m in self._merges if all(b in batches for b in m.batches)]
-        for merge in list(self._merges):
-            batches = self._advanced(merge, batches, rows)
-        while run := self._due(batches):
-            on_driver = [b for b in run if isinstance(b, DriverBatch)]
-            if len(on_driver) == len(run):
-                merge = Merge(on_driver, self.register)
-                self._merges.append(merge)
-                batches = self._advanced(merge, batches, rows)
-            else:
-                made = self._tried(run, lambda: self._in_spark(self.register, run))
-                batches = self._replaced(batches, run, made)
+        self._merges = [m for m in self._merges if all(b in batches for b in m[0])]
+        for run, merge in list(self._merges):
+            batches = self._advanced(run, merge, batches, rows)
+        while due := self._due(batches):
+            merge = self._start(self.register, due)
+            self._merges.append((due, merge))
+            batches = self._advanced(due, merge, batches, rows)
         return batches
 
-    def compacted(self, batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
+    def compacted(self, batches: tuple[B, ...]) -> tuple[B, ...]:
         """The same register in one batch."""
         self._merges, self._set_aside = [], []
         if len(batches) < 2:
             return batches
-        on_driver = [b for b in batches if isinstance(b, DriverBatch)]
-        made: tuple[Batch, ...] | None
-        if len(on_driver) == len(batches):
-            made = Merge(on_driver, self.register).work(sum(b.rows for b in batches) + 1)
-        else:
-            made = self._in_spark(self.register, batches)
+        made = self._start(self.register, batches).work(sum(b.rows for b in batches) + 1)
         return self._replaced(batches, batches, made)
 
-    def _due(self, batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
+    def _due(self, batches: tuple[B, ...]) -> tuple[B, ...]:
         """The newest run of two or more batches that must be one; none: ()."""
-        busy = [*self._set_aside, *(b for m in self._merges for b in m.batches)]
+        merging = (b for run, _ in self._merges for b in run)
+        busy = [*self._set_aside, *self._put_off, *merging]
         for newest in reversed(range(len(batches))):
             oldest, total = newest, 0
             while (
@@ -136,33 +160,30 @@ class Tiers:
                 return batches[oldest + 1 : newest + 1]
         return ()
 
-    def _advanced(self, merge: Merge, batches: tuple[Batch, ...], rows: int) -> tuple[Batch, ...]:
-        made = self._tried(merge.batches, lambda: merge.work(rows))
-        if made is not None:
-            self._merges.remove(merge)
-        return self._replaced(batches, merge.batches, made)
-
-    def _tried(
-        self, run: Sequence[Batch], attempt: Callable[[], tuple[Batch, ...] | None]
-    ) -> tuple[Batch, ...] | None:
-        """What came of a merge; None: nothing yet, or nothing at all."""
+    def _advanced(
+        self, run: tuple[B, ...], merge: Work[B], batches: tuple[B, ...], rows: int
+    ) -> tuple[B, ...]:
+        made, over = None, True
         try:
-            return attempt()
+            made = merge.work(rows)
+            over = made is not None
         except Exception as e:
-            self._set_aside += run
-            self._merges = [m for m in self._merges if m.batches != tuple(run)]
+            later = isinstance(e, StoreUnavailable)
+            (self._put_off if later else self._set_aside).extend(run)
             _log.warning(
-                "register %r: %d batches could not be merged and are kept apart until compact() "
-                "is called: %s",
+                "register %r: %d batches could not be merged and are kept apart until %s: %s",
                 self.register.name,
                 len(run),
+                "the next step" if later else "compact() is called",
                 e,
             )
-            return None
+        if over:
+            self._merges = [m for m in self._merges if m[1] is not merge]
+        return self._replaced(batches, run, made)
 
     def _replaced(
-        self, batches: tuple[Batch, ...], run: Sequence[Batch], made: tuple[Batch, ...] | None
-    ) -> tuple[Batch, ...]:
+        self, batches: tuple[B, ...], run: Sequence[B], made: tuple[B, ...] | None
+    ) -> tuple[B, ...]:
         if made is None:
             return batches
         self.rows_merged += sum(b.rows for b in made)
