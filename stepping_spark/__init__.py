@@ -55,6 +55,7 @@ from stepping_spark.rows import Data, Pair
 from stepping_spark.run import Stepper, actions, iteration
 from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
 from stores.memory import StoreMemory
+from stores.postgres_if_installed import StorePostgres
 
 __all__ = [
     "Cache",
@@ -77,6 +78,7 @@ __all__ = [
     "StoreLocked",
     "StoreMemory",
     "StoreMismatch",
+    "StorePostgres",
     "StoreUnavailable",
     "Vertex",
     "ZSet",

@@ -3,5 +3,6 @@
 # The facade re-exports this package: it must be complete before a store imports from below it.
 import stepping_spark.errors  # noqa: F401
 from stores.memory import StoreMemory
+from stores.postgres_if_installed import StorePostgres
 
-__all__ = ["StoreMemory"]
+__all__ = ["StoreMemory", "StorePostgres"]
