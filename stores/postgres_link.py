@@ -53,7 +53,8 @@ class Address:
         user = f"{get('user')}@" if get("user") else ""
         port = f":{get('port')}" if get("port") else ""
         host = f"{get('host') or get('hostaddr') or ''}{port}"
-        return f"postgresql://{user}{host}/{get('dbname') or ''}, schema {self.schema!r}"
+        shown = f"postgresql://{user}{host}/{get('dbname') or ''}, schema {self.schema!r}"
+        return self._redacted(shown)
 
     def connect(self, role: str) -> Connection:
         """A new connection, each statement of which is a transaction of its own."""
