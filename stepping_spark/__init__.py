@@ -59,6 +59,7 @@ from stepping_spark.updates import explode, join_function, temporal_filter
 from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
 from stores.memory import StoreMemory
 from stores.parquet import StoreParquet
+from stores.postgres_if_installed import StorePostgres
 
 __all__ = [
     "Cache",
@@ -82,6 +83,7 @@ __all__ = [
     "StoreMemory",
     "StoreMismatch",
     "StoreParquet",
+    "StorePostgres",
     "StoreUnavailable",
     "Update",
     "Vertex",

@@ -4,5 +4,6 @@
 import stepping_spark.errors  # noqa: F401
 from stores.memory import StoreMemory
 from stores.parquet import StoreParquet
+from stores.postgres_if_installed import StorePostgres
 
-__all__ = ["StoreMemory", "StoreParquet"]
+__all__ = ["StoreMemory", "StoreParquet", "StorePostgres"]

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from stepping_spark.session import get_session
+from tests.postgres_server import PostgresServer
 
 settings.register_profile(
     "dev", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
@@ -40,6 +41,13 @@ def without_spark_unless_marked(
 
 def _refuse() -> NoReturn:
     pytest.fail("this test needs Spark: ask for the fixture `spark`, or mark it pytest.mark.spark")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A Postgres server that stays up; a test that stops one starts its own."""
+    with PostgresServer() as server:
+        yield server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

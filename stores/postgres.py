@@ -1,0 +1,415 @@
+"""The Postgres store: state as tables of a schema, one transaction for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self, TypeVar
+
+import pyarrow as pa
+from psycopg import errors, sql
+from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import TypeVarTuple
+
+from stepping_spark.codec import conform
+from stepping_spark.errors import StoreError, StoreMismatch, StoreUnavailable
+from stepping_spark.graph import Graph
+from stepping_spark.plan import registers_of
+from stepping_spark.relations import concat
+from stepping_spark.schema import Schema
+from stepping_spark.session import get_session
+from stepping_spark.store import Held, Now, Register
+from stores.postgres_catalog import State, snapshot
+from stores.postgres_changes import Change, Changes, Transaction, accepted, stage
+from stores.postgres_link import Address, Connection
+from stores.postgres_rows import got, whole
+from stores.postgres_session import Session
+from stores.postgres_sql import Layout
+from stores.registers import check_registers
+from stores.spark_batches import keys_of
+from stores.turns import Turns
+
+Ins = TypeVarTuple("Ins")
+Out = TypeVar("Out", covariant=True)
+
+DRIVER_BYTES = 64 << 20
+MOST_KEYS = 100_000
+"""A read by the keys of a DataFrame looks up no more than this; for more it gives all rows."""
+
+
+class StorePostgres:
+    """Keeps registers as tables of a Postgres database, in a schema of their own.
+
+    `url` is `postgresql://user:password@host:port/database`; it is never shown with its password.
+    `create=True` makes the schema and what is in it, where they are not there. A step is one
+    transaction. One process writes at a time: an advisory lock, which ends with its connection,
+    keeps others out with a `StoreLocked`; so the connection must not go through a pool that
+    shares it. With `read_only` there is no lock, and each read is of what is committed by then.
+    Needs Postgres 15 or newer, and psycopg, also where Spark's workers run.
+
+    Anybody may read the tables with SQL, and nobody else may write to them:
+
+    - A cache named `receipts` is the view `receipts`: the columns of its rows, and `_count_`.
+    - Each register is a table by the name of the register (that of a cache: `"cache.receipts"`),
+      with the columns of its rows, hashes by which keys are found, and the diffs. Rows whose diffs
+      are zero are not there. A part `x` of a struct `left` is the column `left.x`; a struct that
+      may be NULL has a column `left` which says whether it is there. Lists are `jsonb`. Text has
+      `␀0` for the character NUL, which Postgres has not, and `␀␀` for `␀`.
+    - A name longer than the 63 bytes that Postgres takes is cut and gets a digest; `_registers_`
+      says which register is in which table, and comments what a column is called.
+    - `_store_` is one row: the last step, its `now`, and how far sources were read;
+      `_output_1_`, … are what the step gave.
+
+    A read or a change of more than `driver_bytes` goes by way of Spark's workers, which connect
+    to the database themselves, all to one snapshot of it. `spark` is the session for that: by
+    default the active one, or else a local one that is started when it is needed.
+
+    Any thread may read what is committed. A step belongs to the thread that adds first: until it
+    commits or aborts, another that adds or commits gets a `StoreLocked`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        registers: Sequence[Register] | None = None,
+        *,
+        schema: str = "stepping_spark",
+        create: bool = False,
+        read_only: bool = False,
+        driver_bytes: int = DRIVER_BYTES,
+        spark: SparkSession | None = None,
+    ) -> None:
+        self._address = Address(url, schema)
+        self._session = Session(self._address, writes=not read_only)
+        self._catalog = self._session.catalog
+        self._create = create
+        self._read_only = read_only
+        self._driver_bytes = driver_bytes
+        self._spark = spark
+        self._turns = Turns()
+        self._registers: dict[str, Register] | None = None
+        self._layouts: dict[str, Layout] = {}
+        self._outputs: tuple[Layout, ...] = ()
+        self._added: dict[str, Changes] = {}
+        if registers is not None:
+            self.open(registers)
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: Graph[*Ins, Out],
+        url: str,
+        *,
+        schema: str = "stepping_spark",
+        create: bool = False,
+        read_only: bool = False,
+        driver_bytes: int = DRIVER_BYTES,
+        spark: SparkSession | None = None,
+    ) -> Self:
+        """The store of a circuit.
+
+        >>> store = st.StorePostgres.from_graph(                            # doctest: +SKIP
+        ...     st.compile(query), "postgresql://…", schema="flights", create=True)
+        """
+        return cls(
+            url,
+            registers_of(graph),
+            schema=schema,
+            create=create,
+            read_only=read_only,
+            driver_bytes=driver_bytes,
+            spark=spark,
+        )
+
+    def __repr__(self) -> str:
+        return f"<StorePostgres {self._address!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- opening
+
+    def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
+        """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
+        self._begin()
+        try:
+            if self._registers is None:
+                self._open(registers)
+            else:
+                check_registers(list(self._registers.values()), registers)
+            self._outputs = self._catalog.output_layouts(outputs)
+        finally:
+            self._end()
+
+    def _open(self, registers: Sequence[Register]) -> None:
+        create = self._create and not self._read_only
+        try:
+            with self._session.use("could not be opened") as connection:
+                self._layouts = self._catalog.layouts(connection, registers, create=create)
+            self._session.state()
+        except BaseException:
+            self._session.close()  # whoever can open it is not to be kept out
+            raise
+        self._registers = {r.name: r for r in registers}
+
+    def close(self) -> None:
+        """Forget the step under way and let another writer in."""
+        self._end()
+        self._registers = None
+        self._session.close()
+
+    # -- what is committed
+
+    def last_step(self) -> int:
+        """The number of the last committed step; 0 before the first."""
+        return self._known().step
+
+    def last_now(self) -> Now:
+        """The `now` of the last committed step; None before the first."""
+        return self._known().now
+
+    def last_offsets(self) -> Mapping[str, int]:
+        """How far each source of changes was read at the last committed step."""
+        return self._known().offsets
+
+    def last_outputs(self) -> tuple[Held, ...] | None:
+        """What the last committed step gave; None where it was not kept."""
+        self._check_open()
+
+        def found(connection: Connection) -> tuple[Held, ...] | None:
+            with snapshot(connection):
+                state = self._catalog.load(connection)
+                if not state.outputs_kept or state.outputs != self._described_outputs():
+                    return None
+                return tuple(self._whole(connection, layout) for layout in self._outputs)
+
+        return self._session.answer(found)
+
+    def batches(self, register: str) -> int:
+        """How many parts the register is kept in: one table."""
+        self._layout(register)
+        return 1
+
+    # -- a step
+
+    def read(self, register: str, keys: Held | None = None) -> tuple[Held, ...]:
+        """The committed value, in parts that add up to it; with keys, the rows that have one.
+
+        By key, what is found comes to the driver; the keys of a large DataFrame select all rows.
+        """
+        layout = self._layout(register)
+        wanted = None if keys is None else self._wanted(register, keys)
+
+        def found(connection: Connection) -> Held:
+            if wanted is not None:
+                return concat(got(connection, layout, layout.of_keys(wanted)), layout.schema)
+            with snapshot(connection):
+                return self._whole(connection, layout)
+
+        if wanted is not None and not wanted.num_rows:
+            return ()
+        held = self._session.answer(found)
+        return () if isinstance(held, pa.Table) and not held.num_rows else (held,)
+
+    def add(self, register: str, change: Held) -> None:
+        """Add a change in the step under way; a DataFrame is computed here, once."""
+        layout = self._layout(register)
+        self._check_writable()
+        self._begin()
+        held = accepted(change, register, layout, self._driver_bytes)
+        changes = self._added.setdefault(register, Changes(register, layout))
+        if isinstance(held, DataFrame):
+            with self._session.use("could not take a change") as connection:
+                staged = stage(connection, held, layout, self._catalog, self._session.connected)
+                changes.staged.append(staged)
+        elif held.num_rows:
+            changes.tables.append(held)
+
+    def commit(
+        self,
+        step: int,
+        now: Now,
+        outputs: Sequence[Held] | None = None,
+        offsets: Mapping[str, int] | None = None,
+    ) -> None:
+        """Make the additions of the step durable and visible, in one transaction.
+
+        Where the connection is lost while it ends, `last_step` tells whether it was committed.
+        """
+        self._check_writable()
+        self._begin()
+        try:
+            old = self._known()
+            if step != old.step + 1:
+                raise StoreError(
+                    f"step {step} cannot be committed: the last committed step is {old.step}, so "
+                    f"that the next is {old.step + 1}; the store is as it was before"
+                )
+            with self._session.use("could not commit the step") as connection:
+                given = self._given(connection, outputs)
+                new = State(
+                    step,
+                    now,
+                    old.offsets if offsets is None else dict(offsets),
+                    old.outputs if given is None else self._described_outputs(),
+                    given is not None,
+                )
+                self._check_connected()
+                with self._session.committing(new):
+                    self._write(connection, given or [], old, new)
+                self._added = {}
+        finally:
+            self._end()
+
+    def _write(
+        self,
+        connection: Connection,
+        given: Sequence[tuple[Layout, Change]],
+        old: State,
+        new: State,
+    ) -> None:
+        changes = list(self._added.values())
+        try:
+            with connection.transaction():
+                Transaction(connection, self._catalog, together=True).write(
+                    changes, given, old, new
+                )
+        except errors.NumericValueOutOfRange:
+            # Again, a statement at a time: it fails at the register whose sum it was.
+            with connection.transaction():
+                Transaction(connection, self._catalog, together=False).write(
+                    changes, given, old, new
+                )
+
+    def _given(
+        self, connection: Connection, outputs: Sequence[Held] | None
+    ) -> list[tuple[Layout, Change]] | None:
+        """What a step gave, with the tables for it."""
+        if outputs is None:
+            return None
+        if len(outputs) != len(self._outputs):
+            raise StoreError(
+                f"the step gave {len(outputs)} outputs, and the store was opened for "
+                f"{len(self._outputs)}; open it with the schemas of the outputs"
+            )
+        given: list[tuple[Layout, Change]] = []
+        for layout, held in zip(self._outputs, outputs, strict=True):
+            kept = accepted(held, layout.table, layout, self._driver_bytes)
+            if isinstance(kept, DataFrame):
+                connected = self._session.connected
+                staged = stage(connection, kept, layout, self._catalog, connected)
+                given.append((layout, staged))
+            else:
+                given.append((layout, kept))
+        return given
+
+    def abort(self) -> None:
+        """Forget the additions of the step under way, if it is this thread's."""
+        if self._turns.mine():
+            self._end()
+
+    def compact(self) -> None:
+        """Have the server reclaim the room of rows that are gone; changes nothing to be read."""
+        self._check_writable()
+        self._begin()
+        try:
+            with self._session.use("could not be compacted") as connection:
+                for layout in (*self._layouts.values(), *self._outputs):
+                    there = sql.SQL("SELECT to_regclass({})").format(
+                        sql.Literal(layout.place.as_string())
+                    )
+                    if connection.execute(there.as_bytes()).fetchone() != (None,):
+                        vacuum = sql.SQL("VACUUM (ANALYZE) {}").format(layout.place)
+                        connection.execute(vacuum.as_bytes())
+        finally:
+            self._end()
+
+    # -- one step at a time
+
+    def _begin(self) -> None:
+        if self._turns.take():
+            self._forget()
+
+    def _end(self) -> None:
+        self._forget()
+        self._turns.end()
+
+    def _forget(self) -> None:
+        dropped, self._added = self._added, {}
+        tables = [staged.table for changes in dropped.values() for staged in changes.staged]
+        if tables and not self._session.lost:
+            # What stays is swept when the store is opened, or connects, again.
+            with suppress(StoreError), self._session.use("could not drop a change") as connection:
+                for table in tables:
+                    drop = sql.SQL("DROP TABLE IF EXISTS {}").format(table)
+                    connection.execute(drop.as_bytes())
+
+    def _check_connected(self) -> None:
+        """See that large changes are still where they were put."""
+        staged = [s for changes in self._added.values() for s in changes.staged]
+        if any(s.connected != self._session.connected for s in staged):
+            raise StoreUnavailable(
+                f"{self._address}: the connection was lost since a change was added, and the "
+                "change with it; nothing was committed: step again"
+            )
+
+    # -- what is asked for
+
+    def _known(self) -> State:
+        self._check_open()
+        return self._session.state()
+
+    def _check_open(self) -> None:
+        if self._registers is None:
+            raise StoreError("the store is not open; open it with the registers of a circuit")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._read_only:
+            raise StoreError(
+                f"{self._address}: the store is open with read_only=True; open it without, to step"
+            )
+
+    def _layout(self, register: str) -> Layout:
+        self._check_open()
+        if register not in self._layouts:
+            raise StoreMismatch(
+                f"there is no register {register!r}; there are: "
+                f"{', '.join(self._layouts) or 'none'}"
+            )
+        return self._layouts[register]
+
+    def _wanted(self, register: str, keys: Held) -> pa.Table | None:
+        """The keys as a table; None for too many."""
+        assert self._registers is not None
+        of = self._registers[register]
+        if not of.key:
+            raise StoreError(
+                f"register {register!r} was read by key and has none; read it whole, or make it "
+                "with the key that it is read by"
+            )
+        if isinstance(keys, DataFrame):
+            keys = keys.limit(MOST_KEYS + 1).toArrow()
+            if keys.num_rows > MOST_KEYS:
+                return None
+        return conform(keys, keys_of(of))
+
+    def _whole(self, connection: Connection, layout: Layout) -> Held:
+        return whole(connection, layout, self._address, self._driver_bytes, self._spark_session)
+
+    def _described_outputs(self) -> list[list[list[str]]]:
+        return [layout.described for layout in self._outputs]
+
+    def _spark_session(self) -> SparkSession:
+        if self._spark is None:
+            self._spark = get_session()
+        return self._spark

@@ -1,0 +1,226 @@
+"""What a schema of Postgres keeps of a store beside its rows: registers, steps, outputs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg import sql
+
+from stepping_spark.cache import register_name
+from stepping_spark.errors import StoreCorrupt, StoreMismatch, StoreUnavailable
+from stepping_spark.schema import Schema
+from stepping_spark.store import Now, Register, fingerprint, now_from_text, now_to_text
+from stores.postgres_link import Address, Connection
+from stores.postgres_sql import Layout, Statement, identifier
+from stores.postgres_types import escape, unescape
+from stores.registers import check_described
+
+FORMAT = 1
+STORE, REGISTERS, STAGING = "_store_", "_registers_", "_staging_"
+
+_TABLES = {
+    STORE: (
+        "format int NOT NULL, fingerprint text NOT NULL, step bigint NOT NULL, now text, "
+        "offsets json NOT NULL, outputs json NOT NULL, outputs_kept boolean NOT NULL"
+    ),
+    REGISTERS: (
+        'register text PRIMARY KEY, "table" text NOT NULL, "view" text, described json NOT NULL, '
+        "columns json NOT NULL"
+    ),
+}
+_COMPUTED_KEY = re.compile(r"_key_\d+_")
+
+
+@dataclass(frozen=True)
+class State:
+    """What is committed, beside the registers."""
+
+    step: int = 0
+    now: Now = None
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    outputs: Sequence[object] = ()  # the columns of their tables
+    outputs_kept: bool = False
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The tables that say what a schema holds."""
+
+    address: Address
+
+    def layouts(
+        self, connection: Connection, registers: Sequence[Register], *, create: bool
+    ) -> dict[str, Layout]:
+        """The tables of the registers; made, where there is no store and it is to be created.
+
+        A `StoreMismatch` names the registers that differ from those of the state.
+        """
+        if STORE not in self._relations(connection):
+            if not create:
+                raise StoreUnavailable(
+                    f"{self.address}: there is no store; create it with create=True, or see that "
+                    "the database and the schema are the right ones"
+                )
+            with connection.transaction():
+                self._create(connection, registers)
+        self._check_format(connection)
+        found = connection.execute(
+            self._sql('SELECT register, "table", described, columns FROM {}', REGISTERS).as_bytes()
+        ).fetchall()
+        kept = {unescape(name): (table, said, columns) for name, table, said, columns in found}
+        check_described({name: said for name, (_, said, _) in kept.items()}, registers)
+        layouts = {r.name: self._layout(r, kept[r.name][0]) for r in registers}
+        for name, layout in layouts.items():
+            if layout.described != kept[name][2]:
+                raise StoreMismatch(
+                    f"register {name!r}: the table has the columns {_shown(kept[name][2])}, the "
+                    f"circuit {_shown(layout.described)}; use the state with the circuit that it "
+                    "was made for, or make a new store for this one"
+                )
+        return layouts
+
+    def output_layouts(self, outputs: Sequence[Schema]) -> tuple[Layout, ...]:
+        """The tables of what the last step gave."""
+        return tuple(
+            Layout(self.address.schema, f"_output_{i}_", schema, hashed=False)
+            for i, schema in enumerate(outputs, 1)
+        )
+
+    def staging(self, name: str) -> sql.Identifier:
+        """A table that a large change goes to first."""
+        return sql.Identifier(self.address.schema, f"{STAGING}{name}")
+
+    # -- the state
+
+    def load(self, connection: Connection) -> State:
+        """What is committed now."""
+        query = "SELECT step, now, offsets, outputs, outputs_kept FROM {}"
+        rows = connection.execute(self._sql(query, STORE).as_bytes()).fetchall()
+        if len(rows) != 1:
+            raise StoreCorrupt(
+                f"{self.address}: table {STORE} has {len(rows)} rows and must have one; restore "
+                "the schema from a backup"
+            )
+        ((step, now, offsets, outputs, kept),) = rows
+        said = None if now is None else unescape(now)
+        return State(step, now_from_text(said), offsets, outputs, kept)
+
+    def save(self, connection: Connection, old: State, new: State) -> Any:
+        """Write what is committed, over `old`; the cursor tells whether that was there."""
+        query = self._sql(
+            "UPDATE {} SET step = $1, now = $2, offsets = $3::json, outputs = $4::json, "
+            "outputs_kept = $5 WHERE step = $6",
+            STORE,
+        )
+        now = now_to_text(new.now)
+        return connection.execute(
+            query.as_bytes(),
+            [
+                new.step,
+                None if now is None else escape(now),
+                json.dumps(dict(new.offsets)),
+                json.dumps(new.outputs),
+                new.outputs_kept,
+                old.step,
+            ],
+        )
+
+    def make_outputs(self, connection: Connection, old: State, new: Sequence[Layout]) -> None:
+        """Put tables for what steps give in the place of those there are."""
+        for i in range(len(old.outputs)):
+            connection.execute(self._sql("DROP TABLE IF EXISTS {}", f"_output_{i + 1}_").as_bytes())
+        for layout in new:
+            connection.execute(layout.create.as_bytes())
+
+    def sweep(self, connection: Connection) -> None:
+        """Drop what steps that were never committed have left behind."""
+        for name in self._relations(connection):
+            if name.startswith(STAGING):
+                connection.execute(self._sql("DROP TABLE IF EXISTS {}", name).as_bytes())
+
+    # -- making it
+
+    def _create(self, connection: Connection, registers: Sequence[Register]) -> None:
+        # `IF NOT EXISTS` would ask for the right to create it, also where it exists.
+        there = connection.execute(
+            "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1", [self.address.schema]
+        )
+        if there.fetchone() is None:
+            name = sql.Identifier(self.address.schema)
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(name).as_bytes())
+        for table, columns in _TABLES.items():
+            connection.execute(self._sql(f"CREATE TABLE {{}} ({columns})", table).as_bytes())
+        connection.execute(
+            self._sql("INSERT INTO {} VALUES ($1, $2, 0, NULL, '{{}}', '[]', false)", STORE),
+            [FORMAT, fingerprint(registers)],
+        )
+        taken = self._relations(connection)
+        layouts = [self._layout(r, identifier(r.name, taken)) for r in registers]
+        for register, layout in zip(registers, layouts, strict=True):
+            view = self._make(connection, register, layout, taken)
+            connection.execute(
+                self._sql("INSERT INTO {} VALUES ($1, $2, $3, $4::json, $5::json)", REGISTERS),
+                [
+                    escape(register.name),
+                    layout.table,
+                    view,
+                    json.dumps(register.describe()),
+                    json.dumps(layout.described),
+                ],
+            )
+
+    def _make(
+        self, connection: Connection, register: Register, layout: Layout, taken: set[str]
+    ) -> str | None:
+        """Make the table of a register, and the view of a cache; gives the name of the view."""
+        what = f"register {register.name!r}: the sum of {register.sums or 'changes'}"
+        for statement in (layout.create, layout.index, *layout.comments(what)):
+            connection.execute(statement.as_bytes())
+        prefix = register_name("")
+        if not register.name.startswith(prefix):
+            return None
+        view = identifier(register.name.removeprefix(prefix), taken)
+        computed = [k for k in register.key if _COMPUTED_KEY.fullmatch(k)]
+        connection.execute(layout.view(view, computed).as_bytes())
+        return view
+
+    def _layout(self, register: Register, table: str) -> Layout:
+        return Layout(self.address.schema, table, register.schema, register.key)
+
+    def _check_format(self, connection: Connection) -> None:
+        found = connection.execute(self._sql("SELECT format FROM {}", STORE).as_bytes()).fetchone()
+        if found != (FORMAT,):
+            raise StoreMismatch(
+                f"{self.address}: the state has the format {found and found[0]}, and this version "
+                f"of stepping_spark reads {FORMAT}; use the version that wrote it"
+            )
+
+    def _relations(self, connection: Connection) -> set[str]:
+        """The names of all tables, views and indexes of the schema."""
+        found = connection.execute(
+            "SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
+            "ON n.oid = c.relnamespace WHERE n.nspname = $1",
+            [self.address.schema],
+        )
+        return {name for (name,) in found}
+
+    def _sql(self, text: str, table: str) -> Statement:
+        place = sql.Identifier(self.address.schema, table)
+        return sql.SQL(text).format(place)
+
+
+@contextmanager
+def snapshot(connection: Connection) -> Iterator[None]:
+    """See one committed state, whatever others commit meanwhile."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        yield
+
+
+def _shown(columns: Sequence[Sequence[str]]) -> str:
+    return ", ".join(f"{name} {t}" for name, _, t in columns)

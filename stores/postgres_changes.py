@@ -1,0 +1,201 @@
+"""Changes on their way into tables: kept until the commit, then merged in its transaction."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from psycopg import errors, sql
+from pyspark.sql import DataFrame
+
+from stepping_spark.codec import conform
+from stepping_spark.errors import StepError, StoreUnavailable
+from stepping_spark.relations import concat, consolidate
+from stepping_spark.store import Held, Register
+from stores.postgres_catalog import Catalog, State
+from stores.postgres_link import Connection
+from stores.postgres_rows import put, send
+from stores.postgres_sql import ATTEMPT, Layout
+from stores.spark_batches import settle
+
+INLINE_ROWS = 2_000
+"""So many rows go along with their statement; more go by COPY."""
+
+INDEX_ROWS = 50_000
+"""Above so many rows an index is faster made anew than added to."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A large change, in a table of its own that workers have written."""
+
+    table: sql.Identifier
+    attempts: tuple[int, ...]
+    rows: int
+    connected: int  # the connection under which it was written: a crash may empty the table
+
+
+Change = pa.Table | Staged
+
+
+@dataclass
+class Changes:
+    """What a step has added so far, to one table."""
+
+    register: str
+    layout: Layout
+    tables: list[pa.Table] = field(default_factory=list)
+    staged: list[Staged] = field(default_factory=list)
+
+    def table(self) -> pa.Table:
+        """What the driver has of it, as one relation."""
+        return consolidate(concat(self.tables, self.layout.schema), self.layout.schema)
+
+
+def accepted(held: Held, register: str, layout: Layout, driver_bytes: int) -> Held:
+    """A change, computed and consolidated: on the driver, if it takes no more than so much."""
+    schema = layout.schema
+    if not isinstance(held, DataFrame):
+        return conform(held, schema)
+    settled = settle(held, Register(register, schema, layout.key))
+    if settled.nbytes <= driver_bytes or not schema.columns:
+        return conform(settled.frame.toArrow(), schema)
+    return settled.frame
+
+
+def stage(
+    connection: Connection, frame: DataFrame, layout: Layout, catalog: Catalog, connected: int
+) -> Staged:
+    """Have workers write a consolidated change to a table of its own."""
+    table = catalog.staging(uuid.uuid4().hex)
+    connection.execute(layout.create_staging(table).as_bytes())
+    rows = send(frame, layout, table, catalog.address)
+    return Staged(table, tuple(rows), sum(rows.values()), connected)
+
+
+class Transaction:
+    """Writes the changes of one step, within a transaction of a connection."""
+
+    def __init__(self, connection: Connection, catalog: Catalog, *, together: bool) -> None:
+        self._connection = connection
+        self._catalog = catalog
+        self._together = together
+        self._expected: list[tuple[str, Any, int]] = []
+
+    def write(
+        self,
+        changes: Sequence[Changes],
+        outputs: Sequence[tuple[Layout, Change]],
+        old: State,
+        new: State,
+    ) -> None:
+        """All of it; what is small goes to the server in one message."""
+        for change in changes:
+            for staged in change.staged:
+                with self._blame(change.register):
+                    self._merge_staged(change.layout, staged)
+        small = []
+        for change in changes:
+            table = change.table()
+            if table.num_rows > INLINE_ROWS:
+                with self._blame(change.register):
+                    self._merge_staged(change.layout, self._staged(change.layout, table))
+            elif table.num_rows:
+                small.append((change, table))
+        if new.outputs != old.outputs:
+            layouts = [layout for layout, _ in outputs]
+            self._catalog.make_outputs(self._connection, old, layouts)
+        large = [
+            (layout, self._staged(layout, held))
+            for layout, held in outputs
+            if not isinstance(held, pa.Table) or held.num_rows > INLINE_ROWS
+        ]
+        with self._connection.pipeline() if self._together else nullcontext():
+            # With few rows an index is the way, whatever a plan that was made once has guessed.
+            self._connection.execute("SET LOCAL enable_seqscan = off")
+            self._expect("", self._catalog.save(self._connection, old, new), 1)
+            for change, table in small:
+                with self._blame(change.register):
+                    self._merge(change.register, change.layout, table)
+            for layout, held in outputs:
+                self._connection.execute(layout.empty)
+                if isinstance(held, pa.Table) and 0 < held.num_rows <= INLINE_ROWS:
+                    self._insert(layout, held)
+        for layout, staged in large:
+            self._insert_staged(layout, staged)
+        self._check()
+
+    def _merge(self, register: str, layout: Layout, table: pa.Table) -> None:
+        texts = [c.to_pylist() for c in layout.text_columns(table)]
+        cursor = self._connection.execute(layout.merge_parameters, texts, prepare=True)
+        self._expect(register, cursor, table.num_rows)
+
+    def _insert(self, layout: Layout, table: pa.Table) -> None:
+        texts = [c.to_pylist() for c in layout.text_columns(table)]
+        self._connection.execute(layout.insert_parameters, texts, prepare=True)
+
+    def _staged(self, layout: Layout, held: Change) -> Staged:
+        if isinstance(held, Staged):
+            return held
+        table = self._catalog.staging(uuid.uuid4().hex)
+        self._connection.execute(layout.create_staging(table).as_bytes())
+        put(self._connection, layout, held, table)
+        return Staged(table, (0,), held.num_rows, 0)
+
+    def _merge_staged(self, layout: Layout, staged: Staged) -> None:
+        run = self._connection.execute
+        place = layout.place
+        run("SET LOCAL work_mem = '64MB'; SET LOCAL maintenance_work_mem = '256MB'")
+        any_row = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(place)
+        if run(any_row.as_bytes()).fetchone() is None and staged.rows > INDEX_ROWS:
+            run(layout.drop_index.as_bytes())
+            cursor = run(layout.insert(_source(staged), order=True).as_bytes())
+            run(layout.index.as_bytes())
+            run(sql.SQL("ANALYZE {}").format(place).as_bytes())
+        else:
+            run(sql.SQL("ANALYZE {}").format(staged.table).as_bytes())
+            cursor = run(layout.merge(_source(staged)).as_bytes())
+        self._expect(layout.table, cursor, staged.rows)
+        run(sql.SQL("DROP TABLE {}").format(staged.table).as_bytes())
+
+    def _insert_staged(self, layout: Layout, staged: Staged) -> None:
+        cursor = self._connection.execute(layout.insert(_source(staged)).as_bytes())
+        self._expect(layout.table, cursor, staged.rows)
+        self._connection.execute(sql.SQL("DROP TABLE {}").format(staged.table).as_bytes())
+
+    def _expect(self, what: str, cursor: Any, rows: int) -> None:
+        self._expected.append((what, cursor, rows))
+
+    def _check(self) -> None:
+        """See that each statement has done what it was to do, before it is made to last."""
+        for what, cursor, rows in self._expected:
+            if cursor.rowcount != rows:
+                raise StoreUnavailable(
+                    f"{self._catalog.address}: {what or 'the step'}: {rows} rows were to be "
+                    f"written, and {cursor.rowcount} were; somebody else has changed the tables, "
+                    "or the server has lost what was prepared: nothing was committed, step again"
+                )
+
+    @contextmanager
+    def _blame(self, register: str) -> Iterator[None]:
+        """Say which register a sum is beyond; where statements go together, none is known."""
+        try:
+            yield
+        except errors.NumericValueOutOfRange as e:
+            if self._connection.info.pipeline_status:
+                raise
+            raise StepError(
+                f"register {register!r}: a sum of its rows is beyond what its column can hold: "
+                f"{e}; feed fewer or smaller weights"
+            ) from e
+
+
+def _source(staged: Staged) -> sql.Composed:
+    listed = ",".join(map(str, staged.attempts))
+    return sql.SQL("(SELECT * FROM {} WHERE {} = ANY({}::bigint[])) AS s").format(
+        staged.table, sql.Identifier(ATTEMPT), sql.Literal(f"{{{listed}}}")
+    )

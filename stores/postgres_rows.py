@@ -1,0 +1,167 @@
+"""Rows on their way between Postgres and Arrow: through the driver, or by Spark's workers."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from psycopg import sql
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from stepping_spark.codec import conform
+from stepping_spark.errors import StoreError, StoreUnavailable
+from stepping_spark.relations import concat
+from stepping_spark.spark_types import first_line
+from stepping_spark.store import Held
+from stores.postgres_catalog import snapshot
+from stores.postgres_link import Address, Connection
+from stores.postgres_sql import ATTEMPT, Layout
+from stores.postgres_types import csv_of, table_of
+from stores.spark_batches import column
+
+PART_BYTES = 32 << 20  # of a table, for one worker to read at a time
+LINES = 8 << 20  # bytes of text that are parsed at a time
+ROWS = 50_000  # that are written at a time
+
+
+def put(connection: Connection, layout: Layout, table: pa.Table, to: sql.Identifier) -> None:
+    """COPY rows into a table of the layout's columns."""
+    with connection.cursor().copy(layout.copy_in(to).as_bytes()) as copy:
+        for start in range(0, table.num_rows, ROWS):
+            copy.write(csv_of(layout.text_columns(table.slice(start, ROWS))))
+
+
+def got(
+    connection: Connection, layout: Layout, where: sql.Composable | None = None
+) -> Iterator[pa.Table]:
+    """The rows of a table, as COPY gives them."""
+    lines: list[bytes] = []
+    size = 0
+    with connection.cursor().copy(layout.copy_out(where).as_bytes()) as copy:
+        for line in copy:  # the server sends each row as a message of its own
+            lines.append(bytes(line))
+            size += len(line)
+            if size >= LINES:
+                yield table_of(b"".join(lines), layout.schema)
+                lines, size = [], 0
+    if lines:
+        yield table_of(b"".join(lines), layout.schema)
+
+
+# -- by Spark's workers
+
+
+def send(frame: DataFrame, layout: Layout, to: sql.Identifier, address: Address) -> dict[int, int]:
+    """COPY the rows of a DataFrame into a staging table; gives the rows of each attempt.
+
+    A task that is tried again has another number, and only what these attempts wrote is to be
+    taken.
+    """
+    schema = layout.schema
+
+    def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number, rows = secrets.randbits(62), 0
+        statement = layout.copy_in(to, ATTEMPT).as_bytes()
+        with address.errors("could not take rows from a worker"):
+            connection = address.connect("worker")
+            with connection, connection.cursor().copy(statement) as copy:
+                for batch in batches:
+                    named = pa.Table.from_batches([batch]).rename_columns(schema.arrow.names)
+                    table = conform(named, schema)
+                    texts = layout.text_columns(table)
+                    at = len(layout.hashes)
+                    texts.insert(at, pa.array([str(number)] * len(table)))
+                    copy.write(csv_of(texts))
+                    rows += len(table)
+        yield pa.RecordBatch.from_pydict({"attempt": [number], "rows": [rows]})
+
+    # mapInArrow cannot take columns of any name.
+    chosen = frame.select(*[column(n).alias(f"c{i}") for i, (n, _) in enumerate(schema.all)])
+    with spark_errors(address):
+        told = chosen.mapInArrow(attempt, "attempt BIGINT, rows BIGINT").toArrow()
+    return {r["attempt"]: r["rows"] for r in told.to_pylist()}
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Reads the pages of a table, from a snapshot that others see too."""
+
+    address: Address
+    layout: Layout
+    snapshot: str
+    begins: Sequence[int]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in batch.column(0).to_numpy():
+                yield from self._part(int(part))
+
+    def _part(self, part: int) -> Iterator[pa.RecordBatch]:
+        ends = [*self.begins[1:], 2**32 - 1]
+        where = sql.SQL(" WHERE ctid >= {}::tid AND ctid < {}::tid").format(
+            sql.Literal(f"({self.begins[part]},0)"), sql.Literal(f"({ends[part]},0)")
+        )
+        with self.address.errors("could not be read by a worker"):
+            connection = self.address.connect("worker")
+            with connection, snapshot(connection):
+                name = sql.Literal(self.snapshot)
+                connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name).as_bytes())
+                for table in got(connection, self.layout, where):
+                    yield from table.to_batches()
+
+
+def whole(
+    connection: Connection,
+    layout: Layout,
+    address: Address,
+    driver_bytes: int,
+    spark: Callable[[], SparkSession],
+) -> Held:
+    """All rows of a table, in the snapshot that the connection is in.
+
+    A large table becomes a DataFrame, which is computed here: it is a value, not a view.
+    """
+    pages, size = _size(connection, layout)
+    if size <= driver_bytes:
+        return concat(got(connection, layout), layout.schema)
+    parts = min(max(2, -(-size // PART_BYTES)), max(pages, 1))
+    begins = [pages * i // parts for i in range(parts)]
+    found = connection.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
+    if found is None:
+        raise StoreError(f"{address}: the server gave no snapshot to read from; try again")
+    fetch = Fetch(address, layout, found[0], begins)
+    numbers = spark().range(0, parts, 1, parts)
+    with spark_errors(address):
+        return numbers.mapInArrow(fetch.__call__, layout.schema.ddl).localCheckpoint()
+
+
+@contextmanager
+def spark_errors(address: Address) -> Iterator[None]:
+    """Say of a failure in a worker what the worker said."""
+    try:
+        yield
+    except PySparkException as e:
+        said = re.findall(r"^stepping_spark\.errors\.(\w+): (.*)$", str(e), re.MULTILINE)
+        kind, text = said[-1] if said else ("", f"{address}: Spark failed: {first_line(e)}")
+        raise (StoreUnavailable if kind == "StoreUnavailable" else StoreError)(text) from e
+
+
+def _size(connection: Connection, layout: Layout) -> tuple[int, int]:
+    """The pages of a table, and its bytes with those of long values."""
+    name = sql.Literal(layout.place.as_string())
+    found = connection.execute(
+        sql.SQL(
+            "SELECT pg_catalog.pg_relation_size({0}) / "
+            "current_setting('block_size')::bigint, pg_catalog.pg_table_size({0})"
+        )
+        .format(name)
+        .as_bytes()
+    ).fetchone()
+    if found is None:
+        return 0, 0
+    return int(found[0]), int(found[1])

@@ -1,0 +1,279 @@
+"""Tables of relations in Postgres, and the statements that make, merge and read them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from psycopg import sql
+
+from stepping_spark.hashing import key_hashes
+from stepping_spark.relations import Array
+from stepping_spark.schema import Schema
+from stores.postgres_types import Leaf, escape, leaves_of, texts
+
+LONGEST = 63  # bytes of a name
+KEY_HASH, REST_HASH, ATTEMPT = "_key_hash_", "_rest_hash_", "_attempt_"
+
+Statement = sql.Composed
+
+
+def identifier(name: str, taken: set[str]) -> str:
+    """A name as Postgres can have it, the same in each process: cut, and told from those taken."""
+    plain = name.replace("\0", "␀")
+    found = _cut(plain, LONGEST)
+    number = 0
+    while found != plain or not found or found in taken:
+        digest = hashlib.sha256(f"{name}\0{number or ''}".encode()).hexdigest()[:8]
+        found = f"{_cut(plain, LONGEST - 9)}~{digest}"
+        if found not in taken:
+            break
+        number += 1
+    taken.add(found)
+    return found
+
+
+def _cut(name: str, most: int) -> str:
+    return name.encode()[:most].decode(errors="ignore")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its name there, and which part of a row it holds."""
+
+    name: str
+    leaf: Leaf
+
+    @property
+    def ident(self) -> sql.Identifier:
+        """The name, quoted."""
+        return sql.Identifier(self.name)
+
+    @property
+    def definition(self) -> sql.Composed:
+        """Name and type."""
+        # Text compares byte by byte, whatever the language of the database is.
+        collation = ' COLLATE "C"' if self.leaf.pg == "text" else ""
+        return sql.SQL("{} {}").format(self.ident, _raw(self.leaf.pg + collation))
+
+    @property
+    def shown(self) -> sql.Composable:
+        """The value as `postgres_types.table_of` reads it."""
+        if self.leaf.pg == "interval":
+            return sql.SQL("(extract(epoch from {}) * 1000000)::bigint").format(self.ident)
+        return self.ident
+
+
+def _raw(text: str) -> sql.SQL:
+    return sql.SQL(text)  # types and numbers, of our own making
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table that holds a relation. With hashes, its rows are found by key, and are distinct."""
+
+    namespace: str
+    table: str
+    schema: Schema
+    key: tuple[str, ...] = ()
+    hashed: bool = True
+
+    @property
+    def place(self) -> sql.Identifier:
+        """The table, by its full name."""
+        return sql.Identifier(self.namespace, self.table)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of rows."""
+        return self._all[: len(leaves_of(self.schema.columns))]
+
+    @cached_property
+    def diffs(self) -> tuple[Column, ...]:
+        """The columns that are added."""
+        return self._all[len(self.columns) :]
+
+    @cached_property
+    def _all(self) -> tuple[Column, ...]:
+        taken = {KEY_HASH, REST_HASH, ATTEMPT}
+        return tuple(Column(identifier(x.name, taken), x) for x in leaves_of(self.schema.all))
+
+    @property
+    def described(self) -> list[list[str]]:
+        """The columns as the catalogue has them: part of a row, name, type."""
+        return [[escape(c.leaf.name), c.name, c.leaf.pg] for c in self._all]
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """The columns of hashes."""
+        return (KEY_HASH, REST_HASH) if self.hashed else ()
+
+    # -- values
+
+    def hash_columns(self, table: pa.Table) -> list[Array]:
+        """The hashes of the rows: of their keys, and of their other columns."""
+        names = [n for n, _ in self.schema.columns]
+        key = self.key or tuple(names)
+        rest = [n for n in names if n not in key]
+        both = (key_hashes(table, key)[0], key_hashes(table, rest)[0])
+        return [pa.array(h.view(np.int64)).cast(pa.string()) for h in both]
+
+    def text_columns(self, table: pa.Table) -> list[Array]:
+        """The rows as the columns of text that statements take: hashes, columns, diffs."""
+        hashed = self.hash_columns(table) if self.hashed else []
+        return [*hashed, *texts(table, self.schema.all)]
+
+    # -- statements
+
+    @cached_property
+    def create(self) -> Statement:
+        """Makes the table."""
+        return self._created(sql.SQL("TABLE {}").format(self.place))
+
+    @cached_property
+    def index(self) -> Statement:
+        """Makes the index by which keys and rows are found."""
+        return sql.SQL("CREATE INDEX {} ON {} ({}, {})").format(
+            sql.Identifier(self.index_name), self.place, *map(sql.Identifier, self.hashes)
+        )
+
+    @cached_property
+    def drop_index(self) -> Statement:
+        """Drops the index."""
+        return sql.SQL("DROP INDEX {}").format(sql.Identifier(self.namespace, self.index_name))
+
+    @property
+    def index_name(self) -> str:
+        """The name of the index."""
+        return f"{_cut(self.table, LONGEST - 13)}~{_digest(self.table)} key"
+
+    def create_staging(self, staging: sql.Identifier) -> Statement:
+        """Makes a table that large changes go to first; a crash of the server may empty it."""
+        return self._created(sql.SQL("UNLOGGED TABLE {}").format(staging), ATTEMPT)
+
+    def _created(self, what: sql.Composable, *more: str) -> Statement:
+        hashes = [
+            sql.SQL("{} bigint NOT NULL DEFAULT 0").format(sql.Identifier(n))
+            for n in (*self.hashes, *more)
+        ]
+        fields = [*hashes, *(c.definition for c in self._all)]
+        return sql.SQL("CREATE {} ({})").format(what, _listed(fields))
+
+    def copy_in(self, to: sql.Identifier, *more: str) -> Statement:
+        """Takes lines of the hashes, what is said, the columns and the diffs."""
+        names = [sql.Identifier(n) for n in (*self.hashes, *more)] + [c.ident for c in self._all]
+        return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(to, _listed(names))
+
+    def copy_out(self, where: sql.Composable | None = None) -> Statement:
+        """Gives lines that `postgres_types.table_of` reads."""
+        return sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT (FORMAT csv)").format(
+            _listed([c.shown for c in self._all]), self.place, where or sql.SQL("")
+        )
+
+    def of_keys(self, table: pa.Table) -> sql.Composed:
+        """The condition that a row has one of these keys, or one of the same hash."""
+        hashes, _ = key_hashes(table, self.key)
+        listed = ",".join(map(str, np.unique(hashes.view(np.int64)).tolist()))
+        return sql.SQL(" WHERE {} = ANY({}::bigint[])").format(
+            sql.Identifier(KEY_HASH), sql.Literal(f"{{{listed}}}")
+        )
+
+    @cached_property
+    def parameters(self) -> sql.Composed:
+        """The rows of a statement's parameters: an array of text for each column."""
+        types = ["bigint"] * len(self.hashes) + [c.leaf.pg for c in self._all]
+        arrays = [_raw(f"${i}::text[]::{t}[]") for i, t in enumerate(types, 1)]
+        names = [*map(sql.Identifier, self.hashes), *(c.ident for c in self._all)]
+        return sql.SQL("unnest({}) AS s ({})").format(_listed(arrays), _listed(names))
+
+    @cached_property
+    def merge_parameters(self) -> bytes:
+        """Adds the rows of a statement's parameters."""
+        return self.merge(self.parameters).as_bytes()
+
+    @cached_property
+    def insert_parameters(self) -> bytes:
+        """Puts the rows of a statement's parameters into the table."""
+        return self.insert(self.parameters).as_bytes()
+
+    @cached_property
+    def empty(self) -> bytes:
+        """Takes all rows out of the table."""
+        return sql.SQL("DELETE FROM {}").format(self.place).as_bytes()
+
+    def merge(self, source: sql.Composable) -> Statement:
+        """Adds the rows `s` of a source, each of which is there once, to those of the table.
+
+        The hashes find the row, and its columns say whether it is the one: rows that only share
+        their hashes stay apart.
+        """
+        same = [sql.SQL("{0} = {1}").format(_of("r", n), _of("s", n)) for n in self.hashes] + [
+            sql.SQL("{0} IS NOT DISTINCT FROM {1}").format(_of("r", c.name), _of("s", c.name))
+            for c in self.columns
+        ]
+        sums = [
+            (c, sql.SQL("{} + {}").format(_of("r", c.name), _of("s", c.name))) for c in self.diffs
+        ]
+        names = [*self.hashes, *(c.name for c in self._all)]
+        return sql.SQL(
+            "MERGE INTO {place} AS r USING {source} ON {same} "
+            "WHEN MATCHED AND {gone} THEN DELETE "
+            "WHEN MATCHED THEN UPDATE SET {sums} "
+            "WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
+        ).format(
+            place=self.place,
+            source=source,
+            same=sql.SQL(" AND ").join(same),
+            gone=sql.SQL(" AND ").join(sql.SQL("{} = 0").format(total) for _, total in sums),
+            sums=_listed(sql.SQL("{} = {}").format(c.ident, total) for c, total in sums),
+            names=_listed(map(sql.Identifier, names)),
+            values=_listed(_of("s", n) for n in names),
+        )
+
+    def insert(self, source: sql.Composable, order: bool = False) -> Statement:
+        """Puts the rows `s` of a source into the table, in the order of their hashes."""
+        names = [*self.hashes, *(c.name for c in self._all)]
+        by = sql.SQL(" ORDER BY {}").format(_listed(map(sql.Identifier, self.hashes)))
+        return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}{}").format(
+            self.place,
+            _listed(map(sql.Identifier, names)),
+            _listed(_of("s", n) for n in names),
+            source,
+            by if order else sql.SQL(""),
+        )
+
+    def view(self, name: str, hidden: Sequence[str]) -> Statement:
+        """Makes a view of the columns and diffs, without those of some parts of rows."""
+        shown = [c.ident for c in self._all if c.leaf.path[0] not in hidden]
+        return sql.SQL("CREATE VIEW {} AS SELECT {} FROM {}").format(
+            sql.Identifier(self.namespace, name), _listed(shown), self.place
+        )
+
+    def comments(self, what: str) -> list[Statement]:
+        """Say what the table holds, and what a column is called whose own name is too long."""
+        found = [sql.SQL("COMMENT ON TABLE {} IS {}").format(self.place, sql.Literal(escape(what)))]
+        for c in self._all:
+            if c.name != c.leaf.name:
+                found.append(
+                    sql.SQL("COMMENT ON COLUMN {} IS {}").format(
+                        sql.Identifier(self.namespace, self.table, c.name),
+                        sql.Literal(escape(c.leaf.name)),
+                    )
+                )
+        return found
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _of(table: str, name: str) -> sql.Identifier:
+    return sql.Identifier(table, name)
+
+
+def _listed(parts: Iterable[sql.Composable]) -> sql.Composed:
+    return sql.SQL(", ").join(parts)

@@ -1,0 +1,331 @@
+"""How values lie in Postgres: columns for the fields of rows, and text on the way there and back.
+
+A struct is spread over a column for each of its parts, called `left.x`; where it may be NULL, a
+boolean column `left` says whether it is there. Lists and Z-sets are `jsonb`. Text of Postgres
+holds no NUL: it is written `␀0`, and a `␀` of the text itself `␀␀`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from stepping_spark.atoms import BOOL, Atom, RowType
+from stepping_spark.errors import StoreError
+from stepping_spark.relations import Array, canonical, one_array
+from stepping_spark.schema import Columns, Schema
+from stepping_spark.types import ListOf, Optional, Struct, ZSetOf
+
+_PG = {
+    "bool": "boolean",
+    "int": "bigint",
+    "float": "double precision",
+    "str": "text",
+    "bytes": "bytea",
+    "date": "date",
+    "datetime": "timestamptz",
+    "LocalDateTime": "timestamp",
+    "timedelta": "interval",
+    "UUID": "uuid",
+    "Enum": "text",
+}
+_STRING = pa.string()
+_UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+_DAY = 86_400_000_000
+_FIRST_DAY = (dt.date(1, 1, 1) - dt.date(1970, 1, 1)).days
+_LAST_DAY = (dt.date(9999, 12, 31) - dt.date(1970, 1, 1)).days
+_PARSE = pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One column of a table: the part of a row at `path`."""
+
+    path: tuple[str, ...]
+    type: RowType
+
+    @property
+    def name(self) -> str:
+        """What the column is called, where Postgres can call it so."""
+        return ".".join(self.path)
+
+    @property
+    def pg(self) -> str:
+        """The type of the column."""
+        if not isinstance(self.type, Atom):
+            return "jsonb"
+        if self.type.name == "Decimal":
+            return f"numeric({self.type.precision},{self.type.scale})"
+        return _PG[self.type.name]
+
+    @property
+    def csv(self) -> pa.DataType:
+        """What Arrow reads the text of the column as."""
+        if not isinstance(self.type, Atom) or self.type.name == "bytes":
+            return _STRING
+        return pa.int64() if self.type.name == "timedelta" else self.type.arrow
+
+
+def leaves_of(columns: Columns) -> tuple[Leaf, ...]:
+    """The columns that these columns of a relation are spread over."""
+    return tuple(leaf for name, t in columns for leaf in _leaves((name,), t))
+
+
+def _leaves(path: tuple[str, ...], t: RowType) -> Iterator[Leaf]:
+    bare = t.inner if isinstance(t, Optional) else t
+    if not isinstance(bare, Struct):
+        yield Leaf(path, bare)
+        return
+    if _may_be_away(t, bare):
+        yield Leaf(path, BOOL)
+    for name, part in bare.fields:
+        yield from _leaves((*path, name), part)
+
+
+def _may_be_away(t: RowType, struct: Struct) -> bool:
+    """Whether a struct has a column that says if it is there; one without parts always has."""
+    return t is not struct or not struct.fields
+
+
+# -- there
+
+
+def texts(table: pa.Table, columns: Columns) -> list[Array]:
+    """The text of the leaves of these columns, as Postgres reads it; NULL stays NULL."""
+    found: list[Array] = []
+    for name, t in columns:
+        array = one_array(canonical(table.column(name)))
+        try:
+            parts = list(_parts((name,), array, t, None))
+            found += [_text(part, leaf) for part, leaf in parts]
+        except (ValueError, OverflowError) as e:
+            raise StoreError(
+                f"column {name!r} has a value that Postgres cannot take: {e}; change the rows"
+            ) from e
+    return found
+
+
+def _parts(
+    path: tuple[str, ...], array: Any, t: RowType, around: Any
+) -> Iterator[tuple[Array, Leaf]]:
+    """The arrays of the leaves; `around`: where the struct around this one is there."""
+    bare = t.inner if isinstance(t, Optional) else t
+    if not isinstance(bare, Struct):
+        yield array, Leaf(path, bare)
+        return
+    known = array.is_valid()
+    if _may_be_away(t, bare):
+        yield known, Leaf(path, BOOL)
+    elif array.null_count:
+        lost = pc.invert(known) if around is None else pc.and_not(around, known)
+        if pc.any(lost).as_py():
+            raise ValueError(f"{'.'.join(path)} is NULL, and its type, {bare}, has no NULL")
+    for (name, part), values in zip(bare.fields, array.flatten(), strict=True):
+        yield from _parts((*path, name), values, part, known)
+
+
+def _text(array: Any, leaf: Leaf) -> Array:
+    """The text of a column."""
+    t = leaf.type
+    if not isinstance(t, Atom):
+        shown = [None if v is None else _json(t, v) for v in array.to_pylist()]
+        return pa.array([None if v is None else json.dumps(v) for v in shown], _STRING)
+    match t.name:
+        case "str" | "Enum":
+            return escaped(array)
+        case "UUID":
+            odd = pc.invert(pc.match_substring_regex(array, _UUID))
+            if pc.any(odd).as_py():
+                first = array.filter(odd)[0].as_py()
+                raise ValueError(f"{first!r} is no UUID in lower case, such as str(uuid) gives")
+        case "bytes":
+            values = array.to_pylist()
+            return pa.array([None if v is None else f"\\x{v.hex()}" for v in values], _STRING)
+        case "date":
+            _check_range(array.cast(pa.int32()), _FIRST_DAY, _LAST_DAY)
+        case "datetime" | "LocalDateTime":
+            _check_range(array.cast(pa.int64()), _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
+        case "timedelta":
+            micros: Any = array.cast(pa.int64()).cast(_STRING)
+            with_unit: Any = pc.binary_join_element_wise(micros, " microseconds", "")
+            return with_unit  # type: ignore[no-any-return]
+    text: Array = array.cast(_STRING)
+    return text
+
+
+def _check_range(numbers: Any, first: int, last: int) -> None:
+    bounds: Any = pc.min_max(numbers).as_py()
+    if bounds["min"] is not None and not first <= bounds["min"] <= bounds["max"] <= last:
+        raise ValueError("a time before the year 1 or after the year 9999")
+
+
+def csv_of(arrays: Sequence[Array]) -> bytes:
+    """Columns of text as lines that COPY reads."""
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_arrays(list(arrays), names=[f"c{i}" for i in range(len(arrays))])
+    # Quotes tell an empty text from NULL.
+    options = pacsv.WriteOptions(include_header=False, quoting_style="all_valid")
+    pacsv.write_csv(table, sink, options)
+    return sink.getvalue().to_pybytes()
+
+
+# -- and back
+
+
+def table_of(text: bytes, schema: Schema) -> pa.Table:
+    """The relation of the lines that COPY gives of its leaves."""
+    if not text:
+        return schema.arrow.empty_table()
+    leaves = leaves_of(schema.all)
+    names = [f"c{i}" for i in range(len(leaves))]
+    read = pacsv.read_csv(
+        io.BytesIO(text),
+        pacsv.ReadOptions(use_threads=False, column_names=names, block_size=len(text) + 1),
+        _PARSE,
+        pacsv.ConvertOptions(
+            column_types={n: leaf.csv for n, leaf in zip(names, leaves, strict=True)},
+            null_values=[""],
+            true_values=["t"],
+            false_values=["f"],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    found = (_value(one_array(c), leaf) for c, leaf in zip(read.columns, leaves, strict=True))
+    arrays = [_built(t, found) for _, t in schema.all]
+    return pa.Table.from_arrays(arrays, schema=schema.arrow)
+
+
+def _value(array: Any, leaf: Leaf) -> Array:
+    t = leaf.type
+    if not isinstance(t, Atom):
+        values = [None if v is None else json.loads(v) for v in array.to_pylist()]
+        return pa.array([None if v is None else _unjson(t, v) for v in values], t.arrow)
+    match t.name:
+        case "str" | "Enum":
+            return unescaped(array)
+        case "bytes":
+            listed = array.to_pylist()
+            return pa.array([None if v is None else bytes.fromhex(v[2:]) for v in listed], t.arrow)
+    found: Array = array.cast(t.arrow)
+    return found
+
+
+def _built(t: RowType, arrays: Iterator[Array]) -> Array:
+    """The array of a type, of those of its leaves."""
+    bare = t.inner if isinstance(t, Optional) else t
+    if not isinstance(bare, Struct):
+        return next(arrays)
+    known: Any = next(arrays) if _may_be_away(t, bare) else None
+    parts = [_built(part, arrays) for _, part in bare.fields]
+    mask = None if known is None else pc.invert(known)
+    if not parts:
+        values: list[Any] = [{} if there else None for there in known.to_pylist()]
+        return pa.array(values, bare.arrow)
+    named = [pa.field(n, part.arrow) for n, part in bare.fields]
+    return pa.StructArray.from_arrays(parts, fields=named, mask=mask)
+
+
+# -- text without NUL
+
+_MARK = "␀"
+
+
+def escape(text: str) -> str:
+    """The text with no NUL in it."""
+    return text.replace(_MARK, _MARK * 2).replace("\0", f"{_MARK}0")
+
+
+def unescape(text: str) -> str:
+    """What `escape` was given."""
+    return re.sub(f"{_MARK}(.)", lambda m: "\0" if m[1] == "0" else _MARK, text)
+
+
+def escaped(array: Any) -> Array:
+    """`escape` of a column."""
+    if not (_has(array, "\0") or _has(array, _MARK)):
+        return array  # type: ignore[no-any-return]
+    return pa.array([None if v is None else escape(v) for v in array.to_pylist()], _STRING)
+
+
+def unescaped(array: Any) -> Array:
+    """`unescape` of a column."""
+    if not _has(array, _MARK):
+        return array  # type: ignore[no-any-return]
+    return pa.array([None if v is None else unescape(v) for v in array.to_pylist()], _STRING)
+
+
+def _has(array: Any, text: str) -> bool:
+    return bool(pc.any(pc.match_substring(array, text)).as_py())
+
+
+# -- jsonb
+
+
+def _json(t: RowType, value: Any) -> Any:
+    """A value as JSON has it; of numbers, what JSON has no number for is text."""
+    if value is None:
+        return None
+    match t:
+        case Optional():
+            return _json(t.inner, value)
+        case Struct():
+            return {escape(n): _json(part, value[n]) for n, part in t.fields}
+        case ListOf():
+            return [_json(t.inner, v) for v in value]
+        case ZSetOf():
+            return [_json(t.item, v) for v in value]
+        case Atom(name="str" | "Enum"):
+            return escape(value)
+        case Atom(name="float"):
+            return value if math.isfinite(value) else str(value)
+        case Atom(name="Decimal"):
+            return format(value, "f")
+        case Atom(name="bytes"):
+            return value.hex()
+        case Atom(name="date" | "datetime" | "LocalDateTime"):
+            return value.isoformat()
+        case Atom(name="timedelta"):
+            return value // dt.timedelta(microseconds=1)
+    return value
+
+
+def _unjson(t: RowType, value: Any) -> Any:
+    """What `_json` was given."""
+    if value is None:
+        return None
+    match t:
+        case Optional():
+            return _unjson(t.inner, value)
+        case Struct():
+            return {n: _unjson(part, value[escape(n)]) for n, part in t.fields}
+        case ListOf():
+            return [_unjson(t.inner, v) for v in value]
+        case ZSetOf():
+            return [_unjson(t.item, v) for v in value]
+        case Atom(name="str" | "Enum"):
+            return unescape(value)
+        case Atom(name="float"):
+            return float(value)
+        case Atom(name="Decimal"):
+            return Decimal(value)
+        case Atom(name="bytes"):
+            return bytes.fromhex(value)
+        case Atom(name="date"):
+            return dt.date.fromisoformat(value)
+        case Atom(name="datetime" | "LocalDateTime"):
+            return dt.datetime.fromisoformat(value)
+        case Atom(name="timedelta"):
+            return dt.timedelta(microseconds=value)
+    return value
