@@ -5,6 +5,7 @@ the changes of its results. See `compile`, `iteration`, `Stepper`.
 """
 
 from circuits.distincts import distinct
+from circuits.first import first_n
 from circuits.groups import group_reduce_flatten
 from circuits.joins import join
 from circuits.reductions import count, reduce
@@ -95,6 +96,7 @@ __all__ = [
     "explain",
     "feedback",
     "filter",
+    "first_n",
     "group_reduce_flatten",
     "haitch",
     "identity_print",

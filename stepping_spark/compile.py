@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 import networkx as nx
@@ -18,7 +18,7 @@ from stepping_spark.origin import Line, line_of, user_frame, user_line
 from stepping_spark.passes import optimize as run_passes
 from stepping_spark.primitives import differentiate, integrate
 from stepping_spark.rewrite import Circuit
-from stepping_spark.schema import StreamType
+from stepping_spark.schema import StreamType, ZSetType
 from stepping_spark.stream_types import stream_type
 from stepping_spark.trace import Stream, Tracer
 
@@ -27,7 +27,7 @@ Out = TypeVar("Out")
 
 
 def compile(  # noqa: A001 - the interface's name
-    query: Callable[[*Ins], Out], *, optimize: bool = True
+    query: Callable[[*Ins], Out], *, optimize: bool = True, append_only: Iterable[str] = ()
 ) -> Graph[*Ins, Out]:
     """Trace a query into a circuit, and optimize it.
 
@@ -35,14 +35,19 @@ def compile(  # noqa: A001 - the interface's name
     `int`, `float` or `Decimal`. It gives one stream or a tuple of them. With `optimize=False` the
     circuit is as written: slow, and the measure of what the optimizer may do.
 
+    `append_only` names the inputs from which no row is ever taken away: a negative count in a
+    change of one is an `InputError`. Of what only grows, `first_n` and aggregates such as `min`
+    keep the first rows alone.
+
     Raises `CompileError`, with the user's line, for whatever cannot become a circuit.
     """
     line, name = _line(query), getattr(query, "__name__", "query")
     names = _local_names()
     tracer = Tracer()
+    parameters = _parameters(query, names, line, name)
+    growing = _growing(append_only, parameters, line, name)
     inputs = [
-        tracer.input(i, label, t, line)
-        for i, (label, t) in enumerate(_parameters(query, names, line, name))
+        tracer.input(i, label, t, line, label in growing) for i, (label, t) in enumerate(parameters)
     ]
     given = tracer.run(query, inputs)
     single = not isinstance(given, tuple)
@@ -128,6 +133,22 @@ def _parameters(
         where = f"{line}: parameter {p.name!r} of {name}"
         found.append((p.name, stream_type(hints[p.name], where)))
     return found
+
+
+def _growing(
+    append_only: Iterable[str], parameters: list[tuple[str, StreamType]], line: Line, name: str
+) -> set[str]:
+    """The inputs that are append-only."""
+    if isinstance(append_only, str):
+        append_only = (append_only,)
+    zsets = [label for label, t in parameters if isinstance(t, ZSetType)]
+    wanted = set(append_only)
+    if not wanted <= set(zsets):
+        raise CompileError(
+            f"{line}: append_only={sorted(wanted)} of {name}: expected names of parameters that "
+            f"are Z-sets; those are {', '.join(zsets) or 'none'}"
+        )
+    return wanted
 
 
 def _check_outputs(outputs: tuple[Any, ...], tracer: Tracer, line: Line, name: str) -> None:

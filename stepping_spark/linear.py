@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from stepping_spark.agg import Collect
-from stepping_spark.atoms import Atom, RowType
+from stepping_spark.atoms import INT, Atom, RowType
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Call, Expr, Field, Literal, PythonCall, Singleton, coerce
+from stepping_spark.expr import (
+    Build,
+    Call,
+    Expr,
+    Field,
+    Literal,
+    PythonCall,
+    Singleton,
+    coerce,
+)
 from stepping_spark.functions import row_expr
 from stepping_spark.index import Index, key_of
 from stepping_spark.operations import unwrap
-from stepping_spark.operators import Accumulate, Distinct, Flatten, Join, Map
+from stepping_spark.operators import Accumulate, Distinct, Flatten, Join, Map, pair_of
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import (
     Key,
@@ -36,6 +45,7 @@ from stepping_spark.primitives import (
     map_many,
     neg,
 )
+from stepping_spark.reducers import Top
 from stepping_spark.rows import Pair
 from stepping_spark.schema import Accumulated, ZSetType
 from stepping_spark.trace import make, vertex_of
@@ -52,6 +62,7 @@ __all__ = [
     "differentiate",
     "distinct",
     "filter",
+    "first_n",
     "flatten",
     "group_reduce_flatten",
     "haitch",
@@ -68,6 +79,9 @@ __all__ = [
     "neg",
     "reduce",
 ]
+
+MANY = 2**31 - 1  # rows of a group: what an array holds
+ONE_GROUP: tuple[Expr, ...] = (Literal(INT, 0),)  # the key of all rows, where there is none
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -101,6 +115,50 @@ def join(
 def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
     """Every row whose weight in the value is positive, with weight 1."""
     return cast("ZSet[T]", make(Distinct(), a, name=name))
+
+
+def first_n(
+    a: ZSet[T],
+    index: Key[T],
+    n: int,
+    *,
+    by: Key[T] | None = None,
+    name: str | None = None,
+) -> ZSet[T]:
+    """The first n rows of a value in the order of an index; with `by`, of each of its groups.
+
+    Multiplicities count, ties go by the whole row, and a row without a positive weight is not
+    there. Keeps no state.
+    """
+    row = _row(a, "first_n")
+    where = f"{user_line()}: first_n"
+    if type(n) is not int or not 1 <= n <= MANY:
+        raise CompileError(f"{where}: n should be an int from 1 to {MANY}, found {n!r}")
+    ordered = key_of(index, row, "the index of first_n")
+    keys = () if by is None else key_of(by, row, "`by` of first_n").parts
+    parts = (*keys, *ordered.parts)
+    if all(p.in_sql for p in parts):
+        order = tuple(zip(ordered.parts, ordered.ascending, strict=True))
+        return cast("ZSet[T]", make(Top(keys or ONE_GROUP, order, n), a, name=name))
+    beside_row = Build(
+        pair_of(row, tuple_of(p.type for p in parts)),
+        (whole(row), Build(tuple_of(p.type for p in parts), parts)),
+    )
+    mapped = make(Map(beside_row), a)
+    fields = tuple(Field(p.type, ("right", f"_{i}")) for i, p in enumerate(parts, 1))
+    order = tuple(zip(fields[len(keys) :], ordered.ascending, strict=True))
+    first = make(Top(fields[: len(keys)] or ONE_GROUP, order, n), mapped)
+    return cast("ZSet[T]", make(Map(Field(row, ("left",))), first, name=name))
+
+
+def tuple_of(types: Iterable[RowType]) -> Struct:
+    """The type of a tuple."""
+    return Struct("tuple", tuple((f"_{i}", t) for i, t in enumerate(types, 1)), tuple)
+
+
+def whole(row: RowType) -> Field:
+    """The row itself."""
+    return Field(row, () if isinstance(row, Struct) else ("_value_",))
 
 
 def reduce(

@@ -11,6 +11,7 @@ from pyspark.sql import Column
 from stepping_spark.atoms import RowType
 from stepping_spark.expr import Expr, Field
 from stepping_spark.index import Key
+from stepping_spark.lower_reducers import collated, listed, top
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -27,7 +28,8 @@ from stepping_spark.operators import (
     Neg,
     Operator,
 )
-from stepping_spark.schema import COUNT, VALUE, Columns, Schema, StreamType, columns_of
+from stepping_spark.reducers import Collate, Listed, Top
+from stepping_spark.schema import COUNT, VALUE, Columns, Schema, StreamType, ZSetType, columns_of
 from stepping_spark.sums import contributions, total_value
 from stepping_spark.symbolic import to_column
 from stepping_spark.terms import Node, Read, Ref, Term
@@ -36,6 +38,9 @@ from stepping_spark.types import Struct, quote
 # Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.
 ONE = "/*+ COALESCE(1) */"
 HASH = "/*+ SHUFFLE_HASH(r) */"
+
+
+Lower = Callable[["Lowering", Any, list[str], list[StreamType]], str]
 
 
 @dataclass(frozen=True)
@@ -224,6 +229,17 @@ def _make_set(low: Lowering, op: MakeSet, args: list[str], types: list[StreamTyp
     return f"SELECT {', '.join(spread('v', total.value))}, 1L AS {COUNT} FROM ({value})"
 
 
+def _of_rows(text: Callable[[Any, str, ZSetType], str]) -> Lower:
+    """What an operator says of the consolidated rows of its input."""
+
+    def lower(low: Lowering, op: Operator, args: list[str], types: list[StreamType]) -> str:
+        (t,) = types
+        assert isinstance(t, ZSetType)
+        return text(op, consolidated(args[0], t.schema), t)
+
+    return lower
+
+
 def _haitch(low: Lowering, op: Haitch, args: list[str], types: list[StreamType]) -> str:
     state, change = args
     of = LOWER[type(op.of)]
@@ -233,18 +249,21 @@ def _haitch(low: Lowering, op: Haitch, args: list[str], types: list[StreamType])
     return f"({after}) UNION ALL ({gone})"
 
 
-LOWER: dict[type[Operator], Callable[[Lowering, Any, list[str], list[StreamType]], str]] = {
+LOWER: dict[type[Operator], Lower] = {
     Accumulate: _accumulate,
     Add: _add,
     Arrange: _same,
+    Collate: _of_rows(collated),
     Distinct: _distinct,
     Filter: _filter,
     Flatten: _flatten,
     Haitch: _haitch,
     IdentityPrint: _same,
     Join: _join,
+    Listed: _of_rows(listed),
     MakeSet: _make_set,
     Map: _map,
     MapMany: _map_many,
     Neg: _neg,
+    Top: _of_rows(top),
 }

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from stepping_spark.atoms import BOOL, RowType
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Expr
+from stepping_spark.expr import Expr, Field
 from stepping_spark.index import Key
 from stepping_spark.origin import user_line
 from stepping_spark.rows import Pair
@@ -54,6 +54,10 @@ class Operator:
         """What tells it from others of its kind, in every process and whatever names it has."""
         return self.describe()
 
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        """Of an operator that works per key: the key, over rows of its input; none: the row."""
+        return ()
+
     def _zset(self, t: StreamType) -> RowType:
         if not isinstance(t, ZSetType):
             raise CompileError(f"{user_line()}: {self.name} takes a ZSet, found {t}")
@@ -67,10 +71,14 @@ class Input(Operator):
     number: int
     label: str
     type: StreamType
+    append_only: bool = False
     arity: ClassVar[int] = 0
 
+    def describe(self) -> str:
+        return "append only" if self.append_only else ""
+
     def told_by(self) -> str:
-        return str(self.number)
+        return f"{self.number}{' append only' if self.append_only else ''}"
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         return self.type
@@ -302,6 +310,10 @@ class Flatten(Operator):
             raise CompileError(f"{user_line()}: flatten takes a Grouped, found {t}")
         return ZSetType(pair_of(t.sum.value, t.key))
 
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        assert isinstance(t, GroupedType)
+        return (Field(t.key, ("_key_",)),)
+
 
 @dataclass(frozen=True)
 class Haitch(Operator):
@@ -310,7 +322,7 @@ class Haitch(Operator):
     Only keys of the change matter, so only they are read from the state.
     """
 
-    of: Distinct | Flatten
+    of: Operator
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     arity: ClassVar[int] = 2
 
@@ -324,4 +336,6 @@ class Haitch(Operator):
         return self.of.type_of(state)
 
     def describe(self) -> str:
-        return "" if isinstance(self.of, Distinct) else self.of.name
+        detail = self.of.describe()
+        named = "" if isinstance(self.of, Distinct) else self.of.name
+        return f"{named} {detail}" if detail else named

@@ -35,7 +35,7 @@ from stepping_spark.operators import (
     Neg,
 )
 from stepping_spark.origin import Line, user_line
-from stepping_spark.schema import GroupedType, Schema
+from stepping_spark.schema import Schema
 from stepping_spark.store import Register
 from stepping_spark.terms import (
     ALL,
@@ -250,9 +250,7 @@ class _Planner:
             return Node(v, op, self._join_sides(v, op))
         if isinstance(op, Haitch):
             change = self._resolve(v.inputs[1])
-            key: tuple[Expr, ...] = (ALL,)
-            if isinstance(change.type, GroupedType):
-                key = (Field(change.type.key, ("_key_",)),)
+            key = op.of.keyed_by(change.type) or (ALL,)
             state = self._term(v.inputs[0], Read(change, key, change, key, nulls=True))
             return Node(v, op, (state, self._term(change)))
         passed = at if isinstance(op, Add | Neg | Filter) else None

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.atoms import INT, INT_MAX, INT_MIN, Atom, RowType
-from stepping_spark.errors import InputError, StepError, SteppingError
+from stepping_spark.errors import InputError, StepError, SteppingError, refused_deletion
 from stepping_spark.expr import Expr
 from stepping_spark.floats import split, total
 from stepping_spark.graph import Graph, Vertex
@@ -52,6 +52,8 @@ from stepping_spark.operators import (
     Neg,
     Operator,
 )
+from stepping_spark.reducers import Collate, Listed, Top
+from stepping_spark.reference_reducers import collate, listed, top
 from stepping_spark.rows import Pair
 from stepping_spark.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.types import Struct, ZSetOf
@@ -141,7 +143,14 @@ class Reference(Generic[*Ins, Out]):
         return show(values[v], v.type, self._place(v).where)
 
     def _given(self, inputs: Sequence[object]) -> dict[Vertex, Value]:
-        return {v: read(value, v.type, where) for v, value, where in self.graph.given(inputs)}
+        found = {}
+        for v, value, where in self.graph.given(inputs):
+            found[v] = read(value, v.type, where)
+            if isinstance(v.operator, Input) and v.operator.append_only:
+                for row, n in found[v].items():
+                    if n < 0:
+                        raise refused_deletion(row, n, where)
+        return found
 
 
 def _order(vertices: Iterable[Vertex], loops: Mapping[Vertex, Vertex]) -> tuple[Vertex, ...]:
@@ -390,6 +399,7 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Accumulate: _accumulate,
     Add: _add,
     Arrange: _same,
+    Collate: collate,
     Delay: _same,
     Differentiate: _subtract,
     Distinct: _distinct,
@@ -401,8 +411,10 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Input: _same,
     Integrate: _add,
     Join: _join,
+    Listed: listed,
     MakeSet: _make_set,
     Map: _map,
     MapMany: _map_many,
     Neg: _neg,
+    Top: top,
 }

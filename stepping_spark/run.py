@@ -13,12 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
-from stepping_spark.graph import Graph
+from stepping_spark.graph import Graph, Vertex
 from stepping_spark.metrics import StepMetrics
+from stepping_spark.operators import Input
 from stepping_spark.plan import plan_of
 from stepping_spark.scheduler import LOCAL_ROWS, Scheduler
+from stepping_spark.schema import ZSetType
 from stepping_spark.store import Held, Now, Store, now_to_text
-from stepping_spark.values import answer, held_input
+from stepping_spark.values import answer, check_grows, held_input
 from stepping_spark.zset import ZSetPython
 
 KEPT_METRICS = 10_000  # steps
@@ -97,7 +99,7 @@ class Stepper(Generic[*Ins, Out]):
                 return self._answer_again(step, last)
         number = last + 1
         now = self._check_now(number, now)
-        held = {v: held_input(value, v.type, where) for v, value, where in self.graph.given(inputs)}
+        held = self._held(inputs)
         begun = time.perf_counter()
         with self._all_or_nothing(number):
             outputs, metrics = self._scheduler.run(number, held)
@@ -106,6 +108,15 @@ class Stepper(Generic[*Ins, Out]):
         metrics.ms = (time.perf_counter() - begun) * 1e3
         self.metrics.append(metrics)
         return answers
+
+    def _held(self, inputs: Sequence[object]) -> dict[Vertex, Held]:
+        held = {}
+        for v, value, where in self.graph.given(inputs):
+            held[v] = held_input(value, v.type, where)
+            if isinstance(v.operator, Input) and v.operator.append_only:
+                assert isinstance(v.type, ZSetType)
+                check_grows(held[v], v.type, where)
+        return held
 
     @contextmanager
     def _all_or_nothing(self, number: int) -> Iterator[None]:

@@ -94,9 +94,11 @@ class Tracer:
     siblings: dict[tuple[str, ...], int] = field(default_factory=dict)
     names: dict[Vertex, str] = field(default_factory=dict)
 
-    def input(self, number: int, label: str, type_: StreamType, line: Line) -> Stream:
+    def input(
+        self, number: int, label: str, type_: StreamType, line: Line, append_only: bool = False
+    ) -> Stream:
         """The stream of an input."""
-        v = Vertex(Input(number, label, type_))
+        v = Vertex(Input(number, label, type_, append_only))
         self.made[v] = _Made((), None, label, line, False)
         return Stream(v, self)
 

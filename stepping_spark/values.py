@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from stepping_spark.codec import conform, encode
-from stepping_spark.errors import InputError
+from stepping_spark.codec import conform, decode, encode
+from stepping_spark.errors import InputError, refused_deletion
 from stepping_spark.local_sums import totals
 from stepping_spark.relations import consolidate, empty
 from stepping_spark.scalars import decode_number, encode_number
-from stepping_spark.schema import GroupedType, ScalarType, StreamType, ZSetType
+from stepping_spark.schema import COUNT, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.store import Held
 from stepping_spark.zset import ZSetPython, ZSetSpark
 
@@ -31,6 +33,18 @@ def held_input(value: object, t: StreamType, where: str) -> Held:
     if isinstance(value, DataFrame):
         remedy = "st.ZSetSpark.from_dataframe(df, T)"
     raise InputError(f"{where}: expected {t}, found {type(value).__name__}; give {remedy}")
+
+
+def check_grows(held: Held, t: ZSetType, where: str) -> None:
+    """Refuse a change of an append-only input that takes rows away."""
+    negative: Any
+    if isinstance(held, DataFrame):
+        negative = conform(held.where(f"{COUNT} < 0").limit(1).toArrow(), t.schema)
+    else:
+        negative = held.filter(pc.less(held.column(COUNT), pa.scalar(0)))
+    if negative.num_rows:
+        ((row, n),) = decode(negative.slice(0, 1), t)
+        raise refused_deletion(row, n, where)
 
 
 def answer(held: Held, t: StreamType) -> Any:

@@ -344,3 +344,51 @@ def groups_of_groups(ops: Any) -> Callable[..., Any]:
         return how_often
 
     return query
+
+
+# -- the first rows
+
+
+@on_changes_and_tables("first n", Order)
+def first_n(ops: Any) -> Callable[..., Any]:
+    index = st.Index.pick(Order, lambda o: (o.amount, o.n), ascending=(False, True))
+
+    def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
+        first: st.ZSet[Order] = ops.first_n(a, index, 3)
+        return first
+
+    return query
+
+
+@on_changes_and_tables("first n of each user", Order)
+def first_n_of_each(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
+        first: st.ZSet[Order] = ops.first_n(a, lambda o: o.price * 2, 2, by=BY_USER)
+        return first
+
+    return query
+
+
+@on_changes_and_tables("first n by whole rows, of each pair of a join", Order, User)
+def first_n_of_join(ops: Any) -> Callable[..., Any]:
+    index = st.Index.pick(st.Pair[Order, User], lambda p: p.left, ascending=False)
+
+    def query(a: st.ZSet[Order], b: st.ZSet[User]) -> st.ZSet[st.Pair[Order, User]]:
+        joined = ops.join(a, b, on_left=BY_USER, on_right=BY_NAME)
+        first: st.ZSet[st.Pair[Order, User]] = ops.first_n(
+            joined, index, 1, by=lambda p: (p.left.rush, p.right.limit)
+        )
+        return first
+
+    return query
+
+
+@on_changes_and_tables("first n of floats of the first n", Order)
+def first_n_of_first(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> st.ZSet[float]:
+        some = ops.first_n(a, lambda o: o.id, 4)
+        amounts: st.ZSet[float] = st.map(some, f=lambda o: o.amount * -1)
+        first: st.ZSet[float] = ops.first_n(amounts, lambda x: x, 2)
+        return first
+
+    return query

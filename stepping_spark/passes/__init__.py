@@ -14,6 +14,7 @@ from stepping_spark.passes.dead import drop_dead
 from stepping_spark.passes.incremental import push_integrals
 from stepping_spark.passes.loops import recognise_differences, recognise_integrals
 from stepping_spark.passes.share import share_registers
+from stepping_spark.passes.tops import build_towers, keep_only_first
 from stepping_spark.rewrite import Circuit
 
 Pass = Callable[[Circuit], Circuit]
@@ -24,6 +25,8 @@ PASSES: tuple[Pass, ...] = (
     cancel,
     push_integrals,
     cancel,
+    keep_only_first,
+    build_towers,
     share_registers,
     drop_dead,
 )
