@@ -4,6 +4,7 @@ A query, written once as a Python function, becomes a circuit; a step feeds it c
 the changes of its results. See `compile`, `iteration`, `Stepper`.
 """
 
+from circuits.aggregates import aggregate
 from circuits.distincts import distinct
 from circuits.first import first_n
 from circuits.groups import group_reduce_flatten
@@ -87,6 +88,7 @@ __all__ = [
     "add",
     "add3",
     "agg",
+    "aggregate",
     "compile",
     "count",
     "delay",

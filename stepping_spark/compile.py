@@ -62,6 +62,7 @@ def compile(  # noqa: A001 - the interface's name
         caches={n: v for n, (v, _) in tracer.caches.items()},
         origins=_unconnected_refused(tracer).origins(name),
         single=single,
+        reductions=tuple(tracer.reductions),
     )
     _check_returns(query, names, graph, line)
     _check_loops(graph, tracer)

@@ -40,6 +40,7 @@ class Explanation:
     vertices: tuple[VertexExplained, ...]
     arrangements: tuple[tuple[str, tuple[str, ...]], ...]
     plan: str
+    reductions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"circuit {self.name}"]
@@ -52,6 +53,8 @@ class Explanation:
         lines.append(f"{len(self.arrangements)} registers")
         for name, key in self.arrangements:
             lines.append(f"  {name}: " + (f"arranged by {', '.join(key)}" if key else "no key"))
+        for reduction in self.reductions:
+            lines += reduction.splitlines()
         lines.append("plan")
         lines += [f"  {line}" for line in self.plan.splitlines()]
         return "\n".join(lines)
@@ -62,8 +65,8 @@ class Explanation:
 def explain(graph: AnyGraph) -> Explanation:
     """Per vertex: its line, whether it is linear, bilinear or recomputed in full, and its state.
 
-    Then the registers that a store keeps, with the key that each is arranged by, and the plan of a
-    step: its stages, and what each one reads.
+    Then the registers that a store keeps, with the key that each is arranged by, the plan of each
+    `aggregate`, and the plan of a step: its stages, and what each one reads.
     """
     plan = plan_of(graph)
     within = {v: m for stage in plan.stages for m in stage.members for v in m.inner}
@@ -83,7 +86,8 @@ def explain(graph: AnyGraph) -> Explanation:
             )
         )
     registers = tuple((s.register.name, s.register.key) for s in plan.states)
-    return Explanation(graph.name, tuple(explained), registers, str(plan))
+    reductions = tuple(map(str, graph.reductions))
+    return Explanation(graph.name, tuple(explained), registers, str(plan), reductions)
 
 
 def _how(v: Vertex, full: dict[Vertex, str]) -> str:

@@ -78,6 +78,11 @@ class Field(Expr):
         return row
 
 
+def whole(row: RowType) -> Field:
+    """The row itself."""
+    return Field(row, () if isinstance(row, Struct) else ("_value_",))
+
+
 @dataclass(frozen=True)
 class Literal(Expr):
     """A constant."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from stepping_spark.agg import Collect
+from stepping_spark.aggregates import MANY, aggregate
 from stepping_spark.atoms import INT, Atom, RowType
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import (
@@ -18,6 +19,7 @@ from stepping_spark.expr import (
     PythonCall,
     Singleton,
     coerce,
+    whole,
 )
 from stepping_spark.functions import row_expr
 from stepping_spark.index import Index, key_of
@@ -49,13 +51,14 @@ from stepping_spark.reducers import Top
 from stepping_spark.rows import Pair
 from stepping_spark.schema import Accumulated, ZSetType
 from stepping_spark.trace import make, vertex_of
-from stepping_spark.types import Struct, ZSetOf, row_type
+from stepping_spark.types import Struct, ZSetOf, row_type, tuple_of
 from stepping_spark.zset import ZSet, ZSetPython
 
 __all__ = [
     "accumulate",
     "add",
     "add3",
+    "aggregate",
     "count",
     "delay",
     "delay_indexed",
@@ -80,7 +83,6 @@ __all__ = [
     "reduce",
 ]
 
-MANY = 2**31 - 1  # rows of a group: what an array holds
 ONE_GROUP: tuple[Expr, ...] = (Literal(INT, 0),)  # the key of all rows, where there is none
 
 T = TypeVar("T")
@@ -149,16 +151,6 @@ def first_n(
     order = tuple(zip(fields[len(keys) :], ordered.ascending, strict=True))
     first = make(Top(fields[: len(keys)] or ONE_GROUP, order, n), mapped)
     return cast("ZSet[T]", make(Map(Field(row, ("left",))), first, name=name))
-
-
-def tuple_of(types: Iterable[RowType]) -> Struct:
-    """The type of a tuple."""
-    return Struct("tuple", tuple((f"_{i}", t) for i, t in enumerate(types, 1)), tuple)
-
-
-def whole(row: RowType) -> Field:
-    """The row itself."""
-    return Field(row, () if isinstance(row, Struct) else ("_value_",))
 
 
 def reduce(

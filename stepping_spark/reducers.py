@@ -59,7 +59,12 @@ class Listed(Operator):
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
-        return ZSetType(pair_of(ListOf(self.item.type), self.key.type))
+        return ZSetType(pair_of(self.list_type, self.key.type))
+
+    @property
+    def list_type(self) -> ListOf:
+        """The type of the lists."""
+        return ListOf(self.item.type)
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         return (self.key,)

@@ -93,6 +93,7 @@ class Tracer:
     labels: dict[FrameType, tuple[str, ...]] = field(default_factory=dict)
     siblings: dict[tuple[str, ...], int] = field(default_factory=dict)
     names: dict[Vertex, str] = field(default_factory=dict)
+    reductions: list[object] = field(default_factory=list)  # the plans of aggregates
 
     def input(
         self, number: int, label: str, type_: StreamType, line: Line, append_only: bool = False

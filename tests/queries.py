@@ -15,6 +15,7 @@ import stepping_spark as st
 from stepping_spark import linear
 
 Z = st.ZSetPython
+MAYBE_STR: Any = str | None
 Cents = Annotated[Decimal, st.Precision(20, 2)]
 
 
@@ -392,3 +393,82 @@ def first_n_of_first(ops: Any) -> Callable[..., Any]:
         return first
 
     return query
+
+
+# -- aggregates
+
+
+class ByUser(st.Data):
+    user: str | None
+    orders: int
+    known: int
+    total: float
+    mean: float | None
+    price: Annotated[Decimal, st.Precision(38, 22)]
+
+
+class Least(st.Data):
+    rush: bool
+    least: int | None
+    best: Order
+
+
+class Some(st.Data):
+    total: int | None
+    users: int
+    cheap: list[Decimal]
+
+
+class Kinds(st.Data):
+    n: int | None
+    rush: bool
+    prices: Decimal
+    ids: Z[int]
+    late: str | None
+
+
+def _aggregated(
+    name: str, gives: Any, by: Callable[[Order], Any] | None, **aggregates: Any
+) -> None:
+    def make(ops: Any) -> Callable[..., Any]:
+        def query(a: st.ZSet[Order]) -> Any:
+            return ops.aggregate(a, by, gives, **aggregates)
+
+        return annotated(query, generic(st.ZSet, gives))
+
+    on_changes_and_tables(name, Order)(make)
+
+
+_aggregated(
+    "aggregates that add up",
+    ByUser,
+    lambda o: o.user,
+    orders=st.agg.count(),
+    known=st.agg.count(lambda o: o.n),
+    total=st.agg.sum(lambda o: o.amount),
+    mean=st.agg.avg(lambda o: o.n),
+    price=st.agg.avg(lambda o: o.price),
+)
+_aggregated(
+    "aggregates that are the least, or the greatest",
+    Least,
+    lambda o: o.rush,
+    least=st.agg.min(lambda o: o.n),
+    best=st.agg.arg_max(lambda o: o.amount),
+)
+_aggregated(
+    "aggregates without a key",
+    Some,
+    None,
+    total=st.agg.sum(lambda o: o.n),
+    users=st.agg.count_distinct(lambda o: o.user),
+    cheap=st.agg.first_n(lambda o: o.price, 2, lambda o: o.price),
+)
+_aggregated(
+    "aggregates of several kinds, by two fields",
+    Kinds,
+    lambda o: (o.rush, o.n),
+    prices=st.agg.sum_distinct(lambda o: o.price),
+    ids=st.agg.collect(lambda o: o.id),
+    late=st.agg.arg_min(lambda o: o.n, st.python(lambda o: o.user, to=MAYBE_STR)),
+)

@@ -54,6 +54,8 @@ LAYERS = (
     "monotone",
     "trace",
     "primitives",
+    "reduce_plan",
+    "aggregates",
     "linear",
     "cache",
     "rewrite",
