@@ -2,9 +2,11 @@
 
 # First: it loads the facade, which imports the modules below. They must not be half loaded then.
 import stepping_spark.errors  # noqa: F401
+from circuits.aggregates import aggregate
 from circuits.distincts import distinct
+from circuits.first import first_n
 from circuits.groups import group_reduce_flatten
 from circuits.joins import join
 from circuits.reductions import count, reduce
 
-__all__ = ["count", "distinct", "group_reduce_flatten", "join", "reduce"]
+__all__ = ["aggregate", "count", "distinct", "first_n", "group_reduce_flatten", "join", "reduce"]

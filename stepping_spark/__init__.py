@@ -4,7 +4,9 @@ A query, written once as a Python function, becomes a circuit; a step feeds it c
 the changes of its results. See `compile`, `iteration`, `Stepper`.
 """
 
+from circuits.aggregates import aggregate
 from circuits.distincts import distinct
+from circuits.first import first_n
 from circuits.groups import group_reduce_flatten
 from circuits.joins import join
 from circuits.reductions import count, reduce
@@ -94,6 +96,7 @@ __all__ = [
     "add",
     "add3",
     "agg",
+    "aggregate",
     "compile",
     "count",
     "delay",
@@ -104,6 +107,7 @@ __all__ = [
     "explode",
     "feedback",
     "filter",
+    "first_n",
     "flatten",
     "foreach_batch",
     "from_change_feed",

@@ -1,4 +1,9 @@
-"""What can be picked from rows to be added up, beside numbers."""
+"""What a group is reduced to: sums, means, extremes, first rows, collections.
+
+A function of the row picks the value, as in `map`. NULLs are left out, as SQL does, but for those
+of rows that `first_n` and `collect` gather. Where nothing is left, SQL's answer is NULL, and the
+field must be `X | None`; a count is 0.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,7 @@ class Collect(Generic[T, V]):
 
 
 def collect(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], ZSetPython[V]]:
-    """A `pick_value` that collects `f(row)` of a group's rows into one `ZSetPython`.
+    """A `ZSetPython` of `f(row)` of a group's rows: in an aggregate, or as a `pick_value`.
 
     `f` gives a value of any row type, by `to` or an annotation where it cannot be seen; equal ones
     are counted. The state holds every value once; a step costs the groups that it touches, whole.
@@ -38,3 +43,76 @@ def collect(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], 
     [(1, True)]
     """
     return cast("Callable[[T], ZSetPython[V]]", Collect(f, to))
+
+
+@dataclass(frozen=True)
+class Aggregate(Generic[T]):
+    """One of the aggregates of this module, of rows of type T."""
+
+    kind: str
+    value: Callable[[T], Any] | None = None
+    order: Any = None  # a function of the row, or an Index
+    n: int = 1
+
+
+def count(f: Callable[[T], Any] | None = None) -> Aggregate[T]:
+    """How many rows a group has; with `f`, for how many of them it is not NULL. An int."""
+    return Aggregate("count", f)
+
+
+def sum(f: Callable[[T], Any]) -> Aggregate[T]:  # noqa: A001 - the field's name
+    """The sum of `f(row)`.
+
+    Of ints an int (beyond 64 bits it is a `StepError`), of floats a float, added exactly and
+    rounded once, of a Decimal(p, s) one of ten digits more, at most 38.
+    """
+    return Aggregate("sum", f)
+
+
+def avg(f: Callable[[T], Any]) -> Aggregate[T]:
+    """The mean of `f(row)`: of ints and floats a float, of a Decimal(p, s) a Decimal(p+4, s+4)."""
+    return Aggregate("avg", f)
+
+
+def min(f: Callable[[T], Any]) -> Aggregate[T]:  # noqa: A001 - the field's name
+    """The least `f(row)`, of any type, in Spark's order: NaN is above all numbers."""
+    return Aggregate("min", f)
+
+
+def max(f: Callable[[T], Any]) -> Aggregate[T]:  # noqa: A001 - the field's name
+    """The greatest `f(row)`, of any type, in Spark's order: NaN is above all numbers."""
+    return Aggregate("max", f)
+
+
+def arg_min(order: Callable[[T], Any], value: Callable[[T], Any] | None = None) -> Aggregate[T]:
+    """`value(row)`, or the row itself, where `order(row)` is least; of several the least value.
+
+    NULL where `order` is NULL in all rows.
+    """
+    return Aggregate("arg_min", value, order)
+
+
+def arg_max(order: Callable[[T], Any], value: Callable[[T], Any] | None = None) -> Aggregate[T]:
+    """`value(row)`, or the row itself, where `order(row)` is greatest; of several the least value.
+
+    NULL where `order` is NULL in all rows.
+    """
+    return Aggregate("arg_max", value, order)
+
+
+def first_n(index: Any, n: int, value: Callable[[T], Any] | None = None) -> Aggregate[T]:
+    """The list of `value(row)`, or of the rows, of the first n by an index or a function.
+
+    A row of weight 2 is there twice; of equals by the index, the lesser value comes first.
+    """
+    return Aggregate("first_n", value, index, n)
+
+
+def count_distinct(f: Callable[[T], Any]) -> Aggregate[T]:
+    """How many different values, but for NULL, `f` gives. An int."""
+    return Aggregate("count_distinct", f)
+
+
+def sum_distinct(f: Callable[[T], Any]) -> Aggregate[T]:
+    """The sum of the different values that `f` gives; types are those of `sum`."""
+    return Aggregate("sum_distinct", f)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType, MethodType
 from typing import Any, TypeVar, cast
 
@@ -20,7 +20,7 @@ from stepping_spark.origin import Line, line_of, user_frame, user_line
 from stepping_spark.passes import optimize as run_passes
 from stepping_spark.primitives import differentiate, integrate
 from stepping_spark.rewrite import Circuit
-from stepping_spark.schema import StreamType
+from stepping_spark.schema import StreamType, ZSetType
 from stepping_spark.stream_types import stream_type
 from stepping_spark.trace import Stream, Tracer
 
@@ -29,7 +29,7 @@ Out = TypeVar("Out")
 
 
 def compile(  # noqa: A001 - the interface's name
-    query: Callable[[*Ins], Out], *, optimize: bool = True
+    query: Callable[[*Ins], Out], *, optimize: bool = True, append_only: Iterable[str] = ()
 ) -> Graph[*Ins, Out]:
     """Trace a query into a circuit, and optimize it.
 
@@ -37,6 +37,10 @@ def compile(  # noqa: A001 - the interface's name
     annotated with `ZSet[T]`, `int`, `float` or `Decimal`. It gives one stream or a tuple of them.
     What is plain Python around the operators just runs, and is then forgotten. With
     `optimize=False` the circuit is as written: slow, and the measure of what the optimizer may do.
+
+    `append_only` names the inputs from which no row is ever taken away: a negative count in a
+    change of one is an `InputError`. Of what only grows, `first_n` and aggregates such as `min`
+    keep the first rows alone.
 
     Raises `CompileError`, with the user's line, for whatever cannot become a circuit.
 
@@ -54,9 +58,10 @@ def compile(  # noqa: A001 - the interface's name
     line, name = _line(query), query.__name__
     names = _local_names()
     tracer = Tracer()
+    parameters = _parameters(query, names, line, name)
+    growing = _growing(append_only, parameters, line, name)
     inputs = [
-        tracer.input(i, label, t, line)
-        for i, (label, t) in enumerate(_parameters(query, names, line, name))
+        tracer.input(i, label, t, line, label in growing) for i, (label, t) in enumerate(parameters)
     ]
     given = tracer.run(query, inputs)
     single = not isinstance(given, tuple)
@@ -71,6 +76,7 @@ def compile(  # noqa: A001 - the interface's name
         caches={n: v for n, (v, _) in tracer.caches.items()},
         origins=_unfinished_refused(tracer).origins(name),
         single=single,
+        reductions=tuple(tracer.reductions),
     )
     _check_returns(query, names, graph, line)
     _check_loops(graph, tracer)
@@ -165,6 +171,22 @@ def _parameters(
         where = f"{line}: parameter {p.name!r} of {name}"
         found.append((p.name, stream_type(hints[p.name], where)))
     return found
+
+
+def _growing(
+    append_only: Iterable[str], parameters: list[tuple[str, StreamType]], line: Line, name: str
+) -> set[str]:
+    """The inputs that are append-only."""
+    if isinstance(append_only, str):
+        append_only = (append_only,)
+    zsets = [label for label, t in parameters if isinstance(t, ZSetType)]
+    wanted = set(append_only)
+    if not wanted <= set(zsets):
+        raise CompileError(
+            f"{line}: append_only={sorted(wanted)} of {name}: expected names of parameters that "
+            f"are Z-sets; those are {', '.join(zsets) or 'none'}"
+        )
+    return wanted
 
 
 def _check_outputs(outputs: tuple[Any, ...], tracer: Tracer, line: Line, name: str) -> None:

@@ -68,3 +68,11 @@ class StepError(SteppingError):
 
 class FixpointError(SteppingError):
     """A recursion did not end."""
+
+
+def refused_deletion(row: object, count: int, where: str) -> InputError:
+    """The error for a change that takes a row away from what only grows."""
+    return InputError(
+        f"{where}: append-only, and the change has the count {count} for {row!r}; leave it out, or "
+        "compile the query without append_only for this input, with a store of its own"
+    )

@@ -45,6 +45,7 @@ class Explanation:
     arrangements: tuple[tuple[str, tuple[str, ...]], ...]
     plan: str
     hints: tuple[str, ...] = ()
+    reductions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"circuit {self.name}"]
@@ -59,6 +60,8 @@ class Explanation:
         for name, key in self.arrangements:
             lines.append(f"  {name}: " + (f"arranged by {', '.join(key)}" if key else "no key"))
         lines += [f"hint: {hint}" for hint in self.hints]
+        for reduction in self.reductions:
+            lines += reduction.splitlines()
         lines.append("plan")
         lines += [f"  {line}" for line in self.plan.splitlines()]
         return "\n".join(lines)
@@ -69,9 +72,10 @@ class Explanation:
 def explain(graph: AnyGraph) -> Explanation:
     """Per vertex: its line, whether it is linear, bilinear or recomputed in full, and its state.
 
-    Then the registers that a store keeps, with the key that each is arranged by, hints at what is
-    seldom meant, and the plan of a step: its stages, and what each one reads. `print` it, or look
-    at `vertices`, `arrangements`, `hints` and `plan`. Runs nothing.
+    Then the registers that a store keeps, with the key that each is arranged by, the plan of each
+    `aggregate`, hints at what is seldom meant, and the plan of a step: its stages, and what each
+    one reads. `print` it, or look at `vertices`, `arrangements`, `reductions`, `hints` and `plan`.
+    Runs nothing.
 
     >>> def query(a: st.ZSet[tuple[int, str]], b: st.ZSet[int]) -> st.ZSet[str]:
     ...     pairs = st.join(a, b, on_left=lambda a: a[0], on_right=lambda b: b)
@@ -98,7 +102,14 @@ def explain(graph: AnyGraph) -> Explanation:
             )
         )
     registers = tuple((s.register.name, s.register.key) for s in plan.states)
-    return Explanation(graph.name, tuple(explained), registers, str(plan), _hints(graph))
+    return Explanation(
+        graph.name,
+        tuple(explained),
+        registers,
+        str(plan),
+        _hints(graph),
+        tuple(map(str, graph.reductions)),
+    )
 
 
 def _hints(graph: AnyGraph) -> tuple[str, ...]:

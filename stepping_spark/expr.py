@@ -83,6 +83,11 @@ class Field(Expr):
         return row.row if isinstance(row, InGroup) and not isinstance(self.type, Carrying) else row
 
 
+def whole(row: RowType) -> Field:
+    """The row itself."""
+    return Field(row, () if isinstance(row, Struct) else ("_value_",))
+
+
 @dataclass(frozen=True)
 class Literal(Expr):
     """A constant."""

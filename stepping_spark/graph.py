@@ -120,6 +120,7 @@ class Graph(Generic[*Ins, Out]):
     caches: Mapping[str, Vertex]
     origins: Mapping[Vertex, Origin]
     single: bool = True  # the query gives one stream, not a tuple of them
+    reductions: tuple[object, ...] = ()  # the plans of its aggregates, to be printed
     paths: Mapping[Vertex, Path] = field(init=False, repr=False)
     memo: dict[str, object] = field(init=False, repr=False, default_factory=dict)  # of later layers
 

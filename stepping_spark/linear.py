@@ -7,15 +7,26 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
 from stepping_spark.agg import Collect
-from stepping_spark.atoms import Atom
+from stepping_spark.aggregates import MANY, aggregate
+from stepping_spark.atoms import INT, Atom
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Call, Expr, Field, Literal, PythonCall, Singleton, coerce
+from stepping_spark.expr import (
+    Build,
+    Call,
+    Expr,
+    Field,
+    Literal,
+    PythonCall,
+    Singleton,
+    coerce,
+    whole,
+)
 from stepping_spark.functions import row_expr
 from stepping_spark.grouping import Grouped, group, per_group
 from stepping_spark.index import Index, key_of
 from stepping_spark.lifting import is_grouped, ungrouped
 from stepping_spark.operations import unwrap
-from stepping_spark.operators import Accumulate, Distinct, Flatten, Join, Map, Operator
+from stepping_spark.operators import Accumulate, Distinct, Flatten, Join, Map, Operator, pair_of
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import (
     Key,
@@ -38,10 +49,11 @@ from stepping_spark.primitives import (
     map_many,
     neg,
 )
+from stepping_spark.reducers import Top
 from stepping_spark.rows import Pair
 from stepping_spark.schema import Accumulated
 from stepping_spark.trace import make, row_of, vertex_of
-from stepping_spark.types import Struct, ZSetOf, row_type
+from stepping_spark.types import Struct, ZSetOf, row_type, tuple_of
 from stepping_spark.updates import explode
 from stepping_spark.updates import join_function_as_of as join_function
 from stepping_spark.updates import temporal_filter_as_of as temporal_filter
@@ -52,6 +64,7 @@ __all__ = [
     "accumulate",
     "add",
     "add3",
+    "aggregate",
     "count",
     "delay",
     "delay_indexed",
@@ -59,6 +72,7 @@ __all__ = [
     "distinct",
     "explode",
     "filter",
+    "first_n",
     "flatten",
     "group",
     "group_reduce_flatten",
@@ -79,6 +93,8 @@ __all__ = [
     "reduce",
     "temporal_filter",
 ]
+
+ONE_GROUP: tuple[Expr, ...] = (Literal(INT, 0),)  # the key of all rows, where there is none
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -111,6 +127,40 @@ def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
     Keeps no state; costs the value.
     """
     return cast("ZSet[T]", make(Distinct(), a, name=name))
+
+
+def first_n(
+    a: ZSet[T],
+    index: Key[T],
+    n: int,
+    *,
+    by: Key[T] | None = None,
+    name: str | None = None,
+) -> ZSet[T]:
+    """The first n rows of a value in the order of an index; with `by`, of each of its groups.
+
+    Multiplicities count, ties go by the whole row, and a row without a positive weight is not
+    there. Keeps no state.
+    """
+    row = row_of(a, "first_n")
+    where = f"{user_line()}: first_n"
+    if type(n) is not int or not 1 <= n <= MANY:
+        raise CompileError(f"{where}: n should be an int from 1 to {MANY}, found {n!r}")
+    ordered = key_of(index, row, "the index of first_n")
+    keys = () if by is None else key_of(by, row, "`by` of first_n").parts
+    parts = (*keys, *ordered.parts)
+    if all(p.in_sql for p in parts):
+        order = tuple(zip(ordered.parts, ordered.ascending, strict=True))
+        return cast("ZSet[T]", make(Top(keys or ONE_GROUP, order, n), a, name=name))
+    beside_row = Build(
+        pair_of(row, tuple_of(p.type for p in parts)),
+        (whole(row), Build(tuple_of(p.type for p in parts), parts)),
+    )
+    mapped = make(Map(beside_row), a)
+    fields = tuple(Field(p.type, ("right", f"_{i}")) for i, p in enumerate(parts, 1))
+    order = tuple(zip(fields[len(keys) :], ordered.ascending, strict=True))
+    first = make(Top(fields[: len(keys)] or ONE_GROUP, order, n), mapped)
+    return cast("ZSet[T]", make(Map(Field(row, ("left",))), first, name=name))
 
 
 def reduce(

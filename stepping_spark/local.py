@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.atoms import RowType
+from stepping_spark.derived import Derived
 from stepping_spark.expr import Build, Expr, Field, Literal, Singleton, is_plain
 from stepping_spark.graph import Vertex
+from stepping_spark.local_reducers import collated, first, in_order, lists, positions
 from stepping_spark.local_sums import contributions, totals
 from stepping_spark.lower import type_of
 from stepping_spark.operations import unwrap
@@ -43,8 +45,10 @@ from stepping_spark.operators import (
     Operator,
     Temporal,
 )
+from stepping_spark.reducers import Collate, Listed, Order, Top
 from stepping_spark.relations import (
     Array,
+    Ids,
     canonical,
     concat,
     consolidate,
@@ -154,6 +158,9 @@ def column(e: Expr, table: pa.Table) -> Array | None:
         return struct(parts, t)
     if isinstance(e, Singleton):
         return _singletons(e, table)
+    if isinstance(e, Derived):
+        known = [column(a, table) for a in e.args]
+        return None if any(c is None for c in known) else e.arrow(known)
     if not isinstance(e, Field):
         return None
     if not e.path:
@@ -368,6 +375,52 @@ def _fused(ctx: Local, op: Fused, args: list[pa.Table], types: list[StreamType])
     return args[0]
 
 
+def _in_order(
+    ctx: Local, keys: Sequence[Expr], order: Order, table: pa.Table, schema: Schema
+) -> tuple[pa.Table, Ids, Ids]:
+    """The rows that are there, by key and in order; the numbers of their keys; their weights."""
+    rows = consolidate(table, schema)
+    rows = rows.filter(pc.greater(rows.column(COUNT), pa.scalar(0)))
+    if not rows.num_rows:
+        return rows, np.zeros(0, np.int64), np.zeros(0, np.int64)
+    known = ctx.values(rows, schema, (*keys, *(e for e, _ in order)))
+    by, ordered = known[: len(keys)], known[len(keys) :]
+    directed = [(c, up) for c, (_, up) in zip(ordered, order, strict=True)]
+    at, ids = in_order(by, directed, [rows.column(n) for n, _ in schema.columns])
+    rows = rows.take(positions(at))
+    return rows, ids[at], np.asarray(rows.column(COUNT).to_numpy(), np.int64)
+
+
+def _top(ctx: Local, op: Top, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
+    schema = types[0].schema
+    rows, ids, counts = _in_order(ctx, op.keys, op.order, args[0], schema)
+    kept = pa.array(first(ids, counts, op.n))
+    columns = [one_array(rows.column(n)) for n, _ in schema.columns]
+    found = _relation(columns, [kept], schema)
+    return found.filter(pc.greater(found.column(COUNT), pa.scalar(0)))
+
+
+def _listed(ctx: Local, op: Listed, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
+    schema = types[0].schema
+    rows, ids, counts = _in_order(ctx, (op.key,), op.order, args[0], schema)
+    keys, items = ctx.values(rows, schema, (op.key, op.item))
+    firsts, found = lists(ids, items, counts)
+    ones = pa.array(np.ones(len(firsts), np.int64))
+    return _relation([found, keys.take(positions(firsts))], [ones], op.type_of(*types).schema)
+
+
+def _collate(ctx: Local, op: Collate, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
+    schema = types[0].schema
+    rows = consolidate(args[0], schema)
+    rows = rows.filter(pc.greater(rows.column(COUNT), pa.scalar(0)))
+    made = op.type_of(*types).schema
+    if not rows.num_rows:
+        return made.arrow.empty_table()
+    found = collated(rows.select([n for n, _ in schema.columns]), op.required)
+    ones = pa.array(np.ones(found.num_rows, np.int64))
+    return _relation([one_array(c) for c in found.columns], [ones], made)
+
+
 def _haitch(ctx: Local, op: Haitch, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
     state, change = args
     of = LOCAL[type(op.of)]
@@ -382,6 +435,7 @@ LOCAL: dict[type[Operator], Callable[[Local, Any, list[pa.Table], list[StreamTyp
     Add: _add,
     Arrange: _same,
     AsOf: _as_of,
+    Collate: _collate,
     Distinct: _distinct,
     Explode: _explode,
     Filter: _filter,
@@ -391,8 +445,10 @@ LOCAL: dict[type[Operator], Callable[[Local, Any, list[pa.Table], list[StreamTyp
     Hold: _as_of,
     IdentityPrint: _same,
     Join: _join,
+    Listed: _listed,
     MakeSet: _make_set,
     Map: _map,
     MapMany: _map_many,
     Neg: _neg,
+    Top: _top,
 }

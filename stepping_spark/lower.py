@@ -12,6 +12,7 @@ from stepping_spark.atoms import INT, RowType
 from stepping_spark.expr import Expr, Field
 from stepping_spark.index import Key
 from stepping_spark.literals import text as quoted
+from stepping_spark.lower_reducers import collated, listed, top
 from stepping_spark.operations import unwrap
 from stepping_spark.operators import (
     Accumulate,
@@ -34,7 +35,8 @@ from stepping_spark.operators import (
     Operator,
     Temporal,
 )
-from stepping_spark.schema import COUNT, VALUE, Columns, Schema, StreamType, columns_of
+from stepping_spark.reducers import Collate, Listed, Top
+from stepping_spark.schema import COUNT, VALUE, Columns, Schema, StreamType, ZSetType, columns_of
 from stepping_spark.sums import contributions, total_value
 from stepping_spark.symbolic import to_column
 from stepping_spark.terms import Node, Read, Ref, Term
@@ -44,6 +46,9 @@ from stepping_spark.types import Struct, quote
 ONE = "/*+ COALESCE(1) */"
 HASH = "/*+ SHUFFLE_HASH(r) */"
 NOW = "/*+ NOW */"  # stands for the time of the step, which is put in its place
+
+
+Lower = Callable[["Lowering", Any, list[str], list[StreamType]], str]
 
 
 @dataclass(frozen=True)
@@ -274,6 +279,17 @@ def _fused(low: Lowering, op: Fused, args: list[str], types: list[StreamType]) -
     return args[0]
 
 
+def _of_rows(text: Callable[[Any, str, ZSetType], str]) -> Lower:
+    """What an operator says of the consolidated rows of its input."""
+
+    def lower(low: Lowering, op: Operator, args: list[str], types: list[StreamType]) -> str:
+        (t,) = types
+        assert isinstance(t, ZSetType)
+        return text(op, consolidated(args[0], t.schema), t)
+
+    return lower
+
+
 def _haitch(low: Lowering, op: Haitch, args: list[str], types: list[StreamType]) -> str:
     state, change = args
     of = LOWER[type(op.of)]
@@ -283,11 +299,12 @@ def _haitch(low: Lowering, op: Haitch, args: list[str], types: list[StreamType])
     return f"({after}) UNION ALL ({gone})"
 
 
-LOWER: dict[type[Operator], Callable[[Lowering, Any, list[str], list[StreamType]], str]] = {
+LOWER: dict[type[Operator], Lower] = {
     Accumulate: _accumulate,
     Add: _add,
     Arrange: _same,
     AsOf: _as_of,
+    Collate: _of_rows(collated),
     Distinct: _distinct,
     Explode: _explode,
     Filter: _filter,
@@ -297,8 +314,10 @@ LOWER: dict[type[Operator], Callable[[Lowering, Any, list[str], list[StreamType]
     Hold: _as_of,
     IdentityPrint: _same,
     Join: _join,
+    Listed: _of_rows(listed),
     MakeSet: _make_set,
     Map: _map,
     MapMany: _map_many,
     Neg: _neg,
+    Top: _of_rows(top),
 }

@@ -13,7 +13,7 @@ from typing import ClassVar
 from stepping_spark.atoms import BOOL, INT, RowType
 from stepping_spark.carried import Carrying, carrying
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Expr
+from stepping_spark.expr import Expr, Field
 from stepping_spark.index import Key
 from stepping_spark.origin import user_line
 from stepping_spark.rows import Pair, Timed
@@ -63,6 +63,10 @@ class Operator:
         """What tells it from others of its kind, in every process and whatever names it has."""
         return self.describe()
 
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        """Of an operator that works per key: the key, over rows of its input; none: the row."""
+        return ()
+
     def _zset(self, t: StreamType) -> RowType:
         if not isinstance(t, ZSetType):
             raise CompileError(f"{user_line()}: {self.name} takes a ZSet, found {t}")
@@ -76,10 +80,14 @@ class Input(Operator):
     number: int
     label: str
     type: StreamType
+    append_only: bool = False
     arity: ClassVar[int] = 0
 
+    def describe(self) -> str:
+        return "append only" if self.append_only else ""
+
     def told_by(self) -> str:
-        return str(self.number)
+        return f"{self.number}{' append only' if self.append_only else ''}"
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         return self.type
@@ -365,6 +373,10 @@ class Flatten(Operator):
             raise CompileError(f"{user_line()}: flatten takes a Grouped, found {t}")
         return ZSetType(pair_of(t.sum.value, t.key))
 
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        assert isinstance(t, GroupedType)
+        return (Field(t.key, ("_key_",)),)
+
 
 @dataclass(frozen=True)
 class Temporal(_Same):
@@ -404,7 +416,7 @@ class Haitch(Operator):
     Only keys of the change matter, so only they are read from the state.
     """
 
-    of: Distinct | Flatten
+    of: Operator
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     arity: ClassVar[int] = 2
 
@@ -418,7 +430,9 @@ class Haitch(Operator):
         return self.of.type_of(state)
 
     def describe(self) -> str:
-        return "" if isinstance(self.of, Distinct) else self.of.name
+        detail = self.of.describe()
+        named = "" if isinstance(self.of, Distinct) else self.of.name
+        return f"{named} {detail}" if detail else named
 
 
 @dataclass(frozen=True)

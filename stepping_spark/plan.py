@@ -40,7 +40,7 @@ from stepping_spark.operators import (
     parts_of,
 )
 from stepping_spark.origin import Line
-from stepping_spark.schema import GroupedType, Schema
+from stepping_spark.schema import Schema
 from stepping_spark.store import Register
 from stepping_spark.terms import (
     ALL,
@@ -296,9 +296,7 @@ class _Planner:
             return Node(v, op, (Node(v, Add(), (old, self._term(v.inputs[0]))),))
         if isinstance(op, Haitch):
             change = self._resolve(v.inputs[1])
-            key: tuple[Expr, ...] = (ALL,)
-            if isinstance(change.type, GroupedType):
-                key = (Field(change.type.key, ("_key_",)),)
+            key = op.of.keyed_by(change.type) or (ALL,)
             state = self._term(v.inputs[0], Read(change, key, change, key, nulls=True))
             return Node(v, op, (state, self._term(change)))
         passed = at if all(isinstance(p, Add | Neg | Filter) for p in parts_of(op)) else None

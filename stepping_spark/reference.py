@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.carried import in_groups
-from stepping_spark.errors import StepError, SteppingError
+from stepping_spark.errors import StepError, SteppingError, refused_deletion
 from stepping_spark.expr import Expr
 from stepping_spark.graph import Graph, Vertex, check_is_graph
 from stepping_spark.index import Key
@@ -43,6 +43,8 @@ from stepping_spark.operators import (
     Neg,
     Operator,
 )
+from stepping_spark.reducers import Collate, Listed, Top
+from stepping_spark.reference_reducers import collate, listed, top
 from stepping_spark.reference_values import (
     NOTHING,
     Mark,
@@ -151,7 +153,14 @@ class Reference(Generic[*Ins, Out]):
         return show(values[v], v.type, self._place(v).where)
 
     def _given(self, inputs: Sequence[object]) -> dict[Vertex, Value]:
-        return {v: read(value, v.type, where) for v, value, where in self.graph.given(inputs)}
+        found = {}
+        for v, value, where in self.graph.given(inputs):
+            found[v] = read(value, v.type, where)
+            if isinstance(v.operator, Input) and v.operator.append_only:
+                for row, n in found[v].items():
+                    if n < 0:
+                        raise refused_deletion(row, n, where)
+        return found
 
 
 def _order(vertices: Iterable[Vertex], loops: Mapping[Vertex, Vertex]) -> tuple[Vertex, ...]:
@@ -312,6 +321,7 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Add: _add,
     Arrange: _same,
     AsOf: _as_of,
+    Collate: collate,
     Delay: _same,
     Differentiate: _subtract,
     Distinct: _distinct,
@@ -326,8 +336,10 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Input: _same,
     Integrate: _add,
     Join: _join,
+    Listed: listed,
     MakeSet: _make_set,
     Map: _map,
     MapMany: _map_many,
     Neg: _neg,
+    Top: top,
 }

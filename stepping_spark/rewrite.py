@@ -56,9 +56,10 @@ def adopt(v: Vertex, origin: Origin, origins: dict[Vertex, Origin]) -> None:
         return
     origins[v] = origin
     for i in v.inputs:
-        adopt(i, _inner(origin, i), origins)
+        adopt(i, inner_origin(origin, i), origins)
 
 
-def _inner(origin: Origin, v: Vertex) -> Origin:
+def inner_origin(origin: Origin, v: Vertex) -> Origin:
+    """Where a vertex stands that another one is made of, which stands at the origin."""
     path = Path((*origin.path.scope, f"{origin.path.parts[-1]}_{v.operator.name}"))
     return Origin(path, origin.line)

@@ -16,10 +16,12 @@ from stepping_spark.clock import TIMES, is_time
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
 from stepping_spark.graph import Graph, Vertex
 from stepping_spark.metrics import StepMetrics
+from stepping_spark.operators import Input
 from stepping_spark.plan import plan_of
 from stepping_spark.scheduler import LOCAL_ROWS, Scheduler
+from stepping_spark.schema import ZSetType
 from stepping_spark.store import Held, Now, Store, now_to_text
-from stepping_spark.values import answer, check_one_by_one, held_input
+from stepping_spark.values import answer, check_grows, check_one_by_one, held_input
 from stepping_spark.zset import ZSetPython, ZSetSpark
 
 KEPT_METRICS = 1_000  # steps
@@ -121,7 +123,13 @@ class Stepper(Generic[*Ins, Out]):
         given = self.graph.given(inputs)
         if any(isinstance(value, ZSetSpark) for _, value, _ in given):
             self._scheduler.count_from_here()
-        return {v: held_input(value, v.type, where) for v, value, where in given}
+        held = {}
+        for v, value, where in given:
+            held[v] = held_input(value, v.type, where)
+            if isinstance(v.operator, Input) and v.operator.append_only:
+                assert isinstance(v.type, ZSetType)
+                check_grows(held[v], v.type, where)
+        return held
 
     @contextmanager
     def _all_or_nothing(self, number: int) -> Iterator[None]:

@@ -139,10 +139,13 @@ class Tracer:
     siblings: dict[tuple[str, ...], int] = field(default_factory=dict)
     names: dict[Vertex, str] = field(default_factory=dict)
     nesting: int = 0  # how many circuits per group are being traced
+    reductions: list[object] = field(default_factory=list)  # the plans of aggregates
 
-    def input(self, number: int, label: str, type_: StreamType, line: Line) -> Stream:
+    def input(
+        self, number: int, label: str, type_: StreamType, line: Line, append_only: bool = False
+    ) -> Stream:
         """The stream of an input."""
-        v = Vertex(Input(number, label, type_))
+        v = Vertex(Input(number, label, type_, append_only))
         self.made[v] = _Made((), None, label, line, False)
         return Stream(v, self)
 

@@ -9,6 +9,7 @@ import functools
 import math
 import types as pytypes
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -118,6 +119,11 @@ class Struct(RowType):
         if self.python is tuple:
             return tuple(parts)
         return self.python(**{n: v for (n, _), v in zip(self.fields, parts, strict=True)})
+
+
+def tuple_of(types: Iterable[RowType]) -> Struct:
+    """The type of a tuple."""
+    return Struct("tuple", tuple((f"_{i}", t) for i, t in enumerate(types, 1)), tuple)
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,18 @@ import enum
 from collections.abc import Iterable
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from stepping_spark.codec import conform, encode
-from stepping_spark.errors import InputError
+from stepping_spark.codec import conform, decode, encode
+from stepping_spark.errors import InputError, refused_deletion
 from stepping_spark.local_sums import totals
 from stepping_spark.operations import unwrap
 from stepping_spark.relations import consolidate, empty
 from stepping_spark.rows import Data
 from stepping_spark.scalars import decode_number, encode_number
-from stepping_spark.schema import GroupedType, ScalarType, StreamType, ZSetType
+from stepping_spark.schema import COUNT, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.store import Held
 from stepping_spark.types import ListOf, Struct, ZSetOf
 from stepping_spark.zset import ZSetPython, ZSetSpark
@@ -50,6 +52,18 @@ def check_one_by_one(rows: Iterable[object], t: StreamType, where: str) -> None:
                 f"{where}: rows are given one by one, found {class_of(row)}; write insert(*rows), "
                 "or take a step with a Z-set of them"
             )
+
+
+def check_grows(held: Held, t: ZSetType, where: str) -> None:
+    """Refuse a change of an append-only input that takes rows away."""
+    negative: Any
+    if isinstance(held, DataFrame):
+        negative = conform(held.where(f"{COUNT} < 0").limit(1).toArrow(), t.schema)
+    else:
+        negative = held.filter(pc.less(held.column(COUNT), pa.scalar(0)))
+    if negative.num_rows:
+        ((row, n),) = decode(negative.slice(0, 1), t)
+        raise refused_deletion(row, n, where)
 
 
 def answer(held: Held, t: StreamType) -> Any:

@@ -21,6 +21,7 @@ from stepping_spark import linear
 from tests.strategies import Number
 
 Z = st.ZSetPython
+MAYBE_STR: Any = str | None
 Cents = Annotated[Decimal, st.Precision(20, 2)]
 
 
@@ -686,4 +687,131 @@ QUERIES.append(
         in_plain_python(linear),
         of_columns(st),
     )
+)
+
+
+# -- the first rows
+
+
+@on_changes_and_tables("first n", Order)
+def first_n(ops: Any) -> Callable[..., Any]:
+    index = st.Index.pick(Order, lambda o: (o.amount, o.n), ascending=(False, True))
+
+    def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
+        first: st.ZSet[Order] = ops.first_n(a, index, 3)
+        return first
+
+    return query
+
+
+@on_changes_and_tables("first n of each user", Order)
+def first_n_of_each(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
+        first: st.ZSet[Order] = ops.first_n(a, lambda o: o.price * 2, 2, by=BY_USER)
+        return first
+
+    return query
+
+
+@on_changes_and_tables("first n by whole rows, of each pair of a join", Order, User)
+def first_n_of_join(ops: Any) -> Callable[..., Any]:
+    index = st.Index.pick(st.Pair[Order, User], lambda p: p.left, ascending=False)
+
+    def query(a: st.ZSet[Order], b: st.ZSet[User]) -> st.ZSet[st.Pair[Order, User]]:
+        joined = ops.join(a, b, on_left=BY_USER, on_right=BY_NAME)
+        first: st.ZSet[st.Pair[Order, User]] = ops.first_n(
+            joined, index, 1, by=lambda p: (p.left.rush, p.right.limit)
+        )
+        return first
+
+    return query
+
+
+@on_changes_and_tables("first n of floats of the first n", Order)
+def first_n_of_first(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> st.ZSet[float]:
+        some = ops.first_n(a, lambda o: o.id, 4)
+        amounts: st.ZSet[float] = st.map(some, f=lambda o: o.amount * -1)
+        first: st.ZSet[float] = ops.first_n(amounts, lambda x: x, 2)
+        return first
+
+    return query
+
+
+# -- aggregates
+
+
+class ByUser(st.Data):
+    user: str | None
+    orders: int
+    known: int
+    total: float
+    mean: float | None
+    price: Annotated[Decimal, st.Precision(38, 22)]
+
+
+class Least(st.Data):
+    rush: bool
+    least: int | None
+    best: Order
+
+
+class Overall(st.Data):
+    total: int | None
+    users: int
+    cheap: list[Decimal]
+
+
+class Kinds(st.Data):
+    n: int | None
+    rush: bool
+    prices: Decimal
+    ids: Z[int]
+    late: str | None
+
+
+def _aggregated(
+    name: str, gives: Any, by: Callable[[Order], Any] | None, **aggregates: Any
+) -> None:
+    def make(ops: Any) -> Callable[..., Any]:
+        def query(a: st.ZSet[Order]) -> Any:
+            return ops.aggregate(a, by, gives, **aggregates)
+
+        return annotated(query, generic(st.ZSet, gives))
+
+    on_changes_and_tables(name, Order)(make)
+
+
+_aggregated(
+    "aggregates that add up",
+    ByUser,
+    lambda o: o.user,
+    orders=st.agg.count(),
+    known=st.agg.count(lambda o: o.n),
+    total=st.agg.sum(lambda o: o.amount),
+    mean=st.agg.avg(lambda o: o.n),
+    price=st.agg.avg(lambda o: o.price),
+)
+_aggregated(
+    "aggregates that are the least, or the greatest",
+    Least,
+    lambda o: o.rush,
+    least=st.agg.min(lambda o: o.n),
+    best=st.agg.arg_max(lambda o: o.amount),
+)
+_aggregated(
+    "aggregates without a key",
+    Overall,
+    None,
+    total=st.agg.sum(lambda o: o.n),
+    users=st.agg.count_distinct(lambda o: o.user),
+    cheap=st.agg.first_n(lambda o: o.price, 2, lambda o: o.price),
+)
+_aggregated(
+    "aggregates of several kinds, by two fields",
+    Kinds,
+    lambda o: (o.rush, o.n),
+    prices=st.agg.sum_distinct(lambda o: o.price),
+    ids=st.agg.collect(lambda o: o.id),
+    late=st.agg.arg_min(lambda o: o.n, st.python(lambda o: o.user, to=MAYBE_STR)),
 )

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as hs
 
 import stepping_spark as st
-from stepping_spark import linear, operators
+from stepping_spark import linear, operators, reducers
 from stepping_spark.reference import MEANING
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Step, add_up, shuffled, streams_of
@@ -78,7 +78,7 @@ def incremental(query: Query) -> Callable[..., Any]:
 def test_every_operator_has_a_meaning() -> None:
     defined = {
         c
-        for c in vars(operators).values()
+        for c in (*vars(operators).values(), *vars(reducers).values())
         if inspect.isclass(c)
         and issubclass(c, operators.Operator)
         and not c.__subclasses__()  # what is common to several operators is none itself

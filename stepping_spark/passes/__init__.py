@@ -15,6 +15,7 @@ from stepping_spark.passes.fuse import fuse
 from stepping_spark.passes.incremental import push_integrals
 from stepping_spark.passes.loops import recognise_differences, recognise_integrals
 from stepping_spark.passes.share import share_registers
+from stepping_spark.passes.tops import build_towers, keep_only_first
 from stepping_spark.rewrite import Circuit
 
 Pass = Callable[[Circuit], Circuit]
@@ -25,6 +26,8 @@ PASSES: tuple[Pass, ...] = (
     cancel,
     push_integrals,
     cancel,
+    keep_only_first,
+    build_towers,
     share_registers,
     fuse,
     drop_dead,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepping_spark.graph import Vertex
-from stepping_spark.operators import Differentiate, Integrate, Linearity, Neg
+from stepping_spark.operators import Differentiate, Integrate, Linearity, MakeSet, Neg
 from stepping_spark.rewrite import Circuit, rewrite
 
 
@@ -30,6 +30,8 @@ def is_integral(v: Vertex) -> bool:
     """Whether a value is known to be a sum of changes, through and through."""
     if isinstance(v.operator, Integrate):
         return True
+    if isinstance(v.operator, MakeSet):  # one row: it may be read in full
+        return is_integral(v.inputs[0])
     if v.operator.linearity is Linearity.NONLINEAR or not v.inputs:
         return False
     return not isinstance(v.operator, Differentiate) and all(map(is_integral, v.inputs))

@@ -12,6 +12,7 @@ from stepping_spark.operators import (
     Hold,
     Integrate,
     Linearity,
+    MakeSet,
 )
 from stepping_spark.passes.cancel import cancel_inverses, is_integral
 from stepping_spark.rewrite import Circuit, rewrite
@@ -29,6 +30,7 @@ def push_integral(v: Vertex) -> Vertex | None:
     bilinear Q    D(I a ⋈ I b)   = I(a) ⋈ b + a ⋈ z⁻¹I(b)         (DBSP, theorem 3.4)
     temporal Q    D(Q_t(I a))    = hold(a): what is to come is held back until its time
     per key F     D(F(I a))      = H_F(z⁻¹I(a), a), if F(0) = 0    (DBSP, proposition 4.7)
+    make_set      D(set(Q(I a))) = D(set(I(Q'(a)))), with Q' as above: the sum is one row
     """
     if not isinstance(v.operator, Differentiate) or not is_integral(v.inputs[0]):
         return None
@@ -36,6 +38,10 @@ def push_integral(v: Vertex) -> Vertex | None:
     if isinstance(q.operator, Integrate | Arrange):
         inner = q.inputs[0]
         return inner if isinstance(q.operator, Integrate) else Vertex(Differentiate(), inner)
+    if isinstance(q.operator, MakeSet):
+        total = _integral(_change(q.inputs[0]))
+        known = total is q.inputs[0]
+        return None if known else Vertex(Differentiate(), Vertex(q.operator, total))
     changes = tuple(_change(a) for a in q.inputs)
     match q.operator.linearity:
         case Linearity.LINEAR:
@@ -50,7 +56,7 @@ def push_integral(v: Vertex) -> Vertex | None:
                 Vertex(q.operator, a, Vertex(Delay(), _integral(b))),
             )
     (a,) = changes
-    return Vertex(Haitch(q.operator), Vertex(Delay(), _integral(a)), a)  # type: ignore[arg-type]
+    return Vertex(Haitch(q.operator), Vertex(Delay(), _integral(a)), a)
 
 
 def _change(a: Vertex) -> Vertex:

@@ -1,0 +1,54 @@
+"""Many aggregates at once, lifted to changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from stepping_spark import linear
+from stepping_spark.agg import Aggregate
+from stepping_spark.index import Index
+from stepping_spark.zset import ZSet, ZSetPython
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def aggregate(
+    a: ZSet[T],
+    by: Index[T, Any] | Callable[[T], Any] | None,
+    into: type[R],
+    **aggregates: Aggregate[T] | Callable[[T], ZSetPython[Any]],
+) -> ZSet[R]:
+    """The changes of SELECT by, aggregates FROM a GROUP BY by: D(aggregate(I(a))).
+
+    `into` is a `Data` with a field for each aggregate, by its name, and one for each part of the
+    key: that of the same name, or else those that are left, in order. Fields have the types that
+    Spark SQL gives: see `st.agg`. A group that has no rows left has no row; one whose sum is zero
+    has. Without a key (`by=None`) there is one row from the first step on: of no rows a count is 0,
+    and all else NULL, so that those fields must be `X | None`.
+
+    Aggregates of one kind are computed together, those of several kinds apart, and then collated
+    by key. `st.explain` prints the plan, and the state of each part:
+
+    accumulable: count, sum, avg: the numbers of rows and the sums, by key. A step costs its
+    rows, and reads the groups that they touch.
+    distinct: count_distinct, sum_distinct: the values by key and value; then the same.
+    hierarchical: min, max, arg_min, arg_max, first_n: as `st.first_n`, by buckets, of which a
+    deletion reads three; of append-only inputs only the first rows.
+    basic: collect: all values, by key. A step costs the sizes of the groups that it touches.
+
+    Raises `CompileError` where fields and aggregates do not fit, `StepError` for a sum beyond its
+    type.
+
+    >>> class Summary(st.Data):                                       # doctest: +SKIP
+    ...     user: str
+    ...     orders: int
+    ...     least: float
+    >>> st.aggregate(orders, by=lambda o: o.user, into=Summary,        # doctest: +SKIP
+    ...              orders=st.agg.count(), least=st.agg.min(lambda o: o.amount))
+    """
+    integrated = linear.integrate(a)
+    aggregated = linear.aggregate(integrated, by, into, **aggregates)
+    differentiated = linear.differentiate(aggregated)
+    return differentiated

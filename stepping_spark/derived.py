@@ -1,0 +1,308 @@
+"""Expressions that Spark, Arrow and plain Python compute alike, bit for bit.
+
+What the driver computes of a change takes away what Spark computed of another, so these use only
+what is the same everywhere: integers, and doubles added, multiplied, divided and rooted in one
+order. The driver needs no Spark job for them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from stepping_spark.atoms import FLOAT, INT, Atom, RowType
+from stepping_spark.expr import Expr
+from stepping_spark.literals import literal
+from stepping_spark.operations import unwrap
+from stepping_spark.types import ListOf, Optional, Struct, ZSetOf
+
+Column = Any  # a pyarrow array
+
+SEED = 42  # of Spark's xxhash64
+_EPOCH = dt.datetime(1970, 1, 1)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_EXACT = decimal.Context(prec=100)
+
+
+@dataclass(frozen=True)
+class Derived(Expr):
+    """An expression with a third meaning: on the columns of its parts, in Arrow."""
+
+    args: tuple[Expr, ...]
+
+    said: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        return f"{self.said}({', '.join(map(str, self.args))})"
+
+    def parts(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def arrow(self, columns: Sequence[Column]) -> Column:
+        """The values, given those of the parts."""
+        decoders = [a.type.decode for a in self.args]
+        rows = zip(*(c.to_pylist() for c in columns), strict=True)
+        found = [self.of(*(d(v) for d, v in zip(decoders, row, strict=True))) for row in rows]
+        return pa.array([self.type.encode(v, self.said) for v in found], self.type.arrow)
+
+    def value(self, row: Any) -> Any:
+        return self.of(*(a.value(row) for a in self.args))
+
+    def of(self, *values: Any) -> Any:
+        """The value, given those of the parts."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Bucket(Derived):
+    """Which of so many buckets the parts fall into: Spark's xxhash64, modulo a power of two."""
+
+    buckets: int = 1
+    said: ClassVar[str] = "bucket"
+
+    def __str__(self) -> str:
+        return f"bucket of {self.buckets}"
+
+    def sql(self, row: str) -> str:
+        hashed = ", ".join(a.sql(row) for a in self.args)
+        return f"pmod(xxhash64({hashed}), {self.buckets}L)"
+
+    def of(self, *values: Any) -> int:
+        encoded = (a.type.encode(v, "a row") for a, v in zip(self.args, values, strict=True))
+        return self._bucket(encoded)
+
+    def arrow(self, columns: Sequence[Column]) -> Column:
+        rows = zip(*(c.to_pylist() for c in columns), strict=True)
+        return pa.array([self._bucket(row) for row in rows], pa.int64())
+
+    def _bucket(self, encoded: Any) -> int:
+        seed = SEED
+        for a, v in zip(self.args, encoded, strict=True):
+            seed = spark_hash(v, a.type, seed)
+        return seed % self.buckets
+
+
+def spark_hash(value: Any, t: RowType, seed: int) -> int:
+    """Spark's xxhash64 of an encoded value, unsigned; that of NULL is the seed."""
+    if value is None:
+        return seed
+    t = unwrap(t)
+    if isinstance(t, Struct):
+        for name, part in t.fields:
+            seed = spark_hash(value[name], part, seed)
+        return seed
+    if isinstance(t, ListOf | ZSetOf):
+        inner = t.inner if isinstance(t, ListOf) else t.item
+        for item in value:
+            seed = spark_hash(item, inner, seed)
+        return seed
+    assert isinstance(t, Atom)
+    return xxhash.xxh64_intdigest(_hashed(value, t), seed)
+
+
+def _hashed(value: Any, t: Atom) -> bytes:
+    """The bytes of a value that Spark hashes."""
+    match t.name:
+        case "int":
+            return struct.pack("<q", value)
+        case "float":
+            return struct.pack("<d", float("nan") if value != value else value + 0.0)
+        case "bool":
+            return struct.pack("<i", value)
+        case "date":
+            return struct.pack("<i", value.toordinal() - _EPOCH.toordinal())
+        case "datetime" | "LocalDateTime":
+            naive = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
+            return struct.pack("<q", (naive - _EPOCH) // _MICROSECOND)
+        case "timedelta":
+            return struct.pack("<q", value // _MICROSECOND)
+        case "Decimal":
+            units = int(value.scaleb(t.scale, _EXACT))
+            if t.precision <= 18:
+                return struct.pack("<q", units)
+            bits = (units if units >= 0 else ~units).bit_length() + 1
+            return units.to_bytes((bits + 7) // 8, "big", signed=True)
+        case "bytes":
+            return bytes(value)
+    return str(value).encode()
+
+
+def bucket(parts: Sequence[Expr], buckets: int) -> Bucket:
+    """Which of so many buckets the parts of a row fall into."""
+    return Bucket(INT, tuple(parts), buckets)
+
+
+@dataclass(frozen=True)
+class Known(Derived):
+    """1 where the part is not NULL, else 0."""
+
+    said: ClassVar[str] = "known"
+
+    def sql(self, row: str) -> str:
+        return f"if({self.args[0].sql(row)} IS NULL, 0L, 1L)"
+
+    def of(self, *values: Any) -> int:
+        return int(values[0] is not None)
+
+    def arrow(self, columns: Sequence[Column]) -> Column:
+        return columns[0].is_valid().cast(pa.int64())
+
+
+def known(e: Expr) -> Expr:
+    """1 where the expression is not NULL, else 0."""
+    return Known(INT, (e,))
+
+
+@dataclass(frozen=True)
+class Given(Derived):
+    """The second part where the first is not zero, else NULL."""
+
+    said: ClassVar[str] = "given"
+
+    def sql(self, row: str) -> str:
+        n, value = (a.sql(row) for a in self.args)
+        return f"CASE WHEN {n} <> 0 THEN {value} END"
+
+    def of(self, *values: Any) -> Any:
+        return values[1] if values[0] else None
+
+    def arrow(self, columns: Sequence[Column]) -> Column:
+        unequal: Any = pc.not_equal(columns[0], pa.scalar(0))
+        there = unequal.fill_null(False)
+        return pc.if_else(there, columns[1], pa.scalar(None, columns[1].type))
+
+
+def given(n: Expr, value: Expr) -> Expr:
+    """The value where `n` is not zero, else NULL."""
+    t = value.type if isinstance(value.type, Optional) else Optional(value.type)
+    return Given(t, (n, value))
+
+
+@dataclass(frozen=True)
+class Otherwise(Derived):
+    """The part, or an encoded constant where it is NULL."""
+
+    constant: Any = None
+    said: ClassVar[str] = "otherwise"
+
+    def sql(self, row: str) -> str:
+        return f"coalesce({self.args[0].sql(row)}, {literal(self._encoded(), self.type)})"
+
+    def _encoded(self) -> Any:
+        return self.type.encode(self.constant, "a constant")
+
+    def of(self, *values: Any) -> Any:
+        return self.constant if values[0] is None else values[0]
+
+
+@dataclass(frozen=True)
+class Widened(Derived):
+    """An int as a Decimal of 38 digits, or any number as a float."""
+
+    said: ClassVar[str] = "widened"
+
+    def sql(self, row: str) -> str:
+        return f"CAST({self.args[0].sql(row)} AS {self.type.ddl})"
+
+    def of(self, *values: Any) -> Any:
+        (v,) = values
+        if v is None:
+            return None
+        return float(v) if unwrap(self.type) == FLOAT else decimal.Decimal(v)
+
+
+def widened(e: Expr, t: Atom) -> Expr:
+    """A number as one of a wider type."""
+    if unwrap(e.type) == t:
+        return e
+    return Widened(Optional(t) if isinstance(e.type, Optional) else t, (e,))
+
+
+@dataclass(frozen=True)
+class Mean(Derived):
+    """A sum divided by a count: of floats and ints a float, of Decimals the exact mean, rounded.
+
+    As Spark's avg has it: the mean of Decimals has four more digits, halves are rounded away from
+    zero.
+    """
+
+    said: ClassVar[str] = "mean"
+
+    @property
+    def _scales(self) -> tuple[int, int]:
+        summed, shown = unwrap(self.args[0].type), unwrap(self.type)
+        assert isinstance(summed, Atom) and isinstance(shown, Atom)
+        return summed.scale, shown.scale
+
+    def of(self, *values: Any) -> Any:
+        total, n = values
+        if total is None or n == 0:
+            return None
+        if unwrap(self.type) == FLOAT:
+            return float(total) / float(n)
+        with decimal.localcontext(_EXACT):
+            units = decimal.Decimal(1).scaleb(-self._scales[1])
+            exact = decimal.Decimal(total) / n  # 100 digits: more than a half can need
+            return exact.quantize(units, rounding=decimal.ROUND_HALF_UP)
+
+    def sql(self, row: str) -> str:
+        total, n = (a.sql(row) for a in self.args)
+        if unwrap(self.type) == FLOAT:
+            return f"CASE WHEN {n} <> 0 THEN CAST({total} AS DOUBLE) / CAST({n} AS DOUBLE) END"
+        have, want = self._scales
+        return _decimal_mean(total, n, have, want - have, unwrap(self.type).ddl)
+
+
+def let(name: str, value: str, body: str) -> str:
+    """SQL with a name for a value that is computed once."""
+    return f"element_at(transform(array({value}), {name} -> {body}), 1)"
+
+
+def _decimal_mean(total: str, n: str, scale: int, more: int, ddl: str) -> str:
+    """A decimal of that scale divided by a BIGINT, with `more` digits, rounded half up.
+
+    A quotient of Spark's decimals keeps as few as six digits after the point, and rounds twice; a
+    product may lose some as well. So the digits are divided as on paper: those above 10**19, those
+    below, and those to come, with what is left over carried on. Strings move the point.
+    """
+    wide, ten = "DECIMAL(38, 0)", "10000000000000000000BD"
+    step = f"CAST(1{'0' * more}BD AS {wide})"
+
+    def whole(a: str, b: str) -> str:
+        return f"CAST(({a} - {a} % {b}) / {b} AS {wide})"
+
+    last = f"({whole('f', 'm')} + if(f % m * 2BD >= m, 1BD, 0BD))"
+    digits = f"CAST((h * {ten} + {whole('r', 'm')}) * {step} + {last} AS {wide})"
+    body = let("f", f"CAST((r % m) * {step} AS {wide})", digits)
+    body = let("r", f"CAST((u_high % m) * {ten} + u % {ten} AS {wide})", body)
+    body = let("h", whole("u_high", "m"), body)
+    body = let("u_high", whole("u", ten), body)
+    body = let("u", _units("x", scale), let("m", f"CAST(abs({n}) AS DECIMAL(20, 0))", body))
+    text = let("x", total, f"concat('{'0' * (scale + more + 1)}', {body})")
+    sign = f"if(({total} < 0) = ({n} < 0), '', '-')"
+    point = f"length(d) - {scale + more}"
+    shown = f"CAST(concat({sign}, left(d, {point}), '.', substring(d, {point} + 1)) AS {ddl})"
+    return f"CASE WHEN {n} <> 0 THEN {let('d', text, shown)} END"
+
+
+def _units(x: str, scale: int) -> str:
+    """The digits of a decimal, without sign and point.
+
+    Spark's abs and unary minus round to 34 digits, so both are done on parts that are short.
+    """
+    whole = f"CAST(if({x} < 0, 0BD - ceil({x}), floor({x})) AS DECIMAL(38, 0))"
+    if not scale:
+        return whole
+    part = f"({x} % 1BD)"
+    rest = f"if({x} < 0, 1BD - {part}, 1BD + {part})"  # from 1 to 2, so never in E notation
+    text = f"CAST(CAST({rest} AS DECIMAL({scale + 1}, {scale})) AS STRING)"
+    units = f"CAST(substring({text}, 3) AS DECIMAL(38, 0))"
+    return f"CAST({whole} * 1{'0' * scale}BD + {units} AS DECIMAL(38, 0))"

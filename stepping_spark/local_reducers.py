@@ -1,0 +1,107 @@
+"""What the operators of `reducers` mean on the driver, of values that are there as Arrow arrays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stepping_spark.relations import Array, Column, canonical, flat, one_array, row_ids
+from stepping_spark.types import sort_key
+
+Numbers = npt.NDArray[np.int64]
+
+
+def ranks(column: Column) -> list[Numbers]:
+    """Numbers that order rows as Spark orders the values: NULL first, NaN last."""
+    array: Any = one_array(canonical(column))
+    t = array.type
+    if pa.types.is_list(t):
+        return [_by_key([sort_key(v) for v in array.to_pylist()])]
+    there = [_flags(array.is_valid())] if array.null_count else []
+    if pa.types.is_struct(t):
+        return there + [r for part in array.flatten() for r in ranks(part)]
+    if pa.types.is_floating(t):
+        nan = _flags(pc.is_nan(array).fill_null(False))
+        return [*there, nan, _dense(pc.if_else(pc.is_nan(array), pa.scalar(0.0), array))]
+    if pa.types.is_duration(t):
+        array = array.cast(pa.int64())
+    elif pa.types.is_boolean(t):
+        array = array.cast(pa.int8())
+    return [*there, _dense(array)]
+
+
+def _flags(array: Any) -> Numbers:
+    return np.asarray(array.cast(pa.int8()).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _dense(array: Any) -> Numbers:
+    if not len(array):
+        return np.zeros(0, np.int64)
+    found: Any = pc.rank(array, "ascending", tiebreaker="dense")
+    return np.asarray(found.to_numpy(), np.int64)
+
+
+def _by_key(keys: Sequence[Any]) -> Numbers:
+    numbers = {k: i for i, k in enumerate(sorted(set(keys)))}
+    return np.array([numbers[k] for k in keys], np.int64)
+
+
+def in_order(
+    keys: Sequence[Column], order: Sequence[tuple[Column, bool]], row: Sequence[Column]
+) -> tuple[Numbers, Numbers]:
+    """The positions of rows by key, then by the order, then by the row; and their keys' ids."""
+    parts = [f for k in keys for f in flat(canonical(k))]
+    ids = row_ids(parts)
+    by = [ids]
+    for column, up in order:
+        by += [r if up else -r for r in ranks(column)]
+    by += [r for column in row for r in ranks(column)]
+    return np.asarray(np.lexsort(by[::-1]), np.int64), ids
+
+
+def positions(at: Any, mask: Any = None) -> Any:
+    """Positions as Arrow takes them."""
+    return pa.array(np.asarray(at, np.int64), pa.int64(), mask=mask)
+
+
+def first(ids: Numbers, counts: Numbers, n: int) -> Numbers:
+    """How often each row is among the first n of its key; rows of one key stand together."""
+    counts = np.minimum(counts, n)
+    before = np.cumsum(counts) - counts
+    starts = np.flatnonzero(np.diff(ids, prepend=-1))
+    lengths = np.diff(np.append(starts, len(ids)))
+    left = n - (before - np.repeat(before[starts], lengths))
+    return np.asarray(np.minimum(np.maximum(left, 0), counts), np.int64)
+
+
+def lists(ids: Numbers, items: Array, counts: Numbers) -> tuple[Numbers, Array]:
+    """The first position of each key, and the list of its items, each so often."""
+    starts = np.flatnonzero(np.diff(ids, prepend=-1))
+    ends = np.append(starts[1:], len(ids))
+    offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+    repeated = items.take(positions(np.repeat(np.arange(len(ids)), counts)))
+    edges = np.append(offsets[starts], offsets[ends[-1:]])
+    return starts, pa.ListArray.from_arrays(pa.array(edges, pa.int32()), repeated)
+
+
+def collated(table: pa.Table, required: int) -> pa.Table:
+    """One row for each key: the first column; the others hold the pieces, NULL where not."""
+    key, *pieces = (one_array(c) for c in table.columns)
+    ids = row_ids(flat(canonical(key)))
+    _, firsts, dense = np.unique(ids, return_index=True, return_inverse=True)
+    columns = [key.take(positions(firsts))]
+    for piece in pieces:
+        at = np.flatnonzero(_flags(piece.is_valid()))
+        largest = np.lexsort([r[at] for r in ranks(piece)[::-1]] + [dense[at]])
+        found = np.full(len(firsts), -1, np.int64)
+        found[dense[at][largest]] = at[largest]  # of equal keys the last one stays
+        columns.append(piece.take(positions(found, mask=found < 0)))
+    made = pa.Table.from_arrays(columns, names=table.schema.names)
+    kept = [pc.is_valid(c) for c in made.columns[1 : required + 1]]
+    return made.filter(functools.reduce(pc.and_, kept)) if kept else made

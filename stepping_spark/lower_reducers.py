@@ -1,0 +1,53 @@
+"""What the operators of `reducers` mean in Spark SQL."""
+
+from __future__ import annotations
+
+from stepping_spark.reducers import Collate, Listed, Order, Top
+from stepping_spark.schema import COUNT, Columns, ZSetType
+from stepping_spark.types import ListOf, Struct, quote
+
+
+def ordered(order: Order, columns: Columns, row: str) -> str:
+    """An ORDER BY: the order, then the whole row."""
+    parts = [f"{e.sql(row)} {'ASC' if up else 'DESC'}" for e, up in order]
+    return ", ".join([*parts, *(f"{quote(row)}.{quote(n)}" for n, _ in columns)])
+
+
+def top(op: Top, query: str, t: ZSetType) -> str:
+    """The first rows of a consolidated query."""
+    shown = ", ".join(quote(n) for n, _ in t.schema.columns)
+    by = ", ".join(k.sql("t") for k in op.keys)
+    count = f"least(t.{COUNT}, {op.n}L)"
+    window = (
+        f"OVER (PARTITION BY {by} ORDER BY {ordered(op.order, t.schema.columns, 't')} "
+        "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    )
+    before = f"coalesce(sum(CAST({count} AS DECIMAL(20, 0))) {window}, 0)"
+    ranked = f"SELECT t.*, {before} AS _before_ FROM ({query}) t WHERE t.{COUNT} > 0"
+    kept = f"CAST(least({COUNT}, {op.n}L - _before_) AS BIGINT) AS {COUNT}"
+    return f"SELECT {shown}, {kept} FROM ({ranked}) WHERE _before_ < {op.n}"
+
+
+def listed(op: Listed, query: str, t: ZSetType) -> str:
+    """The lists of a consolidated query's rows."""
+    order = ordered(op.order, t.schema.columns, "t")
+    ranked = (
+        f"SELECT {op.key.sql('t')} AS k, {op.item.sql('t')} AS v, t.{COUNT} AS n, row_number() "
+        f"OVER (PARTITION BY {op.key.sql('t')} ORDER BY {order}) AS at "
+        f"FROM ({query}) t WHERE t.{COUNT} > 0"
+    )
+    # As structs, because collect_list leaves out NULLs.
+    rows = "array_sort(collect_list(named_struct('at', at, 'v', named_struct('v', v), 'n', n)))"
+    repeated = f"flatten(transform({rows}, r -> array_repeat(r.v, CAST(r.n AS INT))))"
+    items = f"CAST(transform({repeated}, r -> r.v) AS {ListOf(op.item.type).ddl})"
+    return f"SELECT {items} AS `left`, k AS `right`, 1L AS {COUNT} FROM ({ranked}) GROUP BY k"
+
+
+def collated(op: Collate, query: str, t: ZSetType) -> str:
+    """The rows made of a consolidated query's pieces."""
+    assert isinstance(t.row, Struct)
+    (key, *pieces) = (quote(n) for n, _ in t.row.fields)
+    largest = ", ".join(f"max({p}) AS {p}" for p in pieces)
+    kept = " AND ".join(f"{p} IS NOT NULL" for p in pieces[: op.required])
+    grouped = f"SELECT {key}, {largest} FROM ({query}) WHERE {COUNT} > 0 GROUP BY {key}"
+    return f"SELECT *, 1L AS {COUNT} FROM ({grouped}) WHERE {kept}"

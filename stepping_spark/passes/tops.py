@@ -1,0 +1,117 @@
+"""The first rows of groups: in a tower of buckets, or of what only grows, by themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+from stepping_spark.derived import Bucket, bucket
+from stepping_spark.expr import Field
+from stepping_spark.graph import Origin, Path, Vertex
+from stepping_spark.monotone import is_positive
+from stepping_spark.operators import Delay, Feedback, Haitch, Integrate
+from stepping_spark.reducers import Top
+from stepping_spark.rewrite import Circuit, adopt, inner_origin, rewrite
+from stepping_spark.schema import ZSetType
+
+BUCKETS = (4096, 64)  # of the levels of a tower; each divides the one before
+
+
+def keep_only_first(graph: Circuit) -> Circuit:
+    """Of a stream that only grows, keep what is among the first: saves the register of the rest.
+
+    H_Top(z⁻¹I(a), a) = y,  y = H_Top(z⁻¹I(y), a),  if a has no negative weights: a row that is not
+    among the first n once never is again.
+    """
+    found = _growing(graph)
+    while found is not None:
+        number = 1 + max((_number(leaf) for leaf in graph.loops), default=-1)
+        leaf = Vertex(Feedback(number, found.type))
+        own = Vertex(found.operator, Vertex(Delay(), Vertex(Integrate(), leaf)), found.inputs[1])
+        graph = rewrite(graph, partial(_replace, found, own))
+        graph = dataclasses.replace(graph, loops={**graph.loops, leaf: own})
+        found = _growing(graph)
+    return graph
+
+
+def _growing(graph: Circuit) -> Vertex | None:
+    """The first rows of changes that only insert."""
+    found = (v for v in graph.walk() if _is_of_change(v) and is_positive(v.inputs[1]))
+    return next(found, None)
+
+
+def _replace(old: Vertex, new: Vertex, v: Vertex) -> Vertex | None:
+    return new if v is old else None
+
+
+def _number(leaf: Vertex) -> int:
+    assert isinstance(leaf.operator, Feedback)
+    return leaf.operator.number
+
+
+def build_towers(graph: Circuit) -> Circuit:
+    """Have a change read a few buckets of a group, and not the group.
+
+    Top_k = Top_k ∘ Top_(k, bucket of 64) ∘ Top_(k, bucket of 4096), each of the same order, so
+    H_Top(z⁻¹I(a), a) = H_Top(z⁻¹I(b), b), where b = H_Top'(z⁻¹I(a), a), and Top' is by buckets.
+    """
+    found = _bare(graph)
+    while found is not None:
+        levels = tower(found)
+        origins = dict(graph.origins)
+        for v, n in zip(levels, BUCKETS, strict=False):
+            own = origins[found]
+            path = Path((*own.path.scope, f"{own.path.parts[-1]}_of_{n}"))
+            origins[v] = Origin(path, own.line)
+            for i in v.inputs:
+                adopt(i, inner_origin(origins[v], i), origins)
+        named = dataclasses.replace(graph, origins=origins)
+        graph = rewrite(named, partial(_replace, found, levels[-1]))
+        found = _bare(graph)
+    return graph
+
+
+def _bare(graph: Circuit) -> Vertex | None:
+    """The first rows of a change that have no tower yet."""
+    for v in graph.walk():
+        if _is_of_change(v):
+            top = _top(v)
+            if not isinstance(top.keys[-1], Bucket) and not _is_built(top, v.inputs[1]):
+                return v
+    return None
+
+
+def tower(v: Vertex) -> tuple[Vertex, ...]:
+    """The first rows by bucket, by larger bucket, and at last by key."""
+    top, change = _top(v), v.inputs[1]
+    assert isinstance(change.type, ZSetType)
+    fields = tuple(Field(t, (n,)) for n, t in change.type.schema.columns)
+    levels = []
+    for n in BUCKETS:
+        change = _of_change(Top((*top.keys, bucket(fields, n)), top.order, top.n), change)
+        levels.append(change)
+    return (*levels, _of_change(top, change))
+
+
+def _top(v: Vertex) -> Top:
+    h = v.operator
+    assert isinstance(h, Haitch) and isinstance(h.of, Top)
+    return h.of
+
+
+def _is_built(top: Top, change: Vertex) -> bool:
+    """Whether what changes is the first rows by bucket."""
+    h = change.operator
+    if not isinstance(h, Haitch) or not isinstance(h.of, Top):
+        return False
+    return h.of.keys[:-1] == top.keys and isinstance(h.of.keys[-1], Bucket)
+
+
+def _of_change(top: Top, a: Vertex) -> Vertex:
+    return Vertex(Haitch(top), Vertex(Delay(), Vertex(Integrate(), a)), a)
+
+
+def _is_of_change(v: Vertex) -> bool:
+    """Whether a vertex is H_Top(z⁻¹I(a), a)."""
+    h = v.operator
+    return isinstance(h, Haitch) and isinstance(h.of, Top) and v is _of_change(h.of, v.inputs[1])

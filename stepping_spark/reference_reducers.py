@@ -1,0 +1,92 @@
+"""What the operators of `reducers` mean in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from stepping_spark.atoms import RowType
+from stepping_spark.expr import Expr
+from stepping_spark.reducers import Order
+from stepping_spark.rows import Pair
+from stepping_spark.schema import StreamType, ZSetType
+from stepping_spark.types import sort_key
+
+Rows = Mapping[Any, int]
+
+
+class Place(Protocol):
+    """What is known of the vertex that is computed."""
+
+    @property
+    def operator(self) -> Any: ...
+    @property
+    def inputs(self) -> tuple[StreamType, ...]: ...
+    def call(self, f: Expr, row: Any) -> Any: ...
+
+
+def _groups(
+    at: Place, a: Rows, keys: tuple[Expr, ...], order: Order
+) -> Iterator[tuple[tuple[Any, ...], list[tuple[Any, int]]]]:
+    """The rows of each key that have a positive weight, in order."""
+    groups: dict[tuple[Any, ...], list[tuple[Any, int]]] = {}
+    for row, n in a.items():
+        if n > 0:
+            key = tuple(at.call(k, row) for k in keys)
+            groups.setdefault(key, []).append((row, n))
+    (t,) = at.inputs[:1]
+    assert isinstance(t, ZSetType)
+    for key, rows in groups.items():
+        rows.sort(key=lambda r: _rank(r[0], t.row))
+        for e, up in reversed(order):  # sorting is stable: the last part first
+            by = {row: _rank(at.call(e, row), e.type) for row, _ in rows}
+            rows.sort(key=lambda r, by=by: by[r[0]], reverse=not up)  # type: ignore[misc]
+        yield key, rows
+
+
+def top(at: Place, a: Rows) -> Rows:
+    """The first n rows of each key."""
+    found = {}
+    for _, rows in _groups(at, a, at.operator.keys, at.operator.order):
+        left = at.operator.n
+        for row, n in rows:
+            if left <= 0:
+                break
+            found[row] = min(n, left)
+            left -= n
+    return found
+
+
+def listed(at: Place, a: Rows) -> Rows:
+    """The lists of the values of each key's rows."""
+    op = at.operator
+    found = {}
+    for (key,), rows in _groups(at, a, (op.key,), op.order):
+        items = tuple(at.call(op.item, row) for row, n in rows for _ in range(n))
+        found[Pair(left=items, right=key)] = 1
+    return found
+
+
+def collate(at: Place, a: Rows) -> Rows:
+    """The rows made of the pieces of each key."""
+    op = at.operator
+    made = op.type_of(*at.inputs).row
+    pieces: dict[Any, list[Any]] = {}
+    for row, n in a.items():
+        if n <= 0:
+            continue
+        key, *parts = row
+        known = pieces.setdefault(key, [None] * len(parts))
+        for i, part in enumerate(parts):
+            t = made.fields[i + 1][1]
+            if _rank(part, t) > _rank(known[i], t):
+                known[i] = part
+    return {
+        (key, *parts): 1
+        for key, parts in pieces.items()
+        if all(p is not None for p in parts[: op.required])
+    }
+
+
+def _rank(value: Any, t: RowType) -> Any:
+    return sort_key(None if value is None else t.encode(value, "a value"))

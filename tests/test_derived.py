@@ -1,0 +1,136 @@
+"""Expressions that Spark, Arrow and plain Python compute alike."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import uuid
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import stepping_spark as st
+from stepping_spark.atoms import INT, Atom, RowType
+from stepping_spark.derived import Bucket, Mean, bucket, given, known
+from stepping_spark.expr import Expr, Field
+from stepping_spark.literals import literal
+from stepping_spark.local import column
+from stepping_spark.types import Optional, row_type
+
+NAN = float("nan")
+ZONE = dt.timezone(dt.timedelta(hours=5))
+
+
+class Inner(st.Data):
+    x: int | None
+    s: str
+
+
+VALUES: list[tuple[Any, list[Any]]] = [
+    (bool, [False, True]),
+    (int, [0, 1, -1, 2**63 - 1, -(2**63)]),
+    (float, [0.0, 1.5, -1e300, 5e-324, NAN, float("inf"), float("-inf")]),
+    (str, ["", "a", "Zoë", "a longer text, of more than thirty-two bytes"]),
+    (bytes, [b"", b"\x00\xff", b"x" * 40]),
+    (Decimal, [Decimal(0), Decimal("-1.5"), Decimal("12345678901234567890.123456789012345678")]),
+    (Annotated[Decimal, st.Precision(10, 2)], [Decimal("1.25"), Decimal("-1")]),
+    (Annotated[Decimal, st.Precision(38, 0)], [Decimal(10**38 - 1), Decimal(-128), Decimal(255)]),
+    (dt.date, [dt.date(1970, 1, 1), dt.date(1, 1, 1), dt.date(2024, 2, 29)]),
+    (dt.datetime, [dt.datetime(2024, 1, 1, tzinfo=ZONE), dt.datetime(1960, 1, 1, tzinfo=dt.UTC)]),
+    (st.LocalDateTime, [dt.datetime(2024, 1, 1, 1, 1, 1, 5)]),
+    (dt.timedelta, [dt.timedelta(days=-1, microseconds=1), dt.timedelta(seconds=5)]),
+    (uuid.UUID, [uuid.UUID(int=7)]),
+    (list[int | None], [[], [1, None], [None]]),
+    (Inner, [Inner(x=None, s="a"), Inner(x=1, s="")]),
+    (tuple[int, str | None], [(1, None), (0, "b")]),
+    (st.ZSetPython[int], [st.ZSetPython(), st.ZSetPython({1: 2, 3: -1})]),
+]
+
+
+def in_spark(spark: SparkSession, e: Expr, types: Sequence[RowType], rows: list[Any]) -> list[Any]:
+    texts = ", ".join(
+        f"({i}, {', '.join(literal(v, t) for v, t in zip(row, types, strict=True))})"
+        for i, row in enumerate(rows)
+    )
+    names = ", ".join(f"c{i}" for i in range(len(types)))
+    query = f"SELECT {e.sql('t')} AS e FROM VALUES {texts} AS t(i, {names}) ORDER BY i"
+    return [row.e for row in spark.sql(query).collect()]
+
+
+def in_arrow(e: Expr, types: Sequence[RowType], rows: list[Any]) -> list[Any]:
+    arrays = [pa.array([row[i] for row in rows], t.arrow) for i, t in enumerate(types)]
+    table = pa.Table.from_arrays(arrays, names=[f"c{i}" for i in range(len(types))])
+    found = column(e, table)
+    assert found is not None
+    return found.to_pylist()
+
+
+@pytest.mark.parametrize(("annotation", "values"), VALUES, ids=lambda v: str(v)[:30])
+def test_a_row_falls_into_one_bucket_everywhere(
+    spark: SparkSession, annotation: Any, values: list[Any]
+) -> None:
+    t = Optional(row_type(annotation))
+    rows = [(t.encode(v, "a test"), i) for i, v in enumerate((*values, None))]
+    types = (t, INT)
+    e = bucket([Field(t, ("c0",)), Field(INT, ("c1",))], 2**40)
+    found = in_spark(spark, e, types, rows)
+    assert found == in_arrow(e, types, rows)
+    assert found == [e.of(*(x.decode(v) for x, v in zip(types, row, strict=True))) for row in rows]
+    assert len(set(found)) == len(found)
+
+
+def test_both_zeros_and_all_nans_fall_into_one_bucket(spark: SparkSession) -> None:
+    for same in ("0.0D, -0.0D", "double('NaN'), -double('NaN')"):
+        a, b = (Bucket(INT, (Field(t, (n,)),), 2**40).sql("t") for t, n in ((INT, "a"), (INT, "b")))
+        (row,) = spark.sql(f"SELECT {a} AS a, {b} AS b FROM VALUES ({same}) AS t(a, b)").collect()
+        assert row.a == row.b
+
+
+def test_what_is_known_and_given_is_so_everywhere(spark: SparkSession) -> None:
+    t = Optional(row_type(str))
+    value, n = Field(t, ("c0",)), Field(INT, ("c1",))
+    rows: list[Any] = [("a", 0), ("b", 2), (None, 1), ("c", -1)]
+    for e, wanted in ((known(value), [1, 1, 0, 1]), (given(n, value), [None, "b", None, "c"])):
+        assert in_spark(spark, e, (t, INT), rows) == wanted
+        assert in_arrow(e, (t, INT), rows) == wanted
+
+
+@pytest.mark.parametrize(
+    ("p", "s"), [(20, 2), (38, 18), (10, 0), (5, 5), (38, 0), (38, 10), (30, 26), (36, 36)]
+)
+def test_the_mean_of_decimals_is_exact_and_rounded_once(
+    spark: SparkSession, p: int, s: int
+) -> None:
+    total = Atom("Decimal", Decimal, min(38, p + 10), s)
+    shown = Atom("Decimal", Decimal, min(38, p + 4), min(38, s + 4))
+    source = random.Random(p * 100 + s)
+    rows: list[Any] = []
+    while len(rows) < 40:
+        digits = source.randrange(10 ** source.randint(1, total.precision))
+        value = Decimal(source.choice((1, -1)) * digits).scaleb(-s)
+        n = source.choice((1, 2, 3, 7, 1_000_003, 10**12 + 7, -3, 0))
+        if n == 0 or abs(value / n) < Decimal(10) ** (shown.precision - shown.scale) - 1:
+            rows.append((value, n))
+    e = Mean(Optional(shown), (Field(total, ("c0",)), Field(INT, ("c1",))))
+    assert in_spark(spark, e, (total, INT), rows) == in_arrow(e, (total, INT), rows)
+
+
+@pytest.mark.parametrize(("p", "s"), [(20, 2), (38, 18), (10, 0), (5, 5)])
+def test_the_mean_of_decimals_is_that_of_spark(spark: SparkSession, p: int, s: int) -> None:
+    source = random.Random(p)
+    shown = Atom("Decimal", Decimal, min(38, p + 4), min(38, s + 4))
+    total = Atom("Decimal", Decimal, min(38, p + 10), s)
+    e = Mean(Optional(shown), (Field(total, ("s",)), Field(INT, ("n",))))
+    some = [Decimal(source.randrange(-(10**p), 10**p) // 10**6).scaleb(-s) for _ in range(40)]
+    values = ", ".join(f"({i % 9}, CAST('{x:f}' AS DECIMAL({p}, {s})))" for i, x in enumerate(some))
+    query = (
+        f"SELECT avg(x) AS a, sum(x) AS s, count(x) AS n FROM VALUES {values} t(k, x) GROUP BY k"
+    )
+    found = spark.sql(query)
+    assert dict(found.dtypes)["a"] == f"decimal({shown.precision},{shown.scale})"
+    for row in found.collect():
+        assert e.of(row.s, row.n) == row.a
