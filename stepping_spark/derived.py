@@ -39,6 +39,7 @@ class Derived(Expr):
     args: tuple[Expr, ...]
 
     said: ClassVar[str] = ""
+    on_driver: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return f"{self.said}({', '.join(map(str, self.args))})"

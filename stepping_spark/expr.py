@@ -24,6 +24,9 @@ class Expr:
 
     type: RowType
 
+    on_driver: ClassVar[bool] = False
+    """Whether it only takes and arranges what its parts are, so that Arrow can do so too."""
+
     def sql(self, row: str) -> str:
         """The expression as Spark SQL, over a relation named `row`."""
         raise NotImplementedError
@@ -54,6 +57,8 @@ class Field(Expr):
     """A field, by the names that lead to it; no names: the row itself."""
 
     path: tuple[str, ...]
+
+    on_driver: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return ".".join(self.path) or "row"
@@ -94,6 +99,8 @@ class Literal(Expr):
 
     constant: Any
 
+    on_driver: ClassVar[bool] = True
+
     def __str__(self) -> str:
         return repr(self.constant)
 
@@ -112,6 +119,8 @@ class Build(Expr):
     """A row made of the values of its fields."""
 
     fields: tuple[Expr, ...]
+
+    on_driver: ClassVar[bool] = True
 
     def __str__(self) -> str:
         t = unwrap(self.type)
@@ -167,6 +176,8 @@ class Singleton(Expr):
     """The Z-set of one row: what a collection of rows adds up."""
 
     item: Expr
+
+    on_driver: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return f"{{{self.item}}}"
@@ -264,10 +275,8 @@ class PythonCall(Expr):
 
 
 def is_plain(e: Expr) -> bool:
-    """Whether an expression only takes and arranges what stands in the row."""
-    if isinstance(e, Build | Singleton):
-        return all(map(is_plain, e.parts()))
-    return isinstance(e, Literal | Field)
+    """Whether the driver knows the value of an expression, for whole columns, without Spark."""
+    return e.on_driver and all(map(is_plain, e.parts()))
 
 
 def fields_of(e: Expr) -> Iterator[Field]:

@@ -39,6 +39,7 @@ from stepping_spark.operators import (
     Operator,
     pair_of,
 )
+from stepping_spark.reducers import Top
 from stepping_spark.schema import VALUE, Columns, ZSetType, columns_of
 from stepping_spark.types import Optional, Struct
 
@@ -162,8 +163,19 @@ def _flatten(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bo
 
 def _haitch(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
     op: Any = v.operator
+    if isinstance(op.of, Top):
+        return lift.make(Haitch(_top_of(lift, op.of)), *inputs)
     rule = _flatten if isinstance(op.of, Flatten) else _same
     return rule(lift, v, inputs, lifted)
+
+
+def _top(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
+    op: Any = v.operator
+    return lift.make(_top_of(lift, op), *inputs)
+
+
+def _top_of(lift: Lift, op: Top) -> Top:
+    return dataclasses.replace(op, keys=(*op.keys, lift.key))
 
 
 LIFT: dict[type[Operator], Callable[[Lift, Vertex, tuple[Vertex, ...], tuple[bool, ...]], Vertex]]
@@ -186,6 +198,7 @@ LIFT = {
     Map: _carry,
     MapMany: _carry,
     Neg: _same,
+    Top: _top,
 }
 
 

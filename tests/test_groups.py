@@ -93,6 +93,18 @@ def nested_join(ops: Any, s: Any, tags: Any) -> Any:
     return st.map(flat, f=lambda g: (g.left.left.price, g.left.right.price, g.right))
 
 
+def cheapest(ops: Any, s: Any, tags: Any) -> Any:
+    return ops.first_n(s, lambda r: (r.price, r.item), 2)
+
+
+def cheapest_of_each(ops: Any, s: Any, tags: Any) -> Any:
+    best = st.per_group[st.group(s, by=lambda r: r.item)](
+        lambda t: ops.first_n(t, lambda r: r.price, 1)
+    )
+    flat: Any = st.flatten(best)
+    return st.map(flat, f=lambda g: g.left.price)
+
+
 BODIES: dict[str, tuple[Body, Any]] = {
     "filter and map": (odd_items, tuple[str, int]),
     "a function in Python": (lengths, int),
@@ -105,6 +117,8 @@ BODIES: dict[str, tuple[Body, Any]] = {
     "a join with a stream from outside": (with_outside, st.Pair[Tag, Sale]),
     "a join with the group itself": (with_itself, tuple[int, int]),
     "groups of groups": (nested, int),
+    "the first rows": (cheapest, Sale),
+    "the first rows of groups of groups": (cheapest_of_each, int),
     "a join in groups of groups": (nested_join, tuple[int, int, int]),
 }
 every_body = pytest.mark.parametrize("body", BODIES)
