@@ -350,6 +350,7 @@ def _key_columns(
     for i, part in enumerate(key, 1):
         if isinstance(part, Field) and len(part.path) == 1 and part.path[0] in own:
             columns.append(part.path[0])
+            own.remove(part.path[0])  # a key may have a part twice, and a relation no column
         else:
             columns.append(f"_key_{i}_")
             stored.append((f"_key_{i}_", part))
