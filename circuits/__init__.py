@@ -2,9 +2,22 @@
 
 # First: it loads the facade, which imports the modules below. They must not be half loaded then.
 import stepping_spark.errors  # noqa: F401
+from circuits.deltas import delta_join, half_join
 from circuits.distincts import distinct
 from circuits.groups import group_reduce_flatten
 from circuits.joins import join
+from circuits.matches import antijoin, outer_join, semijoin
 from circuits.reductions import count, reduce
 
-__all__ = ["count", "distinct", "group_reduce_flatten", "join", "reduce"]
+__all__ = [
+    "antijoin",
+    "count",
+    "delta_join",
+    "distinct",
+    "group_reduce_flatten",
+    "half_join",
+    "join",
+    "outer_join",
+    "reduce",
+    "semijoin",
+]

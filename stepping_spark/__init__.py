@@ -4,9 +4,11 @@ A query, written once as a Python function, becomes a circuit; a step feeds it c
 the changes of its results. See `compile`, `iteration`, `Stepper`.
 """
 
+from circuits.deltas import delta_join, half_join
 from circuits.distincts import distinct
 from circuits.groups import group_reduce_flatten
 from circuits.joins import join
+from circuits.matches import antijoin, outer_join, semijoin
 from circuits.reductions import count, reduce
 from stepping_spark import agg, linear
 from stepping_spark.atoms import LocalDateTime, Precision
@@ -29,6 +31,7 @@ from stepping_spark.functions import python
 from stepping_spark.graph import Graph, Path, Vertex
 from stepping_spark.index import Index
 from stepping_spark.linear import Grouped
+from stepping_spark.lookups import Lookup
 from stepping_spark.primitives import (
     add,
     add3,
@@ -66,6 +69,7 @@ __all__ = [
     "Index",
     "InputError",
     "LocalDateTime",
+    "Lookup",
     "Pair",
     "Path",
     "Precision",
@@ -86,10 +90,12 @@ __all__ = [
     "add",
     "add3",
     "agg",
+    "antijoin",
     "compile",
     "count",
     "delay",
     "delay_indexed",
+    "delta_join",
     "differentiate",
     "distinct",
     "explain",
@@ -97,6 +103,7 @@ __all__ = [
     "filter",
     "group_reduce_flatten",
     "haitch",
+    "half_join",
     "identity_print",
     "incrementalize",
     "integrate",
@@ -111,9 +118,11 @@ __all__ = [
     "map",
     "map_many",
     "neg",
+    "outer_join",
     "python",
     "reduce",
     "reference",
+    "semijoin",
     "write_dot",
     "write_png",
     "write_svg",

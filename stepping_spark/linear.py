@@ -12,6 +12,7 @@ from stepping_spark.errors import CompileError
 from stepping_spark.expr import Call, Expr, Field, Literal, PythonCall, Singleton, coerce
 from stepping_spark.functions import row_expr
 from stepping_spark.index import Index, key_of
+from stepping_spark.matches import antijoin, delta_join, outer_join, semijoin
 from stepping_spark.operations import unwrap
 from stepping_spark.operators import Accumulate, Distinct, Flatten, Join, Map
 from stepping_spark.origin import user_line
@@ -46,9 +47,11 @@ __all__ = [
     "accumulate",
     "add",
     "add3",
+    "antijoin",
     "count",
     "delay",
     "delay_indexed",
+    "delta_join",
     "differentiate",
     "distinct",
     "filter",
@@ -66,7 +69,9 @@ __all__ = [
     "map",
     "map_many",
     "neg",
+    "outer_join",
     "reduce",
+    "semijoin",
 ]
 
 T = TypeVar("T")

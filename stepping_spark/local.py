@@ -8,6 +8,7 @@ fields, constants and rows made of them need no evaluation at all.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -31,17 +32,20 @@ from stepping_spark.operators import (
     Haitch,
     IdentityPrint,
     Join,
+    LookUp,
     MakeSet,
     Map,
     MapMany,
     Neg,
     Operator,
+    Present,
 )
 from stepping_spark.relations import (
     Array,
     canonical,
     concat,
     consolidate,
+    empty,
     flat,
     negate,
     one_array,
@@ -105,8 +109,8 @@ def column(e: Expr, table: pa.Table) -> Array | None:
     if not isinstance(e, Field):
         return None
     if not e.path:
-        assert isinstance(e.type, Struct)
-        return struct([one_array(table.column(n)) for n, _ in e.type.fields], e.type)
+        assert isinstance(t, Struct)
+        return struct([one_array(table.column(n)) for n, _ in t.fields], t)
     found = one_array(table.column(e.path[0]))
     for part in e.path[1:]:
         found = pc.struct_field(found, part)
@@ -219,6 +223,42 @@ def _join(ctx: Local, op: Join, args: list[pa.Table], types: list[StreamType]) -
     return _relation(sides, [counts], op.type_of(*types).schema)
 
 
+def _look_up(ctx: Local, op: LookUp, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
+    known, table = args
+    schema = op.type_of(*types).schema
+    if not known.num_rows:
+        return empty(schema)
+    on = ctx.values(known, types[0].schema, op.on)
+    i, j = join_indices(on, ctx.values(table, types[1].schema, op.key))
+    counts = one_array(known.column(COUNT))
+    matched = pc.multiply_checked(counts.take(i), one_array(table.column(COUNT)).take(j))
+    row = _whole(known, types[0]) if op.bare else None
+    members = [row] if row is not None else [one_array(c) for c in known.columns[:-1]]
+
+    def rows(at: Any, found: Array, weights: Array) -> pa.Table:
+        cells = [m.take(at) for m in members]
+        return _relation([*cells[: op.place], found, *cells[op.place :]], [weights], schema)
+
+    found = rows(i, _whole(table.take(j), types[1]), matched)
+    if not op.left:
+        return found
+    there = _present(ctx, Present(op.key), [table], types[1:])
+    k, _ = join_indices(on, [one_array(c) for c in there.columns[:-1]])
+    absent = np.ones(known.num_rows, np.bool_)
+    absent[k.to_numpy()] = False
+    at: Any = pa.array(np.flatnonzero(absent))
+    nulls = pa.nulls(len(at), schema.arrow.field(op.place).type)
+    return concat([found, rows(at, nulls, counts.take(at))], schema)
+
+
+def _present(ctx: Local, op: Present, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
+    keys = ctx.values(args[0], types[0].schema, op.key)
+    schema = op.type_of(types[0]).schema
+    known = functools.reduce(pc.and_, [pc.is_valid(k) for k in keys])
+    keyed = _relation(keys, [one_array(args[0].column(COUNT))], schema).filter(known)
+    return _distinct(ctx, Distinct(), [keyed], [op.type_of(types[0])])
+
+
 def _whole(table: pa.Table, t: StreamType) -> Array:
     row: RowType = t.row  # type: ignore[attr-defined]
     found = column(Field(row, () if isinstance(row, Struct) else (VALUE,)), table)
@@ -279,8 +319,10 @@ LOCAL: dict[type[Operator], Callable[[Local, Any, list[pa.Table], list[StreamTyp
     Haitch: _haitch,
     IdentityPrint: _same,
     Join: _join,
+    LookUp: _look_up,
     MakeSet: _make_set,
     Map: _map,
     MapMany: _map_many,
     Neg: _neg,
+    Present: _present,
 }

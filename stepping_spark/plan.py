@@ -32,7 +32,9 @@ from stepping_spark.operators import (
     Input,
     Integrate,
     Join,
+    LookUp,
     Neg,
+    Present,
 )
 from stepping_spark.origin import Line, user_line
 from stepping_spark.schema import GroupedType, Schema
@@ -156,6 +158,8 @@ class _Planner:
                 found[v.inputs[0]] = found[v] = None
             elif isinstance(op, Haitch):
                 found[v.inputs[1]] = None
+            elif isinstance(op, LookUp):
+                found[v.inputs[0]] = None  # also of a state: its text stands three times in a query
             elif isinstance(op, Join):
                 for side, other in (v.inputs, v.inputs[::-1]):
                     if self._is_whole(side) and not self._is_whole(other):
@@ -213,7 +217,7 @@ class _Planner:
             elif isinstance(op, Input | Differentiate | Haitch):
                 known = False
             else:
-                rule = all if isinstance(op, Join) else any
+                rule = all if isinstance(op, Join | LookUp) else any
                 known = rule(self._is_whole(i) for i in v.inputs)
             self.whole[v] = known
         return known
@@ -248,11 +252,15 @@ class _Planner:
             return self._read(self._change(v), at)
         if isinstance(op, Join):
             return Node(v, op, self._join_sides(v, op))
+        if isinstance(op, LookUp):
+            return Node(v, op, self._look_up_sides(v, op))
         if isinstance(op, Haitch):
             change = self._resolve(v.inputs[1])
             key: tuple[Expr, ...] = (ALL,)
             if isinstance(change.type, GroupedType):
                 key = (Field(change.type.key, ("_key_",)),)
+            elif isinstance(op.of, Present):
+                key = op.of.key
             state = self._term(v.inputs[0], Read(change, key, change, key, nulls=True))
             return Node(v, op, (state, self._term(change)))
         passed = at if isinstance(op, Add | Neg | Filter) else None
@@ -260,12 +268,18 @@ class _Planner:
 
     def _join_sides(self, v: Vertex, op: Join) -> tuple[Term, Term]:
         left, right = (self._resolve(i) for i in v.inputs)
-        keys = op.left.parts, op.right.parts
+        on, key = op.left.parts, op.right.parts
         if self._is_whole(left) and not self._is_whole(right):
-            return self._term(left, Read(left, keys[0], right, keys[1])), self._term(right)
+            return self._term(left, Read(left, on, right, key)), self._term(right)
         if self._is_whole(right) and not self._is_whole(left):
-            return self._term(left), self._term(right, Read(right, keys[1], left, keys[0]))
+            return self._term(left), self._term(right, Read(right, key, left, on))
         return self._term(left), self._term(right)
+
+    def _look_up_sides(self, v: Vertex, op: LookUp) -> tuple[Term, Term]:
+        known, table = (self._resolve(i) for i in v.inputs)
+        if self._is_whole(table) and not self._is_whole(known):
+            return self._term(known), self._term(table, Read(table, op.key, known, op.on))
+        return self._term(known), self._term(table)
 
     @staticmethod
     def _read(change: Vertex, at: Read | None) -> Read:

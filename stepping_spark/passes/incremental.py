@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stepping_spark.deltas import DeltaJoin
 from stepping_spark.graph import Vertex
 from stepping_spark.operators import (
     Add,
@@ -11,9 +12,11 @@ from stepping_spark.operators import (
     Haitch,
     Integrate,
     Linearity,
+    LookUp,
 )
 from stepping_spark.passes.cancel import cancel_inverses, is_integral
 from stepping_spark.rewrite import Circuit, rewrite
+from stepping_spark.schema import ZSetType
 
 
 def push_integrals(graph: Circuit) -> Circuit:
@@ -27,6 +30,7 @@ def push_integral(v: Vertex) -> Vertex | None:
     linear Q      D(Q(I a))      = Q(a)
     bilinear Q    D(I a ⋈ I b)   = I(a) ⋈ b + a ⋈ z⁻¹I(b)         (DBSP, theorem 3.4)
     per key F     D(F(I a))      = H_F(z⁻¹I(a), a), if F(0) = 0    (DBSP, proposition 4.7)
+    lookups       D(I a ⋈ I b ⋈ …) = Σ changes of each, by `deltas`
     """
     if not isinstance(v.operator, Differentiate) or not is_integral(v.inputs[0]):
         return None
@@ -34,6 +38,8 @@ def push_integral(v: Vertex) -> Vertex | None:
     if isinstance(q.operator, Integrate | Arrange):
         inner = q.inputs[0]
         return inner if isinstance(q.operator, Integrate) else Vertex(Differentiate(), inner)
+    if isinstance(q.operator, LookUp):
+        return _push_through_lookups(q)
     changes = tuple(_change(a) for a in q.inputs)
     match q.operator.linearity:
         case Linearity.LINEAR:
@@ -47,6 +53,23 @@ def push_integral(v: Vertex) -> Vertex | None:
             )
     (a,) = changes
     return Vertex(Haitch(q.operator), Vertex(Delay(), _integral(a)), a)  # type: ignore[arg-type]
+
+
+def _push_through_lookups(last: Vertex) -> Vertex | None:
+    """D(I a ⋈ I b ⋈ …), as a delta join; None where the lookups do not begin at a base."""
+    lookups: list[LookUp] = []
+    inputs: list[Vertex] = []
+    known = last
+    while isinstance(known.operator, LookUp):
+        lookups.append(known.operator)
+        known, table = known.inputs
+        inputs.append(table)
+        if lookups[-1].bare:
+            changes = [_change(a) for a in (known, *reversed(inputs))]
+            rows = [a.type.row for a in changes if isinstance(a.type, ZSetType)]
+            integrals = [_integral(a) for a in changes]
+            return DeltaJoin(rows, lookups[::-1], changes, integrals, Vertex).change()
+    return None
 
 
 def _change(a: Vertex) -> Vertex:
