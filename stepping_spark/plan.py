@@ -96,7 +96,7 @@ class Plan:
         if isinstance(t, Ref):
             return str(self.names[t.vertex][0])
         if isinstance(t, Read):
-            keys = "" if t.by is None else f" at keys of {self.names[t.by][0]}"
+            keys = "" if t.by is None else f" at keys of {self.names[t.by][0]}, added up"
             return f"{{{self.state_of(t).register.name}{keys}}}"
         return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
 

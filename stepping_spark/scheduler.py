@@ -25,13 +25,13 @@ from stepping_spark.operators import IdentityPrint
 from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection
 from stepping_spark.python_rows import apply_python
-from stepping_spark.relations import Array, concat, consolidate, distinct_rows, one_array
+from stepping_spark.relations import Array, concat, consolidate, distinct_rows, empty, one_array
 from stepping_spark.schema import Schema
 from stepping_spark.session import count_jobs, get_session
 from stepping_spark.source import Sources
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held, Store
-from stepping_spark.terms import ALL, Member, Read, Ref, Stage, State, Term
+from stepping_spark.terms import ALL, Member, Read, Ref, Stage, State, Term, is_nothing
 from stepping_spark.types import quote
 from stepping_spark.values import answer
 
@@ -110,7 +110,9 @@ class Scheduler:
                 step.reads[read] = self._read(step, read)
         queries: list[Member] = []
         for m in stage.members:
-            if m.python is not None:
+            if m.python is None and is_nothing(m.term, lambda x: self._is_empty(step, x)):
+                self._done(step, m, empty(m.vertex.type.schema), 0.0, 0, "nothing to do")
+            elif m.python is not None:
                 self._done(step, m, *self._timed(step, lambda m=m: self._python(step, m)), "python")
             elif self._is_small(step, m):
                 made = self._timed(step, lambda m=m: self._local(step, m))
@@ -122,6 +124,11 @@ class Scheduler:
 
     def _parts(self, step: Step, leaf: Ref | Read) -> tuple[Held, ...]:
         return step.reads[leaf] if isinstance(leaf, Read) else (step.values[leaf.vertex],)
+
+    def _is_empty(self, step: Step, leaf: Ref | Read) -> bool:
+        """Whether a leaf is known to have no rows, without a job."""
+        parts = self._parts(step, leaf)
+        return all(isinstance(p, pa.Table) and not p.num_rows for p in parts)
 
     def _timed(self, step: Step, f: Any) -> tuple[Held, float, int | None]:
         begun = time.perf_counter()
@@ -191,7 +198,8 @@ class Scheduler:
             parts = self._parts(step, leaf)
             rows += sum(p.num_rows for p in parts if isinstance(p, pa.Table))
             large = large or any(isinstance(p, DataFrame) for p in parts)
-            step.sources.define(name, parts, schema_of(leaf))
+            keyed = isinstance(leaf, Read) and leaf.by is not None
+            step.sources.define(name, parts, schema_of(leaf), added_up=keyed)
         begun = time.perf_counter()
         try:
             with count_jobs(self.spark) as jobs:
@@ -279,15 +287,19 @@ class Scheduler:
             keys = self._keys(step, read, state)
             if isinstance(keys, pa.Table) and not keys.num_rows:
                 return ()
-        wanted = [n for n, _ in read.change.type.schema.all]
-        return tuple(
+        schema = read.change.type.schema
+        wanted = [n for n, _ in schema.all]
+        parts = tuple(
             p.select(*wanted) if isinstance(p, DataFrame) else p.select(wanted)
             for p in self.store.read(state.register.name, keys)
         )
+        return parts if keys is None else added_up(parts, schema)
 
     def _keys(self, step: Step, read: Read, state: State) -> Held:
         assert read.by is not None
         held = step.values[read.by]
+        if isinstance(held, pa.Table) and not held.num_rows:
+            return held
         columns = state.register.key
         schema = read.by.type.schema
         if read.by_key == (ALL,):
@@ -321,6 +333,19 @@ class Scheduler:
 def _settings(spark: SparkSession) -> dict[str, str | None]:
     """The settings that change what functions of rows give."""
     return {name: spark.conf.get(name) for name in SETTINGS}
+
+
+def added_up(parts: tuple[Held, ...], schema: Schema) -> tuple[Held, ...]:
+    """What batches have for the keys of a change, as one: before a join, not after it.
+
+     Rows that came in one batch and went in another would each be joined with all that they match
+    . Those that Spark holds are left to a query to add up.
+    """
+    tables = [p for p in parts if isinstance(p, pa.Table)]
+    if len(tables) < 2:
+        return parts
+    frames = [p for p in parts if isinstance(p, DataFrame)]
+    return (*frames, consolidate(concat(tables, schema), schema))
 
 
 def schema_of(leaf: Ref | Read) -> Schema:

@@ -9,10 +9,11 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as hs
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
-from stepping_spark import linear
+from stepping_spark import linear, scheduler
+from stepping_spark.source import Sources
 from tests.queries import QUERIES, Query
 from tests.strategies import Step, add_up, streams_of
 
@@ -397,3 +398,75 @@ def test_the_sum_of_the_changes_is_the_join_of_the_sum(query: Query, data: hs.Da
 def test_a_whole_delta_join_is_that_of_whole_tables(how: str) -> None:
     tables = (Z({FACT: 1}), Z({USER: 1}), Z({ADDR: 1}), Z({AGENT: 1}))
     assert run(enriched(linear, how), tables) == run(enriched(st, how), tables)
+
+
+# -- what runs
+
+
+def stepper_of(query: Callable[..., Any], local_rows: int) -> st.Stepper[Any, Any]:
+    graph = st.compile(query)
+    return st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+
+
+@pytest.mark.parametrize("local_rows", [20_000, 0])
+def test_batches_are_added_up_before_a_join_expands_them(
+    spark: SparkSession, local_rows: int
+) -> None:
+    stepper = stepper_of(left_join, local_rows=local_rows)
+    stepper.step((Z({Fact(id=i, user=i): 1 for i in range(100)}), None))
+    stepper.step((Z({Fact(id=7, user=7): -1, Fact(id=107, user=7): 1}), None))
+    user = User(id=7, addr=None)
+    (out,) = stepper.step((None, Z({user: 1})))
+    now = Fact(id=107, user=7)
+    assert out == Z({pair(now, user): 1, pair(now, None): -1})
+    # The fact of user 7 came in one batch and went in the other: what is left is the new one.
+    read = stepper.metrics[-1].vertices["left_join.outer_join.add"].rows_in
+    assert read == 4  # the user and the key that is there now, and the new fact for each
+    assert ", added up}" in str(st.explain(st.compile(left_join)))
+
+
+class Exchanges:
+    """Counts what Spark shuffles, and its queries, while steps run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.plans: list[str] = []
+        original = Sources.sql
+
+        def watched(sources: Sources, text: str) -> DataFrame:
+            frame = original(sources, text)
+            self.plans.append(str(frame._jdf.queryExecution().executedPlan().toString()))
+            return frame
+
+        monkeypatch.setattr(Sources, "sql", watched)
+
+    @property
+    def count(self) -> int:
+        return sum(plan.count("Exchange") for plan in self.plans)
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+def test_a_map_and_a_filter_after_a_join_cost_no_shuffle_and_no_job(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    def joined(facts: st.ZSet[Fact], users: st.ZSet[User]) -> st.ZSet[st.Pair[Fact, User]]:
+        return st.join(facts, users, on_left=lambda f: f.user, on_right=lambda u: u.id)
+
+    def mapped(facts: st.ZSet[Fact], users: st.ZSet[User]) -> st.ZSet[tuple[int, int]]:
+        kept = st.filter(joined(facts, users), f=lambda p: p.left.id > 1)
+        return st.map(kept, f=lambda p: (p.left.id, p.right.id))
+
+    if large:
+        monkeypatch.setattr(scheduler, "DRIVER_ROWS", 0)
+    exchanges = Exchanges(monkeypatch)
+    found = []
+    for query in (joined, mapped):
+        stepper = stepper_of(query, local_rows=0)
+        for n in range(2):
+            exchanges.plans.clear()
+            facts = Z({Fact(id=i, user=i % 3): 1 for i in range(4 * n, 4 * n + 4)})
+            users = Z({User(id=i, addr=n): 1 for i in range(3)})
+            stepper.step((facts, users))
+        stages = st.explain(st.compile(query)).plan.count("stage ")
+        found.append((stages, stepper.metrics[-1].jobs, len(exchanges.plans), exchanges.count))
+    assert found[0] == found[1]
+    assert (found[0][3] > 0) is large
