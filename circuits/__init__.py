@@ -3,10 +3,25 @@
 # First: it loads the facade, which imports the modules below. They must not be half loaded then.
 import stepping_spark.errors  # noqa: F401
 from circuits.aggregates import aggregate
+from circuits.deltas import delta_join, half_join
 from circuits.distincts import distinct
 from circuits.first import first_n
 from circuits.groups import group_reduce_flatten
 from circuits.joins import join
+from circuits.matches import antijoin, outer_join, semijoin
 from circuits.reductions import count, reduce
 
-__all__ = ["aggregate", "count", "distinct", "first_n", "group_reduce_flatten", "join", "reduce"]
+__all__ = [
+    "aggregate",
+    "antijoin",
+    "count",
+    "delta_join",
+    "distinct",
+    "first_n",
+    "group_reduce_flatten",
+    "half_join",
+    "join",
+    "outer_join",
+    "reduce",
+    "semijoin",
+]

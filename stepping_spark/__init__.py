@@ -5,10 +5,12 @@ the changes of its results. See `compile`, `iteration`, `Stepper`.
 """
 
 from circuits.aggregates import aggregate
+from circuits.deltas import delta_join, half_join
 from circuits.distincts import distinct
 from circuits.first import first_n
 from circuits.groups import group_reduce_flatten
 from circuits.joins import join
+from circuits.matches import antijoin, outer_join, semijoin
 from circuits.reductions import count, reduce
 from stepping_spark import agg, linear
 from stepping_spark.atoms import LocalDateTime, Precision
@@ -33,6 +35,7 @@ from stepping_spark.functions import python
 from stepping_spark.graph import Graph, Path, Vertex
 from stepping_spark.index import Index
 from stepping_spark.linear import Grouped, flatten, group, per_group
+from stepping_spark.lookups import Lookup
 from stepping_spark.primitives import (
     add,
     add3,
@@ -73,6 +76,7 @@ __all__ = [
     "Index",
     "InputError",
     "LocalDateTime",
+    "Lookup",
     "Pair",
     "Path",
     "Precision",
@@ -97,10 +101,12 @@ __all__ = [
     "add3",
     "agg",
     "aggregate",
+    "antijoin",
     "compile",
     "count",
     "delay",
     "delay_indexed",
+    "delta_join",
     "differentiate",
     "distinct",
     "explain",
@@ -114,6 +120,7 @@ __all__ = [
     "group",
     "group_reduce_flatten",
     "haitch",
+    "half_join",
     "identity_print",
     "incrementalize",
     "integrate",
@@ -129,10 +136,12 @@ __all__ = [
     "map",
     "map_many",
     "neg",
+    "outer_join",
     "per_group",
     "python",
     "reduce",
     "reference",
+    "semijoin",
     "temporal_filter",
     "write_dot",
     "write_png",

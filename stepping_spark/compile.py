@@ -56,7 +56,7 @@ def compile(  # noqa: A001 - the interface's name
     """
     _check_is_function(query)
     line, name = _line(query), query.__name__
-    names = _local_names()
+    names = _local_names(query)
     tracer = Tracer()
     parameters = _parameters(query, names, line, name)
     growing = _growing(append_only, parameters, line, name)
@@ -130,15 +130,18 @@ def _check_is_function(query: object) -> None:
     raise CompileError(f"{user_line()}: a query is a function, found {found}; {remedy}")
 
 
-def _local_names() -> dict[str, Any]:
-    """What the caller's functions can see: a query may be annotated with local classes."""
+def _local_names(query: Callable[..., Any]) -> dict[str, Any]:
+    """What is local where the query was written: it may be annotated with local classes.
+
+    A caller in another module may have other things by the same names.
+    """
+    seen = getattr(inspect.unwrap(query), "__globals__", None)
     names: dict[str, Any] = {}
     frame = user_frame()
     while frame is not None:
-        names = {**frame.f_locals, **names}
+        if frame.f_globals is seen and frame.f_locals is not seen:
+            names = {**frame.f_locals, **names}
         frame = frame.f_back
-        if frame is not None and frame.f_code.co_name == "<module>":
-            break
     return names
 
 
@@ -215,7 +218,7 @@ def _check_returns(
     query: Callable[..., Any], names: dict[str, Any], graph: Circuit, line: Line
 ) -> None:
     declared = _hints(query, names, line).get("return")
-    if declared is None:
+    if declared in (None, Any):  # Any is there for the type checker
         return
     wanted = (declared,) if graph.single else typing.get_args(declared)
     if len(wanted) != len(graph.outputs):

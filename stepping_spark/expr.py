@@ -65,9 +65,10 @@ class Field(Expr):
 
     def sql(self, row: str) -> str:
         if not self.path:
-            assert isinstance(self.type, Struct)
+            t = unwrap(self.type)
+            assert isinstance(t, Struct)
             prefix = f"{quote(row)}." if row else ""
-            inner = ", ".join(f"{text(n)}, {prefix}{quote(n)}" for n, _ in self.type.fields)
+            inner = ", ".join(f"{text(n)}, {prefix}{quote(n)}" for n, _ in t.fields)
             return f"named_struct({inner})"
         return ".".join(quote(n) for n in (row, *self.path) if n)
 

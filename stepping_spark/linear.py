@@ -25,6 +25,7 @@ from stepping_spark.functions import row_expr
 from stepping_spark.grouping import Grouped, group, per_group
 from stepping_spark.index import Index, key_of
 from stepping_spark.lifting import is_grouped, ungrouped
+from stepping_spark.matches import antijoin, delta_join, outer_join, semijoin
 from stepping_spark.operations import unwrap
 from stepping_spark.operators import Accumulate, Distinct, Flatten, Join, Map, Operator, pair_of
 from stepping_spark.origin import user_line
@@ -65,9 +66,11 @@ __all__ = [
     "add",
     "add3",
     "aggregate",
+    "antijoin",
     "count",
     "delay",
     "delay_indexed",
+    "delta_join",
     "differentiate",
     "distinct",
     "explode",
@@ -89,8 +92,10 @@ __all__ = [
     "map",
     "map_many",
     "neg",
+    "outer_join",
     "per_group",
     "reduce",
+    "semijoin",
     "temporal_filter",
 ]
 

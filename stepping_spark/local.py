@@ -8,6 +8,7 @@ Plain fields, constants and rows made of them need no evaluation at all.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -38,11 +39,13 @@ from stepping_spark.operators import (
     Hold,
     IdentityPrint,
     Join,
+    LookUp,
     MakeSet,
     Map,
     MapMany,
     Neg,
     Operator,
+    Present,
     Temporal,
 )
 from stepping_spark.reducers import Collate, Listed, Order, Top
@@ -52,6 +55,7 @@ from stepping_spark.relations import (
     canonical,
     concat,
     consolidate,
+    empty,
     flat,
     negate,
     one_array,
@@ -164,8 +168,8 @@ def column(e: Expr, table: pa.Table) -> Array | None:
     if not isinstance(e, Field):
         return None
     if not e.path:
-        assert isinstance(e.type, Struct)
-        return struct([one_array(table.column(n)) for n, _ in e.type.fields], e.type)
+        assert isinstance(t, Struct)
+        return struct([one_array(table.column(n)) for n, _ in t.fields], t)
     found = one_array(table.column(e.path[0]))
     for part in e.path[1:]:
         found = pc.struct_field(found, part)
@@ -300,6 +304,42 @@ def _join(ctx: Local, op: Join, args: list[pa.Table], types: list[StreamType]) -
     sides = [_whole(side, t) for side, t in zip((a, b), types, strict=True)]
     counts = pc.multiply_checked(one_array(a.column(COUNT)), one_array(b.column(COUNT)))
     return _relation(sides, [counts], op.type_of(*types).schema)
+
+
+def _look_up(ctx: Local, op: LookUp, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
+    known, table = args
+    schema = op.type_of(*types).schema
+    if not known.num_rows:
+        return empty(schema)
+    on = ctx.values(known, types[0].schema, op.on)
+    i, j = join_indices(on, ctx.values(table, types[1].schema, op.key))
+    counts = one_array(known.column(COUNT))
+    matched = pc.multiply_checked(counts.take(i), one_array(table.column(COUNT)).take(j))
+    row = _whole(known, types[0]) if op.bare else None
+    members = [row] if row is not None else [one_array(c) for c in known.columns[:-1]]
+
+    def rows(at: Any, found: Array, weights: Array) -> pa.Table:
+        cells = [m.take(at) for m in members]
+        return _relation([*cells[: op.place], found, *cells[op.place :]], [weights], schema)
+
+    found = rows(i, _whole(table.take(j), types[1]), matched)
+    if not op.left:
+        return found
+    there = _present(ctx, Present(op.key), [table], types[1:])
+    k, _ = join_indices(on, [one_array(c) for c in there.columns[:-1]])
+    absent = np.ones(known.num_rows, np.bool_)
+    absent[k.to_numpy()] = False
+    at: Any = pa.array(np.flatnonzero(absent))
+    nulls = pa.nulls(len(at), schema.arrow.field(op.place).type)
+    return concat([found, rows(at, nulls, counts.take(at))], schema)
+
+
+def _present(ctx: Local, op: Present, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
+    keys = ctx.values(args[0], types[0].schema, op.key)
+    schema = op.type_of(types[0]).schema
+    known = functools.reduce(pc.and_, [pc.is_valid(k) for k in keys])
+    keyed = _relation(keys, [one_array(args[0].column(COUNT))], schema).filter(known)
+    return _distinct(ctx, Distinct(), [keyed], [op.type_of(types[0])])
 
 
 def _whole(table: pa.Table, t: StreamType) -> Array:
@@ -446,9 +486,11 @@ LOCAL: dict[type[Operator], Callable[[Local, Any, list[pa.Table], list[StreamTyp
     IdentityPrint: _same,
     Join: _join,
     Listed: _listed,
+    LookUp: _look_up,
     MakeSet: _make_set,
     Map: _map,
     MapMany: _map_many,
     Neg: _neg,
+    Present: _present,
     Top: _top,
 }

@@ -28,11 +28,13 @@ from stepping_spark.operators import (
     Hold,
     IdentityPrint,
     Join,
+    LookUp,
     MakeSet,
     Map,
     MapMany,
     Neg,
     Operator,
+    Present,
     Temporal,
 )
 from stepping_spark.reducers import Collate, Listed, Top
@@ -213,6 +215,48 @@ def _product(a: str, b: str) -> str:
     return f"coalesce(try_multiply({a}, {b}), {beyond})"
 
 
+def _look_up(low: Lowering, op: LookUp, args: list[str], types: list[StreamType]) -> str:
+    known, on = low.computed(args[0], op.on, "l")
+    table, keys = low.computed(args[1], op.key, "r")
+    row: RowType = types[0].row  # type: ignore[attr-defined]
+    members = [f"l.{quote(n)}" for n, _ in columns_of(row)]
+    if op.bare:
+        members = [_whole(types[0], "l")]
+    made = columns_of(op.type_of(*types).row)  # type: ignore[attr-defined]
+
+    def row_with(found: str) -> str:
+        cells = [*members[: op.place], found, *members[op.place :]]
+        return ", ".join(f"{c} AS {quote(n)}" for c, (n, _) in zip(cells, made, strict=True))
+
+    from_known = f"FROM (SELECT {ONE} * FROM ({known})) l"
+    matches = " AND ".join(f"{a} = {b}" for a, b in zip(on, keys, strict=True))
+    many = _product(f"l.{COUNT}", f"r.{COUNT}")
+    found = (
+        f"SELECT {HASH} {row_with(_whole(types[1], 'r'))}, {many} AS {COUNT} "
+        f"{from_known} JOIN (SELECT {ONE} * FROM ({table})) r ON {matches}"
+    )
+    if not op.left:
+        return found
+    nothing = f"SELECT {HASH} {row_with(f'CAST(NULL AS {made[op.place][1].ddl})')}, l.{COUNT}"
+    there = _present(low, Present(op.key), args[1:], types[1:])
+    same = " AND ".join(f"{a} = r.`_{i}`" for i, a in enumerate(on, 1))
+    null = " OR ".join(f"{a} IS NULL" for a in on)
+    # Rows without a key are no part of a join, which would send them all to one worker.
+    absent = f"{nothing} {from_known} LEFT ANTI JOIN ({there}) r ON {same} WHERE NOT ({null})"
+    return f"({found}) UNION ALL ({absent}) UNION ALL ({nothing} {from_known} WHERE {null})"
+
+
+def _present(low: Lowering, op: Present, args: list[str], types: list[StreamType]) -> str:
+    query, texts = low.computed(args[0], op.key, "t")
+    keys = ", ".join(f"{x} AS `_{i}`" for i, x in enumerate(texts, 1))
+    by = ", ".join(f"`_{i}`" for i, _ in enumerate(texts, 1))
+    known = " AND ".join(f"{x} IS NOT NULL" for x in texts)
+    return (
+        f"SELECT {by}, 1L AS {COUNT} FROM (SELECT {ONE} {keys}, t.{COUNT} FROM ({query}) t "
+        f"WHERE {known}) GROUP BY {by} HAVING {_added(COUNT, INT)} > 0"
+    )
+
+
 def _whole(t: StreamType, row: str) -> str:
     r: RowType = t.row  # type: ignore[attr-defined]
     return Field(r, () if isinstance(r, Struct) else (VALUE,)).sql(row)
@@ -315,9 +359,11 @@ LOWER: dict[type[Operator], Lower] = {
     IdentityPrint: _same,
     Join: _join,
     Listed: _of_rows(listed),
+    LookUp: _look_up,
     MakeSet: _make_set,
     Map: _map,
     MapMany: _map_many,
     Neg: _neg,
+    Present: _present,
     Top: _of_rows(top),
 }

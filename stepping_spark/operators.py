@@ -7,6 +7,7 @@ in `lower` as Spark SQL.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,6 +35,7 @@ class Linearity(enum.Enum):
     LINEAR = "linear"  # Q(a + b) = Q(a) + Q(b)
     BILINEAR = "bilinear"  # linear in each of its two inputs
     TEMPORAL = "linear, with the time of the step"  # Q_t(a + b) = Q_t(a) + Q_t(b)
+    LOOK_UP = "linear in its first input"  # and in what the second has for each key
     PER_KEY = "per key"  # what it gives for a key depends on that key's rows; nothing for nothing
     NONLINEAR = "not linear"
 
@@ -314,6 +316,76 @@ def timed(value: RowType, time: RowType) -> Struct:
 def pair_of(left: RowType, right: RowType) -> Struct:
     """The type of a Pair."""
     return Struct("Pair", (("left", left), ("right", right)), Pair)
+
+
+def tuple_of(types: Iterable[RowType]) -> Struct:
+    """The type of a tuple of these."""
+    return Struct("tuple", tuple((f"_{i}", t) for i, t in enumerate(types, 1)), tuple)
+
+
+@dataclass(frozen=True)
+class LookUp(Operator):
+    """Tuples, each with a row of the table that has its key put in at `place`; weights multiply.
+
+    With `left`, a tuple whose key no row has, or is NULL, gets None instead; `optional` says that
+    the type has room for None, whether one is put in here or elsewhere. `bare`: what is given is
+    the tuple's only member, not a tuple. The table's weights may have any sign: a key is there
+    if those of its rows add up to more than zero.
+    """
+
+    on: tuple[Expr, ...]
+    key: tuple[Expr, ...]
+    place: int
+    left: bool = False
+    optional: bool = False
+    bare: bool = False
+    linearity: ClassVar[Linearity] = Linearity.LOOK_UP
+    arity: ClassVar[int] = 2
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        known, table = (self._zset(t) for t in inputs)
+        on, key = ([_plain(e.type) for e in side] for side in (self.on, self.key))
+        if on != key:
+            shown = [", ".join(f"{e} of type {e.type}" for e in s) for s in (self.on, self.key)]
+            raise CompileError(
+                f"{user_line()}: a lookup takes keys of one type, found on={shown[0]}, and "
+                f"key={shown[1]}; convert one with st.map before"
+            )
+        found = Optional(_plain(table)) if self.optional else table
+        members = self.members(known)
+        return ZSetType(tuple_of((*members[: self.place], found, *members[self.place :])))
+
+    def members(self, known: RowType) -> tuple[RowType, ...]:
+        """The types of what is in the tuples that are given."""
+        if self.bare:
+            return (known,)
+        assert isinstance(known, Struct)
+        return tuple(t for _, t in known.fields)
+
+    def describe(self) -> str:
+        on, key = (", ".join(map(str, side)) for side in (self.on, self.key))
+        return f"{on} = {key} at {self.place}{', or None' if self.left else ''}"
+
+    def told_by(self) -> str:
+        return f"{self.describe()} {self.optional} {self.bare}"
+
+
+@dataclass(frozen=True)
+class Present(Operator):
+    """The keys that rows have whose weights add up to more than zero, each once; none is NULL."""
+
+    key: tuple[Expr, ...]
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return ZSetType(tuple_of(e.type for e in self.key))
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        return self.key
+
+    def describe(self) -> str:
+        return ", ".join(map(str, self.key))
 
 
 @dataclass(frozen=True)

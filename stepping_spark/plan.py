@@ -34,6 +34,7 @@ from stepping_spark.operators import (
     Input,
     Integrate,
     Join,
+    LookUp,
     Neg,
     Temporal,
     join_of,
@@ -109,8 +110,8 @@ class Plan:
         if isinstance(t, Ref):
             return str(self.names[t.vertex][0])
         if isinstance(t, Read):
-            keys = "" if t.by is None else f" at keys of {self.names[t.by][0]}"
-            keys = " at times that have come" if t.due else keys
+            keys = "" if t.by is None else f" at keys of {self.names[t.by][0]}, added up"
+            keys = " at times that have come, added up" if t.due else keys
             return f"{{{self.state_of(t).register.name}{keys}}}"
         return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
 
@@ -185,6 +186,8 @@ class _Planner:
                 found[v.inputs[0]] = found[v] = None
             elif isinstance(op, Haitch):
                 found[v.inputs[1]] = None
+            elif isinstance(op, LookUp):
+                found[v.inputs[0]] = None  # also of a state: its text stands three times in a query
             elif join_of(op):
                 for side, other in (v.inputs, v.inputs[::-1]):
                     if self._is_whole(side) and not self._is_whole(other):
@@ -251,7 +254,7 @@ class _Planner:
             elif isinstance(op, Input | Differentiate | Haitch | Hold):
                 known = False
             else:
-                rule = all if join_of(op) else any
+                rule = all if join_of(op) or isinstance(op, LookUp) else any
                 known = rule(self._is_whole(i) for i in v.inputs)
             self.whole[v] = known
         return known
@@ -290,6 +293,8 @@ class _Planner:
         join = join_of(op)
         if join is not None:
             return Node(v, op, self._join_sides(v, join))
+        if isinstance(op, LookUp):
+            return Node(v, op, self._look_up_sides(v, op))
         if isinstance(op, Hold):
             rest = self._held_back(v)
             old = Read(rest, (tick(Field(op.time, ("time",))),), due=True)
@@ -304,12 +309,18 @@ class _Planner:
 
     def _join_sides(self, v: Vertex, op: Join) -> tuple[Term, Term]:
         left, right = (self._resolve(i) for i in v.inputs)
-        keys = op.left.parts, op.right.parts
+        on, key = op.left.parts, op.right.parts
         if self._is_whole(left) and not self._is_whole(right):
-            return self._term(left, Read(left, keys[0], right, keys[1])), self._term(right)
+            return self._term(left, Read(left, on, right, key)), self._term(right)
         if self._is_whole(right) and not self._is_whole(left):
-            return self._term(left), self._term(right, Read(right, keys[1], left, keys[0]))
+            return self._term(left), self._term(right, Read(right, key, left, on))
         return self._term(left), self._term(right)
+
+    def _look_up_sides(self, v: Vertex, op: LookUp) -> tuple[Term, Term]:
+        known, table = (self._resolve(i) for i in v.inputs)
+        if self._is_whole(table) and not self._is_whole(known):
+            return self._term(known), self._term(table, Read(table, op.key, known, op.on))
+        return self._term(known), self._term(table)
 
     @staticmethod
     def _read(change: Vertex, at: Read | None) -> Read:
@@ -394,6 +405,7 @@ def _key_columns(
     for i, part in enumerate(key, 1):
         if isinstance(part, Field) and len(part.path) == 1 and part.path[0] in own:
             columns.append(part.path[0])
+            own.remove(part.path[0])  # a key may have a part twice, and a relation no column
         else:
             columns.append(f"_key_{i}_")
             stored.append((f"_key_{i}_", part))

@@ -17,7 +17,6 @@ from stepping_spark.carried import in_groups
 from stepping_spark.errors import StepError, SteppingError, refused_deletion
 from stepping_spark.expr import Expr
 from stepping_spark.graph import Graph, Vertex, check_is_graph
-from stepping_spark.index import Key
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -37,11 +36,13 @@ from stepping_spark.operators import (
     Input,
     Integrate,
     Join,
+    LookUp,
     MakeSet,
     Map,
     MapMany,
     Neg,
     Operator,
+    Present,
 )
 from stepping_spark.reducers import Collate, Listed, Top
 from stepping_spark.reference_reducers import collate, listed, top
@@ -198,12 +199,21 @@ class Place:
                 "the row or the function, and step again"
             ) from e
 
-    def keys(self, key: Key, value: Value) -> Iterator[tuple[Part, tuple[Any, int]]]:
-        """The rows and weights, each with its key; none for a key that has a NULL part."""
+    def keys(
+        self, key: Sequence[Expr], value: Value
+    ) -> Iterator[tuple[tuple[Part, ...] | None, tuple[Any, int]]]:
+        """The rows and weights, each with its key; None for a key that has a NULL part."""
         for row, n in value.items():
-            parts = tuple(self.call(part, row) for part in key.parts)
-            if None not in parts:
-                yield parts, (row, n)
+            parts = tuple(self.call(part, row) for part in key)
+            yield None if None in parts else parts, (row, n)
+
+    def matches(self, key: Sequence[Expr], value: Value) -> dict[Part, list[tuple[Any, int]]]:
+        """The rows and weights by key; none that has a NULL part."""
+        found: dict[Part, list[tuple[Any, int]]] = {}
+        for parts, row in self.keys(key, value):
+            if parts is not None:
+                found.setdefault(parts, []).append(row)
+        return found
 
 
 def _same(at: Place, a: Value) -> Value:
@@ -253,14 +263,31 @@ def _explode(at: Place, a: Value) -> Value:
 
 
 def _join(at: Place, a: Value, b: Value) -> Value:
-    matches: dict[Part, list[tuple[Any, int]]] = {}
-    for key, found in at.keys(at.operator.right, b):
-        matches.setdefault(key, []).append(found)
+    matches = at.matches(at.operator.right.parts, b)
     return added(
         (Pair(left=left, right=right), m * n)
-        for key, (left, m) in at.keys(at.operator.left, a)
+        for key, (left, m) in at.keys(at.operator.left.parts, a)
         for right, n in matches.get(key, ())
     )
+
+
+def _look_up(at: Place, a: Value, b: Value) -> Value:
+    op = at.operator
+    matches = at.matches(op.key, b)
+    found: list[tuple[Part, int]] = []
+    for key, (row, m) in at.keys(op.on, a):
+        known = (row,) if op.bare else row
+        before, after = known[: op.place], known[op.place :]
+        there = matches.get(key, []) if key is not None else []
+        found += [((*before, right, *after), m * n) for right, n in there]
+        if op.left and sum(n for _, n in there) <= 0:
+            found.append(((*before, None, *after), m))
+    return added(found)
+
+
+def _present(at: Place, a: Value) -> Value:
+    matches = at.matches(at.operator.key, a)
+    return {key: 1 for key, rows in matches.items() if sum(n for _, n in rows) > 0}
 
 
 def _distinct(at: Place, a: Value) -> Value:
@@ -337,9 +364,11 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Integrate: _add,
     Join: _join,
     Listed: listed,
+    LookUp: _look_up,
     MakeSet: _make_set,
     Map: _map,
     MapMany: _map_many,
     Neg: _neg,
+    Present: _present,
     Top: top,
 }

@@ -30,13 +30,13 @@ from stepping_spark.operators import Fused, IdentityPrint, Operator, parts_of
 from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection, fetched
 from stepping_spark.python_rows import apply_python, apply_python_in_spark
-from stepping_spark.relations import Array, concat, consolidate, distinct_rows, one_array
+from stepping_spark.relations import Array, concat, consolidate, distinct_rows, empty, one_array
 from stepping_spark.schema import Schema, StreamType
 from stepping_spark.session import JobCounter, count_jobs, get_session
 from stepping_spark.source import Sources
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held, Now, Store
-from stepping_spark.terms import ALL, Member, Read, Ref, Stage, State, Term
+from stepping_spark.terms import ALL, Member, Read, Ref, Stage, State, Term, is_nothing
 from stepping_spark.types import quote
 from stepping_spark.values import answer
 
@@ -142,7 +142,10 @@ class Scheduler:
         """Materialise a stream here, if it is one for the driver."""
         begun = time.perf_counter()
         rows: Rows = {}
-        if m.python is not None:
+        held: Held
+        if m.python is None and is_nothing(m.term, lambda x: self._is_empty(step, x)):
+            held, how = empty(m.vertex.type.schema), "nothing to do"
+        elif m.python is not None:
             held, how = self._python(step, m), "python"
         elif self._is_small(step, m):
             try:
@@ -156,6 +159,11 @@ class Scheduler:
 
     def _parts(self, step: Step, leaf: Ref | Read) -> tuple[Held, ...]:
         return step.reads[leaf] if isinstance(leaf, Read) else (step.values[leaf.vertex],)
+
+    def _is_empty(self, step: Step, leaf: Ref | Read) -> bool:
+        """Whether a leaf is known to have no rows, without a job."""
+        parts = self._parts(step, leaf)
+        return all(isinstance(p, pa.Table) and not p.num_rows for p in parts)
 
     def _python(self, step: Step, m: Member) -> Held:
         (leaf,) = m.leaves
@@ -246,7 +254,8 @@ class Scheduler:
             parts = self._parts(step, leaf)
             rows += sum(p.num_rows for p in parts if isinstance(p, pa.Table))
             large = large or any(isinstance(p, DataFrame) for p in parts)
-            step.sources.define(name, parts, schema_of(leaf))
+            keyed = isinstance(leaf, Read) and leaf.by is not None
+            step.sources.define(name, parts, schema_of(leaf), added_up=keyed)
         begun = time.perf_counter()
         try:
             with count_jobs(self.spark) as jobs:
@@ -335,15 +344,19 @@ class Scheduler:
             keys = self._keys(step, read, state)
         if isinstance(keys, pa.Table) and not keys.num_rows:
             return ()
-        wanted = [n for n, _ in read.change.type.schema.all]
-        return tuple(
+        schema = read.change.type.schema
+        wanted = [n for n, _ in schema.all]
+        parts = tuple(
             p.select(*wanted) if isinstance(p, DataFrame) else p.select(wanted)
             for p in self.store.read(state.register.name, keys)
         )
+        return parts if keys is None else added_up(parts, schema)
 
     def _keys(self, step: Step, read: Read, state: State) -> Held:
         assert read.by is not None
         held = step.values[read.by]
+        if isinstance(held, pa.Table) and not held.num_rows:
+            return held
         columns = state.register.key
         schema = read.by.type.schema
         if read.by_key == (ALL,):
@@ -397,6 +410,19 @@ class Scheduler:
 def _settings(spark: SparkSession) -> dict[str, str | None]:
     """The settings that change what functions of rows give."""
     return {name: spark.conf.get(name) for name in SETTINGS}
+
+
+def added_up(parts: tuple[Held, ...], schema: Schema) -> tuple[Held, ...]:
+    """What batches have for the keys of a change, as one: before a join, not after it.
+
+     Rows that came in one batch and went in another would each be joined with all that they match
+    . Those that Spark holds are left to a query to add up.
+    """
+    tables = [p for p in parts if isinstance(p, pa.Table)]
+    if len(tables) < 2:
+        return parts
+    frames = [p for p in parts if isinstance(p, DataFrame)]
+    return (*frames, consolidate(concat(tables, schema), schema))
 
 
 def schema_of(leaf: Ref | Read) -> Schema:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import decimal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -36,7 +37,7 @@ class Schema:
         """Columns, then diffs."""
         return self.columns + self.diffs
 
-    @property
+    @cached_property
     def arrow(self) -> pa.Schema:
         """The schema of a table on the driver."""
         return pa.schema([pa.field(n, t.arrow) for n, t in self.all])
@@ -77,7 +78,7 @@ class ZSetType(StreamType):
     def __str__(self) -> str:
         return f"ZSet[{self.row}]"
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         return Schema(columns_of(self.row))
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.codec import frame_of
 from stepping_spark.literals import literal
-from stepping_spark.lower import NOW, Derived, names
+from stepping_spark.lower import NOW, Derived, consolidated, for_many_rows, names
 from stepping_spark.relations import concat
 from stepping_spark.schema import Schema
 from stepping_spark.session import in_session
@@ -34,8 +34,10 @@ class Sources:
         """A name that no other relation of this process has."""
         return f"{kind}_{next(_NUMBERS)}"
 
-    def define(self, name: str, parts: tuple[Held, ...], schema: Schema) -> None:
-        """Call the sum of some relations by a name."""
+    def define(
+        self, name: str, parts: tuple[Held, ...], schema: Schema, *, added_up: bool = False
+    ) -> None:
+        """Call the sum of some relations by a name; `added_up`: equal rows are to be one."""
         tables = [p for p in parts if isinstance(p, pa.Table)]
         frames = [p for p in parts if isinstance(p, DataFrame)]
         table = concat(tables, schema)
@@ -52,7 +54,8 @@ class Sources:
         for i, frame in enumerate(frames):
             self._view(f"{name}_part{i}", frame)
             single.append(f"SELECT {names(schema.all)} FROM {name}_part{i}")
-        self._inline[name] = " UNION ALL ".join(single)
+        union = " UNION ALL ".join(single)
+        self._inline[name] = for_many_rows(consolidated(union, schema)) if added_up else union
 
     def derive(self, d: Derived) -> None:
         """Add Columns that SQL text cannot say to a query's."""

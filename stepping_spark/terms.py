@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from stepping_spark.expr import Expr, PythonCall
 from stepping_spark.graph import Vertex
-from stepping_spark.operators import Operator
+from stepping_spark.operators import Haitch, Join, LookUp, MakeSet, Operator
 from stepping_spark.store import Register
 from stepping_spark.types import Struct
 
@@ -120,6 +120,20 @@ def _leaves(t: Term) -> Iterator[Ref | Read]:
             yield from _leaves(a)
     else:
         yield t
+
+
+def is_nothing(t: Term, empty: Callable[[Ref | Read], bool]) -> bool:
+    """Whether a term has no rows for sure, where the leaves that `empty` names have none."""
+    if not isinstance(t, Node):
+        return empty(t)
+    if isinstance(t.operator, MakeSet):
+        return False
+    if isinstance(t.operator, LookUp):
+        return is_nothing(t.args[0], empty)
+    if isinstance(t.operator, Haitch):
+        return is_nothing(t.args[1], empty)
+    enough = any if isinstance(t.operator, Join) else all
+    return enough(is_nothing(a, empty) for a in t.args)
 
 
 def nodes(t: Term) -> Iterator[Node]:

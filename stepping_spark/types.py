@@ -90,7 +90,7 @@ class Struct(RowType):
         inner = ", ".join(f"{quote(n)}: {t.ddl}" for n, t in self.fields)
         return f"STRUCT<{inner}>"
 
-    @property
+    @functools.cached_property
     def arrow(self) -> pa.DataType:
         return pa.struct([pa.field(n, t.arrow) for n, t in self.fields])
 

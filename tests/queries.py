@@ -151,6 +151,17 @@ def on_streams(name: str, *rows: Any) -> Callable[[Callable[..., Any]], Callable
     return register
 
 
+def generic(cls: Any, arguments: Any) -> Any:
+    """cls[arguments], where those are known only now."""
+    return cls[arguments]
+
+
+def annotated(query: Callable[..., Any], gives: Any) -> Callable[..., Any]:
+    """The query, its return annotated with a type that is known only now."""
+    query.__annotations__["return"] = gives
+    return query
+
+
 # -- linear operators
 
 
@@ -319,6 +330,152 @@ def join_of_three(ops: Any) -> Callable[..., Any]:
     return query
 
 
+# -- semijoins and outer joins
+
+
+@on_changes_and_tables("semijoin", Order, User)
+def semijoin(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order], b: st.ZSet[User]) -> st.ZSet[Order]:
+        kept: st.ZSet[Order] = ops.semijoin(a, b, on_left=BY_USER, on_right=BY_NAME)
+        return kept
+
+    return query
+
+
+@on_changes_and_tables("antijoin by two fields", Order, Order)
+def antijoin(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order], b: st.ZSet[Order]) -> st.ZSet[Order]:
+        by = BY_USER_AND_RUSH
+        kept: st.ZSet[Order] = ops.antijoin(a, b, on_left=by, on_right=by)
+        return kept
+
+    return query
+
+
+@on_changes_and_tables("antijoin of values by themselves", Order, User)
+def antijoin_of_values(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order], b: st.ZSet[User]) -> st.ZSet[float]:
+        amounts: st.ZSet[float] = st.map(a, f=lambda o: o.amount * -1)
+        kept: st.ZSet[float] = ops.antijoin(
+            amounts, b, on_left=lambda x: x, on_right=lambda u: u.limit
+        )
+        return kept
+
+    return query
+
+
+@on_changes_and_tables("semijoin by whole rows", Order, Order)
+def semijoin_by_rows(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order], b: st.ZSet[Order]) -> st.ZSet[Order]:
+        kept: st.ZSet[Order] = ops.semijoin(a, b, on_left=lambda o: o, on_right=lambda o: o)
+        return kept
+
+    return query
+
+
+def _outer(how: str, gives: Any) -> Make:
+    def make(ops: Any) -> Callable[..., Any]:
+        def query(a: st.ZSet[Order], b: st.ZSet[User]) -> Any:
+            return ops.outer_join(a, b, on_left=BY_USER, on_right=BY_NAME, how=how)
+
+        return annotated(query, gives)
+
+    return make
+
+
+for _how, _gives in (
+    ("left", st.ZSet[st.Pair[Order, User | None]]),
+    ("right", st.ZSet[st.Pair[Order | None, User]]),
+    ("full", st.ZSet[st.Pair[Order | None, User | None]]),
+):
+    on_changes_and_tables(f"{_how} join", Order, User)(_outer(_how, _gives))
+
+
+@on_changes_and_tables("full join of values with those of a left join", Order)
+def full_join_of_values(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> st.ZSet[st.Pair[str | None, str | None]]:
+        numbers: st.ZSet[int | None] = st.map(a, f=lambda o: o.n)
+        users: st.ZSet[tuple[int, str | None]] = st.map(a, f=lambda o: (o.id, o.user))
+        some = ops.outer_join(numbers, users, on_left=lambda n: n, on_right=lambda r: r[0])
+        named: st.ZSet[str | None] = st.map(some, f=lambda p: p.right[1])
+        own: st.ZSet[str | None] = st.map(a, f=lambda o: o.user)
+        joined: st.ZSet[st.Pair[str | None, str | None]] = ops.outer_join(
+            named, own, on_left=lambda s: s, on_right=lambda s: s, how="full"
+        )
+        return joined
+
+    return query
+
+
+# -- delta joins
+
+
+@on_changes_and_tables("delta join", Order, User, Order)
+def delta_join(ops: Any) -> Callable[..., Any]:
+    def query(
+        a: st.ZSet[Order], b: st.ZSet[User], c: st.ZSet[Order]
+    ) -> st.ZSet[tuple[Order, User, Order]]:
+        joined: st.ZSet[tuple[Order, User, Order]] = ops.delta_join(
+            a,
+            st.Lookup(b, key=BY_NAME, on=lambda row: row[0].user),
+            st.Lookup(c, key=lambda o: o.user, on=lambda row: row[1].city),
+        )
+        return joined
+
+    return query
+
+
+@on_changes_and_tables("delta join of a table with itself", Order)
+def delta_join_with_itself(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> st.ZSet[tuple[Order, Order | None, Order]]:
+        joined: st.ZSet[tuple[Order, Order | None, Order]] = ops.delta_join(
+            a,
+            st.Lookup(a, key=lambda o: o.id, on=lambda row: row[0].n, how="left"),
+            st.Lookup(a, key=lambda o: o.user, on=lambda row: row[0].user),
+        )
+        return joined
+
+    return query
+
+
+@on_changes_and_tables("left delta join", Order, User, Order, User)
+def left_delta_join(ops: Any) -> Callable[..., Any]:
+    def query(
+        a: st.ZSet[Order], b: st.ZSet[User], c: st.ZSet[Order], d: st.ZSet[User]
+    ) -> st.ZSet[tuple[Order, User | None, Order | None, User | None]]:
+        joined: st.ZSet[tuple[Order, User | None, Order | None, User | None]] = ops.delta_join(
+            a,
+            st.Lookup(b, key=BY_NAME, on=lambda row: row[0].user, how="left"),
+            st.Lookup(c, key=BY_USER, on=lambda row: row[1].city, how="left"),
+            st.Lookup(d, key=lambda u: u.limit, on=lambda row: row[2].amount, how="left"),
+        )
+        return joined
+
+    return query
+
+
+@on_changes_and_tables("delta join of values, by parts of several", Order, User, Order)
+def delta_join_by_parts(ops: Any) -> Callable[..., Any]:
+    def query(
+        a: st.ZSet[Order], b: st.ZSet[User], c: st.ZSet[Order]
+    ) -> st.ZSet[tuple[Order, str | None, Order | None, str | None]]:
+        names: st.ZSet[str | None] = st.map(b, f=lambda u: u.name)
+        joined: st.ZSet[tuple[Order, str | None, Order | None, str | None]] = ops.delta_join(
+            a,
+            st.Lookup(names, key=lambda n: n, on=lambda row: row[0].user, how="left"),
+            st.Lookup(
+                c,
+                key=lambda o: (o.user, o.rush, o.n),
+                on=lambda row: (row[1], row[0].rush, row[0].id + 0),
+                how="left",
+            ),
+            st.Lookup(names, key=lambda n: (n, n), on=lambda row: (row[2].user, row[0].user)),
+        )
+        return joined
+
+    return query
+
+
 # -- distinct
 
 
@@ -398,17 +555,6 @@ def _grouped(kind: str, key: Any, by: Any) -> Make:
         return annotated(query, generic(st.ZSet, generic(st.Pair, (v, key))))
 
     return make
-
-
-def generic(cls: Any, arguments: Any) -> Any:
-    """cls[arguments], where those are known only now."""
-    return cls[arguments]
-
-
-def annotated(query: Callable[..., Any], gives: Any) -> Callable[..., Any]:
-    """The query, its return annotated with a type that is known only now."""
-    query.__annotations__["return"] = gives
-    return query
 
 
 for _kind in SUMS:

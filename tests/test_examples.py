@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = {
+    "enrichment.py": f"{ROOT / 'examples' / 'enrichment.py'}",
     "flights.py": "-m stepping_spark.cli demo --days 6 --png flights.png",
     "join.py": f"{ROOT / 'examples' / 'join.py'}",
 }
@@ -65,6 +66,17 @@ def test_the_help_of_the_demo_says_how_it_is_called(tmp_path: Path) -> None:
     done = run(tmp_path, "-m stepping_spark.cli demo --help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: stepping-spark demo [OPTIONS]")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_enrichment_is_the_plain_query_and_keeps_inputs_only(tmp_path: Path) -> None:
+    done = run(tmp_path, EXAMPLES["enrichment.py"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "6 arrangements, all of inputs." in done.stdout
+    assert "It equals, exactly, what one plain Spark SQL query gives on the final tables." in (
+        done.stdout
+    )
 
 
 def test_the_join_runs_without_a_word_beside_its_output(tmp_path: Path) -> None:

@@ -178,6 +178,26 @@ def test_metrics_name_every_vertex() -> None:
     assert sum(v.ms for v in metrics.vertices.values()) <= metrics.ms
 
 
+def test_variables_of_a_caller_elsewhere_do_not_hide_what_a_query_is_annotated_with() -> None:
+    elsewhere: dict[str, Any] = {}
+    exec("def call(f, query):\n    st = Link = None\n    return f(query)", elsewhere)
+    assert elsewhere["call"](st.compile, three_steps) == st.compile(three_steps)
+
+
+def test_a_key_may_have_a_field_twice(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Link], b: st.ZSet[Node]) -> st.ZSet[st.Pair[Link, Node]]:
+        return st.join(
+            a, b, on_left=lambda x: (x.source, x.target), on_right=lambda n: (n.id, n.id)
+        )
+
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    loop, node = Link(source=1, target=1), Node(id=1)
+    stepper.step((None, st.ZSetPython({node: 1})))
+    (out,) = stepper.step((st.ZSetPython({loop: 1, Link(source=1, target=2): 1}), None))
+    assert out == st.ZSetPython({st.Pair(left=loop, right=node): 1})
+
+
 def test_paths_and_text_are_the_same_for_the_same_program() -> None:
     assert str(st.compile(three_steps)) == str(st.compile(three_steps))
     names = [str(p) for p in st.compile(three_steps).vertices]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stepping_spark.deltas import DeltaJoin
 from stepping_spark.graph import Vertex
 from stepping_spark.operators import (
     Add,
@@ -12,10 +13,12 @@ from stepping_spark.operators import (
     Hold,
     Integrate,
     Linearity,
+    LookUp,
     MakeSet,
 )
 from stepping_spark.passes.cancel import cancel_inverses, is_integral
 from stepping_spark.rewrite import Circuit, rewrite
+from stepping_spark.schema import ZSetType
 
 
 def push_integrals(graph: Circuit) -> Circuit:
@@ -31,6 +34,7 @@ def push_integral(v: Vertex) -> Vertex | None:
     temporal Q    D(Q_t(I a))    = hold(a): what is to come is held back until its time
     per key F     D(F(I a))      = H_F(z⁻¹I(a), a), if F(0) = 0    (DBSP, proposition 4.7)
     make_set      D(set(Q(I a))) = D(set(I(Q'(a)))), with Q' as above: the sum is one row
+    lookups       D(I a ⋈ I b ⋈ …) = Σ changes of each, by `deltas`
     """
     if not isinstance(v.operator, Differentiate) or not is_integral(v.inputs[0]):
         return None
@@ -42,6 +46,8 @@ def push_integral(v: Vertex) -> Vertex | None:
         total = _integral(_change(q.inputs[0]))
         known = total is q.inputs[0]
         return None if known else Vertex(Differentiate(), Vertex(q.operator, total))
+    if isinstance(q.operator, LookUp):
+        return _push_through_lookups(q)
     changes = tuple(_change(a) for a in q.inputs)
     match q.operator.linearity:
         case Linearity.LINEAR:
@@ -57,6 +63,23 @@ def push_integral(v: Vertex) -> Vertex | None:
             )
     (a,) = changes
     return Vertex(Haitch(q.operator), Vertex(Delay(), _integral(a)), a)
+
+
+def _push_through_lookups(last: Vertex) -> Vertex | None:
+    """D(I a ⋈ I b ⋈ …), as a delta join; None where the lookups do not begin at a base."""
+    lookups: list[LookUp] = []
+    inputs: list[Vertex] = []
+    known = last
+    while isinstance(known.operator, LookUp):
+        lookups.append(known.operator)
+        known, table = known.inputs
+        inputs.append(table)
+        if lookups[-1].bare:
+            changes = [_change(a) for a in (known, *reversed(inputs))]
+            rows = [a.type.row for a in changes if isinstance(a.type, ZSetType)]
+            integrals = [_integral(a) for a in changes]
+            return DeltaJoin(rows, lookups[::-1], changes, integrals, Vertex).change()
+    return None
 
 
 def _change(a: Vertex) -> Vertex:

@@ -1,0 +1,79 @@
+"""`st.Lookup`: one table of a delta join, and how it becomes an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from stepping_spark.atoms import RowType
+from stepping_spark.deltas import inputs_of, reached, within
+from stepping_spark.errors import CompileError
+from stepping_spark.functions import row_expr
+from stepping_spark.index import Key, key_of
+from stepping_spark.operations import unwrap
+from stepping_spark.operators import LookUp, tuple_of
+from stepping_spark.origin import user_line
+from stepping_spark.primitives import Key as By
+from stepping_spark.schema import ZSetType
+from stepping_spark.trace import vertex_of
+from stepping_spark.types import Optional
+from stepping_spark.zset import ZSet
+
+U = TypeVar("U")
+
+
+@dataclass(frozen=True)
+class Lookup(Generic[U]):
+    """A table that a `delta_join` looks rows up in.
+
+    `key` is the key of its rows: a function of a row, or an `st.Index`. `on` is what is looked
+    for, a function of the tuple of all that is known so far: `row[0]` is the row of the base,
+    `row[1]` that of the first lookup, and so on. Both may be tuples of several parts. `how`:
+    "inner", or "left", which keeps rows that find nothing with None in the table's place.
+
+    >>> st.Lookup(users, key=lambda u: u.id, on=lambda row: row[0].user_id)     # doctest: +SKIP
+    """
+
+    r: ZSet[U]
+    key: By[U]
+    on: Callable[[Any], Any]
+    how: Literal["inner", "left"] = "inner"
+
+
+def operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
+    """The operators of a join's lookups; a CompileError for one that the delta rules cannot do."""
+    if not lookups:
+        raise CompileError(f"{user_line()}: delta_join needs at least one st.Lookup to look up in")
+    members = [row_of(base)]
+    found: list[LookUp] = []
+    for place, lookup in enumerate(lookups, 1):
+        if not isinstance(lookup, Lookup):
+            raise CompileError(
+                f"{user_line()}: delta_join takes a stream and then lookups, found {lookup!r}; "
+                "write st.Lookup(table, key=…, on=…)"
+            )
+        if lookup.how not in ("inner", "left"):
+            raise CompileError(
+                f"{user_line()}: how={lookup.how!r} of a Lookup; it is 'inner' or 'left'"
+            )
+        left = lookup.how == "left"
+        row = row_of(lookup.r)
+        on = Key(row_expr(lookup.on, tuple_of(members))).parts
+        key = key_of(lookup.key, row, f"key of lookup {place}").parts
+        reached(on, {i for i, op in enumerate(found, 1) if op.left})
+        for part in key:
+            inputs_of(part.under("_1"))
+        if place == 1:  # the base stands alone yet
+            on = tuple(within(part, members[0]) for part in on)
+        found.append(LookUp(on, key, place, left=left, optional=left, bare=place == 1))
+        members.append(Optional(unwrap(row)) if left else row)
+    return found
+
+
+def row_of(a: object) -> RowType:
+    """The type of a stream's rows."""
+    t = vertex_of(a, "delta_join").type
+    if not isinstance(t, ZSetType):
+        raise CompileError(f"{user_line()}: delta_join takes ZSets, found {t}")
+    return t.row
