@@ -223,6 +223,7 @@ class StorePostgres:
     def add(self, register: str, change: Held) -> None:
         """Add a change in the step under way; a DataFrame is computed here, once."""
         layout = self._layout(register)
+        self._check_writable()
         self._begin()
         held = accepted(change, register, layout, self._driver_bytes)
         changes = self._added.setdefault(register, Changes(register, layout))
@@ -244,6 +245,7 @@ class StorePostgres:
 
         Where the connection is lost while it ends, `last_step` tells whether it was committed.
         """
+        self._check_writable()
         self._begin()
         try:
             old = self._known()
@@ -317,7 +319,7 @@ class StorePostgres:
 
     def compact(self) -> None:
         """Have the server reclaim the room of rows that are gone; changes nothing to be read."""
-        self._check_open()
+        self._check_writable()
         self._begin()
         try:
             with self._session.use("could not be compacted") as connection:
@@ -334,10 +336,6 @@ class StorePostgres:
     # -- one step at a time
 
     def _begin(self) -> None:
-        if self._read_only and self._registers is not None:
-            raise StoreError(
-                f"{self._address}: the store is open with read_only=True; open it without, to step"
-            )
         if self._turns.take():
             self._forget()
 
@@ -373,6 +371,13 @@ class StorePostgres:
     def _check_open(self) -> None:
         if self._registers is None:
             raise StoreError("the store is not open; open it with the registers of a circuit")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._read_only:
+            raise StoreError(
+                f"{self._address}: the store is open with read_only=True; open it without, to step"
+            )
 
     def _layout(self, register: str) -> Layout:
         self._check_open()

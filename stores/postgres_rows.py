@@ -71,7 +71,8 @@ def send(frame: DataFrame, layout: Layout, to: sql.Identifier, address: Address)
             connection = address.connect("worker")
             with connection, connection.cursor().copy(statement) as copy:
                 for batch in batches:
-                    table = conform(pa.Table.from_batches([batch]), schema)
+                    named = pa.Table.from_batches([batch]).rename_columns(schema.arrow.names)
+                    table = conform(named, schema)
                     texts = layout.text_columns(table)
                     at = len(layout.hashes)
                     texts.insert(at, pa.array([str(number)] * len(table)))
@@ -79,7 +80,8 @@ def send(frame: DataFrame, layout: Layout, to: sql.Identifier, address: Address)
                     rows += len(table)
         yield pa.RecordBatch.from_pydict({"attempt": [number], "rows": [rows]})
 
-    chosen = frame.select(*[column(n) for n, _ in schema.all])
+    # mapInArrow cannot take columns of any name.
+    chosen = frame.select(*[column(n).alias(f"c{i}") for i, (n, _) in enumerate(schema.all)])
     with spark_errors(address):
         told = chosen.mapInArrow(attempt, "attempt BIGINT, rows BIGINT").toArrow()
     return {r["attempt"]: r["rows"] for r in told.to_pylist()}

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from stepping_spark.session import get_session
+from tests.postgres_server import PostgresServer
 
 settings.register_profile(
     "dev", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
@@ -26,6 +27,13 @@ def spark() -> Iterator[SparkSession]:
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A Postgres server that stays up; a test that stops one starts its own."""
+    with PostgresServer() as server:
+        yield server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

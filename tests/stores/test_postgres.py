@@ -1,73 +1,68 @@
-"""The Postgres store, against a real server: the contract, and what can happen to a server."""
+"""The Postgres store, against a real server: the contract, and what is its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from uuid import uuid4
+import datetime as dt
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import psycopg
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from psycopg import sql
+from pyspark.sql import DataFrame, SparkSession
 
+import stepping_spark as st
+from stepping_spark.atoms import DATE, INT, STR, UUID
 from stepping_spark.codec import frame_of
-from stepping_spark.schema import Schema
-from stepping_spark.store import Held, Register, Store
+from stepping_spark.errors import StepError, StoreError, StoreMismatch, StoreUnavailable
+from stepping_spark.schema import BIG_INT, Schema
+from stepping_spark.store import Held, Register
+from stepping_spark.types import Optional, Struct
+from stores import postgres_sql
 from stores.contract import StoreContract
-from stores.contract_rows import Create, Hold, Reopen
+from stores.contract_rows import (
+    BY_WORD,
+    NUMBER,
+    POINT,
+    WHOLE,
+    WORDS,
+    Create,
+    Hold,
+    Reopen,
+    add,
+    content,
+    keys_table,
+    row,
+    summed,
+    table_of,
+)
 from stores.postgres import StorePostgres
 from tests.postgres_server import PostgresServer
+from tests.stores.postgres_stores import Stores
+
+LARGEST = 2**63 - 1
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as running:
-        yield running
+def as_it_is(table: pa.Table, _: Schema) -> Held:
+    return table
 
 
-class Stores:
-    """Makes stores on a server, each in a schema of its own, and closes them in the end."""
-
-    def __init__(self, server: PostgresServer, driver_bytes: int = 64 << 20) -> None:
-        self._server = server
-        self._driver_bytes = driver_bytes
-        self._made: dict[StorePostgres, str] = {}
-
-    def create(self, registers: Sequence[Register]) -> StorePostgres:
-        return self._open(f"s {uuid4().hex}", registers, create=True)
-
-    def rival(self, store: Store, registers: Sequence[Register]) -> StorePostgres:
-        assert isinstance(store, StorePostgres)
-        return self._open(self._made[store], registers)
-
-    def reopen(self, store: Store, registers: Sequence[Register]) -> StorePostgres:
-        store.close()
-        return self.rival(store, registers)
-
-    def close(self) -> None:
-        for store in self._made:
-            store.close()
-
-    def _open(
-        self, schema: str, registers: Sequence[Register], create: bool = False
-    ) -> StorePostgres:
-        store = StorePostgres(
-            self._server.url,
-            registers,
-            schema=schema,
-            create=create,
-            driver_bytes=self._driver_bytes,
-        )
-        self._made[store] = schema
-        return store
+@pytest.fixture
+def stores(postgres: PostgresServer) -> Iterator[Stores]:
+    made = Stores(postgres.url)
+    yield made
+    made.close()
 
 
 class TestOnTheDriver(StoreContract):
-    @pytest.fixture
-    def stores(self, server: PostgresServer) -> Iterator[Stores]:
-        made = Stores(server)
-        yield made
-        made.close()
-
     @pytest.fixture
     def create(self, stores: Stores) -> Create:
         return stores.create
@@ -82,13 +77,13 @@ class TestOnTheDriver(StoreContract):
 
 
 class TestInSpark(TestOnTheDriver):
-    """Nothing fits the driver: changes are DataFrames that workers send, and reads are too."""
+    """Nothing fits the driver: workers send changes, and read what is read whole."""
 
     commits = 10
 
     @pytest.fixture
-    def stores(self, server: PostgresServer, spark: SparkSession) -> Iterator[Stores]:
-        made = Stores(server, driver_bytes=0)
+    def stores(self, postgres: PostgresServer, spark: SparkSession) -> Iterator[Stores]:
+        made = Stores(postgres.socket_url, driver_bytes=0)
         yield made
         made.close()
 
@@ -99,3 +94,393 @@ class TestInSpark(TestOnTheDriver):
             return table if few_keys else frame_of(table, schema, spark)
 
         return as_frame
+
+
+# -- what `psql` shows
+
+
+def rows_of(postgres: PostgresServer, *names: str, query: str = "SELECT * FROM {}") -> list[Any]:
+    """The rows of a query on a table, or a view."""
+    with psycopg.connect(postgres.url) as connection:
+        text = sql.SQL(query).format(sql.Identifier(*names))  # type: ignore[arg-type]
+        return connection.execute(text).fetchall()
+
+
+class Person(st.Data):
+    id: int
+    name: str
+    born: dt.date | None
+    friends: list[str]
+
+
+def test_a_cache_is_a_view_with_the_columns_of_its_rows(
+    postgres: PostgresServer, spark: SparkSession
+) -> None:
+    cache = st.Cache[Person](name="people")
+
+    def query(people: st.ZSet[Person]) -> st.ZSet[Person]:
+        _ = cache[people](
+            lambda p: st.integrate_indexed(p, indexes=(lambda r: r.name, lambda r: -r.id))
+        )
+        return people
+
+    ann = Person(id=1, name="Ann", born=dt.date(1999, 12, 31), friends=["Bob", "a, b"])
+    bob = Person(id=2, name="Bob", born=None, friends=[])
+    graph = st.compile(query)
+    with st.StorePostgres.from_graph(graph, postgres.url, schema="my town", create=True) as store:
+        st.iteration(store, graph, (st.ZSetPython({ann: 2, bob: 1}),))
+        st.iteration(store, graph, (st.ZSetPython({bob: -1}),))
+        assert rows_of(postgres, "my town", "people") == [
+            (1, "Ann", dt.date(1999, 12, 31), ["Bob", "a, b"], 2)
+        ]
+        assert cache.zset(store) == st.ZSetPython({ann: 2})
+        assert rows_of(postgres, "my town", "_output_1_")[0][0] == 2
+    step, now = rows_of(postgres, "my town", "_store_", query="SELECT step, now FROM {}")[0]
+    assert (step, now) == (2, "int 2")
+
+
+def test_a_view_hides_the_computed_keys_of_a_cache(
+    stores: Stores, postgres: PostgresServer
+) -> None:
+    keyed = Schema((("x", INT), ("_key_1_", INT)))
+    store = stores.create([Register("cache.squares", keyed, ("_key_1_",))])
+    add(store, Register("cache.squares", keyed), as_it_is, [(3, 9, 1)])
+    store.commit(1, None)
+    assert rows_of(postgres, stores.schema(store), "squares") == [(3, 1)]
+    (shown,) = rows_of(postgres, stores.schema(store), "cache.squares")
+    assert shown[-3:] == (3, 9, 1)
+
+
+def test_the_parts_of_structs_are_columns_and_a_missing_one_comes_back_missing(
+    stores: Stores, postgres: PostgresServer
+) -> None:
+    pair = Struct("tuple", (("point", POINT), ("far", Optional(POINT))), tuple)
+    schema = Schema((("p", Optional(pair)),))
+    register = Register("cache.points", schema)
+    store = stores.create([register])
+    near = {"_1": 1, "_2": None}
+    values = [
+        None,
+        {"point": near, "far": None},
+        {"point": near, "far": near},
+        {"point": near, "far": {"_1": 2, "_2": ""}},
+    ]
+    for step in (1, 2):
+        add(store, register, as_it_is, [(v, 1) for v in values])
+        store.commit(step, None)
+    assert content(store, register) == {row(v): (2,) for v in values}
+    query = 'SELECT "p", "p.point._1", "p.far", "p.far._1" FROM {} ORDER BY 1, 2, 3, 4'
+    assert rows_of(postgres, stores.schema(store), "points", query=query) == [
+        (False, None, False, None),
+        (True, 1, False, None),
+        (True, 1, True, 1),
+        (True, 1, True, 2),
+    ]
+
+
+def test_long_and_odd_names_are_cut_and_told_apart(
+    stores: Stores, postgres: PostgresServer
+) -> None:
+    columns = tuple((f'{"é" * 40}{i}%s"', INT) for i in range(3))
+    registers = [Register(f"{'a' * 70}.{i}", Schema(columns), (columns[i][0],)) for i in range(3)]
+    store = stores.create(registers)
+    for i, register in enumerate(registers):
+        add(store, register, as_it_is, [(i, 2, 3, 1)])
+    store.commit(1, None)
+    again = stores.reopen(store, registers)
+    assert [content(again, r) for r in registers] == [{row(i, 2, 3): (1,)} for i in range(3)]
+    tables = rows_of(
+        postgres, stores.schema(again), "_registers_", query='SELECT register, "table" FROM {}'
+    )
+    assert {name for name, _ in tables} == {r.name for r in registers}
+    assert all(len(table.encode()) <= 63 for _, table in tables)
+    comment = "SELECT obj_description('{}'::regclass)"
+    ((said,),) = rows_of(postgres, stores.schema(again), tables[0][1], query=comment)
+    assert tables[0][0] in said
+
+
+def test_a_register_may_be_called_as_the_stores_own_tables(stores: Stores) -> None:
+    registers = [Register(name, WORDS) for name in ("_store_", "_registers_", "cache._store_", "")]
+    store = stores.create(registers)
+    for i, register in enumerate(registers):
+        add(store, register, as_it_is, [("a", i, 1)])
+    store.commit(1, None)
+    assert [content(store, r) for r in registers] == [{row("a", i): (1,)} for i in range(4)]
+
+
+def test_nul_and_the_mark_that_stands_for_it_come_back(
+    stores: Stores, postgres: PostgresServer
+) -> None:
+    words = ["\0", "␀", "␀0", "\0\0", "a\0b␀c", "␀\0", "␀␀0", "0", "\\0", "\\N", "\\."]
+    store = stores.create([BY_WORD])
+    add(store, BY_WORD, as_it_is, [(w, i, 1) for i, w in enumerate(words)])
+    store.commit(1, None)
+    assert content(store, BY_WORD) == {row(w, i): (1,) for i, w in enumerate(words)}
+    for i, word in enumerate(words):
+        asked, _ = keys_table(BY_WORD, [(word,)])
+        assert content(store, BY_WORD, asked) == {row(word, i): (1,)}
+    shown = rows_of(postgres, stores.schema(store), BY_WORD.name, query="SELECT word FROM {}")
+    assert ("a␀0b␀␀c",) in shown
+
+
+# -- rows
+
+
+def test_rows_of_equal_hashes_are_not_merged(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        postgres_sql, "key_hashes", lambda t, _: (np.zeros(t.num_rows, np.uint64), None)
+    )
+    store = stores.create([BY_WORD])
+    values: list[tuple[Any, ...]] = [(None, 1), ("", 1), ("a", 1), ("a", 2)]
+    for step in (1, 2):
+        add(store, BY_WORD, as_it_is, [(*v, step) for v in values])
+        store.commit(step, None)
+    assert content(store, BY_WORD) == {row(*v): (3,) for v in values}
+    add(store, BY_WORD, as_it_is, [(None, 1, -3), ("a", 2, -1)])
+    store.commit(3, None)
+    assert content(store, BY_WORD) == {row("", 1): (3,), row("a", 1): (3,), row("a", 2): (2,)}
+
+
+@pytest.mark.parametrize("rows", [1, 5_000])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_sum_that_no_column_can_hold_is_an_error_that_names_the_register(
+    stores: Stores, rows: int, sign: int
+) -> None:
+    store = stores.create([WHOLE, BY_WORD])
+    given = [(f"w{i}", 1, sign * LARGEST) for i in range(rows)]
+    add(store, BY_WORD, as_it_is, given)
+    store.commit(1, None)
+    add(store, WHOLE, as_it_is, [("a", 1, 1)])
+    add(store, BY_WORD, as_it_is, [(w, n, sign * 2) for w, n, _ in given])
+    with pytest.raises(StepError, match="'words by word'"):
+        store.commit(2, None)
+    assert store.last_step() == 1
+    assert content(store, WHOLE) == {}
+    add(store, BY_WORD, as_it_is, [(w, n, -sign) for w, n, _ in given])
+    store.commit(2, None)
+    assert content(store, BY_WORD) == {row(w, n): (sign * (LARGEST - 1),) for w, n, _ in given}
+
+
+def test_a_number_that_grows_beyond_its_digits_is_an_error(stores: Stores) -> None:
+    register = Register("total", NUMBER)
+    store = stores.create([register])
+    for _ in range(9):
+        add(store, register, as_it_is, [(Decimal(10**37),)])
+    store.commit(1, None)
+    add(store, register, as_it_is, [(Decimal(10**37),)])
+    with pytest.raises(StepError, match="total"):
+        store.commit(2, None)
+
+
+@pytest.mark.parametrize(
+    ("t", "value", "said"),
+    [
+        (UUID, "FFFFFFFF-FFFF-4FFF-BFFF-FFFFFFFFFFFF", "lower case"),
+        (DATE, pa.scalar(-800_000, pa.int32()).cast(pa.date32()), "year 1"),
+        (Struct("tuple", (("_1", POINT),), tuple), {"_1": None}, "value._1 is NULL"),
+    ],
+    ids=["UUID", "date", "struct"],
+)
+def test_a_value_that_no_column_takes_is_an_error_that_names_its_column(
+    stores: Stores, t: Any, value: Any, said: str
+) -> None:
+    register = Register("r", Schema((("value", t),)))
+    store = stores.create([register])
+    arrays = [pa.array([value], t.arrow), pa.array([1])]
+    store.add("r", pa.Table.from_arrays(arrays, schema=register.schema.arrow))
+    with pytest.raises(StoreError, match=f"(?s)'value'.*{said}"):
+        store.commit(1, None)
+    assert store.last_step() == 0
+
+
+def test_a_table_of_other_types_under_the_same_names_is_refused(stores: Stores) -> None:
+    texts, uuids = (Register("r", Schema((("x", t),))) for t in (STR, UUID))
+    store = stores.create([texts])
+    with pytest.raises(StoreMismatch, match=r"'r'.*x text.*x uuid"):
+        stores.reopen(store, [uuids])
+
+
+def test_what_a_large_read_gave_stays_as_it_was(
+    postgres: PostgresServer, spark: SparkSession
+) -> None:
+    large = Stores(postgres.url, driver_bytes=50_000)
+    store = large.create([BY_WORD])
+    add(store, BY_WORD, as_it_is, [(f"w{i}", i, 1) for i in range(3_000)])
+    store.commit(1, None)
+    (part,) = store.read(BY_WORD.name)
+    assert isinstance(part, DataFrame)
+    assert part.rdd.getNumPartitions() >= 2
+    add(store, BY_WORD, as_it_is, [(f"w{i}", i, 1) for i in range(1_000, 4_000)])
+    store.commit(2, None)
+    large.close()
+    assert summed([part], WORDS) == {row(f"w{i}", i): (1,) for i in range(3_000)}
+
+
+# -- opening
+
+
+def test_nothing_there_is_an_error_with_the_remedy(stores: Stores) -> None:
+    with pytest.raises(StoreUnavailable, match="create=True"):
+        stores.open("nowhere", [BY_WORD])
+
+
+def test_after_a_mismatch_the_state_can_be_opened_by_its_own_circuit(stores: Stores) -> None:
+    store = stores.create([BY_WORD])
+    schema = stores.schema(store)
+    store.close()
+    with pytest.raises(StoreMismatch) as caught:
+        stores.open(schema, [WHOLE])
+    assert stores.open(schema, [BY_WORD]).last_step() == 0
+    assert "'words'" in str(caught.value)
+
+
+def test_a_reader_needs_no_lock_and_sees_each_step(stores: Stores) -> None:
+    store = stores.create([BY_WORD])
+    store.open([BY_WORD], [WORDS])
+    reader = stores.open(stores.schema(store), [BY_WORD], read_only=True)
+    reader.open([BY_WORD], [WORDS])
+    for step in (1, 2):
+        add(store, BY_WORD, as_it_is, [("a", 1, 1)])
+        store.commit(step, step, [table_of(WORDS, [("o", step, 1)])], {"s": step})
+        assert content(reader, BY_WORD) == {row("a", 1): (step,)}
+        assert (reader.last_step(), reader.last_now()) == (step, step)
+        assert reader.last_offsets() == {"s": step}
+        outputs = reader.last_outputs()
+        assert outputs is not None
+        assert summed(outputs, WORDS) == {row("o", step): (1,)}
+    with pytest.raises(StoreError, match="read_only"):
+        add(reader, BY_WORD, as_it_is, [("a", 1, 1)])
+    with pytest.raises(StoreError, match="read_only"):
+        reader.commit(3, None)
+
+
+def test_a_store_that_is_not_open_says_so(postgres: PostgresServer) -> None:
+    store = StorePostgres(postgres.url)
+    for use in (store.last_step, store.last_outputs, lambda: store.read("words")):
+        with pytest.raises(StoreError, match="open it"):
+            use()
+
+
+def test_other_threads_read_while_one_steps(stores: Stores) -> None:
+    store = stores.create([BY_WORD])
+    torn: list[int] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            counts = {n for (n,) in content(store, BY_WORD).values()}
+            if len(counts) > 1:
+                torn.append(len(counts))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for step in range(1, 30):
+        add(store, BY_WORD, as_it_is, [(w, 1, 1) for w in "abcdefgh"])
+        store.commit(step, None)
+    done.set()
+    reader.join()
+    assert not torn
+
+
+def test_a_user_without_rights_is_told_what_is_missing(
+    stores: Stores, postgres: PostgresServer
+) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE guest LOGIN PASSWORD 'guest'")
+    url = postgres.url.replace(f"stepping:{postgres.password}", "guest:guest")
+    with pytest.raises(StoreUnavailable, match=r"permission denied.*give the user the right"):
+        stores.open("guests", [BY_WORD], create=True, url=url)
+
+
+# -- the password
+
+
+def shown_by(error: BaseException | None) -> list[str]:
+    found = []
+    while error is not None:
+        found += [str(error), repr(error)]
+        error = error.__cause__ or error.__context__
+    return found
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://stepping:s%C3%A9cret%40word@127.0.0.1:{port}/postgres",
+        "postgresql://stepping:s%C3%A9cret%40word@127.0.0.1:1/postgres",
+        "postgresql://127.0.0.1:{port}/sécret@word?user=stepping&password=sécret@word",
+        "host=127.0.0.1 port={port} user=sécret@word password=sécret@word dbname=postgres",
+        "postgresql://stepping:sécret%4word@127.0.0.1:{port}/postgres",
+        "postgresql://stepping:sécret@word@127.0.0.1:{port}/postgres",
+        "host=127.0.0.1 sécret@word",
+        "sécret@word",
+    ],
+)
+def test_no_error_shows_the_password(
+    postgres: PostgresServer, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(StoreUnavailable) as caught:
+        StorePostgres(url.format(port=postgres.port), [BY_WORD], create=True)
+    texts = [*shown_by(caught.value), caplog.text]
+    secrets = ("sécret@word", "s%C3%A9cret%40word", "sécret%4word", "sécret")
+    assert not [text for text in texts for secret in secrets if secret in text]
+
+
+def test_no_repr_and_no_metric_shows_the_password(
+    postgres: PostgresServer, spark: SparkSession
+) -> None:
+    graph = st.compile(_distinct)
+    with st.StorePostgres.from_graph(graph, postgres.url, schema="quiet", create=True) as store:
+        stepper = st.Stepper(graph, store)
+        stepper.step((st.ZSetPython({1: 1}),))
+        shown = [repr(store), str(store), repr(stepper.metrics), str(st.explain(graph))]
+        shown += [repr(value) for value in vars(store).values()]
+    assert not [text for text in shown if postgres.password in text]
+    assert "stepping@127.0.0.1" in shown[0]
+
+
+def _distinct(a: st.ZSet[int]) -> st.ZSet[int]:
+    return st.distinct(a)
+
+
+# -- without psycopg
+
+
+def test_without_psycopg_the_library_works_and_the_store_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "import stepping_spark as st\n"
+        "st.StoreMemory()\n"
+        "for use in (st.StorePostgres, lambda url: st.StorePostgres.from_graph(None, url)):\n"
+        "    try: use('postgresql://h/d')\n"
+        "    except st.StoreUnavailable as e: print(e)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("stepping-spark[postgres]") == 2
+
+
+def test_sums_of_many_columns_are_one_row_of_the_table(
+    stores: Stores, postgres: PostgresServer
+) -> None:
+    sums = Schema((("_key_", STR),), (("_rows_", INT), ("_sum_x_", BIG_INT)))
+    register = Register("sums", sums, ("_key_",))
+    store = stores.create([register])
+    for step in (1, 2):
+        add(store, register, as_it_is, [("a", 1, Decimal(10**37)), ("b", 1, Decimal(-1))])
+        store.commit(step, None)
+    query = "SELECT _key_, _rows_, _sum_x_ FROM {} ORDER BY 1"
+    assert rows_of(postgres, stores.schema(store), "sums", query=query) == [
+        ("a", 2, Decimal(2 * 10**37)),
+        ("b", 2, Decimal(-2)),
+    ]
