@@ -102,7 +102,7 @@ class TestInSpark(TestOnTheDriver):
 def rows_of(postgres: PostgresServer, *names: str, query: str = "SELECT * FROM {}") -> list[Any]:
     """The rows of a query on a table, or a view."""
     with psycopg.connect(postgres.url) as connection:
-        text = sql.SQL(query).format(sql.Identifier(*names))  # type: ignore[arg-type]
+        text = sql.SQL(query).format(sql.Identifier(*names))
         return connection.execute(text).fetchall()
 
 
