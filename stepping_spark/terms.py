@@ -8,7 +8,7 @@ from functools import cached_property
 
 from stepping_spark.expr import Expr, PythonCall
 from stepping_spark.graph import Vertex
-from stepping_spark.operators import Haitch, Join, LookUp, MakeSet, Operator
+from stepping_spark.operators import Haitch, LookUp, MakeSet, Operator, join_of
 from stepping_spark.store import Register
 from stepping_spark.types import Struct
 
@@ -132,7 +132,7 @@ def is_nothing(t: Term, empty: Callable[[Ref | Read], bool]) -> bool:
         return is_nothing(t.args[0], empty)
     if isinstance(t.operator, Haitch):
         return is_nothing(t.args[1], empty)
-    enough = any if isinstance(t.operator, Join) else all
+    enough = any if join_of(t.operator) else all
     return enough(is_nothing(a, empty) for a in t.args)
 
 

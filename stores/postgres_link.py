@@ -27,9 +27,12 @@ SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres';
 SET bytea_output = 'hex'; SET extra_float_digits = 1; SET standard_conforming_strings = on;
 SET client_min_messages = 'warning'; SET search_path = ''; SET jit = off;
 SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
-SET client_connection_check_interval = '5s'
+SET client_connection_check_interval = '5s';
+SELECT set_config('synchronous_commit', 'on', false)
+WHERE current_setting('synchronous_commit') = 'off'
 """
-# The last two lines let the server notice a writer whose machine is gone, and give up its lock.
+# With the intervals a server notices a writer whose machine is gone, and gives up its lock. What is
+# committed is to last, also where a server is told to take it less seriously.
 
 _HOLDER = """
 SELECT a.pid, a.application_name, a.usename, a.client_addr, a.backend_start

@@ -27,7 +27,6 @@ OPTIONS = {
     # Nothing of a test outlives its machine.
     "fsync": "off",
     "full_page_writes": "off",
-    "synchronous_commit": "off",
     "listen_addresses": "127.0.0.1",
     "max_connections": "40",
     "autovacuum_naptime": "5s",

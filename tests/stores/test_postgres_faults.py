@@ -39,8 +39,8 @@ def as_it_is(table: pa.Table, _: Schema) -> Held:
 
 @pytest.fixture(scope="module")
 def frail() -> Iterator[PostgresServer]:
-    """A server that tests stop and kill."""
-    with PostgresServer() as server:
+    """A server that tests stop and kill, and that does not write what it commits unless told to."""
+    with PostgresServer(synchronous_commit="off") as server:
         yield server
 
 
