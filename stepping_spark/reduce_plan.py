@@ -194,7 +194,9 @@ class Planner:
 
     def ensure_row(self) -> None:
         """Without a key there is one row, also of nothing; a sum always has one."""
-        if not self.keyed and all(isinstance(r, First) for r in self.reductions):
+        if self.keyed:
+            return
+        if all(isinstance(r, First) for r in self.reductions):
             rows = self._sums(None)
             rows.leaf(ONE)
             rows.aggregates.append("whether there are rows")
