@@ -49,6 +49,7 @@ from stepping_spark.primitives import (
     map_many,
     neg,
 )
+from stepping_spark.recursion import fixpoint
 from stepping_spark.reference import reference
 from stepping_spark.render import write_dot, write_png, write_svg
 from stepping_spark.rows import Data, Pair
@@ -95,6 +96,7 @@ __all__ = [
     "explain",
     "feedback",
     "filter",
+    "fixpoint",
     "group_reduce_flatten",
     "haitch",
     "identity_print",

@@ -14,12 +14,12 @@ from typing_extensions import TypeVarTuple
 from stepping_spark.errors import CompileError
 from stepping_spark.graph import Graph, Vertex
 from stepping_spark.operators import Delay
-from stepping_spark.origin import Line, line_of, user_frame, user_line
+from stepping_spark.origin import Line, line_of, user_line
 from stepping_spark.passes import optimize as run_passes
 from stepping_spark.primitives import differentiate, integrate
 from stepping_spark.rewrite import Circuit
 from stepping_spark.schema import StreamType
-from stepping_spark.stream_types import stream_type
+from stepping_spark.stream_types import hints, local_names, stream_type
 from stepping_spark.trace import Stream, Tracer
 
 Ins = TypeVarTuple("Ins")
@@ -38,7 +38,7 @@ def compile(  # noqa: A001 - the interface's name
     Raises `CompileError`, with the user's line, for whatever cannot become a circuit.
     """
     line, name = _line(query), getattr(query, "__name__", "query")
-    names = _local_names()
+    names = local_names()
     tracer = Tracer()
     inputs = [
         tracer.input(i, label, t, line)
@@ -87,32 +87,10 @@ def _line(query: Callable[..., Any]) -> Line:
     return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
 
 
-def _local_names() -> dict[str, Any]:
-    """What the caller's functions can see: a query may be annotated with local classes."""
-    names: dict[str, Any] = {}
-    frame = user_frame()
-    while frame is not None:
-        names = {**frame.f_locals, **names}
-        frame = frame.f_back
-        if frame is not None and frame.f_code.co_name == "<module>":
-            break
-    return names
-
-
-def _hints(query: Callable[..., Any], names: dict[str, Any], line: Line) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(inspect.unwrap(query), localns=names, include_extras=True)
-    except NameError as e:
-        raise CompileError(
-            f"{line}: an annotation of the query names what is not defined there: {e}; define or "
-            "import it"
-        ) from None
-
-
 def _parameters(
     query: Callable[..., Any], names: dict[str, Any], line: Line, name: str
 ) -> list[tuple[str, StreamType]]:
-    hints = _hints(query, names, line)
+    known = hints(query, names, line)
     found = []
     for p in inspect.signature(query).parameters.values():
         if p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
@@ -120,13 +98,13 @@ def _parameters(
                 f"{line}: parameter {p.name!r} of {name} is {p.kind.description}; inputs are "
                 "positional parameters, each annotated"
             )
-        if p.name not in hints:
+        if p.name not in known:
             raise CompileError(
                 f"{line}: parameter {p.name!r} of {name} has no annotation; say what flows in: "
                 f"{p.name}: st.ZSet[A]"
             )
         where = f"{line}: parameter {p.name!r} of {name}"
-        found.append((p.name, stream_type(hints[p.name], where)))
+        found.append((p.name, stream_type(known[p.name], where)))
     return found
 
 
@@ -150,7 +128,7 @@ def _unconnected_refused(tracer: Tracer) -> Tracer:
 def _check_returns(
     query: Callable[..., Any], names: dict[str, Any], graph: Circuit, line: Line
 ) -> None:
-    declared = _hints(query, names, line).get("return")
+    declared = hints(query, names, line).get("return")
     if declared is None:
         return
     wanted = (declared,) if graph.single else typing.get_args(declared)

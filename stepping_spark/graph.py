@@ -203,6 +203,7 @@ class Graph(Generic[*Ins, Out]):
             detail = v.operator.describe()
             shown = f"{v.operator.name}({takes})" + (f" [{detail}]" if detail else "")
             lines.append(f"  {self.paths[v]}: {v.type} = {shown}")
+            lines += [f"  {line}" for line in v.operator.within()]
         lines.append(f"  return {', '.join(str(p) for p in self.output)}")
         for path in self.run_no_output:
             lines.append(f"  run {path}")

@@ -12,6 +12,7 @@ from stepping_spark.errors import CompileError
 from stepping_spark.expr import Call, Expr, Field, Literal, PythonCall, Singleton, coerce
 from stepping_spark.functions import row_expr
 from stepping_spark.index import Index, key_of
+from stepping_spark.least import Least
 from stepping_spark.operations import unwrap
 from stepping_spark.operators import Accumulate, Distinct, Flatten, Join, Map
 from stepping_spark.origin import user_line
@@ -61,6 +62,7 @@ __all__ = [
     "integrate_delay_indexed",
     "integrate_indexed",
     "join",
+    "least",
     "make_scalar",
     "make_set",
     "map",
@@ -101,6 +103,16 @@ def join(
 def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
     """Every row whose weight in the value is positive, with weight 1."""
     return cast("ZSet[T]", make(Distinct(), a, name=name))
+
+
+def least(a: ZSet[T], by: Key[T], order: Key[T], *, name: str | None = None) -> ZSet[T]:
+    """Of each group of a value the row that comes first in the order, with weight 1.
+
+    The whole row breaks ties. NULL comes before all, NaN after all, as in Spark's ORDER BY.
+    """
+    row = _row(a, "least")
+    keys = key_of(by, row, "by of least"), key_of(order, row, "order of least")
+    return cast("ZSet[T]", make(Least(*keys), a, name=name))
 
 
 def reduce(

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from stepping_spark.atoms import RowType
 from stepping_spark.expr import Build, Expr, Field, Literal, Singleton
+from stepping_spark.least import Least
 from stepping_spark.local_sums import contributions, totals
 from stepping_spark.lower import type_of
 from stepping_spark.operations import unwrap
@@ -56,7 +57,7 @@ from stepping_spark.schema import (
     StreamType,
     columns_of,
 )
-from stepping_spark.terms import Node, Read, Ref, Term
+from stepping_spark.terms import Leaf, Node, Term
 from stepping_spark.types import Struct
 
 Columns: TypeAlias = list[Array]
@@ -67,7 +68,7 @@ Project = Callable[[pa.Table, Schema, tuple[Expr, ...]], Columns]
 class Local:
     """Evaluates terms on the driver."""
 
-    table: Callable[[Ref | Read], pa.Table]
+    table: Callable[[Leaf], pa.Table]
     project: Project  # asks Spark for the values of expressions that are not plain
 
     def term(self, t: Term) -> pa.Table:
@@ -234,6 +235,17 @@ def _distinct(ctx: Local, op: Distinct, args: list[pa.Table], types: list[Stream
     return _relation([one_array(kept.column(n)) for n, _ in schema.columns], [ones], schema)
 
 
+def _least(ctx: Local, op: Least, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
+    there = _distinct(ctx, Distinct(), args, types)
+    keys = ctx.values(there, types[0].schema, (*op.by.parts, *op.order.parts))
+    rows = [there.column(n).to_pylist() for n, _ in types[0].schema.columns]
+    by, order = (
+        [k.to_pylist() for k in part]
+        for part in (keys[: len(op.by.parts)], keys[len(op.by.parts) :])
+    )
+    return there.take(pa.array(op.firsts(by, order, rows), pa.int64()))
+
+
 def _accumulate(
     ctx: Local, op: Accumulate, args: list[pa.Table], types: list[StreamType]
 ) -> pa.Table:
@@ -279,6 +291,7 @@ LOCAL: dict[type[Operator], Callable[[Local, Any, list[pa.Table], list[StreamTyp
     Haitch: _haitch,
     IdentityPrint: _same,
     Join: _join,
+    Least: _least,
     MakeSet: _make_set,
     Map: _map,
     MapMany: _map_many,

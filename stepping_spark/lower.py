@@ -11,6 +11,7 @@ from pyspark.sql import Column
 from stepping_spark.atoms import RowType
 from stepping_spark.expr import Expr, Field
 from stepping_spark.index import Key
+from stepping_spark.least import Least
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -30,7 +31,7 @@ from stepping_spark.operators import (
 from stepping_spark.schema import COUNT, VALUE, Columns, Schema, StreamType, columns_of
 from stepping_spark.sums import contributions, total_value
 from stepping_spark.symbolic import to_column
-from stepping_spark.terms import Node, Read, Ref, Term
+from stepping_spark.terms import Leaf, Node, Read, Term
 from stepping_spark.types import Struct, quote
 
 # Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.
@@ -52,7 +53,7 @@ class Lowering:
     """Collects what a query's text refers to."""
 
     prefix: str
-    leaves: dict[Ref | Read, str] = field(default_factory=dict)
+    leaves: dict[Leaf, str] = field(default_factory=dict)
     derived: list[Derived] = field(default_factory=list)
 
     def term(self, t: Term) -> str:
@@ -184,6 +185,23 @@ def _distinct(low: Lowering, op: Distinct, args: list[str], types: list[StreamTy
     )
 
 
+def _least(low: Lowering, op: Least, args: list[str], types: list[StreamType]) -> str:
+    schema = types[0].schema
+    summed = consolidated(args[0], schema)
+    exprs = (*op.by.parts, *op.order.parts)
+    query, texts = low.computed(f"{summed} AND sum({COUNT}) > 0", exprs, "t")
+    by, order = texts[: len(op.by.parts)], texts[len(op.by.parts) :]
+    ways = zip(order, op.order.ascending, strict=True)
+    ordered = [f"{x} {'ASC' if up else 'DESC'}" for x, up in ways]
+    ordered += [f"t.{quote(n)}" for n, _ in schema.columns]
+    window = f"PARTITION BY {', '.join(by)} ORDER BY {', '.join(ordered)}"
+    ranked = (
+        f"SELECT {names(schema.columns, 't')}, row_number() OVER ({window}) AS _place_ "
+        f"FROM (SELECT {ONE} * FROM ({query})) t"
+    )
+    return f"SELECT {names(schema.columns)}, 1L AS {COUNT} FROM ({ranked}) WHERE _place_ = 1"
+
+
 def _accumulate(low: Lowering, op: Accumulate, args: list[str], types: list[StreamType]) -> str:
     keys = () if op.key is None else (op.key.expr,)
     split = _split_key(op.key)
@@ -243,6 +261,7 @@ LOWER: dict[type[Operator], Callable[[Lowering, Any, list[str], list[StreamType]
     Haitch: _haitch,
     IdentityPrint: _same,
     Join: _join,
+    Least: _least,
     MakeSet: _make_set,
     Map: _map,
     MapMany: _map_many,

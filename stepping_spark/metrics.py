@@ -23,12 +23,13 @@ class VertexMetrics:
 
 @dataclass
 class StepMetrics:
-    """One step: its number, how long it took, how many Spark jobs it ran, and its vertices."""
+    """One step: its number, how long it took, its Spark jobs, its recursions and its vertices."""
 
     step: int
     ms: float = 0.0
     jobs: int | None = 0
     queries: int = 0
+    iterations: dict[str, int] = field(default_factory=dict)  # of each recursion, by its path
     vertices: dict[str, VertexMetrics] = field(default_factory=dict)
 
     def add_jobs(self, jobs: int | None) -> None:

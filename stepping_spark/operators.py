@@ -35,6 +35,7 @@ class Operator:
 
     linearity: ClassVar[Linearity] = Linearity.LINEAR
     arity: ClassVar[int] = 1
+    gives_change: ClassVar[bool] = False  # whatever it takes, what it gives is no state
 
     @property
     def name(self) -> str:
@@ -53,6 +54,10 @@ class Operator:
     def told_by(self) -> str:
         """What tells it from others of its kind, in every process and whatever names it has."""
         return self.describe()
+
+    def within(self) -> tuple[str, ...]:
+        """The lines that a graph's text shows below its own."""
+        return ()
 
     def _zset(self, t: StreamType) -> RowType:
         if not isinstance(t, ZSetType):
@@ -310,7 +315,7 @@ class Haitch(Operator):
     Only keys of the change matter, so only they are read from the state.
     """
 
-    of: Distinct | Flatten
+    of: Operator  # one that works per key
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     arity: ClassVar[int] = 2
 
@@ -324,4 +329,6 @@ class Haitch(Operator):
         return self.of.type_of(state)
 
     def describe(self) -> str:
-        return "" if isinstance(self.of, Distinct) else self.of.name
+        return (
+            "" if isinstance(self.of, Distinct) else f"{self.of.name} {self.of.describe()}".strip()
+        )

@@ -307,7 +307,7 @@ class _Drawing(Generic[V]):
         for v in self.order:
             if isinstance(v.operator, Integrate | Delay | Feedback):
                 whole[v] = True
-            elif isinstance(v.operator, Input | Differentiate | Haitch):
+            elif isinstance(v.operator, Input | Differentiate | Haitch) or v.operator.gives_change:
                 whole[v] = False
             else:
                 rule = all if isinstance(v.operator, Join) else any

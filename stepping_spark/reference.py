@@ -25,11 +25,13 @@ from typing import Any, Generic, TypeVar
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.atoms import INT, INT_MAX, INT_MIN, Atom, RowType
-from stepping_spark.errors import InputError, StepError, SteppingError
+from stepping_spark.body import Fixpoint
+from stepping_spark.errors import FixpointError, InputError, StepError, SteppingError
 from stepping_spark.expr import Expr
 from stepping_spark.floats import split, total
-from stepping_spark.graph import Graph, Vertex
+from stepping_spark.graph import AnyGraph, Graph, Vertex
 from stepping_spark.index import Key
+from stepping_spark.least import Least
 from stepping_spark.operations import fit
 from stepping_spark.operators import (
     Accumulate,
@@ -109,7 +111,7 @@ class Reference(Generic[*Ins, Out]):
         given = self._given(inputs)
         values: dict[Vertex, Value] = {}
         for v in self._order:
-            at = self._place(v)
+            at = place_of(self.graph, v)
             if v in given:
                 values[v] = MEANING[Input](at, given[v])
             else:
@@ -123,9 +125,7 @@ class Reference(Generic[*Ins, Out]):
         shown = tuple(self._shown(v, values) for v in self.graph.outputs)
         cached = {name: self._shown(v, values) for name, v in self.graph.caches.items()}
         self._remembered = {
-            v: values[v] if isinstance(v.operator, Integrate) else values[v.inputs[0]]
-            for v in self._order
-            if isinstance(v.operator, REMEMBERS)
+            v: self._remember(v, values) for v in self._order if isinstance(v.operator, REMEMBERS)
         }
         self._cached = cached
         return shown
@@ -133,12 +133,15 @@ class Reference(Generic[*Ins, Out]):
     def _sources(self, v: Vertex) -> tuple[Vertex, ...]:
         return (self.graph.loops[v],) if isinstance(v.operator, Feedback) else v.inputs
 
-    def _place(self, v: Vertex) -> Place:
-        where = f"{self.graph.paths[v]} ({self.graph.line(v)})"
-        return Place(v.operator, tuple(s.type for s in v.inputs), where)
+    def _remember(self, v: Vertex, values: Mapping[Vertex, Value]) -> Value:
+        if isinstance(v.operator, Integrate):
+            return values[v]
+        if isinstance(v.operator, Fixpoint):
+            return _together([values[s] for s in v.inputs], self._remembered.get(v, NOTHING))
+        return values[v.inputs[0]]
 
     def _shown(self, v: Vertex, values: Mapping[Vertex, Value]) -> Any:
-        return show(values[v], v.type, self._place(v).where)
+        return show(values[v], v.type, place_of(self.graph, v).where)
 
     def _given(self, inputs: Sequence[object]) -> dict[Vertex, Value]:
         return {v: read(value, v.type, where) for v, value, where in self.graph.given(inputs)}
@@ -305,6 +308,12 @@ class Place:
                 yield parts, (row, n)
 
 
+def place_of(graph: AnyGraph, v: Vertex) -> Place:
+    """A vertex of a circuit."""
+    where = f"{graph.paths[v]} ({graph.line(v)})"
+    return Place(v.operator, tuple(s.type for s in v.inputs), where)
+
+
 def _same(at: Place, a: Value) -> Value:
     return a
 
@@ -353,6 +362,17 @@ def _distinct(at: Place, a: Value) -> Value:
     return {row: 1 for row, n in a.items() if n > 0}
 
 
+def _least(at: Place, a: Value) -> Value:
+    op, t = at.operator, at.inputs[0]
+    assert isinstance(t, ZSetType)
+    rows = list(_distinct(at, a))
+    by, order = (
+        [[p.type.encode(at.call(p, row), "a key") for row in rows] for p in key.parts]
+        for key in (op.by, op.order)
+    )
+    return {rows[i]: 1 for i in op.firsts(by, order, [[t.row.encode(r, "a row") for r in rows]])}
+
+
 def _accumulate(at: Place, a: Value) -> Value:
     op = at.operator
     sum_ = Accumulated(op.pick.type)
@@ -382,9 +402,49 @@ def _haitch(at: Place, state: Value, change: Value) -> Value:
     return _subtract(at, of(inner, _add(at, state, change)), of(inner, state))
 
 
+def _fixpoint(at: Place, *args: Value) -> Value:
+    """The fixpoint of the inputs' sums, less that of what they were before."""
+    *changes, before = args
+    op = at.operator
+    return _subtract(at, _iterated(at, op, _together(changes, before)), _iterated(at, op, before))
+
+
+def _together(inputs: Sequence[Value], before: Value) -> Value:
+    """The sums of several streams as one value: each part with the number of its stream."""
+    numbered = ((i, part, n) for i, value in enumerate(inputs) for part, n in value.items())
+    return added((*before.items(), *(((i, part), n) for i, part, n in numbered)))
+
+
+def _iterated(at: Place, op: Fixpoint, sums: Value) -> Value:
+    """The limit of ∅, R(∅), R(R(∅)) …"""
+    body = op.body
+    inputs: list[dict[Any, int]] = [{} for _ in body.inputs]
+    for (i, part), n in sums.items():
+        inputs[i][part] = n
+    values: dict[Vertex, Value] = dict.fromkeys(body.loops, NOTHING)
+    values.update(zip(body.inputs, inputs, strict=True))
+    given = set(values)
+    order = [
+        v for v in _order(body.walk(), dict.fromkeys(body.loops, body.inputs[0])) if v not in given
+    ]
+    for _ in range(op.max_iterations):
+        for v in order:
+            place = place_of(body, v)
+            values[v] = MEANING[type(v.operator)](place, *(values[i] for i in v.inputs))
+            _check(place.where, v.type, values[v])
+        if all(values[leaf] == values[v] for leaf, v in body.loops.items()):
+            return values[body.outputs[op.number]]
+        values.update({leaf: values[v] for leaf, v in body.loops.items()})
+    if not sums:
+        return NOTHING
+    raise FixpointError(
+        op.endless(at.where, {str(body.paths[v]): len(values[v]) for v in body.outputs})
+    )
+
+
 # These get what they remember of the steps before as their last argument: an integral its own
-# value, the others the value of their input.
-REMEMBERS = (Delay, Differentiate, Integrate)
+# value, a fixpoint the sums of its inputs, the others the value of their input.
+REMEMBERS = (Delay, Differentiate, Fixpoint, Integrate)
 
 MEANING: dict[type[Operator], Callable[..., Value]] = {
     Accumulate: _accumulate,
@@ -395,12 +455,14 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Distinct: _distinct,
     Feedback: _same,
     Filter: _filter,
+    Fixpoint: _fixpoint,
     Flatten: _flatten,
     Haitch: _haitch,
     IdentityPrint: _print,
     Input: _same,
     Integrate: _add,
     Join: _join,
+    Least: _least,
     MakeSet: _make_set,
     Map: _map,
     MapMany: _map_many,

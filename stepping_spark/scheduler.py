@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,24 +14,27 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.blame import failing_vertex
+from stepping_spark.body import Fixpoint
 from stepping_spark.codec import conform
 from stepping_spark.errors import StepError, SteppingError
-from stepping_spark.expr import Expr, Field
+from stepping_spark.expr import Expr
 from stepping_spark.graph import Vertex
+from stepping_spark.iterations import Run
 from stepping_spark.local import Local
+from stepping_spark.loops import Loop
 from stepping_spark.lower import ONE, Lowering, consolidated, for_many_rows
 from stepping_spark.metrics import StepMetrics, VertexMetrics
 from stepping_spark.operators import IdentityPrint
 from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection
 from stepping_spark.python_rows import apply_python
-from stepping_spark.relations import Array, concat, consolidate, distinct_rows, one_array
+from stepping_spark.relations import Array, concat, consolidate, one_array
 from stepping_spark.schema import Schema
 from stepping_spark.session import count_jobs, get_session
 from stepping_spark.source import Sources
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held, Store
-from stepping_spark.terms import ALL, Member, Read, Ref, Stage, State, Term
+from stepping_spark.terms import Leaf, Member, Read, Ref, Stage, State, Term
 from stepping_spark.types import quote
 from stepping_spark.values import answer
 
@@ -49,7 +52,19 @@ class Step:
     values: dict[Vertex, Held]
     sources: Sources
     metrics: StepMetrics
-    reads: dict[Read, tuple[Held, ...]] = field(default_factory=dict)
+    reads: dict[Leaf, tuple[Held, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A stream as it was computed, and what that took."""
+
+    member: Member
+    held: Held
+    ms: float
+    jobs: int | None
+    how: str
+    rows_in: int = 0  # beyond what its term reads
 
 
 class Scheduler:
@@ -69,7 +84,7 @@ class Scheduler:
         self._settings = _settings(spark) if spark is not None else {}
         self._projection = Projection(lambda: self.spark)
         self._prefix = f"step{next(_PLAN_NUMBERS)}"
-        self._lowered: dict[tuple[Vertex, ...], tuple[Lowering, list[str]]] = {}
+        self._lowered: dict[tuple[Member, ...], tuple[Lowering, list[str]]] = {}
         self._adders: dict[Vertex, list[State]] = {}
         for s in plan.states:
             self._adders.setdefault(s.change, []).append(s)
@@ -108,25 +123,55 @@ class Scheduler:
         for read in stage.reads:
             if read not in step.reads:
                 step.reads[read] = self._read(step, read)
+        looping = [m for m in stage.members if m.vertex in self.plan.loops]
+        rest = [m for m in stage.members if m.vertex not in self.plan.loops]
+        for made in self._computed(step, rest):
+            self._done(step, made)
+        for loop in dict.fromkeys(self.plan.loops[m.vertex] for m in looping):
+            of_loop = [m for m in looping if self.plan.loops[m.vertex] is loop]
+            self._loop(step, loop, of_loop)
+
+    def _computed(self, step: Step, members: Sequence[Member]) -> Iterator[Made]:
+        """Streams that wait for no others of these."""
         queries: list[Member] = []
-        for m in stage.members:
+        for m in members:
+            begun = time.perf_counter()
             if m.python is not None:
-                self._done(step, m, *self._timed(step, lambda m=m: self._python(step, m)), "python")
+                held, how = self._python(step, m), "python"
             elif self._is_small(step, m):
-                made = self._timed(step, lambda m=m: self._local(step, m))
-                self._done(step, m, *made, "driver")
+                held, how = self._local(step, m), "driver"
             else:
                 queries.append(m)
+                continue
+            yield Made(m, held, (time.perf_counter() - begun) * 1e3, 0, how)
         if queries:
-            self._query(step, queries)
+            yield from self._query(step, queries)
 
-    def _parts(self, step: Step, leaf: Ref | Read) -> tuple[Held, ...]:
-        return step.reads[leaf] if isinstance(leaf, Read) else (step.values[leaf.vertex],)
+    def _loop(self, step: Step, loop: Loop, members: Sequence[Member]) -> None:
+        """The streams that a recursion gives."""
+        begun, jobs = time.perf_counter(), step.metrics.jobs
 
-    def _timed(self, step: Step, f: Any) -> tuple[Held, float, int | None]:
-        begun = time.perf_counter()
-        held = f()
-        return held, (time.perf_counter() - begun) * 1e3, 0
+        def compute(wanted: Sequence[Member], parts: Mapping[Leaf, tuple[Held, ...]]) -> list[Held]:
+            inner = Step(step.number, {}, step.sources, step.metrics, dict(parts))
+            made = {m.member: m.held for m in self._computed(inner, wanted)}
+            return [made[m] for m in wanted]
+
+        run = Run(loop, self.store, self._projection, self._state_around, compute)
+        given = run.run([step.values[v] for v in loop.inputs])
+        step.metrics.iterations[str(loop.path)] = run.iterations
+        ms = (time.perf_counter() - begun) * 1e3
+        after = step.metrics.jobs
+        taken = None if jobs is None or after is None else after - jobs
+        for m in members:
+            assert isinstance(m.vertex.operator, Fixpoint)
+            held = given[m.vertex.operator.number]
+            self._done(step, Made(m, held, ms, taken, "loop", run.rows))
+
+    def _state_around(self, change: Vertex, key: tuple[Expr, ...]) -> State:
+        return self.plan.state_of(Read(change, key))
+
+    def _parts(self, step: Step, leaf: Leaf) -> tuple[Held, ...]:
+        return (step.values[leaf.vertex],) if isinstance(leaf, Ref) else step.reads[leaf]
 
     def _python(self, step: Step, m: Member) -> Held:
         (leaf,) = m.leaves
@@ -169,7 +214,7 @@ class Scheduler:
         step.metrics.queries += 1
         return [one_array(made.column(n)) for n, _ in named]
 
-    def _table(self, step: Step, leaf: Ref | Read) -> pa.Table:
+    def _table(self, step: Step, leaf: Leaf) -> pa.Table:
         schema = schema_of(leaf)
         wanted = schema.arrow.names
         parts = self._parts(step, leaf)
@@ -179,8 +224,8 @@ class Scheduler:
 
     # -- a query for several streams
 
-    def _query(self, step: Step, members: list[Member]) -> None:
-        key = tuple(m.vertex for m in members)
+    def _query(self, step: Step, members: list[Member]) -> Iterator[Made]:
+        key = tuple(members)
         if key not in self._lowered:
             low = Lowering(f"{self._prefix}_{len(self._lowered)}")
             self._lowered[key] = (low, [low.term(m.term) for m in members])
@@ -205,9 +250,9 @@ class Scheduler:
             raise self._blame(step, members, e) from e
         ms = (time.perf_counter() - begun) * 1e3
         step.metrics.queries += 1
-        for m, h in zip(members, held, strict=True):
-            self._done(step, m, h, ms, jobs.count, "spark")
         step.metrics.add_jobs(jobs.count)
+        for m, h in zip(members, held, strict=True):
+            yield Made(m, h, ms, jobs.count, "spark")
 
     def _small(self, step: Step, members: list[Member], texts: list[str]) -> list[Held]:
         """One query for all: each stream a struct column of its own, NULL in others' rows."""
@@ -287,18 +332,10 @@ class Scheduler:
 
     def _keys(self, step: Step, read: Read, state: State) -> Held:
         assert read.by is not None
-        held = step.values[read.by]
-        columns = state.register.key
-        schema = read.by.type.schema
-        if read.by_key == (ALL,):
-            exprs: Iterable[tuple[str, Expr]] = [(n, Field(t, (n,))) for n, t in schema.columns]
-        else:
-            exprs = zip(columns, read.by_key, strict=True)
-        keys = self._projection.select(held, schema, tuple(exprs), beside=False)
-        if isinstance(keys, DataFrame):
-            known = keys if read.nulls else keys.dropna()
-            return known.distinct()
-        return distinct_rows(keys, drop_nulls=not read.nulls)
+        held, schema = step.values[read.by], read.by.type.schema
+        return self._projection.keys(
+            held, schema, state.register.key, read.by_key, nulls=read.nulls
+        )
 
     def _add(self, step: Step, v: Vertex, held: Held) -> None:
         for state in self._adders.get(v, ()):
@@ -308,14 +345,13 @@ class Scheduler:
             if isinstance(rows, DataFrame) or rows.num_rows:
                 self.store.add(state.register.name, rows)
 
-    def _done(
-        self, step: Step, m: Member, held: Held, ms: float, jobs: int | None, how: str
-    ) -> None:
-        step.values[m.vertex] = held
-        if isinstance(m.vertex.operator, IdentityPrint):
-            print(f"{m.vertex.operator.label}: {answer(held, m.vertex.type)!r}")
-        self._add(step, m.vertex, held)
-        record(step, self.plan, m, held, ms, jobs, how, lambda leaf: self._parts(step, leaf))
+    def _done(self, step: Step, made: Made) -> None:
+        v = made.member.vertex
+        step.values[v] = made.held
+        if isinstance(v.operator, IdentityPrint):
+            print(f"{v.operator.label}: {answer(made.held, v.type)!r}")
+        self._add(step, v, made.held)
+        record(step, self.plan, made, lambda leaf: self._parts(step, leaf))
 
 
 def _settings(spark: SparkSession) -> dict[str, str | None]:
@@ -323,7 +359,7 @@ def _settings(spark: SparkSession) -> dict[str, str | None]:
     return {name: spark.conf.get(name) for name in SETTINGS}
 
 
-def schema_of(leaf: Ref | Read) -> Schema:
+def schema_of(leaf: Leaf) -> Schema:
     """The schema of what a leaf reads."""
     return (leaf.change if isinstance(leaf, Read) else leaf.vertex).type.schema
 
@@ -335,25 +371,19 @@ def _untagged(union: pa.Table, tag: int, schema: Schema) -> pa.Table:
     return consolidate(conform(table, schema), schema)
 
 
-def record(
-    step: Step,
-    plan: Plan,
-    m: Member,
-    held: Held,
-    ms: float,
-    jobs: int | None,
-    how: str,
-    parts: Any,
-) -> None:
+def record(step: Step, plan: Plan, made: Made, parts: Callable[[Leaf], tuple[Held, ...]]) -> None:
     """Note what materialising a stream took, for it and for the vertices within its term."""
+    m, held = made.member, made.held
     path = str(plan.names[m.vertex][0])
-    rows_in = 0
+    rows_in = made.rows_in
     for leaf in m.leaves:
         rows_in += sum(p.num_rows for p in parts(leaf) if isinstance(p, pa.Table))
     rows_out = held.num_rows if isinstance(held, pa.Table) else None
-    step.metrics.vertices[path] = VertexMetrics(path, rows_in, rows_out, ms, jobs, how)
+    step.metrics.vertices[path] = VertexMetrics(
+        path, rows_in, rows_out, made.ms, made.jobs, made.how
+    )
     for v in m.inner:
         inner = str(plan.names[v][0])
         step.metrics.vertices.setdefault(
-            inner, VertexMetrics(inner, None, None, 0.0, 0, how, within=path)
+            inner, VertexMetrics(inner, None, None, 0.0, 0, made.how, within=path)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
@@ -96,15 +96,30 @@ class Tracer:
 
     def input(self, number: int, label: str, type_: StreamType, line: Line) -> Stream:
         """The stream of an input."""
-        v = Vertex(Input(number, label, type_))
-        self.made[v] = _Made((), None, label, line, False)
+        return self.leaf(Input(number, label, type_), line)
+
+    def leaf(self, operator: Input, line: Line) -> Stream:
+        """The stream of what comes from outside."""
+        v = Vertex(operator)
+        self.made[v] = _Made((), None, operator.label, line, False)
         return Stream(v, self)
+
+    def label(self, v: Vertex) -> str:
+        """What a vertex is called, before the query has ended and its variables are known."""
+        return self.made[v].name
 
     def feedback(self, type_: StreamType) -> Stream:
         """The stream of a value that will be connected later."""
         stream = self.make(Feedback(len(self.loops) + len(self.unconnected), type_), (), None)
         self.unconnected[stream.vertex] = user_line()
         return stream
+
+    def foreign(self, stream: Stream, what: str) -> Vertex:
+        """The vertex that stands here for a stream of another tracer."""
+        raise CompileError(
+            f"{user_line()}: {what} got a stream of another query; pass it through this one's "
+            "parameters"
+        )
 
     def make(self, operator: Operator, inputs: tuple[Vertex, ...], name: str | None) -> Stream:
         """Record a vertex."""
@@ -122,7 +137,7 @@ class Tracer:
             )
         return Stream(v, self)
 
-    def run(self, query: Callable[..., Any], streams: list[Stream]) -> Any:
+    def run(self, query: Callable[..., Any], streams: Sequence[object]) -> Any:
         """Call the query, and learn from its variables what its streams are called."""
         token = _TRACER.set(self)
         before = sys.getprofile()
@@ -219,18 +234,18 @@ def vertex_of(value: object, what: str) -> Vertex:
             f"{user_line()}: {what} takes streams, found {value!r} ({type(value).__name__}); "
             "values enter a circuit through the parameters of its query"
         )
-    if value.tracer is not current:
-        raise CompileError(
-            f"{user_line()}: {what} got a stream of another query; pass it through this one's "
-            "parameters"
-        )
-    return value.vertex
+    return value.vertex if value.tracer is current else current.foreign(value, what)
 
 
 def make(operator: Operator, *streams: object, name: str | None = None) -> Stream:
     """Apply an operator to streams."""
     inputs = tuple(vertex_of(s, operator.name) for s in streams)
     return tracer().make(operator, inputs, name)
+
+
+def innermost() -> FrameType | None:
+    """The innermost frame that belongs to a query or a circuit; None for a bare lambda's."""
+    return _home(sys._getframe(1))
 
 
 def _home(frame: FrameType | None) -> FrameType | None:

@@ -46,7 +46,7 @@ def push_integral(v: Vertex) -> Vertex | None:
                 Vertex(q.operator, a, Vertex(Delay(), _integral(b))),
             )
     (a,) = changes
-    return Vertex(Haitch(q.operator), Vertex(Delay(), _integral(a)), a)  # type: ignore[arg-type]
+    return Vertex(Haitch(q.operator), Vertex(Delay(), _integral(a)), a)
 
 
 def _change(a: Vertex) -> Vertex:
