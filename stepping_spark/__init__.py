@@ -5,6 +5,12 @@ the changes of its results. See `compile`, `iteration`, `Stepper`.
 """
 
 from circuits.distincts import distinct
+from circuits.graphs import (
+    connected_components,
+    reachable,
+    shortest_paths,
+    transitive_closure,
+)
 from circuits.groups import group_reduce_flatten
 from circuits.joins import join
 from circuits.reductions import count, reduce
@@ -88,6 +94,7 @@ __all__ = [
     "add3",
     "agg",
     "compile",
+    "connected_components",
     "count",
     "delay",
     "delay_indexed",
@@ -114,8 +121,11 @@ __all__ = [
     "map_many",
     "neg",
     "python",
+    "reachable",
     "reduce",
     "reference",
+    "shortest_paths",
+    "transitive_closure",
     "write_dot",
     "write_png",
     "write_svg",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from stepping_spark.graph import AnyGraph
@@ -28,6 +28,8 @@ class Fixpoint(Operator):
     `body` has an input for each of the operator's, and a loop for each recursive stream. Of
     several recursive streams this gives the one with the number; the others are vertices with the
     same body and inputs, and run in one loop with it.
+
+    Equal bodies may have other names and lines: those of a query are in its `Graph.bodies`.
     """
 
     body: AnyGraph
@@ -40,7 +42,7 @@ class Fixpoint(Operator):
         return self.body.outputs[self.number].type
 
     def describe(self) -> str:
-        return self.body.name if self.body.single else f"{self.number} of {self.body.name}"
+        return "" if self.body.single else f"stream {self.number}"
 
     def told_by(self) -> str:
         # Not by names, which do not matter, nor by the limit, which may be raised.
@@ -61,5 +63,7 @@ class Fixpoint(Operator):
             "or raise max_iterations"
         )
 
-    def within(self) -> tuple[str, ...]:
-        return tuple(f"  {line}" for line in str(self.body).splitlines())
+
+def named(operator: Fixpoint, graph: AnyGraph) -> Fixpoint:
+    """The operator, its body with the names and lines of this query."""
+    return replace(operator, body=graph.bodies[operator])

@@ -57,6 +57,7 @@ def compile(  # noqa: A001 - the interface's name
         caches={n: v for n, (v, _) in tracer.caches.items()},
         origins=_unconnected_refused(tracer).origins(name),
         single=single,
+        bodies=dict(tracer.bodies),
     )
     _check_returns(query, names, graph, line)
     _check_loops(graph, tracer)
@@ -129,7 +130,7 @@ def _check_returns(
     query: Callable[..., Any], names: dict[str, Any], graph: Circuit, line: Line
 ) -> None:
     declared = hints(query, names, line).get("return")
-    if declared is None:
+    if declared in (None, Any):
         return
     wanted = (declared,) if graph.single else typing.get_args(declared)
     if len(wanted) != len(graph.outputs):

@@ -83,7 +83,11 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class Graph(Generic[*Ins, Out]):
-    """A circuit. `loops` says what each fed back value is connected to."""
+    """A circuit. `loops` says what each fed back value is connected to.
+
+    `bodies` has the circuits that recursions iterate: their operators are equal to those of other
+    queries, and know the names of whichever was made first.
+    """
 
     name: str
     inputs: tuple[Vertex, ...]
@@ -93,6 +97,7 @@ class Graph(Generic[*Ins, Out]):
     caches: Mapping[str, Vertex]
     origins: Mapping[Vertex, Origin]
     single: bool = True  # the query gives one stream, not a tuple of them
+    bodies: Mapping[Operator, AnyGraph] = field(default_factory=dict)  # with this query's names
     paths: Mapping[Vertex, Path] = field(init=False, repr=False)
     memo: dict[str, object] = field(init=False, repr=False, default_factory=dict)  # of later layers
 
@@ -203,7 +208,8 @@ class Graph(Generic[*Ins, Out]):
             detail = v.operator.describe()
             shown = f"{v.operator.name}({takes})" + (f" [{detail}]" if detail else "")
             lines.append(f"  {self.paths[v]}: {v.type} = {shown}")
-            lines += [f"  {line}" for line in v.operator.within()]
+            if v.operator in self.bodies:
+                lines += [f"    {line}" for line in str(self.bodies[v.operator]).splitlines()]
         lines.append(f"  return {', '.join(str(p) for p in self.output)}")
         for path in self.run_no_output:
             lines.append(f"  run {path}")

@@ -55,10 +55,6 @@ class Operator:
         """What tells it from others of its kind, in every process and whatever names it has."""
         return self.describe()
 
-    def within(self) -> tuple[str, ...]:
-        """The lines that a graph's text shows below its own."""
-        return ()
-
     def _zset(self, t: StreamType) -> RowType:
         if not isinstance(t, ZSetType):
             raise CompileError(f"{user_line()}: {self.name} takes a ZSet, found {t}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from stepping_spark.body import Fixpoint
+from stepping_spark.body import Fixpoint, named
 from stepping_spark.cache import register_name
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Expr
@@ -164,7 +164,7 @@ class _Planner:
                 inputs = tuple(self._resolve(i) for i in v.inputs)
                 key = (v.operator.body, v.operator.max_iterations, inputs)
                 if key not in made:
-                    made[key] = loop_of(v.operator, inputs, *self.names[v])
+                    made[key] = loop_of(named(v.operator, self.graph), inputs, *self.names[v])
                     self.names = {**made[key].names, **self.names}
                 loops[v] = made[key]
         return loops

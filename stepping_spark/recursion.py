@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -15,16 +15,19 @@ from stepping_spark.functions import line_of_function, name_of
 from stepping_spark.graph import AnyGraph, Graph, Origin, Path, Vertex
 from stepping_spark.least import Least
 from stepping_spark.operators import (
+    Accumulate,
     Add,
     Delay,
     Differentiate,
     Distinct,
     Feedback,
     Filter,
+    Flatten,
     Haitch,
     Integrate,
     Join,
     Linearity,
+    MakeSet,
     Map,
     MapMany,
     Neg,
@@ -66,6 +69,10 @@ def fixpoint(
     semijoin, distinct and minima. What is not monotone (a difference, an antijoin, a sum) is a
     `CompileError`, as more rows in `y` would mean fewer.
 
+    The weights of `a` should not sum up to less than zero, as those of no table do: what is
+    missing once more than it was there takes rows away where it meets others, so that there may be
+    no fixpoint. A `distinct` before makes sure.
+
     Not linear. Keeps, by iteration, what joins and distincts in `f` take, by their keys. A step
     reads the rows of its changes' effect, once for each iteration that they reach, and takes a
     Spark job or none for each of them. `max_iterations` bounds the depth: the number of times that
@@ -84,13 +91,16 @@ def fixpoint(
         )
     if not isinstance(max_iterations, int) or max_iterations < 1:
         raise CompileError(f"{line}: max_iterations={max_iterations!r} should be an int from 1 on")
+    _check_parameters(f)
     single, types = _recursive_types(a, f, to, line)
-    inside = BodyTracer(around)
+    inside = BodyTracer(around, _labels(a, f))
     streams = inside.recursive(types)
     given = inside.run(f, [a, streams[0] if single else tuple(streams)])
     nexts = _checked(inside, given, streams, single, f)
     body, inputs = _body(inside, nexts, streams, f, line)
     operators = [Fixpoint(body, i, max_iterations) for i in range(len(types))]
+    for op in operators:
+        around.bodies.setdefault(op, body)
     names = [name if single or name is None else f"{name}_{i}" for i in range(len(types))]
     made = [make(op, *inputs, name=n) for op, n in zip(operators, names, strict=True)]
     return cast(Y, made[0] if single else tuple(made))
@@ -106,25 +116,38 @@ def _recursive_types(
     if to is not None:
         rows = to if isinstance(to, tuple) else (to,)
         return not isinstance(to, tuple), [ZSetType(_row_type(r, line)) for r in rows]
-    parameters = list(inspect.signature(f).parameters.values())
-    if len(parameters) != 2:
-        raise CompileError(
-            f"{line_of_function(f)}: the function of a fixpoint takes what it is given and the "
-            f"recursive stream, two parameters; {name_of(f)!r} has {len(parameters)}"
-        )
+    own = list(inspect.signature(f).parameters)[1]
     known = hints(f, local_names(), line_of_function(f))
-    annotation = known.get(parameters[1].name)
-    where = f"{line_of_function(f)}: parameter {parameters[1].name!r} of {name_of(f)}"
+    annotation = known.get(own)
+    where = f"{line_of_function(f)}: parameter {own!r} of {name_of(f)}"
     if typing.get_origin(annotation) is tuple:
         return False, [_zset(t, where) for t in typing.get_args(annotation)]
-    if annotation is not None:
+    if annotation not in (None, Any):
         return True, [_zset(annotation, where)]
     if isinstance(a, tuple):
         raise CompileError(
             f"{line}: the rows of the recursive stream are unknown; say them by an annotation, "
-            f"{parameters[1].name}: st.ZSet[T], or by to=T"
+            f"{own}: st.ZSet[T], or by to=T"
         )
     return True, [_must_be_zset(vertex_of(a, "fixpoint").type, str(line))]
+
+
+def _check_parameters(f: Callable[..., Any]) -> None:
+    n = len(inspect.signature(f).parameters)
+    if n != 2:
+        raise CompileError(
+            f"{line_of_function(f)}: the function of a fixpoint takes what it is given and the "
+            f"recursive stream, two parameters; {name_of(f)!r} has {n}"
+        )
+
+
+def _labels(a: object, f: Callable[..., Any]) -> dict[Vertex, str]:
+    """What the function calls the streams that it is given."""
+    name = next(iter(inspect.signature(f).parameters))
+    if isinstance(a, Stream):
+        return {a.vertex: name}
+    given = a if isinstance(a, tuple) else ()
+    return {s.vertex: f"{name}_{i}" for i, s in enumerate(given) if isinstance(s, Stream)}
 
 
 def _row_type(annotation: Any, line: Line) -> Any:
@@ -150,7 +173,7 @@ def _checked(
     """What the function gives for the next iteration."""
     where = f"{line_of_function(f)}: {name_of(f)}"
     found = (given,) if single else given
-    if not isinstance(found, tuple) or len(found) != len(streams):
+    if isinstance(given, tuple) is single or len(found) != len(streams):
         wanted = "a stream" if single else f"a tuple of {len(streams)} streams"
         raise CompileError(f"{where} should give {wanted}, as it is given, found {given!r}")
     nexts = []
@@ -178,29 +201,29 @@ class BodyTracer(Tracer):
     Streams of the query around it come in by being used.
     """
 
-    def __init__(self, around: Tracer) -> None:
+    def __init__(self, around: Tracer, labels_of: Mapping[Vertex, str]) -> None:
         super().__init__()
         self.around = around
+        self.labels_of = labels_of  # of streams that are given to the function
         self.outside: dict[Vertex, Vertex] = {}  # by the vertex around: what stands for it here
 
     def recursive(self, types: Sequence[StreamType]) -> list[Stream]:
         """The recursive streams."""
-        return [self.make(Recursive(i, t), (), None) for i, t in enumerate(types)]
+        return [self.leaf(Recursive(i, t), "y", user_line()) for i, t in enumerate(types)]
 
     def foreign(self, stream: Stream, what: str) -> Vertex:
         if stream.tracer is not self.around:
             return super().foreign(stream, what)
         v = stream.vertex
         if v not in self.outside:
-            label = self.around.label(v)
+            label = self.labels_of.get(v) or self.around.label(v)
             leaf = Outside(len(self.outside), label, v.type)
-            self.outside[v] = self.leaf(leaf, user_line()).vertex
+            self.outside[v] = self.leaf(leaf, label, user_line()).vertex
         return self.outside[v]
 
     def make(self, operator: Operator, inputs: tuple[Vertex, ...], name: str | None) -> Stream:
         frame = innermost()
-        of_steps = isinstance(operator, _OF_STEPS) and not isinstance(operator, Recursive)
-        if of_steps and not (frame and is_ours(frame.f_code.co_filename)):
+        if isinstance(operator, _OF_STEPS) and not (frame and is_ours(frame.f_code.co_filename)):
             raise CompileError(
                 f"{user_line()}: {operator.name} in the function of a fixpoint: its streams go "
                 "from iteration to iteration, not from step to step; write it with operators on "
@@ -327,6 +350,8 @@ def _refuse(v: Vertex, line: Line) -> NoReturn:
     what, why = v.operator.name, "where the recursive stream has more rows, it may have fewer"
     if isinstance(v.operator, Neg):
         what = "a difference (neg, -, antijoin, outer_join)"
+    elif isinstance(v.operator, Accumulate | Flatten | MakeSet):
+        what = "a sum or count"
     raise CompileError(
         f"{line}: {what} of a recursive stream: {why}, so that there may be no least fixpoint; "
         "over it may stand map, map_many, filter, add, join, semijoin, distinct and minima: apply "

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.atoms import INT, INT_MAX, INT_MIN, Atom, RowType
-from stepping_spark.body import Fixpoint
+from stepping_spark.body import Fixpoint, named
 from stepping_spark.errors import FixpointError, InputError, StepError, SteppingError
 from stepping_spark.expr import Expr
 from stepping_spark.floats import split, total
@@ -311,7 +311,8 @@ class Place:
 def place_of(graph: AnyGraph, v: Vertex) -> Place:
     """A vertex of a circuit."""
     where = f"{graph.paths[v]} ({graph.line(v)})"
-    return Place(v.operator, tuple(s.type for s in v.inputs), where)
+    op = named(v.operator, graph) if isinstance(v.operator, Fixpoint) else v.operator
+    return Place(op, tuple(s.type for s in v.inputs), where)
 
 
 def _same(at: Place, a: Value) -> Value:

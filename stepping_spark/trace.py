@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from stepping_spark.errors import CompileError
-from stepping_spark.graph import Origin, Path, Vertex
+from stepping_spark.graph import AnyGraph, Origin, Path, Vertex
 from stepping_spark.operators import (
     Add,
     Arrange,
@@ -93,15 +93,16 @@ class Tracer:
     labels: dict[FrameType, tuple[str, ...]] = field(default_factory=dict)
     siblings: dict[tuple[str, ...], int] = field(default_factory=dict)
     names: dict[Vertex, str] = field(default_factory=dict)
+    bodies: dict[Operator, AnyGraph] = field(default_factory=dict)
 
     def input(self, number: int, label: str, type_: StreamType, line: Line) -> Stream:
         """The stream of an input."""
-        return self.leaf(Input(number, label, type_), line)
+        return self.leaf(Input(number, label, type_), label, line)
 
-    def leaf(self, operator: Input, line: Line) -> Stream:
-        """The stream of what comes from outside."""
+    def leaf(self, operator: Operator, label: str, line: Line) -> Stream:
+        """The stream of what is there before the function is called."""
         v = Vertex(operator)
-        self.made[v] = _Made((), None, operator.label, line, False)
+        self.made[v] = _Made((), None, label, line, False)
         return Stream(v, self)
 
     def label(self, v: Vertex) -> str:

@@ -47,6 +47,7 @@ LAYERS = (
     "scalars",
     "operators",
     "least",
+    "flat",
     "picture",
     "render",
     "graph",
