@@ -6,6 +6,12 @@ from circuits.aggregates import aggregate
 from circuits.deltas import delta_join, half_join
 from circuits.distincts import distinct
 from circuits.first import first_n
+from circuits.graphs import (
+    connected_components,
+    reachable,
+    shortest_paths,
+    transitive_closure,
+)
 from circuits.groups import group_reduce_flatten
 from circuits.joins import join
 from circuits.matches import antijoin, outer_join, semijoin
@@ -14,6 +20,7 @@ from circuits.reductions import count, reduce
 __all__ = [
     "aggregate",
     "antijoin",
+    "connected_components",
     "count",
     "delta_join",
     "distinct",
@@ -22,6 +29,9 @@ __all__ = [
     "half_join",
     "join",
     "outer_join",
+    "reachable",
     "reduce",
     "semijoin",
+    "shortest_paths",
+    "transitive_closure",
 ]

@@ -8,6 +8,12 @@ from circuits.aggregates import aggregate
 from circuits.deltas import delta_join, half_join
 from circuits.distincts import distinct
 from circuits.first import first_n
+from circuits.graphs import (
+    connected_components,
+    reachable,
+    shortest_paths,
+    transitive_closure,
+)
 from circuits.groups import group_reduce_flatten
 from circuits.joins import join
 from circuits.matches import antijoin, outer_join, semijoin
@@ -55,6 +61,7 @@ from stepping_spark.primitives import (
     map_many,
     neg,
 )
+from stepping_spark.recursion import fixpoint
 from stepping_spark.reference import reference
 from stepping_spark.render import write_dot, write_png, write_svg
 from stepping_spark.rows import Data, Pair, Update
@@ -103,6 +110,7 @@ __all__ = [
     "aggregate",
     "antijoin",
     "compile",
+    "connected_components",
     "count",
     "delay",
     "delay_indexed",
@@ -114,6 +122,7 @@ __all__ = [
     "feedback",
     "filter",
     "first_n",
+    "fixpoint",
     "flatten",
     "foreach_batch",
     "from_change_feed",
@@ -139,10 +148,13 @@ __all__ = [
     "outer_join",
     "per_group",
     "python",
+    "reachable",
     "reduce",
     "reference",
     "semijoin",
+    "shortest_paths",
     "temporal_filter",
+    "transitive_closure",
     "write_dot",
     "write_png",
     "write_svg",

@@ -16,12 +16,12 @@ from stepping_spark.atoms import short
 from stepping_spark.errors import CompileError
 from stepping_spark.graph import Graph, Vertex
 from stepping_spark.operators import Delay
-from stepping_spark.origin import Line, line_of, user_frame, user_line
+from stepping_spark.origin import Line, line_of, user_line
 from stepping_spark.passes import optimize as run_passes
 from stepping_spark.primitives import differentiate, integrate
 from stepping_spark.rewrite import Circuit
 from stepping_spark.schema import StreamType, ZSetType
-from stepping_spark.stream_types import stream_type
+from stepping_spark.stream_types import hints, local_names, stream_type
 from stepping_spark.trace import Stream, Tracer
 
 Ins = TypeVarTuple("Ins")
@@ -56,7 +56,7 @@ def compile(  # noqa: A001 - the interface's name
     """
     _check_is_function(query)
     line, name = _line(query), query.__name__
-    names = _local_names(query)
+    names = local_names(query)
     tracer = Tracer()
     parameters = _parameters(query, names, line, name)
     growing = _growing(append_only, parameters, line, name)
@@ -77,6 +77,7 @@ def compile(  # noqa: A001 - the interface's name
         origins=_unfinished_refused(tracer).origins(name),
         single=single,
         reductions=tuple(tracer.reductions),
+        bodies=dict(tracer.bodies),
     )
     _check_returns(query, names, graph, line)
     _check_loops(graph, tracer)
@@ -130,35 +131,10 @@ def _check_is_function(query: object) -> None:
     raise CompileError(f"{user_line()}: a query is a function, found {found}; {remedy}")
 
 
-def _local_names(query: Callable[..., Any]) -> dict[str, Any]:
-    """What is local where the query was written: it may be annotated with local classes.
-
-    A caller in another module may have other things by the same names.
-    """
-    seen = getattr(inspect.unwrap(query), "__globals__", None)
-    names: dict[str, Any] = {}
-    frame = user_frame()
-    while frame is not None:
-        if frame.f_globals is seen and frame.f_locals is not seen:
-            names = {**frame.f_locals, **names}
-        frame = frame.f_back
-    return names
-
-
-def _hints(query: Callable[..., Any], names: dict[str, Any], line: Line) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(inspect.unwrap(query), localns=names, include_extras=True)
-    except NameError as e:
-        raise CompileError(
-            f"{line}: an annotation of the query names what is not defined there: {e}; define or "
-            "import it"
-        ) from None
-
-
 def _parameters(
     query: Callable[..., Any], names: dict[str, Any], line: Line, name: str
 ) -> list[tuple[str, StreamType]]:
-    hints = _hints(query, names, line)
+    known = hints(query, names, line)
     found = []
     for p in inspect.signature(query).parameters.values():
         if p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
@@ -166,13 +142,13 @@ def _parameters(
                 f"{line}: parameter {p.name!r} of {name} is {p.kind.description}; inputs are "
                 "positional parameters, each annotated"
             )
-        if p.name not in hints:
+        if p.name not in known:
             raise CompileError(
                 f"{line}: parameter {p.name!r} of {name} has no annotation; say what flows in: "
                 f"{p.name}: st.ZSet[A]"
             )
         where = f"{line}: parameter {p.name!r} of {name}"
-        found.append((p.name, stream_type(hints[p.name], where)))
+        found.append((p.name, stream_type(known[p.name], where)))
     return found
 
 
@@ -217,7 +193,7 @@ def _unfinished_refused(tracer: Tracer) -> Tracer:
 def _check_returns(
     query: Callable[..., Any], names: dict[str, Any], graph: Circuit, line: Line
 ) -> None:
-    declared = _hints(query, names, line).get("return")
+    declared = hints(query, names, line).get("return")
     if declared in (None, Any):  # Any is there for the type checker
         return
     wanted = (declared,) if graph.single else typing.get_args(declared)

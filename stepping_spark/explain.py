@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from stepping_spark.body import Fixpoint
 from stepping_spark.graph import AnyGraph, Vertex
+from stepping_spark.loops import Loop
 from stepping_spark.operators import (
     Delay,
     Differentiate,
+    Feedback,
     Haitch,
     Hold,
     Input,
@@ -55,7 +58,7 @@ class Explanation:
             lines += [f"      one vertex of {f}" for f in v.fused]
             lines += [f"      state: {s}" for s in v.state]
             if v.within:
-                lines.append(f"      runs within the query of {v.within}")
+                lines.append(f"      runs within {v.within}")
         lines.append(f"{len(self.arrangements)} registers")
         for name, key in self.arrangements:
             lines.append(f"  {name}: " + (f"arranged by {', '.join(key)}" if key else "no key"))
@@ -101,7 +104,10 @@ def explain(graph: AnyGraph) -> Explanation:
                 fused=tuple(f"{o.path} ({o.line})" for o in graph.origins[v].parts),
             )
         )
-    registers = tuple((s.register.name, s.register.key) for s in plan.states)
+        loop = plan.loops.get(v)
+        if loop is not None and loop.path == graph.paths[v]:
+            explained += _body(loop)
+    registers = tuple((r.name, r.key) for r in plan.registers)
     return Explanation(
         graph.name,
         tuple(explained),
@@ -137,9 +143,24 @@ def is_whole(v: Vertex, loops: Mapping[Vertex, Vertex]) -> bool:
     return True
 
 
+def _body(loop: Loop) -> Iterator[VertexExplained]:
+    """The vertices that a recursion iterates."""
+    for v in loop.body.walk():
+        if not isinstance(v.operator, Input):
+            path, line = loop.names[v]
+            kept = (s.register for s in loop.states if s.change is v)
+            state = tuple(f"{r.name}, by {', '.join(r.key)}, by iteration" for r in kept)
+            how = "fed back" if isinstance(v.operator, Feedback) else _how(v, {})
+            yield VertexExplained(
+                str(path), str(line), str(v.type), v.operator.name, how, state, str(loop.path)
+            )
+
+
 def _how(v: Vertex, full: dict[Vertex, str]) -> str:
     if isinstance(v.operator, Input):
         return "an input"
+    if isinstance(v.operator, Fixpoint):
+        return "recursive: iterates on changes until nothing is due"
     if v in full and not isinstance(v.operator, Integrate | Delay):
         return f"recomputed in full: it reads all of {full[v]}"
     if isinstance(v.operator, Hold):

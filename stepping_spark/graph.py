@@ -101,7 +101,9 @@ class Graph(Generic[*Ins, Out]):
     `vertices` has them by `Path`; `input`, `internal`, `output` and `run_no_output` are its edges,
     and `nx` the same as a networkx graph. Printed, it is a stable text. Equal to another that
     computes the same in the same way, whatever its vertices are called. A notebook draws it.
-    `loops` says what each fed back value is connected to.
+    `loops` says what each fed back value is connected to. `bodies` has the circuits that recursions
+    iterate: their operators are equal to those of other queries, and know the names of whichever
+    was made first.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.filter(numbers, f=lambda x: x > 0)
@@ -121,6 +123,7 @@ class Graph(Generic[*Ins, Out]):
     origins: Mapping[Vertex, Origin]
     single: bool = True  # the query gives one stream, not a tuple of them
     reductions: tuple[object, ...] = ()  # the plans of its aggregates, to be printed
+    bodies: Mapping[Operator, AnyGraph] = field(default_factory=dict)  # with this query's names
     paths: Mapping[Vertex, Path] = field(init=False, repr=False)
     memo: dict[str, object] = field(init=False, repr=False, default_factory=dict)  # of later layers
 
@@ -231,6 +234,8 @@ class Graph(Generic[*Ins, Out]):
             detail = v.operator.describe()
             shown = f"{v.operator.name}({takes})" + (f" [{detail}]" if detail else "")
             lines.append(f"  {self.paths[v]}: {v.type} = {shown}")
+            if v.operator in self.bodies:
+                lines += [f"    {line}" for line in str(self.bodies[v.operator]).splitlines()]
         lines.append(f"  return {', '.join(str(p) for p in self.output)}")
         for path in self.run_no_output:
             lines.append(f"  run {path}")

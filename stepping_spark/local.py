@@ -70,7 +70,7 @@ from stepping_spark.schema import (
     StreamType,
 )
 from stepping_spark.store import Now
-from stepping_spark.terms import Node, Read, Ref, Term
+from stepping_spark.terms import Leaf, Node, Term
 from stepping_spark.types import Struct
 
 Columns: TypeAlias = list[Array]
@@ -107,7 +107,7 @@ class PartFailed(Exception):
 class Local:
     """Evaluates terms on the driver."""
 
-    table: Callable[[Ref | Read], pa.Table]
+    table: Callable[[Leaf], pa.Table]
     project: Project  # asks Spark for the values of expressions that are not plain
     chain: Chain  # asks Spark for what several linear operators make of a relation
     now: Now = None

@@ -41,7 +41,7 @@ from stepping_spark.reducers import Collate, Listed, Top
 from stepping_spark.schema import COUNT, VALUE, Columns, Schema, StreamType, ZSetType, columns_of
 from stepping_spark.sums import contributions, total_value
 from stepping_spark.symbolic import to_column
-from stepping_spark.terms import Node, Read, Ref, Term
+from stepping_spark.terms import Leaf, Node, Read, Term
 from stepping_spark.types import Struct, quote
 
 # Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.
@@ -67,7 +67,7 @@ class Lowering:
     """Collects what a query's text refers to."""
 
     prefix: str
-    leaves: dict[Ref | Read, str] = field(default_factory=dict)
+    leaves: dict[Leaf, str] = field(default_factory=dict)
     derived: list[Derived] = field(default_factory=list)
 
     def term(self, t: Term) -> str:

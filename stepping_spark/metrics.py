@@ -37,16 +37,18 @@ class Cost:
 
 @dataclass
 class StepMetrics:
-    """One step: its number, how long it took, how many Spark jobs it ran, and its vertices.
+    """One step: its number, how long it took, its Spark jobs, its recursions and its vertices.
 
     `jobs` are those of the whole step, reading inputs and keeping state included; None on Spark
-    Connect, which does not tell. `queries` counts what Spark was asked, with or without a job.
+    Connect, which does not tell. `queries` counts what Spark was asked, with or without a job,
+    `iterations` those of each recursion, by its path.
     """
 
     step: int
     ms: float = 0.0
     jobs: int | None = 0
     queries: int = 0
+    iterations: dict[str, int] = field(default_factory=dict)  # of each recursion, by its path
     vertices: dict[str, VertexMetrics] = field(default_factory=dict)
 
     def add_jobs(self, jobs: int | None) -> None:

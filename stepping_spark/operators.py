@@ -46,6 +46,7 @@ class Operator:
 
     linearity: ClassVar[Linearity] = Linearity.LINEAR
     arity: ClassVar[int] = 1
+    gives_change: ClassVar[bool] = False  # whatever it takes, what it gives is no state
 
     @property
     def name(self) -> str:
@@ -479,6 +480,7 @@ class Hold(Temporal):
     """
 
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # what it gives depends on when
+    gives_change: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -488,7 +490,7 @@ class Haitch(Operator):
     Only keys of the change matter, so only they are read from the state.
     """
 
-    of: Operator
+    of: Operator  # one that works per key
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     arity: ClassVar[int] = 2
 

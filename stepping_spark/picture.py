@@ -1,17 +1,15 @@
-"""What is drawn of a circuit: boxes, the functions they stand in, and arrows between them.
-
-A circuit is known here by protocols only, so that a `Graph` can draw itself.
-"""
+"""What is drawn of a circuit: boxes, the functions they stand in, and arrows between them."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic
 
 from stepping_spark.errors import SteppingError
+from stepping_spark.flat import Circuit, V, flattened
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -22,7 +20,6 @@ from stepping_spark.operators import (
     Feedback,
     Filter,
     Haitch,
-    Hold,
     Input,
     Integrate,
     Linearity,
@@ -30,8 +27,7 @@ from stepping_spark.operators import (
     Operator,
     join_of,
 )
-from stepping_spark.origin import Line
-from stepping_spark.schema import GroupedType, StreamType, ZSetType
+from stepping_spark.schema import GroupedType, ZSetType
 
 LEVELS = {
     0: "the functions that the query calls, each as one box",
@@ -40,46 +36,6 @@ LEVELS = {
 }
 WIDTH = 32  # of a line of a label, in characters
 TYPE_WIDTH = 36
-
-
-class Vertex(Protocol):
-    """What a picture needs to know of a vertex."""
-
-    @property
-    def operator(self) -> Operator: ...
-    @property
-    def inputs(self) -> tuple[Self, ...]: ...
-    @property
-    def type(self) -> StreamType: ...
-
-
-class Path(Protocol):
-    """What a picture needs to know of a vertex's name."""
-
-    @property
-    def parts(self) -> tuple[str, ...]: ...
-
-
-V = TypeVar("V", bound=Vertex)
-
-
-class Circuit(Protocol[V]):
-    """What a picture needs to know of a circuit."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def outputs(self) -> tuple[V, ...]: ...
-    @property
-    def no_output(self) -> tuple[V, ...]: ...
-    @property
-    def loops(self) -> Mapping[V, V]: ...
-    @property
-    def caches(self) -> Mapping[str, V]: ...
-    @property
-    def paths(self) -> Mapping[V, Path]: ...
-    def walk(self) -> Iterator[V]: ...
-    def line(self, v: V, /) -> Line: ...
 
 
 @dataclass(frozen=True)
@@ -119,7 +75,8 @@ def picture_of(graph: Circuit[V], level: int) -> Picture:
     if level not in tuple(LEVELS):
         known = "; ".join(f"{n}: {what}" for n, what in LEVELS.items())
         raise SteppingError(f"drawing {graph.name}: there is no level {level!r}; {known}")
-    return _Drawing(graph, level).picture()
+    flat = flattened(graph)
+    return _Drawing(graph, level).picture() if flat is None else _Drawing(flat, level).picture()
 
 
 class _Drawing(Generic[V]):
@@ -308,7 +265,7 @@ class _Drawing(Generic[V]):
         for v in self.order:
             if isinstance(v.operator, Integrate | Delay | Feedback):
                 whole[v] = True
-            elif isinstance(v.operator, Input | Differentiate | Haitch | Hold):
+            elif isinstance(v.operator, Input | Differentiate | Haitch) or v.operator.gives_change:
                 whole[v] = False
             else:
                 rule = all if join_of(v.operator) else any

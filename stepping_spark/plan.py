@@ -17,10 +17,12 @@ from functools import cached_property
 from typing import TypeAlias
 
 from stepping_spark.atoms import RowType
+from stepping_spark.body import Fixpoint, named
 from stepping_spark.cache import register_name
 from stepping_spark.clock import tick
 from stepping_spark.expr import Expr, Field
 from stepping_spark.graph import AnyGraph, Path, Vertex, check_is_graph
+from stepping_spark.loops import Loop, loop_of
 from stepping_spark.operators import (
     Add,
     Arrange,
@@ -44,7 +46,6 @@ from stepping_spark.origin import Line
 from stepping_spark.schema import Schema
 from stepping_spark.store import Register
 from stepping_spark.terms import (
-    ALL,
     Member,
     Node,
     Read,
@@ -52,7 +53,11 @@ from stepping_spark.terms import (
     Stage,
     State,
     Term,
+    key_columns,
+    key_of_each,
     python_of,
+    shown_key,
+    told,
 )
 
 Circuit: TypeAlias = AnyGraph
@@ -68,6 +73,7 @@ class Plan:
     stages: tuple[Stage, ...]
     states: tuple[State, ...]
     outputs: tuple[Vertex, ...]  # the vertices that have the values of the graph's outputs
+    loops: dict[Vertex, Loop]  # of each recursive stream; those of one body share theirs
     names: dict[Vertex, tuple[Path, Line]] = field(repr=False)
     summed: dict[Vertex, Vertex] = field(repr=False)  # what I, z⁻¹ and D keep the sum of
 
@@ -88,7 +94,8 @@ class Plan:
     @property
     def registers(self) -> tuple[Register, ...]:
         """What a store keeps for the circuit."""
-        return tuple(s.register for s in self.states)
+        in_loops = [s for loop in dict.fromkeys(self.loops.values()) for s in loop.states]
+        return tuple(s.register for s in (*self.states, *in_loops))
 
     def state_of(self, read: Read) -> State:
         """The register that serves a read."""
@@ -102,8 +109,11 @@ class Plan:
             for m in stage.members:
                 lines.append(f"  {self.names[m.vertex][0]} = {self._shown(m.term)}")
         for s in self.states:
-            by = f" by {', '.join(s.register.key)}" if s.register.key else ""
-            lines.append(f"register {s.register.name}{by} += {self.names[s.change][0]}")
+            lines.append(f"register {_shown(s.register)} += {self.names[s.change][0]}")
+        for loop in dict.fromkeys(self.loops.values()):
+            lines += str(loop).splitlines()
+            for s in loop.states:
+                lines.append(f"  register {_shown(s.register)} += {loop.names[s.change][0]}")
         return "\n".join(lines)
 
     def _shown(self, t: Term) -> str:
@@ -113,7 +123,12 @@ class Plan:
             keys = "" if t.by is None else f" at keys of {self.names[t.by][0]}, added up"
             keys = " at times that have come, added up" if t.due else keys
             return f"{{{self.state_of(t).register.name}{keys}}}"
+        assert isinstance(t, Node)
         return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
+
+
+def _shown(r: Register) -> str:
+    return f"{r.name} by {', '.join(r.key)}" if r.key else r.name
 
 
 def registers_of(graph: Circuit) -> tuple[Register, ...]:
@@ -153,8 +168,10 @@ class _Planner:
             Stage(tuple(m for m in members if depth[m.vertex] == d)) for d in range(1, deepest + 1)
         )
         outputs = tuple(self._resolve(v) for v in self.graph.outputs)
-        states = self._states(stages)
-        return Plan(self.graph, stages, states, outputs, self.names, dict(self._kept()))
+        loops = self._loops(members)
+        states = self._states(stages, loops)
+        kept = dict(self._kept())
+        return Plan(self.graph, stages, states, outputs, loops, self.names, kept)
 
     def _kept(self) -> Iterator[tuple[Vertex, Vertex]]:
         for v in self.graph.walk():
@@ -166,6 +183,19 @@ class _Planner:
                 yield v, v
             elif isinstance(v.operator, Hold):
                 yield v, self._held_back(v)
+
+    def _loops(self, members: Sequence[Member]) -> dict[Vertex, Loop]:
+        made: dict[tuple[object, ...], Loop] = {}
+        loops = {}
+        for v in (m.vertex for m in members):
+            if isinstance(v.operator, Fixpoint):
+                inputs = tuple(self._resolve(i) for i in v.inputs)
+                key = (v.operator.body, v.operator.max_iterations, inputs)
+                if key not in made:
+                    made[key] = loop_of(named(v.operator, self.graph), inputs, *self.names[v])
+                    self.names = {**made[key].names, **self.names}
+                loops[v] = made[key]
+        return loops
 
     # -- what is materialised
 
@@ -186,6 +216,8 @@ class _Planner:
                 found[v.inputs[0]] = found[v] = None
             elif isinstance(op, Haitch):
                 found[v.inputs[1]] = None
+            elif isinstance(op, Fixpoint):
+                found.update(dict.fromkeys((*v.inputs, v)))
             elif isinstance(op, LookUp):
                 found[v.inputs[0]] = None  # also of a state: its text stands three times in a query
             elif join_of(op):
@@ -251,7 +283,7 @@ class _Planner:
             op = v.operator
             if isinstance(op, Integrate | Delay):
                 known = True
-            elif isinstance(op, Input | Differentiate | Haitch | Hold):
+            elif isinstance(op, Input | Differentiate | Haitch) or op.gives_change:
                 known = False
             else:
                 rule = all if join_of(op) or isinstance(op, LookUp) else any
@@ -301,7 +333,7 @@ class _Planner:
             return Node(v, op, (Node(v, Add(), (old, self._term(v.inputs[0]))),))
         if isinstance(op, Haitch):
             change = self._resolve(v.inputs[1])
-            key = op.of.keyed_by(change.type) or (ALL,)
+            key = key_of_each(op.of, change.type)
             state = self._term(v.inputs[0], Read(change, key, change, key, nulls=True))
             return Node(v, op, (state, self._term(change)))
         passed = at if all(isinstance(p, Add | Neg | Filter) for p in parts_of(op)) else None
@@ -334,7 +366,7 @@ class _Planner:
             if v not in by_vertex:
                 return 0
             if v not in depth:
-                waits = [x.vertex if isinstance(x, Ref) else x.by for x in by_vertex[v].leaves]
+                waits = [x.by if isinstance(x, Read) else x.vertex for x in by_vertex[v].leaves]
                 depth[v] = 1 + max((visit(w) for w in waits if w is not None), default=0)
             return depth[v]
 
@@ -344,7 +376,7 @@ class _Planner:
 
     # -- registers
 
-    def _states(self, stages: tuple[Stage, ...]) -> tuple[State, ...]:
+    def _states(self, stages: tuple[Stage, ...], loops: dict[Vertex, Loop]) -> tuple[State, ...]:
         wanted: dict[tuple[Vertex, tuple[Expr, ...]], str] = {}
         for name, v in self.graph.caches.items():
             keys = self._indexes(v) or [()]
@@ -353,19 +385,22 @@ class _Planner:
         for stage in stages:
             for read in stage.reads:
                 wanted.setdefault((read.change, read.key), "")
+        for loop in loops.values():
+            for read_by_key in loop.reads:
+                wanted.setdefault(read_by_key, "")
         keyed = {change for change, key in wanted if key}
         taken: dict[str, int] = {}
         states = []
         for (change, key), name in wanted.items():
             if not key and change in keyed and not name:
                 continue  # read whole through the register that has a key
-            columns, stored = _key_columns(change.type.schema, key)
+            columns, stored = key_columns(change.type.schema, key)
             named = name or self._register_name(change, key)
             n = taken[named] = taken.get(named, 0) + 1
             schema = change.type.schema
             held = Schema(schema.columns + tuple((c, e.type) for c, e in stored), schema.diffs)
             name = named if n == 1 else f"{named} {n}"
-            register = Register(name, held, columns, _told(change, key))
+            register = Register(name, held, columns, told(change, key))
             states.append(State(register, change, key, stored))
         return tuple(states)
 
@@ -383,30 +418,4 @@ class _Planner:
         path = str(self.names[change][0])
         if not key:
             return path
-        return f"{path} by {'row' if key == (ALL,) else ', '.join(str(k) for k in key)}"
-
-
-def _told(change: Vertex, key: tuple[Expr, ...]) -> str:
-    """What a register is the sum of, and by which key."""
-    op = change.operator
-    detail = op.describe()
-    by = f" by {', '.join(map(str, key))}" if key else ""
-    return f"{op.name}{f' [{detail}]' if detail else ''} {change.digest}{by}"
-
-
-def _key_columns(
-    schema: Schema, key: tuple[Expr, ...]
-) -> tuple[tuple[str, ...], tuple[tuple[str, Expr], ...]]:
-    """The columns that a key is read by, and those of them that must be stored beside the row."""
-    if key == (ALL,):
-        return tuple(n for n, _ in schema.columns), ()
-    own = {n for n, _ in schema.columns}
-    columns, stored = [], []
-    for i, part in enumerate(key, 1):
-        if isinstance(part, Field) and len(part.path) == 1 and part.path[0] in own:
-            columns.append(part.path[0])
-            own.remove(part.path[0])  # a key may have a part twice, and a relation no column
-        else:
-            columns.append(f"_key_{i}_")
-            stored.append((f"_key_{i}_", part))
-    return tuple(columns), tuple(stored)
+        return f"{path} by {shown_key(key)}"

@@ -16,13 +16,14 @@ from pyspark.sql import functions as F
 
 from stepping_spark.atoms import Atom, RowType
 from stepping_spark.codec import conform, frame_of
-from stepping_spark.expr import Expr, fields_of
+from stepping_spark.expr import Expr, Field, fields_of
 from stepping_spark.local import column as plain_column
-from stepping_spark.relations import Array, one_array
+from stepping_spark.relations import Array, distinct_rows, one_array
 from stepping_spark.schema import Schema
 from stepping_spark.source import inline, is_inline
 from stepping_spark.store import Held
 from stepping_spark.symbolic import to_column
+from stepping_spark.terms import ALL
 from stepping_spark.types import Optional, quote
 
 Named = Sequence[tuple[str, Expr]]
@@ -71,6 +72,27 @@ class Projection:
         shown = [self._column(e).alias(f"e{i}") for i, e in enumerate(exprs)]
         few = table.num_rows <= COLLECTED_ROWS
         return fetched(frame.select(*shown), types, few=few)
+
+    def keys(
+        self,
+        held: Held,
+        schema: Schema,
+        names: Sequence[str],
+        key: tuple[Expr, ...],
+        *,
+        nulls: bool,
+    ) -> Held:
+        """The distinct keys of a relation's rows, under the names that a register has for them.
+
+        Without `nulls` a key that has a NULL is none.
+        """
+        if key == (ALL,):
+            key = tuple(Field(t, (n,)) for n, t in schema.columns)
+        exprs = tuple(zip(names, key, strict=True))
+        keys = self.select(held, schema, exprs, beside=False)
+        if isinstance(keys, DataFrame):
+            return (keys if nulls else keys.dropna()).distinct()
+        return distinct_rows(keys, drop_nulls=not nulls)
 
     def _column(self, e: Expr) -> Column:
         found = self._columns.get(e)

@@ -13,10 +13,11 @@ from typing import Any, Generic, TypeVar
 
 from typing_extensions import TypeVarTuple
 
+from stepping_spark.body import Fixpoint, named
 from stepping_spark.carried import in_groups
-from stepping_spark.errors import StepError, SteppingError, refused_deletion
+from stepping_spark.errors import FixpointError, StepError, SteppingError, refused_deletion
 from stepping_spark.expr import Expr
-from stepping_spark.graph import Graph, Vertex, check_is_graph
+from stepping_spark.graph import AnyGraph, Graph, Vertex, check_is_graph
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -112,7 +113,7 @@ class Reference(Generic[*Ins, Out]):
         given = self._given(inputs)
         values: dict[Vertex, Value] = {}
         for v in self._order:
-            at = self._place(v, self._steps + 1 if now is None else now)
+            at = place_of(self.graph, v, self._steps + 1 if now is None else now)
             if v in given:
                 values[v] = MEANING[Input](at, given[v])
             else:
@@ -126,32 +127,28 @@ class Reference(Generic[*Ins, Out]):
         shown = tuple(self._shown(v, values) for v in self.graph.outputs)
         cached = {name: self._shown(v, values) for name, v in self.graph.caches.items()}
         self._remembered = {
-            v: self._to_remember(v, values)
-            for v in self._order
-            if isinstance(v.operator, REMEMBERS)
+            v: self._remember(v, values) for v in self._order if isinstance(v.operator, REMEMBERS)
         }
         self._cached = cached
         self._steps += 1
         return shown
 
-    def _to_remember(self, v: Vertex, values: Mapping[Vertex, Value]) -> Value:
-        if isinstance(v.operator, Integrate):
-            return values[v]
-        if not isinstance(v.operator, Hold):
-            return values[v.inputs[0]]
-        before = self._remembered.get(v, NOTHING)
-        came_out = ((row, -n) for row, n in values[v].items())
-        return added((*before.items(), *values[v.inputs[0]].items(), *came_out))
-
     def _sources(self, v: Vertex) -> tuple[Vertex, ...]:
         return (self.graph.loops[v],) if isinstance(v.operator, Feedback) else v.inputs
 
-    def _place(self, v: Vertex, now: Any = None) -> Place:
-        where = f"{self.graph.paths[v]} ({self.graph.line(v)})"
-        return Place(v.operator, tuple(s.type for s in v.inputs), where, now)
+    def _remember(self, v: Vertex, values: Mapping[Vertex, Value]) -> Value:
+        if isinstance(v.operator, Integrate):
+            return values[v]
+        before = self._remembered.get(v, NOTHING)
+        if isinstance(v.operator, Fixpoint):
+            return _together([values[s] for s in v.inputs], before)
+        if isinstance(v.operator, Hold):
+            came_out = ((row, -n) for row, n in values[v].items())
+            return added((*before.items(), *values[v.inputs[0]].items(), *came_out))
+        return values[v.inputs[0]]
 
     def _shown(self, v: Vertex, values: Mapping[Vertex, Value]) -> Any:
-        return show(values[v], v.type, self._place(v).where)
+        return show(values[v], v.type, place_of(self.graph, v).where)
 
     def _given(self, inputs: Sequence[object]) -> dict[Vertex, Value]:
         found = {}
@@ -214,6 +211,13 @@ class Place:
             if parts is not None:
                 found.setdefault(parts, []).append(row)
         return found
+
+
+def place_of(graph: AnyGraph, v: Vertex, now: Any = None) -> Place:
+    """A vertex of a circuit."""
+    where = f"{graph.paths[v]} ({graph.line(v)})"
+    op = named(v.operator, graph) if isinstance(v.operator, Fixpoint) else v.operator
+    return Place(op, tuple(s.type for s in v.inputs), where, now)
 
 
 def _same(at: Place, a: Value) -> Value:
@@ -339,9 +343,50 @@ def _haitch(at: Place, state: Value, change: Value) -> Value:
     return _subtract(at, of(inner, _add(at, state, change)), of(inner, state))
 
 
+def _fixpoint(at: Place, *args: Value) -> Value:
+    """The fixpoint of the inputs' sums, less that of what they were before."""
+    *changes, before = args
+    op = at.operator
+    return _subtract(at, _iterated(at, op, _together(changes, before)), _iterated(at, op, before))
+
+
+def _together(inputs: Sequence[Value], before: Value) -> Value:
+    """The sums of several streams as one value: each part with the number of its stream."""
+    numbered = ((i, part, n) for i, value in enumerate(inputs) for part, n in value.items())
+    return added((*before.items(), *(((i, part), n) for i, part, n in numbered)))
+
+
+def _iterated(at: Place, op: Fixpoint, sums: Value) -> Value:
+    """The limit of ∅, R(∅), R(R(∅)) …"""
+    body = op.body
+    inputs: list[dict[Any, int]] = [{} for _ in body.inputs]
+    for (i, part), n in sums.items():
+        inputs[i][part] = n
+    values: dict[Vertex, Value] = dict.fromkeys(body.loops, NOTHING)
+    values.update(zip(body.inputs, inputs, strict=True))
+    given = set(values)
+    order = [
+        v for v in _order(body.walk(), dict.fromkeys(body.loops, body.inputs[0])) if v not in given
+    ]
+    for _ in range(op.max_iterations):
+        for v in order:
+            place = place_of(body, v)
+            values[v] = MEANING[type(v.operator)](place, *(values[i] for i in v.inputs))
+            check(place.where, v.type, values[v])
+        if all(values[leaf] == values[v] for leaf, v in body.loops.items()):
+            return values[body.outputs[op.number]]
+        values.update({leaf: values[v] for leaf, v in body.loops.items()})
+    if not sums:
+        return NOTHING
+    raise FixpointError(
+        op.endless(at.where, {str(body.paths[v]): len(values[v]) for v in body.outputs})
+    )
+
+
 # These get what they remember of the steps before as their last argument: an integral its own
-# value, a hold what is still to come, the others the value of their input.
-REMEMBERS = (Delay, Differentiate, Hold, Integrate)
+# value, a hold what is still to come, a fixpoint the sums of its inputs, the others the value of
+# their input.
+REMEMBERS = (Delay, Differentiate, Fixpoint, Hold, Integrate)
 
 MEANING: dict[type[Operator], Callable[..., Value]] = {
     Accumulate: _accumulate,
@@ -355,6 +400,7 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Feedback: _same,
     Explode: _explode,
     Filter: _filter,
+    Fixpoint: _fixpoint,
     Flatten: _flatten,
     Fused: _fused,
     Haitch: _haitch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,13 +16,16 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.blame import failing_vertex
+from stepping_spark.body import Fixpoint
 from stepping_spark.clock import ticks
 from stepping_spark.codec import conform
 from stepping_spark.errors import StepError, SteppingError
-from stepping_spark.expr import Expr, Field
+from stepping_spark.expr import Expr
 from stepping_spark.graph import Vertex
+from stepping_spark.iterations import Run
 from stepping_spark.literals import literal
 from stepping_spark.local import Failed, FanOut, Local, Rows
+from stepping_spark.loops import Loop
 from stepping_spark.lower import LOWER, ONE, Lowering, consolidated, for_many_rows
 from stepping_spark.metrics import Cost, StepMetrics
 from stepping_spark.nulls import null_field, null_tests
@@ -30,13 +33,13 @@ from stepping_spark.operators import Fused, IdentityPrint, Operator, parts_of
 from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection, fetched
 from stepping_spark.python_rows import apply_python, apply_python_in_spark
-from stepping_spark.relations import Array, concat, consolidate, distinct_rows, empty, one_array
+from stepping_spark.relations import Array, concat, consolidate, empty, one_array
 from stepping_spark.schema import Schema, StreamType
 from stepping_spark.session import JobCounter, count_jobs, get_session
 from stepping_spark.source import Sources
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held, Now, Store
-from stepping_spark.terms import ALL, Member, Read, Ref, Stage, State, Term, is_nothing
+from stepping_spark.terms import Leaf, Member, Read, Ref, Stage, State, Term, is_nothing
 from stepping_spark.types import quote
 from stepping_spark.values import answer
 
@@ -55,7 +58,18 @@ class Step:
     since: Now
     sources: Sources
     metrics: StepMetrics
-    reads: dict[Read, tuple[Held, ...]] = field(default_factory=dict)
+    reads: dict[Leaf, tuple[Held, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A stream as it was computed, and what that took."""
+
+    member: Member
+    held: Held
+    cost: Cost
+    rows: Rows = field(default_factory=dict)  # that the vertices within it read and gave
+    rows_in: int = 0  # beyond what its term reads
 
 
 class Scheduler:
@@ -77,7 +91,7 @@ class Scheduler:
         self._jobs: JobCounter | None = None
         self._stepping = False
         self._prefix = f"step{next(_PLAN_NUMBERS)}"
-        self._lowered: dict[tuple[Vertex, ...], tuple[Lowering, list[str]]] = {}
+        self._lowered: dict[tuple[Member, ...], tuple[Lowering, list[str]]] = {}
         self._adders: dict[Vertex, list[State]] = {}
         for s in plan.states:
             self._adders.setdefault(s.change, []).append(s)
@@ -134,12 +148,28 @@ class Scheduler:
         for read in stage.reads:
             if read not in step.reads:
                 step.reads[read] = self._read(step, read)
-        queries = [m for m in stage.members if not self._on_driver(step, m)]
-        if queries:
-            self._query(step, queries)
+        looping = [m for m in stage.members if m.vertex in self.plan.loops]
+        rest = [m for m in stage.members if m.vertex not in self.plan.loops]
+        for made in self._computed(step, rest):
+            self._done(step, made)
+        for loop in dict.fromkeys(self.plan.loops[m.vertex] for m in looping):
+            of_loop = [m for m in looping if self.plan.loops[m.vertex] is loop]
+            self._loop(step, loop, of_loop)
 
-    def _on_driver(self, step: Step, m: Member) -> bool:
-        """Materialise a stream here, if it is one for the driver."""
+    def _computed(self, step: Step, members: Sequence[Member]) -> Iterator[Made]:
+        """Streams that wait for no others of these."""
+        queries: list[Member] = []
+        for m in members:
+            made = self._on_driver(step, m)
+            if made is None:
+                queries.append(m)
+            else:
+                yield made
+        if queries:
+            yield from self._query(step, queries)
+
+    def _on_driver(self, step: Step, m: Member) -> Made | None:
+        """A stream as it is computed here; None where it is not one for the driver."""
         begun = time.perf_counter()
         rows: Rows = {}
         held: Held
@@ -151,16 +181,41 @@ class Scheduler:
             try:
                 held, how = self._local(step, m, rows), "driver"
             except FanOut:
-                return False
+                return None
         else:
-            return False
-        self._done(step, m, held, Cost((time.perf_counter() - begun) * 1e3, 0, how), rows)
-        return True
+            return None
+        return Made(m, held, Cost((time.perf_counter() - begun) * 1e3, 0, how), rows)
 
-    def _parts(self, step: Step, leaf: Ref | Read) -> tuple[Held, ...]:
-        return step.reads[leaf] if isinstance(leaf, Read) else (step.values[leaf.vertex],)
+    def _loop(self, step: Step, loop: Loop, members: Sequence[Member]) -> None:
+        """The streams that a recursion gives."""
+        begun = time.perf_counter()
+        jobs: list[int | None] = [0]
 
-    def _is_empty(self, step: Step, leaf: Ref | Read) -> bool:
+        def compute(wanted: Sequence[Member], parts: Mapping[Leaf, tuple[Held, ...]]) -> list[Held]:
+            inner = Step({}, step.now, step.since, step.sources, step.metrics, dict(parts))
+            made = {m.member: m for m in self._computed(inner, wanted)}
+            jobs.extend(m.cost.jobs for m in made.values())
+            return [made[m].held for m in wanted]
+
+        run = Run(loop, self.store, self._projection, self._state_around, compute)
+        given = run.run([step.values[v] for v in loop.inputs])
+        step.metrics.iterations[str(loop.path)] = run.iterations
+        ms = (time.perf_counter() - begun) * 1e3
+        taken = None if None in jobs else sum(j or 0 for j in jobs)
+        cost = Cost(ms, taken, "loop")
+        for m in members:
+            assert isinstance(m.vertex.operator, Fixpoint)
+            made = Made(m, given[m.vertex.operator.number], cost, {}, run.rows)
+            self._done(step, made)
+            cost = Cost(0.0, 0, "loop", within=self._path(members[0]))
+
+    def _state_around(self, change: Vertex, key: tuple[Expr, ...]) -> State:
+        return self.plan.state_of(Read(change, key))
+
+    def _parts(self, step: Step, leaf: Leaf) -> tuple[Held, ...]:
+        return (step.values[leaf.vertex],) if isinstance(leaf, Ref) else step.reads[leaf]
+
+    def _is_empty(self, step: Step, leaf: Leaf) -> bool:
         """Whether a leaf is known to have no rows, without a job."""
         parts = self._parts(step, leaf)
         return all(isinstance(p, pa.Table) and not p.num_rows for p in parts)
@@ -232,7 +287,7 @@ class Scheduler:
         columns = fetched(step.sources.sql(text), [c for _, c in made.schema.all])
         return pa.Table.from_arrays(columns, schema=made.schema.arrow)
 
-    def _table(self, step: Step, leaf: Ref | Read) -> pa.Table:
+    def _table(self, step: Step, leaf: Leaf) -> pa.Table:
         schema = schema_of(leaf)
         wanted = schema.arrow.names
         parts = self._parts(step, leaf)
@@ -242,8 +297,8 @@ class Scheduler:
 
     # -- a query for several streams
 
-    def _query(self, step: Step, members: list[Member]) -> None:
-        key = tuple(m.vertex for m in members)
+    def _query(self, step: Step, members: list[Member]) -> Iterator[Made]:
+        key = tuple(members)
         if key not in self._lowered:
             low = Lowering(f"{self._prefix}_{len(self._lowered)}")
             self._lowered[key] = (low, [low.term(m.term) for m in members])
@@ -269,11 +324,10 @@ class Scheduler:
             raise self._blame(step, members, e) from e
         ms = (time.perf_counter() - begun) * 1e3
         step.metrics.queries += 1
-        first = str(self.plan.names[members[0].vertex][0])
         cost = Cost(ms, jobs.count, "spark")
         for m, h in zip(members, held, strict=True):
-            self._done(step, m, h, cost)
-            cost = Cost(0.0, 0, "spark", within=first)
+            yield Made(m, h, cost)
+            cost = Cost(0.0, 0, "spark", within=self._path(members[0]))
 
     def _small(self, step: Step, members: list[Member], texts: list[str]) -> list[Held]:
         """One query for all: each stream a struct column of its own, NULL in others' rows."""
@@ -354,20 +408,12 @@ class Scheduler:
 
     def _keys(self, step: Step, read: Read, state: State) -> Held:
         assert read.by is not None
-        held = step.values[read.by]
+        held, schema = step.values[read.by], read.by.type.schema
         if isinstance(held, pa.Table) and not held.num_rows:
             return held
-        columns = state.register.key
-        schema = read.by.type.schema
-        if read.by_key == (ALL,):
-            exprs: Iterable[tuple[str, Expr]] = [(n, Field(t, (n,))) for n, t in schema.columns]
-        else:
-            exprs = zip(columns, read.by_key, strict=True)
-        keys = self._projection.select(held, schema, tuple(exprs), beside=False)
-        if isinstance(keys, DataFrame):
-            known = keys if read.nulls else keys.dropna()
-            return known.distinct()
-        return distinct_rows(keys, drop_nulls=not read.nulls)
+        return self._projection.keys(
+            held, schema, state.register.key, read.by_key, nulls=read.nulls
+        )
 
     def _due(self, step: Step, state: State) -> pa.Table | None:
         """The times that have come since the last step, as keys; None: too many to name."""
@@ -390,9 +436,8 @@ class Scheduler:
             if isinstance(rows, DataFrame) or rows.num_rows:
                 self.store.add(state.register.name, rows)
 
-    def _done(
-        self, step: Step, m: Member, held: Held, cost: Cost, rows: Rows | None = None
-    ) -> None:
+    def _done(self, step: Step, made: Made) -> None:
+        m, held = made.member, made.held
         path, line = self.plan.names[m.vertex]
         if isinstance(held, pa.Table):
             null = null_field(held, m.vertex.type.schema)
@@ -402,9 +447,13 @@ class Scheduler:
         if isinstance(m.vertex.operator, IdentityPrint):
             print(f"{m.vertex.operator.label}: {answer(held, m.vertex.type)!r}")
         self._add(step, m.vertex, held)
-        read = [p for leaf in m.leaves for p in self._parts(step, leaf)]
-        inner = {str(self.plan.names[v][0]): (rows or {}).get(v, (None, None)) for v in m.inner}
-        step.metrics.note(str(path), cost, _rows(*read), _rows(held), inner)
+        read = _rows(*(p for leaf in m.leaves for p in self._parts(step, leaf)))
+        read = None if read is None else read + made.rows_in
+        inner = {str(self.plan.names[v][0]): made.rows.get(v, (None, None)) for v in m.inner}
+        step.metrics.note(str(path), made.cost, read, _rows(held), inner)
+
+    def _path(self, m: Member) -> str:
+        return str(self.plan.names[m.vertex][0])
 
 
 def _settings(spark: SparkSession) -> dict[str, str | None]:
@@ -415,8 +464,8 @@ def _settings(spark: SparkSession) -> dict[str, str | None]:
 def added_up(parts: tuple[Held, ...], schema: Schema) -> tuple[Held, ...]:
     """What batches have for the keys of a change, as one: before a join, not after it.
 
-     Rows that came in one batch and went in another would each be joined with all that they match
-    . Those that Spark holds are left to a query to add up.
+    Rows that came in one batch and went in another would each be joined with all that they match.
+    Those that Spark holds are left to a query to add up.
     """
     tables = [p for p in parts if isinstance(p, pa.Table)]
     if len(tables) < 2:
@@ -425,7 +474,7 @@ def added_up(parts: tuple[Held, ...], schema: Schema) -> tuple[Held, ...]:
     return (*frames, consolidate(concat(tables, schema), schema))
 
 
-def schema_of(leaf: Ref | Read) -> Schema:
+def schema_of(leaf: Leaf) -> Schema:
     """The schema of what a leaf reads."""
     return (leaf.change if isinstance(leaf, Read) else leaf.vertex).type.schema
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import decimal
+import inspect
 import typing
+from collections.abc import Callable
 from typing import Any
 
 from stepping_spark.errors import CompileError
+from stepping_spark.origin import Line, user_frame
 from stepping_spark.schema import Accumulated, ScalarType, StreamType, ZSetType
 from stepping_spark.types import row_type
 from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
@@ -46,3 +49,31 @@ def _remedy(annotation: Any) -> str:
     except TypeError:
         return "streams are of Z-sets or of numbers"
     return f"for a stream of such rows write st.ZSet[{_shown(annotation)}]"
+
+
+def local_names(query: Callable[..., Any]) -> dict[str, Any]:
+    """What is local where the query was written: it may be annotated with local classes.
+
+    A caller in another module may have other things by the same names.
+    """
+    seen = getattr(inspect.unwrap(query), "__globals__", None)
+    names: dict[str, Any] = {}
+    frame = user_frame()
+    while frame is not None:
+        if frame.f_globals is seen and frame.f_locals is not seen:
+            names = {**frame.f_locals, **names}
+        frame = frame.f_back
+    return names
+
+
+def hints(f: Callable[..., Any], names: dict[str, Any], line: Line) -> dict[str, Any]:
+    """The annotations of a function of streams, evaluated."""
+    try:
+        return typing.get_type_hints(inspect.unwrap(f), localns=names, include_extras=True)
+    except NameError as e:
+        raise CompileError(
+            f"{line}: an annotation of the query names what is not defined there: {e}; define or "
+            "import it"
+        ) from None
+    except TypeError:  # a partial function, or another object that has no annotations
+        return {}

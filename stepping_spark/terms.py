@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from stepping_spark.expr import Expr, PythonCall
+from stepping_spark.expr import Expr, Field, PythonCall
 from stepping_spark.graph import Vertex
 from stepping_spark.operators import Haitch, LookUp, MakeSet, Operator, join_of
+from stepping_spark.schema import Schema, StreamType
 from stepping_spark.store import Register
 from stepping_spark.types import Struct
 
@@ -43,6 +45,31 @@ class Read:
     due: bool = False  # where its key is a time that has come since the last step
 
 
+class Side(enum.Enum):
+    """What a loop has of a stream of its body, by iteration."""
+
+    CHANGED = "the changes in this step"
+    KEPT = "the old value of a register, as far as it was looked up"
+
+
+class When(enum.Enum):
+    """Which iterations of a loop, as seen from one of them."""
+
+    NOW = "this one"
+    BEFORE = "those before"
+    SO_FAR = "this one and those before"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of what a loop has of a stream of its body; `key`: of the register that keeps it."""
+
+    vertex: Vertex
+    side: Side = Side.CHANGED
+    when: When = When.NOW
+    key: tuple[Expr, ...] = ()
+
+
 @dataclass(frozen=True)
 class Node:
     """An operator on terms."""
@@ -52,7 +79,8 @@ class Node:
     args: tuple[Term, ...]
 
 
-Term = Ref | Read | Node
+Leaf = Ref | Read | Slice
+Term = Leaf | Node
 
 
 @dataclass(frozen=True)
@@ -63,12 +91,12 @@ class Member:
     term: Term
 
     @cached_property
-    def leaves(self) -> tuple[Ref | Read, ...]:
+    def leaves(self) -> tuple[Leaf, ...]:
         """What the term reads, each once."""
         return tuple(dict.fromkeys(_leaves(self.term)))
 
     @staticmethod
-    def leaves_of(t: Term) -> tuple[Ref | Read, ...]:
+    def leaves_of(t: Term) -> tuple[Leaf, ...]:
         """What a part of the term reads, each once."""
         return tuple(dict.fromkeys(_leaves(t)))
 
@@ -108,13 +136,49 @@ class State:
     stored: tuple[tuple[str, Expr], ...]  # key columns that the stream itself does not have
 
 
+def key_of_each(op: Operator, t: StreamType) -> tuple[Expr, ...]:
+    """The key by which an operator that works per key reads a value of the type."""
+    return op.keyed_by(t) or (ALL,)
+
+
+def key_columns(
+    schema: Schema, key: tuple[Expr, ...]
+) -> tuple[tuple[str, ...], tuple[tuple[str, Expr], ...]]:
+    """The columns that a key is read by, and those of them that must be stored beside the row."""
+    if key == (ALL,):
+        return tuple(n for n, _ in schema.columns), ()
+    own = {n for n, _ in schema.columns}
+    columns, stored = [], []
+    for i, part in enumerate(key, 1):
+        if isinstance(part, Field) and len(part.path) == 1 and part.path[0] in own:
+            columns.append(part.path[0])
+            own.remove(part.path[0])  # a key may have a part twice, and a relation no column
+        else:
+            columns.append(f"_key_{i}_")
+            stored.append((f"_key_{i}_", part))
+    return tuple(columns), tuple(stored)
+
+
+def shown_key(key: tuple[Expr, ...]) -> str:
+    """A key, for the name of a register."""
+    return "row" if key == (ALL,) else ", ".join(str(k) for k in key)
+
+
+def told(change: Vertex, key: tuple[Expr, ...]) -> str:
+    """What a register is the sum of, and by which key."""
+    op = change.operator
+    detail = op.describe()
+    by = f" by {', '.join(map(str, key))}" if key else ""
+    return f"{op.name}{f' [{detail}]' if detail else ''} {change.digest}{by}"
+
+
 def python_of(v: Vertex) -> PythonCall | None:
     """The Python function of a vertex, if it has one."""
     f = getattr(v.operator, "f", None)
     return f if isinstance(f, PythonCall) else None
 
 
-def _leaves(t: Term) -> Iterator[Ref | Read]:
+def _leaves(t: Term) -> Iterator[Leaf]:
     if isinstance(t, Node):
         for a in t.args:
             yield from _leaves(a)
@@ -122,7 +186,7 @@ def _leaves(t: Term) -> Iterator[Ref | Read]:
         yield t
 
 
-def is_nothing(t: Term, empty: Callable[[Ref | Read], bool]) -> bool:
+def is_nothing(t: Term, empty: Callable[[Leaf], bool]) -> bool:
     """Whether a term has no rows for sure, where the leaves that `empty` names have none."""
     if not isinstance(t, Node):
         return empty(t)

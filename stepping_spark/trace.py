@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType, FunctionType, ModuleType
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from stepping_spark.atoms import RowType, short
 from stepping_spark.errors import CompileError
-from stepping_spark.graph import Origin, Path, Vertex
+from stepping_spark.graph import AnyGraph, Origin, Path, Vertex
 from stepping_spark.operators import (
     Add,
     Arrange,
@@ -140,20 +140,36 @@ class Tracer:
     names: dict[Vertex, str] = field(default_factory=dict)
     nesting: int = 0  # how many circuits per group are being traced
     reductions: list[object] = field(default_factory=list)  # the plans of aggregates
+    bodies: dict[Operator, AnyGraph] = field(default_factory=dict)
 
     def input(
         self, number: int, label: str, type_: StreamType, line: Line, append_only: bool = False
     ) -> Stream:
         """The stream of an input."""
-        v = Vertex(Input(number, label, type_, append_only))
+        return self.leaf(Input(number, label, type_, append_only), label, line)
+
+    def leaf(self, operator: Operator, label: str, line: Line) -> Stream:
+        """The stream of what is there before the function is called."""
+        v = Vertex(operator)
         self.made[v] = _Made((), None, label, line, False)
         return Stream(v, self)
+
+    def label(self, v: Vertex) -> str:
+        """What a vertex is called, before the query has ended and its variables are known."""
+        return self.made[v].name
 
     def feedback(self, type_: StreamType) -> Stream:
         """The stream of a value that will be connected later."""
         stream = self.make(Feedback(len(self.loops) + len(self.unconnected), type_), (), None)
         self.unconnected[stream.vertex] = user_line()
         return stream
+
+    def foreign(self, stream: Stream, what: str) -> Vertex:
+        """The vertex that stands here for a stream of another tracer."""
+        raise CompileError(
+            f"{user_line()}: {what} got a stream of another query; pass it through this one's "
+            "parameters"
+        )
 
     def make(self, operator: Operator, inputs: tuple[Vertex, ...], name: str | None) -> Stream:
         """Record a vertex."""
@@ -171,7 +187,7 @@ class Tracer:
             )
         return Stream(v, self)
 
-    def run(self, query: Callable[..., Any], streams: list[Stream]) -> Any:
+    def run(self, query: Callable[..., Any], streams: Sequence[object]) -> Any:
         """Call the query, and learn from its variables what its streams are called."""
         token = _TRACER.set(self)
         before = sys.getprofile()
@@ -308,12 +324,7 @@ def vertex_of(value: object, what: str) -> Vertex:
         elif hasattr(value, "__enter__"):
             remedy = "a feedback is used in a block: with st.feedback(T) as y: …"
         raise CompileError(f"{user_line()}: {what} takes streams, found {short(value)}; {remedy}")
-    if value.tracer is not current:
-        raise CompileError(
-            f"{user_line()}: {what} got a stream of another query; pass it through this one's "
-            "parameters"
-        )
-    return value.vertex
+    return value.vertex if value.tracer is current else current.foreign(value, what)
 
 
 def row_of(stream: object, what: str) -> RowType:
@@ -328,6 +339,11 @@ def make(operator: Operator, *streams: object, name: str | None = None) -> Strea
     """Apply an operator to streams."""
     inputs = tuple(vertex_of(s, operator.name) for s in streams)
     return tracer().make(operator, inputs, name)
+
+
+def innermost() -> FrameType | None:
+    """The innermost frame that belongs to a query or a circuit; None for a bare lambda's."""
+    return _home(sys._getframe(1))
 
 
 def _home(frame: FrameType | None) -> FrameType | None:

@@ -14,6 +14,7 @@ EXAMPLES = {
     "enrichment.py": f"{ROOT / 'examples' / 'enrichment.py'}",
     "flights.py": "-m stepping_spark.cli demo --days 6 --png flights.png",
     "join.py": f"{ROOT / 'examples' / 'join.py'}",
+    "routes.py": f"{ROOT / 'examples' / 'routes.py'} --days 4 --steps 12 --png routes.png",
 }
 COLUMNS = 80
 
@@ -84,3 +85,13 @@ def test_the_join_runs_without_a_word_beside_its_output(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "│        -1 │ Ann    │ tea    │" in done.stdout
     assert (tmp_path / "join.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_routes_show_that_the_maintained_views_are_what_networkx_finds(tmp_path: Path) -> None:
+    done = run(tmp_path, EXAMPLES["routes.py"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("equals what networkx finds") == 3
+    assert max(map(len, done.stdout.splitlines())) <= COLUMNS
+    assert (tmp_path / "routes.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,56 @@
+"""What a circuit on changes means on values: what it gives at its first step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepping_spark.graph import Origin, Vertex
+from stepping_spark.operators import Add, Arrange, Delay, Differentiate, Haitch, Integrate
+from stepping_spark.rewrite import adopt
+
+
+def on_values(roots: Sequence[Vertex], origins: dict[Vertex, Origin]) -> list[Vertex]:
+    """The circuit on values that a circuit on changes is made of.
+
+    At its first step Q∆ = D∘Q∘I is Q: nothing came before, so I(a) = D(a) = a, z⁻¹(a) = 0 and
+    H(0, a) = distinct(a). So what is lifted means the same as what `st.linear` has.
+    """
+    found: dict[Vertex, Vertex | None] = {}
+    for root in roots:
+        for v in _ordered(root):
+            if v not in found:
+                made = found[v] = _first(v, [found[i] for i in v.inputs])
+                if made is not None:
+                    adopt(made, origins[v], origins)
+    return [found[v] or v for v in roots]
+
+
+def _first(v: Vertex, inputs: list[Vertex | None]) -> Vertex | None:
+    """The value at the first step; None for nothing."""
+    op = v.operator
+    known = [i for i in inputs if i is not None]
+    if isinstance(op, Delay):
+        return None
+    if isinstance(op, Integrate | Differentiate | Arrange):
+        return inputs[0]
+    if isinstance(op, Add) and len(known) < 2:
+        return known[0] if known else None
+    if isinstance(op, Haitch) and inputs[0] is None:
+        return None if inputs[1] is None else Vertex(op.of, inputs[1])
+    if len(known) < len(inputs):
+        return None  # linear, bilinear, per key: nothing for nothing
+    return Vertex(op, *known)
+
+
+def _ordered(root: Vertex) -> list[Vertex]:
+    """The vertices that one is computed from, each after its inputs."""
+    order: dict[Vertex, None] = {}
+    pending = [(root, False)]
+    while pending:
+        v, ready = pending.pop()
+        if ready:
+            order[v] = None
+        elif v not in order:
+            pending.append((v, True))
+            pending += [(i, False) for i in reversed(v.inputs)]
+    return list(order)

@@ -1,0 +1,227 @@
+"""Runs a loop within a step: iteration by iteration, as long as there is anything to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, TypeGuard
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from stepping_spark.atoms import INT
+from stepping_spark.errors import FixpointError
+from stepping_spark.expr import Expr
+from stepping_spark.graph import Vertex
+from stepping_spark.layers import Keys, Layers, having, is_empty, numbers, settled
+from stepping_spark.loops import ITERATION, LookUp, Loop, Round, without
+from stepping_spark.operators import Linearity
+from stepping_spark.projection import Projection
+from stepping_spark.relations import consolidate, empty
+from stepping_spark.schema import Schema
+from stepping_spark.store import Held, Store
+from stepping_spark.terms import Leaf, Member, Side, Slice, State, When, key_of_each
+from stepping_spark.types import quote
+
+Kept: TypeAlias = tuple[Vertex, tuple[Expr, ...]]
+Compute = Callable[[Sequence[Member], Mapping[Leaf, tuple[Held, ...]]], list[Held]]
+
+
+class Run:
+    """A loop in one step. `iterations` and `rows` (read on the driver) tell what it did."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        store: Store,
+        projection: Projection,
+        state_around: Callable[[Vertex, tuple[Expr, ...]], State],
+        compute: Compute,
+    ) -> None:
+        self.iterations = 0
+        self.rows = 0
+        self._loop = loop
+        self._store = store
+        self._projection = projection
+        self._compute = compute
+        self._states = {(s.change, s.key): s for s in loop.states}
+        for x in loop.look_ups:
+            if x.kept in loop.outside:
+                self._states[x.kept, x.key] = state_around(loop.outside[x.kept], x.key)
+        self._now: dict[Vertex, Held] = {}
+        self._changed: dict[Vertex, Layers] = {}
+        self._kept = {k: Layers(k[0].type.schema, ITERATION) for k in self._states}
+        self._keys = {(x.kept, x.key): Keys(self._key_schema(x).columns) for x in loop.look_ups}
+        self._tracked = {*loop.body.outputs, *(v for x in loop.look_ups for v in (x.kept, x.by))}
+
+    def run(self, inputs: Sequence[Held]) -> list[Held]:
+        """The change of each recursive stream, from those of the streams around.
+
+        Adds to the store what the loop keeps.
+        """
+        body = self._loop.body
+        given = {
+            v: settled(held, v.type.schema) for v, held in zip(body.inputs, inputs, strict=True)
+        }
+        k: int | None = 0 if any(not is_empty(h) for h in given.values()) else None
+        while k is not None:
+            if k >= self._loop.operator.max_iterations:
+                raise self._endless()
+            self._iterate(k, given)
+            given = {
+                leaf: self._now[v] for leaf, v in body.loops.items() if not is_empty(self._now[v])
+            }
+            k = k + 1 if given else self._due_after(k)
+        self._keep()
+        return self._outputs()
+
+    # -- an iteration
+
+    def _iterate(self, k: int, given: Mapping[Vertex, Held]) -> None:
+        self.iterations += 1
+        body = self._loop.body
+        self._now = {}
+        for v in (*body.inputs, *body.loops):
+            self._came(v, given.get(v, empty(v.type.schema)), k)
+        for r in self._loop.rounds:
+            self._run_round(r, k)
+
+    def _came(self, v: Vertex, held: Held, k: int) -> None:
+        self._now[v] = held
+        if v in self._tracked and not is_empty(held):
+            self._changes_of(v).add_at(held, k)
+
+    def _changes_of(self, v: Vertex) -> Layers:
+        return self._changed.setdefault(v, Layers(v.type.schema, ITERATION))
+
+    def _run_round(self, r: Round, k: int) -> None:
+        for x in r.look_ups:
+            self._look_up(x)
+        wanted: list[Member] = []
+        parts: dict[Leaf, tuple[Held, ...]] = {}
+        for m in r.members:
+            term = without(m.term, lambda s: not self._slice(s, k)) if self._is_due(m, k) else None
+            if term is None:
+                self._came(m.vertex, empty(m.vertex.type.schema), k)
+                continue
+            wanted.append(Member(m.vertex, term))
+            parts.update((x, self._slice(x, k)) for x in wanted[-1].leaves if isinstance(x, Slice))
+        self.rows += sum(p.num_rows for some in parts.values() for p in some if _on_driver(p))
+        for m, held in zip(wanted, self._compute(wanted, parts), strict=True):
+            if m.python is not None:
+                held = settled(held, m.vertex.type.schema)
+            self._came(m.vertex, held, k)
+
+    def _is_due(self, m: Member, k: int) -> bool:
+        """Whether anything of what a stream is made of changes, or is kept, at the iteration."""
+        op = m.vertex.operator
+        if op.linearity is not Linearity.PER_KEY:
+            return True  # its term is empty otherwise
+        (a,) = m.vertex.inputs
+        kept = Slice(a, Side.KEPT, When.NOW, key_of_each(op, a.type))
+        return bool(self._slice(Slice(a), k) or self._slice(kept, k))
+
+    def _slice(self, s: Slice, k: int) -> tuple[Held, ...]:
+        if s.side is Side.KEPT:
+            return self._kept[s.vertex, s.key].at(k, s.when)
+        if s.when is When.NOW:
+            held = self._now[s.vertex]
+            return () if is_empty(held) else (held,)
+        return self._changes_of(s.vertex).at(k, s.when)
+
+    # -- what is kept
+
+    def _key_schema(self, x: LookUp) -> Schema:
+        """The key columns of what is looked up."""
+        register = self._states[x.kept, x.key].register
+        types = dict(register.schema.columns)
+        return Schema(tuple((n, types[n]) for n in register.key), ())
+
+    def _look_up(self, x: LookUp) -> None:
+        """Fetch what is kept at keys of the changes of this iteration, unless it is there."""
+        change = self._now[x.by]
+        if is_empty(change):
+            return
+        register = self._states[x.kept, x.key].register
+        keys = self._keys[x.kept, x.key].unseen(self._keys_of(change, x))
+        if is_empty(keys):
+            return
+        schema = self._key_schema(x)
+        for part in self._store.read(register.name, keys):
+            found = having(part, keys, register.schema, schema)
+            if isinstance(found, DataFrame):
+                found = settled(found, register.schema)
+            if is_empty(found):
+                continue
+            self.rows += found.num_rows if _on_driver(found) else 0
+            if x.kept in self._loop.outside:
+                self._kept[x.kept, x.key].add_at(found, 0)  # the same at each iteration
+            else:
+                self._kept[x.kept, x.key].add(found)
+
+    def _keys_of(self, change: Held, x: LookUp) -> Held:
+        names = self._states[x.kept, x.key].register.key
+        return self._projection.keys(change, x.by.type.schema, names, x.by_key, nulls=x.nulls)
+
+    def _due_after(self, k: int) -> int | None:
+        """The next iteration at which something is kept of what the step has changed."""
+        found: set[int] = set()
+        for x in self._loop.look_ups:
+            if x.kept in self._loop.outside:
+                continue
+            table, in_spark = self._kept[x.kept, x.key].after(k)
+            found |= in_spark
+            if table is None or not table.num_rows:
+                continue
+            changes = self._changes_of(x.by).whole()
+            if changes is not None:  # what has cancelled out needs nothing any more
+                live = self._keys_of(consolidate(changes, x.by.type.schema), x)
+                held = having(table, live, Schema(()), self._key_schema(x))
+                assert isinstance(held, pa.Table)
+                table = held
+            found.update(numbers(table.column(ITERATION).unique()))
+        return min(found, default=None)
+
+    def _keep(self) -> None:
+        """Add what the step changes, by iteration, to the store."""
+        for state in self._loop.states:
+            schema = state.change.type.schema
+            by_iteration = Schema((*schema.columns, (ITERATION, INT)), schema.diffs)
+            for part in self._changes_of(state.change).parts:
+                rows = part
+                if state.stored:
+                    rows = self._projection.select(part, by_iteration, state.stored, beside=True)
+                self._store.add(state.register.name, _select(rows, state.register.schema))
+
+    def _outputs(self) -> list[Held]:
+        wanted: list[Member] = []
+        found: dict[Vertex, Held] = {}
+        parts: dict[Leaf, tuple[Held, ...]] = {}
+        for v in self._loop.body.outputs:
+            schema = v.type.schema
+            found[v] = empty(schema)
+            whole = Slice(v, when=When.SO_FAR)
+            parts[whole] = tuple(_select(p, schema) for p in self._changes_of(v).parts)
+            if parts[whole]:
+                wanted.append(Member(v, whole))
+        found.update(zip((m.vertex for m in wanted), self._compute(wanted, parts), strict=True))
+        return [found[v] for v in self._loop.body.outputs]
+
+    def _endless(self) -> FixpointError:
+        loop = self._loop
+        rows = {
+            str(loop.names[v][0]): h.num_rows if isinstance(h, pa.Table) else h.count()
+            for v, h in self._now.items()
+            if v in loop.body.outputs
+        }
+        return FixpointError(loop.operator.endless(f"{loop.path} ({loop.line})", rows))
+
+
+def _select(held: Held, schema: Schema) -> Held:
+    """The columns of the schema, in order."""
+    if isinstance(held, DataFrame):
+        return held.select([quote(n) for n, _ in schema.all])
+    return held.select(schema.arrow.names)
+
+
+def _on_driver(held: Held) -> TypeGuard[pa.Table]:
+    return isinstance(held, pa.Table)

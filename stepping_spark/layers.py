@@ -1,0 +1,182 @@
+"""Rows of one stream of a loop's body, each with its iteration, while a step runs."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from stepping_spark.codec import conform, frame_of
+from stepping_spark.relations import Column, canonical, concat, flat, one_array, row_ids
+from stepping_spark.schema import Columns, Schema
+from stepping_spark.store import Held
+from stepping_spark.terms import When
+from stepping_spark.types import quote
+
+FEW = 100_000  # rows that Spark has made, for them to come to the driver
+MOST_PARTS = 8  # before they are put together: plans, and chunks, must not pile up
+_TEST = {When.NOW: "=", When.BEFORE: "<", When.SO_FAR: "<="}
+_COMPARE = {When.NOW: pc.equal, When.BEFORE: pc.less, When.SO_FAR: pc.less_equal}
+
+
+class Layers:
+    """Rows of a stream, on the driver and in Spark; `iteration` is the column that says of which.
+
+    They have other columns too, such as keys; what is given out has those of the stream.
+    """
+
+    def __init__(self, schema: Schema, iteration: str) -> None:
+        self.schema = schema
+        self._iteration = iteration
+        self._tables: list[pa.Table] = []
+        self._frames: list[tuple[DataFrame, frozenset[int]]] = []
+        self._given: dict[tuple[int, When], tuple[Held, ...]] = {}
+
+    def add(self, held: Held) -> None:
+        """Add rows with their iterations; a DataFrame must be materialised."""
+        self._given.clear()
+        if isinstance(held, pa.Table):
+            if held.num_rows:
+                self._tables.append(held)
+            if len(self._tables) > MOST_PARTS:
+                self._tables = [pa.concat_tables(self._tables).combine_chunks()]
+            return
+        found = held.select(self._iteration).distinct().toArrow().column(0)
+        self._frames.append((held, frozenset(numbers(found))))
+        if len(self._frames) > MOST_PARTS:
+            whole = functools.reduce(DataFrame.unionAll, [f for f, _ in self._frames])
+            these = frozenset(i for _, some in self._frames for i in some)
+            self._frames = [(whole.localCheckpoint(), these)]
+
+    def add_at(self, held: Held, k: int) -> None:
+        """Add rows of one iteration."""
+        if isinstance(held, DataFrame):
+            self.add(held.withColumn(self._iteration, F.lit(k).cast("bigint")))
+        elif held.num_rows:
+            at = pa.array(np.full(held.num_rows, k, np.int64))
+            self.add(held.append_column(self._iteration, at))
+
+    def at(self, k: int, when: When) -> tuple[Held, ...]:
+        """The rows of some iterations, in parts that are not empty."""
+        if (k, when) not in self._given:
+            self._given = {key: parts for key, parts in self._given.items() if key[0] == k}
+            self._given[k, when] = self._at(k, when)
+        return self._given[k, when]
+
+    def _at(self, k: int, when: When) -> tuple[Held, ...]:
+        wanted = self.schema.arrow.names
+        found: list[Held] = []
+        if self._tables:
+            table = pa.concat_tables(self._tables)
+            chosen = table.filter(_COMPARE[when](table.column(self._iteration), pa.scalar(k)))
+            if chosen.num_rows:
+                found.append(chosen.select(wanted))
+        test = f"{quote(self._iteration)} {_TEST[when]} {k}"
+        for frame, iterations in self._frames:
+            if any(_matches(i, when, k) for i in iterations):
+                found.append(frame.where(test).select([quote(n) for n in wanted]))
+        return tuple(found)
+
+    @property
+    def parts(self) -> tuple[Held, ...]:
+        """All rows, with all their columns."""
+        tables = [pa.concat_tables(self._tables)] if self._tables else []
+        return (*tables, *(f for f, _ in self._frames))
+
+    def whole(self) -> pa.Table | None:
+        """All rows of the stream, where the driver has them."""
+        if self._frames:
+            return None
+        return concat([t.select(self.schema.arrow.names) for t in self._tables], self.schema)
+
+    def after(self, k: int) -> tuple[pa.Table | None, set[int]]:
+        """Later iterations: the rows that the driver has, and the numbers of those in Spark."""
+        later = {i for _, some in self._frames for i in some if i > k}
+        if not self._tables:
+            return None, later
+        table = pa.concat_tables(self._tables)
+        return table.filter(pc.greater(table.column(self._iteration), pa.scalar(k))), later
+
+
+def _matches(i: int, when: When, k: int) -> bool:
+    return i == k if when is When.NOW else i < k if when is When.BEFORE else i <= k
+
+
+def numbers(column: Column) -> list[int]:
+    """The values of a column of iterations."""
+    values: Any = column.to_pylist()
+    return list(values)
+
+
+def is_empty(held: Held) -> bool:
+    """Whether a relation is known to have no rows."""
+    return isinstance(held, pa.Table) and not held.num_rows
+
+
+def settled(held: Held, schema: Schema) -> Held:
+    """The relation, computed: on the driver if it is few rows, else in Spark without lineage."""
+    if isinstance(held, pa.Table):
+        return held
+    frame = held.localCheckpoint()
+    return conform(frame.toArrow(), schema) if frame.count() <= FEW else frame
+
+
+class Keys:
+    """Distinct keys, to tell those that have come before."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._schema = Schema(columns, ())
+        self._seen: list[Held] = []
+
+    def unseen(self, keys: Held) -> Held:
+        """Those of the keys that have not come before; from now on they have."""
+        for seen in self._seen:
+            keys = having(keys, seen, self._schema, self._schema, among=False)
+        keys = settled(keys, self._schema)
+        if not is_empty(keys):
+            self._seen.append(keys)
+        tables = [s for s in self._seen if isinstance(s, pa.Table)]
+        if len(tables) > MOST_PARTS:
+            frames = [s for s in self._seen if isinstance(s, DataFrame)]
+            self._seen = [*frames, concat(tables, self._schema).combine_chunks()]
+        return keys
+
+
+def having(rows: Held, keys: Held, schema: Schema, key: Schema, *, among: bool = True) -> Held:
+    """The rows whose key is among the keys; or, not `among`, is not. NULL equals NULL."""
+    if isinstance(rows, pa.Table) and isinstance(keys, pa.Table):
+        found = _among(rows, keys, key)
+        return rows.filter(pa.array(found if among else ~found))
+    spark = next(x.sparkSession for x in (rows, keys) if isinstance(x, DataFrame))
+    frame = rows if isinstance(rows, DataFrame) else frame_of(rows, schema, spark)
+    wanted = keys if isinstance(keys, DataFrame) else F.broadcast(frame_of(keys, key, spark))
+    names = [n for n, _ in key.columns]
+    renamed = [f"_m{i}_" for i in range(len(names))]
+    wanted = wanted.select([quote(n) for n in names]).toDF(*renamed)
+    same = (F.col(quote(n)).eqNullSafe(F.col(m)) for n, m in zip(names, renamed, strict=True))
+    on = functools.reduce(operator.and_, same)
+    return frame.join(wanted, on, "leftsemi" if among else "leftanti")
+
+
+def _among(rows: pa.Table, keys: pa.Table, key: Schema) -> npt.NDArray[np.bool_]:
+    if not rows.num_rows or not keys.num_rows:
+        return np.zeros(rows.num_rows, np.bool_)
+    columns: list[Column] = []
+    for name, _ in key.columns:
+        both = one_array(concat_columns(rows.column(name), keys.column(name)))
+        columns += flat(canonical(both))
+    ids = row_ids(columns)
+    return np.isin(ids[: rows.num_rows], ids[rows.num_rows :])
+
+
+def concat_columns(a: Column, b: Column) -> Column:
+    """One column behind the other."""
+    chunks = [c for x in (a, b) for c in (x.chunks if isinstance(x, pa.ChunkedArray) else [x])]
+    return pa.chunked_array(chunks, a.type)

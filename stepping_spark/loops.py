@@ -1,0 +1,273 @@
+"""The plan of a loop: what of its body is computed at each iteration, from which state.
+
+A stream of the body has a value at each step t and iteration k, and what flows is changes at
+(t, k): what the step changes in what the iteration adds to the one before. State is the same by
+iteration, summed over the steps so far. With x the changes in this step, X what is kept (both by
+iteration), and sums over iterations where it says so, the change of a join at iteration k is
+
+    a_k ⋈ (B + b)_≤k  +  a_<k ⋈ (B + b)_k  +  A_k ⋈ b_≤k  +  A_<k ⋈ b_k
+
+and that of an operator F that works per key, such as distinct,
+
+    F((A + a)_≤k) − F((A + a)_<k) − F(A_≤k) + F(A_<k),
+
+for keys that the step has changed; those may be due again at any iteration that is kept of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from stepping_spark.atoms import INT
+from stepping_spark.body import Fixpoint
+from stepping_spark.expr import Expr
+from stepping_spark.graph import AnyGraph, Path, Vertex
+from stepping_spark.operators import Add, Feedback, Input, Join, Linearity, Neg
+from stepping_spark.origin import Line
+from stepping_spark.schema import Schema
+from stepping_spark.store import Register
+from stepping_spark.terms import (
+    Member,
+    Node,
+    Side,
+    Slice,
+    State,
+    Term,
+    When,
+    key_columns,
+    key_of_each,
+    python_of,
+    shown_key,
+    told,
+)
+
+ITERATION = "_iter_"
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """What is kept of a stream by a key is looked up where a stream's changes have that key."""
+
+    kept: Vertex
+    key: tuple[Expr, ...]
+    by: Vertex
+    by_key: tuple[Expr, ...]
+    nulls: bool  # whether NULL keys match each other
+
+
+@dataclass(frozen=True)
+class Round:
+    """Streams that can be computed together at an iteration, and the state that they need."""
+
+    look_ups: tuple[LookUp, ...]
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """How a recursion runs: rounds at each iteration, as long as there is anything to do."""
+
+    path: Path
+    line: Line
+    operator: Fixpoint
+    inputs: tuple[Vertex, ...]  # of the circuit around
+    rounds: tuple[Round, ...]
+    states: tuple[State, ...]  # of the streams of the body
+    names: dict[Vertex, tuple[Path, Line]]
+
+    @property
+    def body(self) -> AnyGraph:
+        """The circuit of one iteration."""
+        return self.operator.body
+
+    @cached_property
+    def look_ups(self) -> tuple[LookUp, ...]:
+        """All that is looked up, each once."""
+        return tuple(dict.fromkeys(x for r in self.rounds for x in r.look_ups))
+
+    @cached_property
+    def outside(self) -> dict[Vertex, Vertex]:
+        """What stands in the body for what is around: the same at each iteration."""
+        return dict(zip(self.body.inputs, self.inputs, strict=True))
+
+    @property
+    def reads(self) -> Iterator[tuple[Vertex, tuple[Expr, ...]]]:
+        """The streams around whose sums are looked up, and the keys."""
+        for x in self.look_ups:
+            if x.kept in self.outside:
+                yield self.outside[x.kept], x.key
+
+    def __str__(self) -> str:
+        lines = [f"loop {self.path}"]
+        for i, r in enumerate(self.rounds, 1):
+            lines.append(f"  round {i} of each iteration")
+            for x in r.look_ups:
+                kept, by = self.names[x.kept][0], self.names[x.by][0]
+                lines.append(f"    look up {kept} by {shown_key(x.key)} at keys of {by}")
+            lines += [f"    compute {self.names[m.vertex][0]}" for m in r.members]
+        return "\n".join(lines)
+
+
+def loop_of(operator: Fixpoint, inputs: tuple[Vertex, ...], path: Path, line: Line) -> Loop:
+    """The plan of the loop of a recursion, from these streams of the circuit around."""
+    return _LoopPlanner(operator, inputs, path, line).loop()
+
+
+class _LoopPlanner:
+    def __init__(
+        self, operator: Fixpoint, inputs: tuple[Vertex, ...], path: Path, line: Line
+    ) -> None:
+        self.operator, self.inputs, self.path, self.line = operator, inputs, path, line
+        self.body = operator.body
+        self.order = list(self.body.walk())
+        self.computed = self._computed()
+
+    def loop(self) -> Loop:
+        members = [m for v in self.computed if (m := self._member(v)) is not None]
+        depth = self._depths(members)
+        deepest = max(depth.values(), default=0)
+        rounds = []
+        for d in range(1, deepest + 1):
+            of_round = tuple(m for m in members if depth[m.vertex] == d)
+            look_ups = dict.fromkeys(x for m in of_round for x in self._look_ups(m))
+            rounds.append(Round(tuple(look_ups), of_round))
+        names = {
+            v: (Path((*self.path.parts, *p.parts[1:])), self.body.line(v))
+            for v, p in self.body.paths.items()
+        }
+        states = self._states([x for r in rounds for x in r.look_ups], names)
+        return Loop(self.path, self.line, self.operator, self.inputs, tuple(rounds), states, names)
+
+    def _computed(self) -> list[Vertex]:
+        """The streams whose changes are kept while the loop runs."""
+        found: dict[Vertex, None] = dict.fromkeys(self.body.outputs)
+        readers: dict[Vertex, int] = {}
+        for v in self.order:
+            for i in v.inputs:
+                readers[i] = readers.get(i, 0) + 1
+            if isinstance(v.operator, Join):
+                found.update(dict.fromkeys(v.inputs))
+            elif v.operator.linearity is Linearity.PER_KEY or python_of(v) is not None:
+                found.update(dict.fromkeys((*v.inputs, v)))
+        found.update((v, None) for v, n in readers.items() if n > 1)
+        return [v for v in self.order if v in found]
+
+    def _member(self, v: Vertex) -> Member | None:
+        return None if isinstance(v.operator, Input | Feedback) else Member(v, self._operator(v))
+
+    def _term(self, v: Vertex) -> Term:
+        if isinstance(v.operator, Input | Feedback) or v in self.computed:
+            return Slice(v)
+        return self._operator(v)
+
+    def _operator(self, v: Vertex) -> Term:
+        op = v.operator
+        if isinstance(op, Join):
+            return _joined(v, op)
+        if op.linearity is Linearity.PER_KEY:
+            return _per_key(v)
+        return Node(v, op, tuple(self._term(i) for i in v.inputs))
+
+    def _depths(self, members: list[Member]) -> dict[Vertex, int]:
+        by_vertex = {m.vertex: m for m in members}
+        depth: dict[Vertex, int] = {}
+        for v in self.order:  # each after those that it needs at its iteration
+            if v in by_vertex:
+                waits = [x.vertex for x in by_vertex[v].leaves if isinstance(x, Slice)]
+                depth[v] = 1 + max((depth.get(w, 0) for w in waits), default=0)
+        return depth
+
+    def _look_ups(self, m: Member) -> Iterator[LookUp]:
+        def under(v: Vertex) -> Iterator[LookUp]:
+            op = v.operator
+            if isinstance(op, Join):
+                (a, b), (left, right) = v.inputs, (op.left.parts, op.right.parts)
+                yield LookUp(b, right, a, left, nulls=False)
+                yield LookUp(a, left, b, right, nulls=False)
+            elif op.linearity is Linearity.PER_KEY:
+                (a,) = v.inputs
+                key = key_of_each(op, a.type)
+                yield LookUp(a, key, a, key, nulls=True)
+            else:
+                for i in v.inputs:
+                    if i not in self.computed:
+                        yield from under(i)
+
+        yield from under(m.vertex)
+
+    def _states(
+        self, look_ups: list[LookUp], names: dict[Vertex, tuple[Path, Line]]
+    ) -> tuple[State, ...]:
+        states = []
+        taken: dict[str, int] = {}
+        for v, key in dict.fromkeys((x.kept, x.key) for x in look_ups):
+            if isinstance(v.operator, Input):
+                continue  # constant within a step: a register of the circuit around
+            schema = v.type.schema
+            columns, stored = key_columns(schema, key)
+            held = Schema(
+                (*schema.columns, (ITERATION, INT), *((c, e.type) for c, e in stored)),
+                schema.diffs,
+            )
+            name = f"{names[v][0]} by {shown_key(key)}"
+            n = taken[name] = taken.get(name, 0) + 1
+            name = name if n == 1 else f"{name} {n}"
+            sums = f"{told(v, key)} of {self.operator.digest}"
+            states.append(State(Register(name, held, columns, sums), v, key, stored))
+        return tuple(states)
+
+
+def _joined(v: Vertex, op: Join) -> Term:
+    """The change of a join at an iteration; see above."""
+    a, b = v.inputs
+    left, right = op.left.parts, op.right.parts
+
+    def kept(x: Vertex, key: tuple[Expr, ...], when: When) -> Slice:
+        return Slice(x, Side.KEPT, when, key)
+
+    def both(x: Vertex, key: tuple[Expr, ...], when: When) -> Term:
+        return _sum(x, kept(x, key, when), Slice(x, when=when))
+
+    pairs: list[tuple[Term, Term]] = [
+        (Slice(a), both(b, right, When.SO_FAR)),
+        (Slice(a, when=When.BEFORE), both(b, right, When.NOW)),
+        (kept(a, left, When.NOW), Slice(b, when=When.SO_FAR)),
+        (kept(a, left, When.BEFORE), Slice(b)),
+    ]
+    return _sum(v, *(Node(v, op, pair) for pair in pairs))
+
+
+def _per_key(v: Vertex) -> Term:
+    """The change of an operator that works per key at an iteration; see above."""
+    (a,) = v.inputs
+    key = key_of_each(v.operator, a.type)
+
+    def of(*parts: Term) -> Node:
+        return Node(v, v.operator, (_sum(a, *parts),))
+
+    def old(when: When) -> Term:
+        return Slice(a, Side.KEPT, when, key)
+
+    def new(when: When) -> Node:
+        return of(old(when), Slice(a, when=when))
+
+    less = Node(v, Neg(), (_sum(v, new(When.BEFORE), of(old(When.SO_FAR))),))
+    return _sum(v, new(When.SO_FAR), less, of(old(When.BEFORE)))
+
+
+def _sum(v: Vertex, *terms: Term) -> Term:
+    return terms[0] if len(terms) == 1 else Node(v, Add(), terms)
+
+
+def without(t: Term, is_empty: Callable[[Slice], bool]) -> Term | None:
+    """The term without what is known to be empty; None where all of it is."""
+    if not isinstance(t, Node):
+        return None if isinstance(t, Slice) and is_empty(t) else t
+    args = [without(a, is_empty) for a in t.args]
+    known = tuple(a for a in args if a is not None)
+    if isinstance(t.operator, Add):
+        return _sum(t.vertex, *known) if known else None
+    # Linear, bilinear, per key: nothing for nothing.
+    return Node(t.vertex, t.operator, known) if len(known) == len(args) else None

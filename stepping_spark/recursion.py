@@ -1,0 +1,365 @@
+"""Recursion as users call it: the function of a loop is traced into a circuit of its own."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar, cast
+
+from stepping_spark.body import Fixpoint, Outside, Recursive
+from stepping_spark.errors import CompileError
+from stepping_spark.first_step import on_values
+from stepping_spark.functions import line_of_function, name_of
+from stepping_spark.graph import AnyGraph, Graph, Origin, Path, Vertex
+from stepping_spark.operators import (
+    Accumulate,
+    Add,
+    Delay,
+    Differentiate,
+    Distinct,
+    Feedback,
+    Filter,
+    Flatten,
+    Haitch,
+    Integrate,
+    Join,
+    Linearity,
+    MakeSet,
+    Map,
+    MapMany,
+    Neg,
+    Operator,
+    Present,
+)
+from stepping_spark.origin import Line, is_ours, user_line
+from stepping_spark.reducers import Top
+from stepping_spark.schema import StreamType, ZSetType
+from stepping_spark.stream_types import hints, local_names, stream_type
+from stepping_spark.trace import Stream, Tracer, innermost, make, tracer, vertex_of
+from stepping_spark.types import row_type
+
+A = TypeVar("A")
+Y = TypeVar("Y")
+
+MAX_ITERATIONS = 1_000
+# More rows in, no fewer rows out; of Top it is the rows that get no worse, not more.
+MONOTONE = (Add, Distinct, Filter, Join, Map, MapMany, Present, Top)
+_OF_STEPS = (Delay, Differentiate, Feedback, Haitch, Integrate)
+
+
+def fixpoint(
+    a: A,
+    f: Callable[[A, Y], Y],
+    *,
+    to: Any = None,
+    max_iterations: int = MAX_ITERATIONS,
+    name: str | None = None,
+) -> Y:
+    """The changes of a recursion: the least `y` with `y = distinct(f(a, y))`, from the empty one.
+
+    After every step the sum of what it gave is the fixpoint of the sums of `a`, also where rows
+    have left: what only held itself up is gone.
+
+    `f` gets `a` (a stream, or a tuple of them) and `y`, and is written with the operators that are
+    used elsewhere; it may use other streams of the query too. Several streams that need each
+    other are a tuple: `f(a, (x, y))` gives the two, `fixpoint` too. The rows of `y` are those of
+    `a`, or what the annotation of `f`'s second parameter says (`ZSet[T]`, `tuple[ZSet[T], …]`), or
+    `to` (`T`, or a tuple of types). Over `y` may stand: map, map_many, filter, add, join,
+    semijoin, distinct and minima. What is not monotone (a difference, an antijoin, a sum) is a
+    `CompileError`, as more rows in `y` would mean fewer.
+
+    The weights of `a` should not sum up to less than zero, as those of no table do: what is
+    missing once more than it was there takes rows away where it meets others, so that there may be
+    no fixpoint. A `distinct` before makes sure.
+
+    Not linear. Keeps, by iteration, what joins and distincts in `f` take, by their keys. A step
+    reads the rows of its changes' effect, once for each iteration that they reach, and takes a
+    Spark job or none for each of them. `max_iterations` bounds the depth: the number of times that
+    `f` is applied. Beyond it a step is a `FixpointError`, and has changed nothing.
+
+    >>> def two_hops(edges, y):                                             # doctest: +SKIP
+    ...     longer = st.join(y, edges, on_left=lambda p: p.right, on_right=lambda e: e.left)
+    ...     return st.add(edges, st.map(longer, f=lambda p: st.Pair(p.left.left, p.right.right)))
+    >>> closure = st.fixpoint(edges, two_hops)                              # doctest: +SKIP
+    """
+    around, line = tracer(), user_line()
+    if isinstance(around, BodyTracer):
+        raise CompileError(
+            f"{line}: a fixpoint inside the function of another; call it before, and use its "
+            "stream in the function, or make one fixpoint of a tuple of streams"
+        )
+    if not isinstance(max_iterations, int) or max_iterations < 1:
+        raise CompileError(f"{line}: max_iterations={max_iterations!r} should be an int from 1 on")
+    _check_parameters(f)
+    single, types = _recursive_types(a, f, to, line)
+    inside = BodyTracer(around, _labels(a, f))
+    streams = inside.recursive(types)
+    given = inside.run(f, [a, streams[0] if single else tuple(streams)])
+    nexts = _checked(inside, given, streams, single, f)
+    body, inputs = _body(inside, nexts, streams, f, line)
+    operators = [Fixpoint(body, i, max_iterations) for i in range(len(types))]
+    for op in operators:
+        around.bodies.setdefault(op, body)
+    names = [name if single or name is None else f"{name}_{i}" for i in range(len(types))]
+    made = [make(op, *inputs, name=n) for op, n in zip(operators, names, strict=True)]
+    return cast(Y, made[0] if single else tuple(made))
+
+
+# -- what flows
+
+
+def _recursive_types(
+    a: object, f: Callable[..., Any], to: Any, line: Line
+) -> tuple[bool, list[StreamType]]:
+    """Whether there is one recursive stream only, and the types of all."""
+    if to is not None:
+        rows = to if isinstance(to, tuple) else (to,)
+        return not isinstance(to, tuple), [ZSetType(_row_type(r, line)) for r in rows]
+    own = list(inspect.signature(f).parameters)[1]
+    known = hints(f, local_names(f), line_of_function(f))
+    annotation = known.get(own)
+    where = f"{line_of_function(f)}: parameter {own!r} of {name_of(f)}"
+    if typing.get_origin(annotation) is tuple:
+        return False, [_zset(t, where) for t in typing.get_args(annotation)]
+    if annotation not in (None, Any):
+        return True, [_zset(annotation, where)]
+    if isinstance(a, tuple):
+        raise CompileError(
+            f"{line}: the rows of the recursive stream are unknown; say them by an annotation, "
+            f"{own}: st.ZSet[T], or by to=T"
+        )
+    return True, [_must_be_zset(vertex_of(a, "fixpoint").type, str(line))]
+
+
+def _check_parameters(f: Callable[..., Any]) -> None:
+    n = len(inspect.signature(f).parameters)
+    if n != 2:
+        raise CompileError(
+            f"{line_of_function(f)}: the function of a fixpoint takes what it is given and the "
+            f"recursive stream, two parameters; {name_of(f)!r} has {n}"
+        )
+
+
+def _labels(a: object, f: Callable[..., Any]) -> dict[Vertex, str]:
+    """What the function calls the streams that it is given."""
+    name = next(iter(inspect.signature(f).parameters))
+    if isinstance(a, Stream):
+        return {a.vertex: name}
+    given = a if isinstance(a, tuple) else ()
+    return {s.vertex: f"{name}_{i}" for i, s in enumerate(given) if isinstance(s, Stream)}
+
+
+def _row_type(annotation: Any, line: Line) -> Any:
+    try:
+        return row_type(annotation)
+    except TypeError as e:
+        raise CompileError(f"{line}: to= of fixpoint: {e}") from None
+
+
+def _zset(annotation: Any, where: str) -> StreamType:
+    return _must_be_zset(stream_type(annotation, where), where)
+
+
+def _must_be_zset(t: StreamType, where: str) -> StreamType:
+    if not isinstance(t, ZSetType):
+        raise CompileError(f"{where}: a recursive stream is a ZSet, found {t}; use st.make_set")
+    return t
+
+
+def _checked(
+    inside: BodyTracer, given: Any, streams: list[Stream], single: bool, f: Callable[..., Any]
+) -> list[Vertex]:
+    """What the function gives for the next iteration."""
+    where = f"{line_of_function(f)}: {name_of(f)}"
+    found = (given,) if single else given
+    if isinstance(given, tuple) is single or len(found) != len(streams):
+        wanted = "a stream" if single else f"a tuple of {len(streams)} streams"
+        raise CompileError(f"{where} should give {wanted}, as it is given, found {given!r}")
+    nexts = []
+    for stream, after in zip(streams, found, strict=True):
+        if not isinstance(after, Stream):
+            what = "nothing (is a `return` missing?)" if after is None else repr(after)
+            raise CompileError(f"{where} should give streams, found {what}")
+        v = after.vertex if after.tracer is inside else inside.foreign(after, "fixpoint")
+        if v.type != stream.vertex.type:
+            raise CompileError(
+                f"{where} gets a stream of {stream.vertex.type} and gives one of {v.type} in its "
+                "place; st.map what it gives, or say the type of the stream by an annotation of "
+                "the parameter, or by to="
+            )
+        nexts.append(v)
+    return nexts
+
+
+# -- tracing the function
+
+
+class BodyTracer(Tracer):
+    """What is recorded while the function of a loop runs.
+
+    Streams of the query around it come in by being used.
+    """
+
+    def __init__(self, around: Tracer, labels_of: Mapping[Vertex, str]) -> None:
+        super().__init__()
+        self.around = around
+        self.labels_of = labels_of  # of streams that are given to the function
+        self.outside: dict[Vertex, Vertex] = {}  # by the vertex around: what stands for it here
+
+    def recursive(self, types: Sequence[StreamType]) -> list[Stream]:
+        """The recursive streams."""
+        return [self.leaf(Recursive(i, t), "y", user_line()) for i, t in enumerate(types)]
+
+    def foreign(self, stream: Stream, what: str) -> Vertex:
+        if stream.tracer is not self.around:
+            return super().foreign(stream, what)
+        v = stream.vertex
+        if v not in self.outside:
+            label = self.labels_of.get(v) or self.around.label(v)
+            leaf = Outside(len(self.outside), label, v.type)
+            self.outside[v] = self.leaf(leaf, label, user_line()).vertex
+        return self.outside[v]
+
+    def make(self, operator: Operator, inputs: tuple[Vertex, ...], name: str | None) -> Stream:
+        frame = innermost()
+        if isinstance(operator, _OF_STEPS) and not (frame and is_ours(frame.f_code.co_filename)):
+            raise CompileError(
+                f"{user_line()}: {operator.name} in the function of a fixpoint: its streams go "
+                "from iteration to iteration, not from step to step; write it with operators on "
+                "tables (st.join, st.distinct …), or use this one before the fixpoint"
+            )
+        return super().make(operator, inputs, name)
+
+
+@dataclass
+class _Inputs:
+    """What the loop gets from around it: each vertex of the query with what stands for it."""
+
+    leaves: list[Vertex] = field(default_factory=list)
+    streams: list[Stream] = field(default_factory=list)
+    by_stream: dict[Vertex, Vertex] = field(default_factory=dict)
+
+    def leaf_for(self, stream: Stream, label: str) -> Vertex:
+        if stream.vertex not in self.by_stream:
+            leaf = Vertex(Outside(len(self.leaves), label, stream.vertex.type))
+            self.leaves.append(leaf)
+            self.streams.append(stream)
+            self.by_stream[stream.vertex] = leaf
+        return self.by_stream[stream.vertex]
+
+
+def _body(
+    inside: BodyTracer,
+    nexts: list[Vertex],
+    streams: list[Stream],
+    f: Callable[..., Any],
+    line: Line,
+) -> tuple[AnyGraph, list[Stream]]:
+    """The circuit of the loop, and the streams of the query that are its inputs."""
+    if inside.no_output:
+        (_, line) = next(iter(inside.caches.values()))
+        raise CompileError(
+            f"{line}: a cache in the function of a fixpoint; keep what the fixpoint gives"
+        )
+    name = "loop" if name_of(f).startswith("<") else name_of(f)
+    origins = dict(inside.origins(name))
+    own = list(inspect.signature(f).parameters)[-1]
+    for i, s in enumerate(streams):
+        path = Path((name, own if len(streams) == 1 else f"{own}_{i}"))
+        origins[s.vertex] = Origin(path, line)
+    values = on_values(nexts, origins)
+    recursive = _depending(values)
+    inputs = _Inputs()
+    moved: dict[Vertex, Vertex] = {s.vertex: s.vertex for s in streams}
+
+    def place(v: Vertex) -> Vertex:
+        """The vertex of the body: what does not depend on the loop is computed around it."""
+        if v in moved:
+            return moved[v]
+        if v not in recursive:
+            stream = _lifted(v, inside)
+            made = inputs.leaf_for(stream, origins[v].path.parts[-1])
+        else:
+            _check_monotone(v, origins[v].line)
+            made = Vertex(v.operator, *(place(i) for i in v.inputs))
+        origins.setdefault(made, origins[v])
+        moved[v] = made
+        return made
+
+    outputs = []
+    for v in values:
+        placed = place(v)
+        last = placed
+        if not _gives_sets(placed.operator):
+            last = Vertex(Distinct(), placed)
+            origins.setdefault(last, _beside(origins[placed]))
+        outputs.append(last)
+    body: AnyGraph = Graph(
+        name=name,
+        inputs=tuple(inputs.leaves),
+        outputs=tuple(outputs),
+        no_output=(),
+        loops={s.vertex: v for s, v in zip(streams, outputs, strict=True)},
+        caches={},
+        origins=origins,
+        single=len(outputs) == 1,
+    )
+    return body, inputs.streams
+
+
+def _beside(origin: Origin) -> Origin:
+    parts = origin.path.parts
+    return Origin(Path((*parts[:-1], f"{parts[-1]}_distinct")), origin.line)
+
+
+def _depending(values: list[Vertex]) -> set[Vertex]:
+    """The vertices that depend on a recursive stream."""
+    found: dict[Vertex, bool] = {}
+
+    def depends(v: Vertex) -> bool:
+        if v not in found:
+            inputs = [depends(i) for i in v.inputs]  # of all, so that each is known
+            found[v] = isinstance(v.operator, Recursive) or any(inputs)
+        return found[v]
+
+    for v in values:
+        depends(v)
+    return {v for v, does in found.items() if does}
+
+
+def _lifted(v: Vertex, inside: BodyTracer) -> Stream:
+    """The changes of what does not depend on the loop: D(Q(I(a))) in the query around it."""
+    around = inside.around
+    if isinstance(v.operator, Outside):
+        (source,) = (s for s, leaf in inside.outside.items() if leaf is v)
+        return Stream(source, around)
+    changes = [_lifted(i, inside) for i in v.inputs]
+    if v.operator.linearity is Linearity.LINEAR:
+        return make(v.operator, *changes)
+    whole = make(v.operator, *(make(Integrate(), c) for c in changes))
+    return make(Differentiate(), whole)
+
+
+def _gives_sets(op: Operator) -> bool:
+    """Whether each row that an operator gives has weight 1."""
+    return isinstance(op, Distinct | Present) or (isinstance(op, Top) and op.n == 1)
+
+
+def _check_monotone(v: Vertex, line: Line) -> None:
+    if not isinstance(v.operator, (*MONOTONE, Recursive)):
+        _refuse(v, line)
+
+
+def _refuse(v: Vertex, line: Line) -> NoReturn:
+    what, why = v.operator.name, "where the recursive stream has more rows, it may have fewer"
+    if isinstance(v.operator, Neg):
+        what = "a difference (neg, -, antijoin, outer_join)"
+    elif isinstance(v.operator, Accumulate | Flatten | MakeSet):
+        what = "a sum or count"
+    raise CompileError(
+        f"{line}: {what} of a recursive stream: {why}, so that there may be no least fixpoint; "
+        "over it may stand map, map_many, filter, add, join, semijoin, distinct and minima: apply "
+        "this to what the fixpoint gives, or to streams that do not depend on it"
+    )

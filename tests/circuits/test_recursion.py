@@ -1,0 +1,506 @@
+"""Recursion is right whatever comes and goes: every step against networkx, and against DRed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import networkx as nx
+import pytest
+
+import stepping_spark as st
+from stepping_spark import layers, scheduler
+from stepping_spark.scheduler import LOCAL_ROWS
+
+Edge = tuple[int, int]
+Link = st.Pair[int, int]
+MakeStore = Callable[[Any], Any]
+Z = st.ZSetPython
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture(params=["memory"])
+def make_store(request: pytest.FixtureRequest) -> MakeStore:
+    """Makes a new, empty store for a graph."""
+    return {"memory": st.StoreMemory.from_graph}[request.param]
+
+
+@pytest.fixture(params=["optimized", "as written", "Spark jobs"])
+def how(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """With rules on and off, on the driver and with a Spark job for everything."""
+    ways: dict[str, dict[str, Any]] = {
+        "optimized": {},
+        "as written": {"optimize": False},
+        "Spark jobs": {"local_rows": 0},
+    }
+    return ways[request.param]
+
+
+def closure(edges: st.ZSet[Link]) -> st.ZSet[Link]:
+    return st.transitive_closure(edges)
+
+
+def squared(edges: st.ZSet[Link]) -> st.ZSet[Link]:
+    """The same with a body that is not linear in y: paths are put together from paths."""
+
+    def doubled(edges: st.ZSet[Link], y: st.ZSet[Link]) -> st.ZSet[Link]:
+        met = st.join(y, y, on_left=lambda p: p.right, on_right=lambda p: p.left)
+        return st.add(edges, st.map(met, f=ends))
+
+    return st.fixpoint(edges, doubled)
+
+
+def ends(p: Any) -> Any:
+    return st.Pair(left=p.left.left, right=p.right.right)
+
+
+def links(edges: Mapping[Edge, int] | Iterable[Edge]) -> Z[Link]:
+    """A change of edges; those without a weight come once."""
+    weights = edges if isinstance(edges, Mapping) else dict.fromkeys(edges, 1)
+    return Z({st.Pair(left=a, right=b): n for (a, b), n in weights.items()})
+
+
+def minus(edges: Iterable[Edge]) -> dict[Edge, int]:
+    return dict.fromkeys(edges, -1)
+
+
+class Maintained:
+    """A closure that is stepped, and after each step compared with a breadth-first one."""
+
+    def __init__(
+        self,
+        make_store: MakeStore,
+        query: Any = closure,
+        *,
+        optimize: bool = True,
+        local_rows: int = LOCAL_ROWS,
+    ) -> None:
+        self.graph = st.compile(query, optimize=optimize)
+        self.store = make_store(self.graph)
+        self.local_rows = local_rows
+        self.edges: Z[Link] = Z()
+        self.pairs: Z[Link] = Z()
+        self.restart()
+
+    def restart(self) -> None:
+        """Go on with what the store has, and nothing else."""
+        self.stepper = st.Stepper(self.graph, self.store, local_rows=self.local_rows)
+
+    def step(self, edges: Mapping[Edge, int] | Iterable[Edge]) -> Z[Link]:
+        """The change of the closure, which is right."""
+        change = links(edges)
+        (out,) = self.stepper.step((change,))
+        changed: Z[Link] = out.to_python()
+        self.edges, self.pairs = self.edges + change, self.pairs + changed
+        assert self.pairs == links(self.reached())
+        return changed
+
+    def reached(self) -> set[Edge]:
+        g: nx.DiGraph[int] = nx.DiGraph()
+        g.add_edges_from((e.left, e.right) for e, n in self.edges.iter() if n > 0)
+        return set(nx.transitive_closure(g, reflexive=False).edges)
+
+    @property
+    def iterations(self) -> int:
+        """How many the last step took."""
+        return sum(self.stepper.metrics[-1].iterations.values())
+
+
+# -- the cases that catch wrong versions
+
+
+@pytest.mark.parametrize("query", [closure, squared])
+def test_what_only_holds_itself_up_goes(
+    make_store: MakeStore, how: dict[str, Any], query: Any
+) -> None:
+    maintained = Maintained(make_store, query, **how)
+    maintained.step([(1, 2), (2, 1), (1, 3)])
+    assert maintained.step(minus([(1, 3)])) == links(minus([(1, 3), (2, 3)]))
+
+
+def test_a_shortcut_beside_a_path_changes_nothing_in_the_end(
+    make_store: MakeStore, how: dict[str, Any]
+) -> None:
+    maintained = Maintained(make_store, **how)
+    maintained.step([(0, 1), (1, 2), (2, 3), (3, 4)])
+    assert maintained.step([(0, 4)]).empty()  # +1 at iteration 0, nothing at 1 and 2, -1 at 3
+    assert maintained.iterations < 5
+    assert maintained.step(minus([(0, 4)])).empty()
+
+
+def test_a_diamond_loses_one_side_then_the_other(
+    make_store: MakeStore, how: dict[str, Any]
+) -> None:
+    maintained = Maintained(make_store, **how)
+    maintained.step([(0, 1), (0, 2), (1, 3), (2, 3)])
+    assert maintained.step(minus([(1, 3)])) == links(minus([(1, 3)]))
+    assert maintained.step(minus([(2, 3)])) == links(minus([(2, 3), (0, 3)]))
+
+
+@pytest.mark.parametrize("query", [closure, squared])
+def test_a_ring_is_cut_and_closed(make_store: MakeStore, query: Any) -> None:
+    n = 9
+    maintained = Maintained(make_store, query)
+    ring = [(i, (i + 1) % n) for i in range(n)]
+    maintained.step(ring)
+    assert sum(w for _, w in maintained.pairs.iter()) == n * n
+    maintained.step(minus(ring[:1]))
+    assert sum(w for _, w in maintained.pairs.iter()) == n * (n - 1) // 2
+    maintained.step(ring[:1])
+    assert sum(w for _, w in maintained.pairs.iter()) == n * n
+
+
+def test_self_loops_come_and_go(make_store: MakeStore, how: dict[str, Any]) -> None:
+    maintained = Maintained(make_store, **how)
+    assert maintained.step([(1, 1), (1, 2)]) == links([(1, 1), (1, 2)])
+    assert maintained.step({(2, 2): 1, (1, 1): -1}) == links({(2, 2): 1, (1, 1): -1})
+
+
+def test_an_edge_that_came_twice_stays_when_it_goes_once(
+    make_store: MakeStore, how: dict[str, Any]
+) -> None:
+    maintained = Maintained(make_store, **how)
+    maintained.step({(1, 2): 2, (2, 3): 1})
+    assert maintained.step(minus([(1, 2)])).empty()
+    assert maintained.step(minus([(1, 2)])) == links(minus([(1, 2), (1, 3)]))
+
+
+def test_what_comes_and_goes_in_one_step_is_nothing(make_store: MakeStore) -> None:
+    maintained = Maintained(make_store)
+    maintained.step([(1, 2)])
+    coming = [(st.Pair(left=2, right=3), 1), (st.Pair(left=2, right=3), -1)]
+    (out,) = maintained.stepper.step((Z(coming),))
+    assert out.empty()
+    frame = st.ZSetSpark.from_dataframe(
+        Z({st.Pair(left=2, right=3): 1})
+        .to_dataframe()
+        .unionAll(links({(2, 3): -1}).to_dataframe()),
+        Link,
+        count="_count_",
+    )
+    (out,) = maintained.stepper.step((frame,))
+    assert out.empty()
+    maintained.step([(2, 3)])
+
+
+@pytest.mark.parametrize(
+    ("length", "times"), [(20, 2), pytest.param(100, 10, marks=pytest.mark.slow)]
+)
+def test_a_chain_comes_and_goes_again_and_again(
+    make_store: MakeStore, length: int, times: int
+) -> None:
+    maintained = Maintained(make_store)
+    chain = [(i, i + 1) for i in range(length)]
+    for _ in range(times):
+        assert len(list(maintained.step(chain).iter())) == length * (length + 1) // 2
+        maintained.step(minus(chain))
+        assert maintained.pairs.empty()
+
+
+def test_it_does_not_matter_how_changes_are_dealt_into_steps(make_store: MakeStore) -> None:
+    rng = random.Random(7)
+    edges = [(rng.randrange(8), rng.randrange(8)) for _ in range(14)]
+    changes = [({e: 1}) for e in edges] + [({e: -1}) for e in rng.sample(edges, 7)]
+    whole = Maintained(make_store)
+    summed = Z[Link]()
+    for c in changes:
+        summed += links(c)
+    whole.step({(e.left, e.right): n for e, n in summed.iter()})
+    for order in (changes, rng.sample(changes, len(changes))):
+        dealt = Maintained(make_store)
+        for c in order:
+            dealt.step(c)
+        assert dealt.pairs == whole.pairs
+
+
+def test_a_restart_between_load_and_deletion_changes_nothing(
+    make_store: MakeStore, how: dict[str, Any]
+) -> None:
+    maintained = Maintained(make_store, **how)
+    maintained.step([(1, 2), (2, 1), (1, 3), (3, 4)])
+    maintained.restart()
+    assert maintained.step(minus([(1, 3)])) == links(minus([(1, 3), (1, 4), (2, 3), (2, 4)]))
+
+
+def test_a_body_that_is_not_linear_halves_the_depth(make_store: MakeStore) -> None:
+    chain = [(i, i + 1) for i in range(32)]
+    by_edges, by_paths = Maintained(make_store), Maintained(make_store, squared)
+    by_edges.step(chain)
+    by_paths.step(chain)
+    assert by_edges.iterations == 33  # with the last, which finds nothing new
+    assert by_paths.iterations == 7
+
+
+# -- random steps
+
+
+class DRed:
+    """Delete and re-derive (Gupta, Mumick and Subrahmanian, 1993): another way to the same."""
+
+    def __init__(self) -> None:
+        self.edges: dict[Edge, int] = {}
+        self.pairs: set[Edge] = set()
+
+    def step(self, change: Mapping[Edge, int]) -> set[Edge]:
+        before = {e for e, n in self.edges.items() if n > 0}
+        for e, n in change.items():
+            self.edges[e] = self.edges.get(e, 0) + n
+        now = {e for e, n in self.edges.items() if n > 0}
+        self._delete(before - now, now)
+        self._insert(now)
+        return self.pairs
+
+    def _delete(self, gone: set[Edge], now: set[Edge]) -> None:
+        doubtful: set[Edge] = set(gone)
+        while True:  # whatever a lost edge, or a doubtful pair, may have led to
+            more = {(a, d) for a, b in doubtful | self.pairs for c, d in gone if b == c}
+            more |= {(a, d) for a, b in doubtful for c, d in now if b == c}
+            more &= self.pairs
+            if more <= doubtful:
+                break
+            doubtful |= more
+        self.pairs -= doubtful
+
+    def _insert(self, now: set[Edge]) -> None:
+        while True:
+            more = now | {(a, d) for a, b in self.pairs for c, d in now if b == c}
+            if more <= self.pairs:
+                return
+            self.pairs |= more
+
+
+def random_change(rng: random.Random, edges: Z[Link], nodes: int) -> dict[Edge, int]:
+    """Edges that come, once or twice, and ones that go; now and then all of them."""
+    there = [(e.left, e.right) for e, n in edges.iter() for _ in range(n)]
+    some = rng.sample(there, min(len(there), rng.randrange(4)))
+    gone = there if rng.random() < 0.03 else some
+    change: dict[Edge, int] = {}
+    for e in gone:
+        change[e] = change.get(e, 0) - 1
+    for _ in range(rng.randrange(4)):
+        e = (rng.randrange(nodes), rng.randrange(nodes))
+        change[e] = change.get(e, 0) + rng.choice([1, 1, 1, 2])
+    return change
+
+
+@pytest.mark.parametrize("query", [closure, squared])
+@pytest.mark.parametrize(
+    ("seed", "nodes", "steps"),
+    [
+        (1, 8, 60),
+        *(pytest.param(s, n, 1000, marks=pytest.mark.slow) for s, n in ((2, 8), (3, 9), (4, 10))),
+    ],
+)
+def test_random_steps_give_what_networkx_and_dred_give(
+    make_store: MakeStore, query: Any, seed: int, nodes: int, steps: int
+) -> None:
+    rng = random.Random(seed)
+    maintained, other = Maintained(make_store, query), DRed()
+    for _ in range(steps):
+        change = random_change(rng, maintained.edges, nodes)
+        maintained.step(change)
+        assert maintained.pairs == links(other.step(change))
+
+
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
+def test_random_steps_in_spark_jobs_give_the_same(make_store: MakeStore, optimize: bool) -> None:
+    rng = random.Random(5)
+    maintained = Maintained(make_store, optimize=optimize, local_rows=0)
+    for _ in range(6):
+        maintained.step(random_change(rng, maintained.edges, 5))
+
+
+def test_large_changes_that_stay_in_spark_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "DRIVER_ROWS", 0)
+    monkeypatch.setattr(layers, "FEW", 0)
+    graph = st.compile(closure)
+    store = st.StoreMemory.from_graph(graph, driver_bytes=0)
+    stepper = st.Stepper(graph, store, local_rows=0)
+    edges, pairs = Z[Link](), Z[Link]()
+    reference = st.reference(graph)
+    for change in ([(1, 2), (2, 1), (1, 3), (3, 4)], minus([(1, 3)])):
+        frame = st.ZSetSpark.from_dataframe(links(change).to_dataframe(), Link, count="_count_")
+        (out,) = stepper.step((frame,))
+        assert (out.to_python(),) == reference.step((links(change),))
+        edges, pairs = edges + links(change), pairs + out.to_python()
+    assert pairs == links([(1, 1), (1, 2), (2, 1), (2, 2), (3, 4)])
+
+
+# -- other recursions
+
+
+def nearest(
+    edges: st.ZSet[tuple[int, int, int]], roots: st.ZSet[int]
+) -> st.ZSet[st.Pair[int, int]]:
+    return st.shortest_paths(edges, roots)
+
+
+def components(edges: st.ZSet[Link]) -> st.ZSet[Link]:
+    return st.connected_components(edges)
+
+
+def from_roots(edges: st.ZSet[Link], roots: st.ZSet[int]) -> st.ZSet[int]:
+    return st.reachable(edges, roots)
+
+
+def odd_and_even(edges: st.ZSet[Link]) -> tuple[st.ZSet[Link], st.ZSet[Link]]:
+    """Paths of an odd and of an even number of edges, each made of the other."""
+
+    def walks(
+        edges: st.ZSet[Link], both: tuple[st.ZSet[Link], st.ZSet[Link]]
+    ) -> tuple[st.ZSet[Link], st.ZSet[Link]]:
+        odd, even = both
+
+        def longer(y: st.ZSet[Link]) -> st.ZSet[Link]:
+            met = st.join(y, edges, on_left=lambda p: p.right, on_right=lambda e: e.left)
+            return st.map(met, f=ends)
+
+        return st.add(edges, longer(even)), longer(odd)
+
+    return st.fixpoint(edges, walks)
+
+
+def cousins(edges: st.ZSet[Link]) -> st.ZSet[Link]:
+    """The same generation: a distinct between two joins, and streams from around."""
+    up = st.map(edges, f=lambda e: st.Pair(left=e.right, right=e.left))
+
+    def same(edges: st.ZSet[Link], y: st.ZSet[Link]) -> st.ZSet[Link]:
+        siblings = st.join(up, edges, on_left=lambda e: e.right, on_right=lambda e: e.left)
+        met = st.join(y, edges, on_left=lambda p: p.left, on_right=lambda e: e.left)
+        half = st.distinct(st.map(met, f=lambda m: st.Pair(left=m.left.right, right=m.right.right)))
+        rest = st.join(half, edges, on_left=lambda p: p.left, on_right=lambda e: e.left)
+        lower = st.map(rest, f=lambda m: st.Pair(left=m.left.right, right=m.right.right))
+        return st.add(st.map(siblings, f=ends), lower)
+
+    return st.fixpoint(edges, same)
+
+
+def guarded(edges: st.ZSet[Link], roots: st.ZSet[int]) -> st.ZSet[int]:
+    """What can be reached from a root by way of nodes with an edge back: a semijoin over y."""
+
+    def step(roots: st.ZSet[int], nodes: st.ZSet[int]) -> st.ZSet[int]:
+        starts = st.linear.map(edges, f=lambda e: e.left)
+        has_edge = st.linear.distinct(starts)
+        kept = st.linear.join(nodes, has_edge, on_left=lambda n: n, on_right=lambda n: n)
+        going = st.linear.map(kept, f=lambda m: m.left)
+        met = st.join(going, edges, on_left=lambda n: n, on_right=lambda e: e.left)
+        return st.add(roots, st.map(met, f=lambda m: m.right.right))
+
+    return st.fixpoint(roots, step)
+
+
+def halved(numbers: st.ZSet[int]) -> st.ZSet[int]:
+    """A body with Python functions, a filter, and items of a list."""
+
+    def halves(n: int) -> list[int]:
+        return [n // 2, n - n // 2]
+
+    def step(numbers: st.ZSet[int], y: st.ZSet[int]) -> st.ZSet[int]:
+        large = st.filter(y, f=lambda n: n > 1)
+        return st.add(numbers, st.map_many(large, f=st.python(halves)))
+
+    return st.fixpoint(numbers, step)
+
+
+def link(rng: random.Random) -> Any:
+    return st.Pair(left=rng.randrange(6), right=rng.randrange(6))
+
+
+def down(rng: random.Random) -> Any:
+    a, b = sorted(rng.sample(range(7), 2))
+    return st.Pair(left=a, right=b)
+
+
+def road(rng: random.Random) -> Any:
+    return (rng.randrange(6), rng.randrange(6), rng.randrange(4))
+
+
+def node(rng: random.Random) -> int:
+    return rng.randrange(6)
+
+
+OTHERS: dict[str, tuple[Any, tuple[Callable[[random.Random], Any], ...]]] = {
+    "shortest paths": (nearest, (road, node)),
+    "components": (components, (link,)),
+    "reachable": (from_roots, (link, node)),
+    "odd and even": (odd_and_even, (link,)),
+    "cousins": (cousins, (down,)),
+    "guarded": (guarded, (link, node)),
+    "halved": (halved, (lambda rng: rng.randrange(40),)),
+}
+
+
+def random_steps(
+    rng: random.Random, makes: tuple[Callable[[random.Random], Any], ...], steps: int
+) -> list[tuple[Z[Any], ...]]:
+    """Steps with insertions and deletions, of which one deletes everything."""
+    there: list[Z[Any]] = [Z() for _ in makes]
+    made = []
+    for t in range(steps):
+        step = []
+        for i, make in enumerate(makes):
+            old = [row for row, n in there[i].iter() for _ in range(n)]
+            gone = old if t == steps - 2 else rng.sample(old, min(len(old), rng.randrange(4)))
+            coming = [make(rng) for _ in range(rng.randrange(5))]
+            change = Z([(row, -1) for row in gone] + [(row, 1) for row in coming])
+            there[i] += change
+            step.append(change)
+        made.append(tuple(step))
+    return made
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(
+    ("seeds", "steps"), [(2, 10), pytest.param(30, 20, marks=pytest.mark.slow)]
+)
+def test_other_recursions_give_what_iterating_from_nothing_gives(
+    make_store: MakeStore, name: str, seeds: int, steps: int
+) -> None:
+    query, makes = OTHERS[name]
+    for seed in range(seeds):
+        graph = st.compile(query)
+        stepper, reference = st.Stepper(graph, make_store(graph)), st.reference(graph)
+        for step in random_steps(random.Random(seed), makes, steps):
+            found = tuple(out.to_python() for out in stepper.step(step))
+            assert found == reference.step(step)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_recursions_give_the_same_in_spark_jobs(make_store: MakeStore, name: str) -> None:
+    query, makes = OTHERS[name]
+    graph = st.compile(query, optimize=False)
+    stepper, reference = st.Stepper(graph, make_store(graph), local_rows=0), st.reference(graph)
+    for step in random_steps(random.Random(3), makes, 3):
+        assert tuple(out.to_python() for out in stepper.step(step)) == reference.step(step)
+
+
+def test_components_and_lengths_are_those_of_networkx() -> None:
+    rng = random.Random(11)
+    for _ in range(5):
+        g: nx.DiGraph[int] = nx.gnp_random_graph(9, 0.15, seed=rng.randrange(999), directed=True)
+        for a, b in g.edges:
+            g.edges[a, b]["weight"] = rng.randrange(1, 9)
+        edges = links(g.edges)
+        (found,) = st.reference(st.compile(components)).step((edges,))
+        assert found == links(
+            (n, min(c)) for c in nx.weakly_connected_components(g) if len(c) > 1 for n in c
+        )
+        roads: Z[Any] = Z({(a, b, d["weight"]): 1 for a, b, d in g.edges(data=True)})
+        (far,) = st.reference(st.compile(nearest)).step((roads, Z({0: 1})))
+        lengths = nx.single_source_dijkstra_path_length(g, 0)
+        assert far == links((n, int(length)) for n, length in lengths.items())
+
+
+def test_a_null_is_no_node_to_go_on_from(make_store: MakeStore) -> None:
+    Maybe = st.Pair[int | None, int | None]  # noqa: N806
+
+    def query(edges: st.ZSet[Maybe]) -> st.ZSet[Maybe]:
+        return st.transitive_closure(edges)
+
+    graph = st.compile(query)
+    change: Z[Any] = Z({st.Pair(left=1, right=None): 1, st.Pair(left=None, right=2): 1})
+    stepper = st.Stepper(graph, make_store(graph))
+    assert stepper.step((change,))[0] == change
+    assert stepper.step((-change,))[0] == -change
