@@ -271,12 +271,13 @@ def reachable(root: Vertex) -> set[Vertex]:
 def _walk(root: Vertex, loops: Mapping[Vertex, Vertex], seen: set[Vertex]) -> Iterator[Vertex]:
     # Iterative: a long chain of operators is deeper than Python's stack.
     pending: list[tuple[Vertex, bool]] = [(root, False)]
-    while pending:
-        v, ready = pending.pop()
+    fed_back: list[Vertex] = []  # for when all that uses it has come: it may take what is pending
+    while pending or fed_back:
+        v, ready = pending.pop() if pending else (fed_back.pop(0), False)
         if ready:
             yield v
-            if v in loops and loops[v] not in seen:
-                pending.append((loops[v], False))
+            if v in loops:
+                fed_back.append(loops[v])
         elif v not in seen:
             seen.add(v)
             pending.append((v, True))

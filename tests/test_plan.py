@@ -204,3 +204,16 @@ def test_paths_and_text_are_the_same_for_the_same_program() -> None:
     assert "three_steps._follow.joined_1" not in names  # the user's variables name what they hold
     assert "three_steps.step0" in names
     assert "three_steps._follow_2.join.joined_1" in names
+
+
+def test_a_vertex_comes_after_all_it_takes_also_where_a_loop_leads_back_to_it() -> None:
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        with st.feedback(st.ZSet[int]) as y:
+            z = st.add(a, y)
+            w = st.filter(z, f=lambda x: x > 1)
+            y.connect(st.delay(w))
+        return z
+
+    order = list(st.compile(query, optimize=False).walk())
+    place = {v: i for i, v in enumerate(order)}
+    assert all(place[taken] < place[v] for v in order for taken in v.inputs)
