@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -224,25 +225,45 @@ class Call(Expr):
         return Call(self.type, self.op, tuple(e.under(side) for e in self.args))
 
 
-@dataclass(frozen=True, eq=False)
+class Meaning:
+    """What Columns that Spark says mean the same have in common; equal to nothing else.
+
+    Spark is asked once, when a Column is traced. Expressions are compared while garbage is
+    collected too (vertices are interned by them), when a call of the JVM may be under way.
+    """
+
+    __slots__ = ("__weakref__", "analyzed")
+    _known: ClassVar[dict[str, weakref.WeakSet[Meaning]]] = {}
+
+    def __init__(self, analyzed: DataFrame) -> None:
+        self.analyzed = analyzed
+
+    @classmethod
+    def of(cls, analyzed: DataFrame, text: str) -> Meaning:
+        """The meaning of a Column that says this of itself, by a selection of it from its rows."""
+        known = cls._known.setdefault(text, weakref.WeakSet())
+        for meaning in list(known):
+            if meaning.analyzed.sameSemantics(analyzed):
+                return meaning
+        made = cls(analyzed)
+        known.add(made)
+        return made
+
+
+@dataclass(frozen=True)
 class Opaque(Expr):
     """A pyspark Column that only Spark can read; equal to one that Spark says means the same."""
 
-    column: Column
-    analyzed: DataFrame  # a selection of it from rows of the type that it was traced over
+    column: Column = dataclasses.field(compare=False)
+    meaning: Meaning  # over rows of the type that it was traced over
     text: str
 
     in_sql: ClassVar[bool] = False
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Opaque)
-            and (self.type, self.text) == (other.type, other.text)
-            and self.analyzed.sameSemantics(other.analyzed)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.type, self.text))
+    @classmethod
+    def traced(cls, t: RowType, column: Column, analyzed: DataFrame, text: str) -> Opaque:
+        """A Column as a value of the type; `analyzed` is a selection of it from its rows."""
+        return cls(t, column.cast(t.ddl), Meaning.of(analyzed, text), text)
 
     def __str__(self) -> str:
         return self.text
@@ -309,7 +330,7 @@ def coerce(e: Expr, target: RowType, where: str) -> Expr:
         return Literal(target, None)
     if _rank(have) and _rank(want) and _rank(have) <= _rank(want):
         if isinstance(e, Opaque):
-            return Opaque(target, e.column.cast(target.ddl), e.analyzed, e.text)
+            return Opaque(target, e.column.cast(target.ddl), e.meaning, e.text)
         name = {"Decimal": "to_decimal", "float": "to_float"}[str(want).split("(")[0]]
         return Call(target, name, (e,))
     if isinstance(e, Build) and isinstance(have, Struct):

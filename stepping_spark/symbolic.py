@@ -372,7 +372,7 @@ def _build_data(value: Data, at: str) -> Expr:
 def opaque(column: Column, at: str = "") -> Expr:
     """A Column that only Spark can read, with the type that Spark's analyzer says it has."""
     t, frame = analyzed(column, _ROW.get(), at or str(user_line()))
-    return Opaque(t, column.cast(t.ddl), frame, text_of(column))
+    return Opaque.traced(t, column, frame, text_of(column))
 
 
 def trace_row(f: Callable[[Any], Any], t: RowType, where: str) -> Expr:

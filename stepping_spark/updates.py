@@ -148,7 +148,7 @@ def _named(cls: type, e: Expr) -> Expr:
         return e
     types = (value, *(unwrap(t) for t in rest))
     t = ListOf(Struct(cls.__name__, tuple(zip(names, types, strict=True)), cls))
-    return Opaque(t, e.column.cast(t.ddl), e.analyzed, e.text)
+    return Opaque(t, e.column.cast(t.ddl), e.meaning, e.text)
 
 
 def _joined(a: Any, f: Any, to: Any, name: str | None, when: type[Temporal]) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from decimal import Decimal
 from typing import Any, TypeVar
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
@@ -197,3 +198,24 @@ def test_a_class_made_of_a_generic_one_has_the_types_in_its_head() -> None:
     named, counted = st.reference(st.compile(query)).step((st.ZSetPython({1: 1}),))
     assert named == st.ZSetPython({Named(left=1, right="a"): 1})
     assert counted == st.ZSetPython({Counted(left=1, right=1): 1})
+
+
+def test_functions_of_columns_are_compared_without_asking_spark_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mapped(f: Any) -> Any:
+        def query(a: st.ZSet[Row]) -> st.ZSet[str]:
+            return st.map(a, f=lambda r: f(r.name), to=str)
+
+        return st.compile(query).outputs[0].operator
+
+    upper, again, lower = mapped(F.upper), mapped(F.upper), mapped(F.lower)
+
+    def asked(*_: object) -> bool:
+        raise AssertionError("garbage may be collected while a call of the JVM is under way")
+
+    monkeypatch.setattr(type(spark.range(0)), "sameSemantics", asked)
+    monkeypatch.setattr(DataFrame, "sameSemantics", asked)
+    assert dataclasses.replace(upper) == again
+    assert dataclasses.replace(upper.f) == again.f
+    assert upper != lower
