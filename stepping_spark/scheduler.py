@@ -30,7 +30,7 @@ from stepping_spark.projection import Projection
 from stepping_spark.python_rows import apply_python
 from stepping_spark.relations import Array, concat, consolidate, one_array
 from stepping_spark.schema import Schema
-from stepping_spark.session import count_jobs, get_session
+from stepping_spark.session import count_jobs, get_session, no_constraints
 from stepping_spark.source import Sources
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held, Store
@@ -289,7 +289,7 @@ class Scheduler:
             step.metrics.add_jobs(jobs.count)
             return held
 
-        with ThreadPoolExecutor(max_workers=4) as pool:
+        with no_constraints(self.spark), ThreadPoolExecutor(max_workers=4) as pool:
             return list(pool.map(one, members, texts))
 
     def _blame(self, step: Step, members: list[Member], error: Exception) -> StepError:

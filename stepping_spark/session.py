@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 
 from stepping_spark.errors import SteppingError
 
-__all__ = ["JobCounter", "count_jobs", "get_session"]
+__all__ = ["JobCounter", "count_jobs", "get_session", "no_constraints"]
 
 OLDEST_JAVA = 17
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
@@ -120,6 +120,25 @@ class JobCounter:
 def count_jobs(session: SparkSession) -> JobCounter:
     """A context manager that counts the Spark jobs of a block: `with count_jobs(s) as jobs: ...`"""
     return JobCounter(session)
+
+
+@contextmanager
+def no_constraints(session: SparkSession) -> Iterator[None]:
+    """Within it, what is checkpointed does not remember what its plan knew of its columns.
+
+    Spark gets that wrong where a checkpoint stands in a query several times: it looks for columns
+    that are not there ("key not found", in Union.rewriteConstraints), or leaves out filters.
+    """
+    name = "spark.sql.constraintPropagation.enabled"
+    before = session.conf.get(name, None)
+    session.conf.set(name, "false")
+    try:
+        yield
+    finally:
+        if before is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, before)
 
 
 def _running() -> SparkSession | None:
