@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stepping_spark.codec import conform, frame_of
-from stepping_spark.relations import Column, canonical, concat, flat, one_array, row_ids
+from stepping_spark.relations import Column, canonical, concat, empty, flat, one_array, row_ids
 from stepping_spark.schema import Columns, Schema
 from stepping_spark.session import no_constraints
 from stepping_spark.store import Held
@@ -140,19 +140,21 @@ class Keys:
 
     def __init__(self, columns: Columns) -> None:
         self._schema = Schema(columns, ())
-        self._seen: list[Held] = []
+        self._table = empty(self._schema)
+        self._frames: list[DataFrame] = []
 
     def unseen(self, keys: Held) -> Held:
         """Those of the keys that have not come before; from now on they have."""
-        for seen in self._seen:
+        before: list[Held] = [self._table, *self._frames]
+        for seen in before:
             keys = having(keys, seen, self._schema, self._schema, among=False)
         keys = settled(keys, self._schema)
-        if not is_empty(keys):
-            self._seen.append(keys)
-        tables = [s for s in self._seen if isinstance(s, pa.Table)]
-        if len(tables) > MOST_PARTS:
-            frames = [s for s in self._seen if isinstance(s, DataFrame)]
-            self._seen = [*frames, concat(tables, self._schema).combine_chunks()]
+        if isinstance(keys, DataFrame):
+            self._frames.append(keys)
+        else:
+            self._table = pa.concat_tables([self._table, keys])
+            if self._table.column(0).num_chunks > MOST_PARTS:
+                self._table = self._table.combine_chunks()
         return keys
 
 

@@ -159,6 +159,7 @@ class Scheduler:
         run = Run(loop, self.store, self._projection, self._state_around, compute)
         given = run.run([step.values[v] for v in loop.inputs])
         step.metrics.iterations[str(loop.path)] = run.iterations
+        step.metrics.add_jobs(run.jobs)
         ms = (time.perf_counter() - begun) * 1e3
         after = step.metrics.jobs
         taken = None if jobs is None or after is None else after - jobs
