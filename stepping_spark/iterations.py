@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias, TypeGuard
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from stepping_spark.operators import Linearity
 from stepping_spark.projection import Projection
 from stepping_spark.relations import consolidate, empty
 from stepping_spark.schema import Schema
+from stepping_spark.session import count_jobs
 from stepping_spark.store import Held, Store
 from stepping_spark.terms import Leaf, Member, Side, Slice, State, When, key_of_each
 from stepping_spark.types import quote
@@ -27,7 +29,11 @@ Compute = Callable[[Sequence[Member], Mapping[Leaf, tuple[Held, ...]]], list[Hel
 
 
 class Run:
-    """A loop in one step. `iterations` and `rows` (read on the driver) tell what it did."""
+    """A loop in one step.
+
+    `iterations`, `rows` (read on the driver) and `jobs` (beside those of `compute`) tell what it
+    did.
+    """
 
     def __init__(
         self,
@@ -39,6 +45,7 @@ class Run:
     ) -> None:
         self.iterations = 0
         self.rows = 0
+        self.jobs: int | None = 0
         self._loop = loop
         self._store = store
         self._projection = projection
@@ -60,7 +67,8 @@ class Run:
         """
         body = self._loop.body
         given = {
-            v: settled(held, v.type.schema) for v, held in zip(body.inputs, inputs, strict=True)
+            v: self._settled(held, v.type.schema)
+            for v, held in zip(body.inputs, inputs, strict=True)
         }
         k: int | None = 0 if any(not is_empty(h) for h in given.values()) else None
         while k is not None:
@@ -88,7 +96,8 @@ class Run:
     def _came(self, v: Vertex, held: Held, k: int) -> None:
         self._now[v] = held
         if v in self._tracked and not is_empty(held):
-            self._changes_of(v).add_at(held, k)
+            with self._counted(held):
+                self._changes_of(v).add_at(held, k)
 
     def _changes_of(self, v: Vertex) -> Layers:
         return self._changed.setdefault(v, Layers(v.type.schema, ITERATION))
@@ -108,7 +117,7 @@ class Run:
         self.rows += sum(p.num_rows for some in parts.values() for p in some if _on_driver(p))
         for m, held in zip(wanted, self._compute(wanted, parts), strict=True):
             if m.python is not None:
-                held = settled(held, m.vertex.type.schema)
+                held = self._settled(held, m.vertex.type.schema)
             self._came(m.vertex, held, k)
 
     def _is_due(self, m: Member, k: int) -> bool:
@@ -142,21 +151,22 @@ class Run:
         if is_empty(change):
             return
         register = self._states[x.kept, x.key].register
-        keys = self._keys[x.kept, x.key].unseen(self._keys_of(change, x))
+        with self._counted(change):
+            keys = self._keys[x.kept, x.key].unseen(self._keys_of(change, x))
         if is_empty(keys):
             return
         schema = self._key_schema(x)
         for part in self._store.read(register.name, keys):
             found = having(part, keys, register.schema, schema)
-            if isinstance(found, DataFrame):
-                found = settled(found, register.schema)
+            found = self._settled(found, register.schema)
             if is_empty(found):
                 continue
             self.rows += found.num_rows if _on_driver(found) else 0
-            if x.kept in self._loop.outside:
-                self._kept[x.kept, x.key].add_at(found, 0)  # the same at each iteration
-            else:
-                self._kept[x.kept, x.key].add(found)
+            with self._counted(found):
+                if x.kept in self._loop.outside:
+                    self._kept[x.kept, x.key].add_at(found, 0)  # the same at each iteration
+                else:
+                    self._kept[x.kept, x.key].add(found)
 
     def _keys_of(self, change: Held, x: LookUp) -> Held:
         names = self._states[x.kept, x.key].register.key
@@ -180,6 +190,20 @@ class Run:
                 table = held
             found.update(numbers(table.column(ITERATION).unique()))
         return min(found, default=None)
+
+    def _settled(self, held: Held, schema: Schema) -> Held:
+        with self._counted(held):
+            return settled(held, schema)
+
+    @contextmanager
+    def _counted(self, held: Held) -> Iterator[None]:
+        """Count the jobs that a DataFrame takes."""
+        if not isinstance(held, DataFrame):
+            yield
+            return
+        with count_jobs(held.sparkSession) as jobs:
+            yield
+        self.jobs = None if self.jobs is None or jobs.count is None else self.jobs + jobs.count
 
     def _keep(self) -> None:
         """Add what the step changes, by iteration, to the store."""

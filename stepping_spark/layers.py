@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stepping_spark.codec import conform, frame_of
-from stepping_spark.relations import Column, canonical, concat, flat, one_array, row_ids
+from stepping_spark.relations import Column, canonical, concat, empty, flat, one_array, row_ids
 from stepping_spark.schema import Columns, Schema
+from stepping_spark.session import no_constraints
 from stepping_spark.store import Held
 from stepping_spark.terms import When
 from stepping_spark.types import quote
@@ -53,7 +54,7 @@ class Layers:
         if len(self._frames) > MOST_PARTS:
             whole = functools.reduce(DataFrame.unionAll, [f for f, _ in self._frames])
             these = frozenset(i for _, some in self._frames for i in some)
-            self._frames = [(whole.localCheckpoint(), these)]
+            self._frames = [(checkpoint(whole), these)]
 
     def add_at(self, held: Held, k: int) -> None:
         """Add rows of one iteration."""
@@ -124,8 +125,14 @@ def settled(held: Held, schema: Schema) -> Held:
     """The relation, computed: on the driver if it is few rows, else in Spark without lineage."""
     if isinstance(held, pa.Table):
         return held
-    frame = held.localCheckpoint()
+    frame = checkpoint(held)
     return conform(frame.toArrow(), schema) if frame.count() <= FEW else frame
+
+
+def checkpoint(frame: DataFrame) -> DataFrame:
+    """The DataFrame, computed, and without what it was computed from."""
+    with no_constraints(frame.sparkSession):
+        return frame.localCheckpoint()
 
 
 class Keys:
@@ -133,19 +140,21 @@ class Keys:
 
     def __init__(self, columns: Columns) -> None:
         self._schema = Schema(columns, ())
-        self._seen: list[Held] = []
+        self._table = empty(self._schema)
+        self._frames: list[DataFrame] = []
 
     def unseen(self, keys: Held) -> Held:
         """Those of the keys that have not come before; from now on they have."""
-        for seen in self._seen:
+        before: list[Held] = [self._table, *self._frames]
+        for seen in before:
             keys = having(keys, seen, self._schema, self._schema, among=False)
         keys = settled(keys, self._schema)
-        if not is_empty(keys):
-            self._seen.append(keys)
-        tables = [s for s in self._seen if isinstance(s, pa.Table)]
-        if len(tables) > MOST_PARTS:
-            frames = [s for s in self._seen if isinstance(s, DataFrame)]
-            self._seen = [*frames, concat(tables, self._schema).combine_chunks()]
+        if isinstance(keys, DataFrame):
+            self._frames.append(keys)
+        else:
+            self._table = pa.concat_tables([self._table, keys])
+            if self._table.column(0).num_chunks > MOST_PARTS:
+                self._table = self._table.combine_chunks()
         return keys
 
 

@@ -35,7 +35,7 @@ from stepping_spark.projection import Projection, fetched
 from stepping_spark.python_rows import apply_python, apply_python_in_spark
 from stepping_spark.relations import Array, concat, consolidate, empty, one_array
 from stepping_spark.schema import Schema, StreamType
-from stepping_spark.session import JobCounter, count_jobs, get_session
+from stepping_spark.session import JobCounter, count_jobs, get_session, no_constraints
 from stepping_spark.source import Sources
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held, Now, Store
@@ -201,6 +201,7 @@ class Scheduler:
         given = run.run([step.values[v] for v in loop.inputs])
         step.metrics.iterations[str(loop.path)] = run.iterations
         ms = (time.perf_counter() - begun) * 1e3
+        jobs.append(run.jobs)
         taken = None if None in jobs else sum(j or 0 for j in jobs)
         cost = Cost(ms, taken, "loop")
         for m in members:
@@ -363,7 +364,7 @@ class Scheduler:
                 held = _settled(frame, schema, f"{path} ({line})")
             return held, jobs.count
 
-        with ThreadPoolExecutor(max_workers=4) as pool:
+        with no_constraints(self.spark), ThreadPoolExecutor(max_workers=4) as pool:
             made = list(pool.map(one, members, texts))
         for _, jobs in made:
             step.metrics.add_jobs(jobs)

@@ -39,6 +39,7 @@ __all__ = [
     "count_jobs",
     "get_session",
     "in_session",
+    "no_constraints",
     "quarter_of_memory",
     "streaming_query",
 ]
@@ -160,6 +161,25 @@ def streaming_query(batch: DataFrame) -> str | None:
     if not isinstance(session, SparkSession):
         return None
     return session.sparkContext.getLocalProperty("sql.streaming.queryId")
+
+
+@contextmanager
+def no_constraints(session: SparkSession) -> Iterator[None]:
+    """Within it, what is checkpointed does not remember what its plan knew of its columns.
+
+    Spark gets that wrong where a checkpoint stands in a query several times: it looks for columns
+    that are not there ("key not found", in Union.rewriteConstraints), or leaves out filters.
+    """
+    name = "spark.sql.constraintPropagation.enabled"
+    before = session.conf.get(name, None)
+    session.conf.set(name, "false")
+    try:
+        yield
+    finally:
+        if before is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, before)
 
 
 def _running() -> SparkSession | None:

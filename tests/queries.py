@@ -510,6 +510,30 @@ def distinct_of_join(ops: Any) -> Callable[..., Any]:
     return query
 
 
+# -- the first row of each group
+
+
+def _least(by: Any, order: Any) -> Make:
+    def make(ops: Any) -> Callable[..., Any]:
+        def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
+            if ops is linear:
+                return linear.least(a, by=by, order=order)
+            return st.differentiate(linear.least(st.integrate(a), by=by, order=order))
+
+        return query
+
+    return make
+
+
+on_changes_and_tables("least float of each user", Order)(_least(BY_USER, lambda o: o.amount))
+on_changes_and_tables("least by two, one of them descending", Order)(
+    _least(
+        lambda o: o.rush,
+        st.Index.pick(Order, lambda o: (o.n, o.user), ascending=(False, True)),
+    )
+)
+
+
 # -- sums: of each kind, over the whole and by key
 
 

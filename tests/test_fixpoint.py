@@ -330,3 +330,20 @@ def test_metrics_count_iterations(spark: Any) -> None:
     assert [m.iterations[path] for m in stepper.metrics] == [4, 0]
     assert [m.jobs for m in stepper.metrics] == [0, 0]
     assert stepper.metrics[0].vertices[path].how == "loop"
+
+
+def test_a_cache_and_a_join_take_what_a_recursion_gives(spark: Any) -> None:
+    kept = st.Cache[Link](name="pairs")
+
+    def query(edges: st.ZSet[Link]) -> st.ZSet[st.Pair[Link, Link]]:
+        pairs = st.transitive_closure(edges)
+        _ = kept[pairs](st.integrate)
+        by = st.Index.pick(Link, lambda p: p.right)
+        return st.join(pairs, edges, on_left=by, on_right=by)
+
+    graph = st.compile(query)
+    store = st.StoreMemory.from_graph(graph)
+    stepper, reference = st.Stepper(graph, store), st.reference(graph)
+    for step in ((links((1, 2), (2, 3)),), (-links((1, 2)),)):
+        assert tuple(out.to_python() for out in stepper.step(step)) == reference.step(step)
+    assert kept.zset(store) == links((2, 3))

@@ -312,6 +312,7 @@ def test_random_steps_in_spark_jobs_give_the_same(make_store: MakeStore, optimiz
         maintained.step(random_change(rng, maintained.edges, 5))
 
 
+@pytest.mark.slow
 def test_large_changes_that_stay_in_spark_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "DRIVER_ROWS", 0)
     monkeypatch.setattr(layers, "FEW", 0)
