@@ -186,9 +186,18 @@ def _add(low: Lowering, op: Add, args: list[str], types: list[StreamType]) -> st
 
 def _neg(low: Lowering, op: Neg, args: list[str], types: list[StreamType]) -> str:
     schema = types[0].schema
-    negated = [f"-t.{quote(n)} AS {quote(n)}" for n, _ in schema.diffs]
+    negated = [f"{_negated(f't.{quote(n)}', d)} AS {quote(n)}" for n, d in schema.diffs]
     columns = [f"t.{quote(n)}" for n, _ in schema.columns]
     return f"SELECT {', '.join(columns + negated)} FROM ({args[0]}) t"
+
+
+def _negated(x: str, t: RowType) -> str:
+    """The opposite of a diff, exactly: Spark's minus rounds decimals to 34 digits."""
+    if not t.ddl.startswith("DECIMAL"):
+        return f"-{x}"
+    text = f"CAST({x} AS STRING)"
+    opposite = f"if({x} < 0, substring({text}, 2), concat('-', {text}))"
+    return f"CAST({opposite} AS {t.ddl})"
 
 
 def _same(low: Lowering, op: Operator, args: list[str], types: list[StreamType]) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ from stepping_spark.scheduler import LOCAL_ROWS
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Number, Step, add_up, shuffled, streams_of
 
+Long = Annotated[Decimal, st.Precision(38, 0)]
 every_query = pytest.mark.parametrize("query", QUERIES, ids=str)
 every_circuit = pytest.mark.parametrize("query", [*QUERIES, *CIRCUITS], ids=str)
 rules = pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
@@ -107,3 +109,15 @@ def in_spark(change: Any, rows: Any, spark: SparkSession) -> Any:
 
 def summed(found: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     return add_up(found[1:], found[0])
+
+
+def test_the_opposite_of_a_sum_of_38_digits_is_exact(spark: SparkSession) -> None:
+    def query(a: Long) -> Long:
+        return st.neg(a)
+
+    total = Decimal("12345678901234567890123456789012345678")
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    opposite = total.copy_negate()  # a minus would round it to the digits of the context
+    negated = [stepper.step((x,)) for x in (total, opposite)]
+    assert negated == [(opposite,), (total,)]
