@@ -26,8 +26,10 @@ from stepping_spark.operators import (
     Integrate,
     Join,
     Linearity,
+    LookUp,
     Neg,
     Operator,
+    Present,
 )
 from stepping_spark.origin import Line
 from stepping_spark.schema import GroupedType, StreamType, ZSetType
@@ -310,7 +312,7 @@ class _Drawing(Generic[V]):
             elif isinstance(v.operator, Input | Differentiate | Haitch):
                 whole[v] = False
             else:
-                rule = all if isinstance(v.operator, Join) else any
+                rule = all if isinstance(v.operator, Join | LookUp) else any
                 whole[v] = rule(whole.get(i, True) for i in v.inputs)
         return whole
 
@@ -339,7 +341,11 @@ class _Drawing(Generic[V]):
             return str(op.key)
         if isinstance(op, Join) and not all(self.whole[i] for i in reader.inputs):
             return str((op.left, op.right)[argument])
+        if isinstance(op, LookUp) and argument == 1 and not self.whole[reader.inputs[0]]:
+            return ", ".join(map(str, op.key))
         if isinstance(op, Haitch) and argument == 0:
+            if isinstance(op.of, Present):
+                return op.of.describe()
             return "row" if isinstance(op.of, Distinct) else self._grouped_by(reader.inputs[1])
         return None
 
