@@ -23,8 +23,10 @@ from stepping_spark.operators import (
     Input,
     Integrate,
     Linearity,
+    LookUp,
     Neg,
     Operator,
+    Present,
     join_of,
 )
 from stepping_spark.schema import GroupedType, ZSetType
@@ -268,7 +270,7 @@ class _Drawing(Generic[V]):
             elif isinstance(v.operator, Input | Differentiate | Haitch) or v.operator.gives_change:
                 whole[v] = False
             else:
-                rule = all if join_of(v.operator) else any
+                rule = all if join_of(v.operator) or isinstance(v.operator, LookUp) else any
                 whole[v] = rule(whole.get(i, True) for i in v.inputs)
         return whole
 
@@ -298,7 +300,11 @@ class _Drawing(Generic[V]):
         join = join_of(op)
         if join is not None and not all(self.whole[i] for i in reader.inputs):
             return str((join.left, join.right)[argument])
+        if isinstance(op, LookUp) and argument == 1 and not self.whole[reader.inputs[0]]:
+            return ", ".join(map(str, op.key))
         if isinstance(op, Haitch) and argument == 0:
+            if isinstance(op.of, Present):
+                return op.of.describe()
             return "row" if isinstance(op.of, Distinct) else self._grouped_by(reader.inputs[1])
         return None
 

@@ -516,9 +516,8 @@ def distinct_of_join(ops: Any) -> Callable[..., Any]:
 def _least(by: Any, order: Any) -> Make:
     def make(ops: Any) -> Callable[..., Any]:
         def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
-            if ops is linear:
-                return linear.least(a, by=by, order=order)
-            return st.differentiate(linear.least(st.integrate(a), by=by, order=order))
+            first: st.ZSet[Order] = ops.first_n(a, order, 1, by=by)
+            return first
 
         return query
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -374,6 +376,12 @@ def test_a_delta_join_refuses(lookups: Callable[[Any], tuple[Any, ...]], message
 
     with pytest.raises(st.CompileError, match=message):
         st.compile(query)
+
+
+def test_a_picture_says_by_which_keys_the_tables_are_kept(tmp_path: Path) -> None:
+    st.write_dot(st.compile(enriched(st, "left")), tmp_path / "enriched.dot")
+    keys = set(re.findall(r"\bby (\w+)", (tmp_path / "enriched.dot").read_text()))
+    assert keys == {"addr", "id", "user", "zipcode"}
 
 
 # -- all of them
