@@ -24,10 +24,10 @@ from typing import Any, Generic, TypeVar
 
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.atoms import INT, INT_MAX, INT_MIN, Atom, RowType
+from stepping_spark.atoms import INT, INT_MAX, INT_MIN, REST, Atom, RowType
 from stepping_spark.errors import InputError, StepError, SteppingError, refused_deletion
 from stepping_spark.expr import Expr
-from stepping_spark.floats import split, total
+from stepping_spark.floats import rest, split, total
 from stepping_spark.graph import Graph, Vertex
 from stepping_spark.index import Key
 from stepping_spark.operations import fit
@@ -262,7 +262,7 @@ def _total(value: Value, sum_: Accumulated, where: str) -> Any:
 
 def _number(bins: Mapping[int, int], t: Atom, where: str) -> Any:
     if t.name == "float":
-        return total(bins)
+        return rest(bins) if t == REST else total(bins)
     units = bins.get(0, 0)
     exact = units if t.name == "int" else decimal.Decimal(units).scaleb(-t.scale, _DIGITS)
     return fit(exact, t, f"{where}: the sum")

@@ -30,6 +30,7 @@ LAYERS = (
     "operations",
     "expr",
     "derived",
+    "moments",
     "symbolic",
     "functions",
     "index",
