@@ -31,7 +31,7 @@ def aggregate(
     Aggregates of one kind are computed together, those of several kinds apart, and then collated
     by key. `st.explain` prints the plan, and the state of each part:
 
-    accumulable: count, sum, avg: the numbers of rows and the sums, by key. A step costs its
+    accumulable: count, sum, avg, stddev: the numbers of rows and the sums, by key. A step costs its
     rows, and reads the groups that they touch.
     distinct: count_distinct, sum_distinct: the values by key and value; then the same.
     hierarchical: min, max, arg_min, arg_max, first_n: as `st.first_n`, by buckets, of which a

@@ -74,6 +74,14 @@ def avg(f: Callable[[T], Any]) -> Aggregate[T]:
     return Aggregate("avg", f)
 
 
+def stddev(f: Callable[[T], Any]) -> Aggregate[T]:
+    """The sample standard deviation of `f(row)`, a float; NULL for fewer than two values.
+
+    From exact sums of the values and of their squares. As in Spark, numbers are taken as floats.
+    """
+    return Aggregate("stddev", f)
+
+
 def min(f: Callable[[T], Any]) -> Aggregate[T]:  # noqa: A001 - the field's name
     """The least `f(row)`, of any type, in Spark's order: NaN is above all numbers."""
     return Aggregate("min", f)

@@ -303,6 +303,7 @@ _ENCODERS: dict[str, Any] = {
 BOOL = Atom("bool", bool)
 INT = Atom("int", int)
 FLOAT = Atom("float", float)
+REST = Atom("float", float, precision=1)  # what rounding leaves over of a sum of floats, as a float
 STR = Atom("str", str)
 BYTES = Atom("bytes", bytes)
 DECIMAL = Atom("Decimal", decimal.Decimal, 38, 18)

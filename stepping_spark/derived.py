@@ -217,7 +217,7 @@ class Widened(Derived):
         (v,) = values
         if v is None:
             return None
-        return float(v) if unwrap(self.type) == FLOAT else decimal.Decimal(v)
+        return float(v) if self.type.ddl == "DOUBLE" else decimal.Decimal(v)
 
 
 def widened(e: Expr, t: Atom) -> Expr:

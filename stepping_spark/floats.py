@@ -53,6 +53,15 @@ def total(limbs: Mapping[int, int]) -> float:
         return _sign(exact) * math.inf
 
 
+def rest(limbs: Mapping[int, int]) -> float:
+    """The float nearest to what the total leaves over; 0 where the total is not finite."""
+    nearest = total(limbs)
+    if not math.isfinite(nearest):
+        return 0.0
+    bin_, limb = split(nearest)
+    return total({**limbs, bin_: limbs.get(bin_, 0) - limb}) + 0.0
+
+
 def _sign(n: int) -> int:
     return (n > 0) - (n < 0)
 
@@ -111,6 +120,15 @@ def total_sql(items: str) -> str:
         f"WHEN size(items) = 0 THEN 0D WHEN size(items) = 1 THEN {lone} ELSE {_finite_sql()} END"
     )
     return _let("items", items, value)
+
+
+def rest_sql(items: str) -> str:
+    """What `total_sql` leaves over, a DOUBLE; 0 where the total is not finite."""
+    bin_, limb = split_sql("nearest")
+    taken = f"named_struct('bin', {bin_}, 'limb', CAST(0BD - {limb} AS DECIMAL(38, 0)))"
+    left = f"{total_sql(f'concat(items, array({taken}))')} + 0D"
+    found = f"if(abs(nearest) < double('Infinity'), {left}, 0D)"
+    return _let("items", items, _let("nearest", total_sql("items"), found))
 
 
 def _power_sql(bin_: str) -> str:

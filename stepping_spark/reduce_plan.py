@@ -8,14 +8,16 @@ kinds, each is computed apart, and the pieces of a key are collated.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from stepping_spark.atoms import FLOAT, INT, Atom, RowType
+from stepping_spark.atoms import FLOAT, INT, REST, Atom, RowType
 from stepping_spark.derived import Mean, Otherwise, given, known, widened
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Build, Expr, Field, Literal, Singleton
+from stepping_spark.moments import deviation, square, square_left
 from stepping_spark.operations import unwrap
 from stepping_spark.reducers import Order
 from stepping_spark.schema import BIG_INT
@@ -260,6 +262,22 @@ class Planner:
 
         return show
 
+    def stddev(self, sums: Sums, a: Asked) -> Shown:
+        """The deviation, from the sums of the values and of their squares."""
+        _summed(a)
+        x = widened(sums.arg(a.picked), FLOAT)
+        p, e = square(x), square_left(x)
+        leaves = [_one(sums, a.value), x, _rest(x), p, _rest(p), e]
+        numbers = [sums.leaf(leaf) for leaf in leaves]
+
+        def show(at: tuple[str, ...]) -> Expr:
+            types = (INT, *[FLOAT] * 5)
+            return deviation(
+                tuple(Field(t, (*at, f"_{n}")) for t, n in zip(types, numbers, strict=True))
+            )
+
+        return show
+
     def _extreme(self, a: Asked) -> tuple[Reduction, Shown]:
         """min, max, arg_min, arg_max: a value of the first row by an order."""
         r = First()
@@ -314,6 +332,7 @@ SUMMED: dict[str, Callable[[Planner, Sums, Asked], Shown]] = {
     "count": Planner.count,
     "sum": Planner.sum,
     "avg": Planner.avg,
+    "stddev": Planner.stddev,
 }
 ONE = Literal(INT, 1)
 
@@ -336,6 +355,11 @@ def _one(sums: Sums, value: Expr | None) -> Expr:
 def _retyped(e: Field, t: RowType) -> Expr:
     """The field as a sum of that type takes it."""
     return Field(Optional(t) if isinstance(e.type, Optional) else t, e.path)
+
+
+def _rest(e: Expr) -> Expr:
+    """The same float, of whose sum is shown what rounding leaves over."""
+    return dataclasses.replace(e, type=Optional(REST) if isinstance(e.type, Optional) else REST)
 
 
 def _summed(a: Asked) -> Atom:

@@ -19,9 +19,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from stepping_spark.atoms import INT, INT_MAX, INT_MIN, Atom, RowType
+from stepping_spark.atoms import INT, INT_MAX, INT_MIN, REST, Atom, RowType
 from stepping_spark.errors import StepError
-from stepping_spark.floats import split, total
+from stepping_spark.floats import rest, split, total
 from stepping_spark.operations import fit
 from stepping_spark.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.types import Struct, ZSetOf
@@ -139,7 +139,7 @@ def total_of(value: Value, sum_: Accumulated, where: str) -> Any:
 
 def _number(bins: Mapping[int, int], t: Atom, where: str) -> Any:
     if t.name == "float":
-        return total(bins)
+        return rest(bins) if t == REST else total(bins)
     units = bins.get(0, 0)
     exact = units if t.name == "int" else decimal.Decimal(units).scaleb(-t.scale, _DIGITS)
     return fit(exact, t, f"{where}: the sum")

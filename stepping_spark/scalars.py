@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.atoms import Atom
+from stepping_spark.atoms import REST, Atom
 from stepping_spark.errors import StepError
-from stepping_spark.floats import split, total
+from stepping_spark.floats import rest, split, total
 from stepping_spark.schema import COUNT, VALUE, Accumulated, ScalarType
 from stepping_spark.sums import FIELD, FIRST
 from stepping_spark.types import Struct, ZSetOf
@@ -76,7 +76,7 @@ def _leaf(rows: list[dict[str, Any]], sum_: Accumulated, name: str, t: Atom) -> 
             if item is not None and first <= item < first + FIELD:
                 bin_ = item - first - FIRST
                 limbs[bin_] = limbs.get(bin_, 0) + int(r["_limb_"])
-        return total(limbs)
+        return rest(limbs) if t == REST else total(limbs)
     diff = name if name == VALUE else f"_sum_{name}_"
     with decimal.localcontext(decimal.Context(prec=100)):
         summed = sum((r[diff] for r in rows), decimal.Decimal(0))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepping_spark.atoms import Atom, RowType
-from stepping_spark.floats import split_sql, total_sql
+from stepping_spark.atoms import REST, Atom, RowType
+from stepping_spark.floats import rest_sql, split_sql, total_sql
 from stepping_spark.schema import COUNT, VALUE, Accumulated, Schema
 from stepping_spark.types import Optional, Struct, ZSetOf, quote
 
@@ -131,4 +131,5 @@ def _leaf_total(total: Accumulated, name: str, t: Atom) -> str:
     first = total.floats.index(name) * FIELD
     limb = f"named_struct('bin', `_item_` - {first + FIRST}, 'limb', `_limb_`)"
     kept = f"WHERE `_item_` >= {first} AND `_item_` < {first + FIELD} AND `_limb_` <> 0"
-    return total_sql(f"collect_list({limb}) FILTER ({kept})")
+    shown = rest_sql if t == REST else total_sql
+    return shown(f"collect_list({limb}) FILTER ({kept})")

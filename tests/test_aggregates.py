@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from typing import Annotated, Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark import linear
@@ -42,6 +45,13 @@ class All(st.Data):
     values: int
     sum_of_values: int | None
     at_max: int | None
+
+
+class Spread(st.Data):
+    k: str | None
+    of_floats: float | None
+    of_ints: float | None
+    of_decimals: float | None
 
 
 class Total(st.Data):
@@ -147,6 +157,58 @@ def normal_sql(spark: SparkSession, rows: list[Row]) -> set[tuple[Any, ...]]:
     table = "(SELECT k, x, n, d FROM aggregated LATERAL VIEW explode(sequence(1, _count_)) c AS i)"
     found = spark.sql(SQL.format(key="k,", table=table, group="GROUP BY k")).collect()
     return {tuple(r) for r in found}
+
+
+def spread(a: st.ZSet[Row]) -> st.ZSet[Spread]:
+    return st.aggregate(
+        a,
+        lambda r: r.k,
+        Spread,
+        of_floats=agg.stddev(lambda r: r.x),
+        of_ints=agg.stddev(lambda r: r.n),
+        of_decimals=agg.stddev(lambda r: r.d),
+    )
+
+
+def some_spread() -> list[Row]:
+    source = random.Random(5)
+    return [
+        row(k, 1e8 + source.random(), source.randrange(-9, 9), f"{source.random():.2f}")
+        for k in "abc"
+        for _ in range(9)
+    ] + [row("d", 5.0), row("e"), row("f", NAN), row("f", 1.0), row("g", INF), row("g", 2.0)]
+
+
+def test_the_deviation_is_that_of_exact_arithmetic_and_close_to_that_of_spark(
+    spark: SparkSession,
+) -> None:
+    rows = some_spread()
+    (out,) = stepper_of(spread).step((Z([(r, 1) for r in rows]),))
+    found = {r.k: r for r, _ in out.to_python().iter()}
+    frame = Z([(r, 1) for r in rows]).to_dataframe(spark).groupBy("k")
+    for k, *wanted in frame.agg(*(F.stddev(name) for name in "xnd")).collect():
+        shown = (found[k].of_floats, found[k].of_ints, found[k].of_decimals)
+        assert [x is None for x in shown] == [x is None for x in wanted]
+        for ours, theirs in zip(shown, wanted, strict=True):
+            assert theirs is None or ours == pytest.approx(theirs, rel=1e-6, nan_ok=True)
+    for k in "abc":
+        exact = statistics.stdev([Fraction(r.x) for r in rows if r.k == k and r.x is not None])
+        assert found[k].of_floats == pytest.approx(float(exact), rel=1e-14)
+
+
+def test_the_deviation_is_bit_for_bit_the_same_on_the_driver_and_in_spark(
+    spark: SparkSession,
+) -> None:
+    def query(a: st.ZSet[Row]) -> st.ZSet[Summed]:
+        return st.aggregate(a, lambda r: r.k, Summed, total=agg.stddev(lambda r: r.x))
+
+    graph = st.compile(query)
+    change = Z([(r, 1) for r in some_spread()])
+    wanted = st.reference(graph).step((change,))[0]
+    for local_rows in (LOCAL_ROWS, 0):
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+        assert stepper.step((change,))[0] == wanted
+        assert stepper.step((-change,))[0] == -wanted
 
 
 # -- the values that are hard

@@ -35,6 +35,7 @@ LAYERS = (
     "expr",
     "clock",
     "derived",
+    "moments",
     "symbolic",
     "functions",
     "index",
