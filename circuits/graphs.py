@@ -45,8 +45,8 @@ def transitive_closure(
         return linear.add(cast(Any, edges), longer)
 
     _check_edges(edges, "transitive_closure")
-    found = fixpoint(distinct(edges), closure, to=_row(edges), max_iterations=max_iterations)
-    return cast("ZSet[Pair[N, N]]", found)
+    closed = fixpoint(distinct(edges), closure, to=_row(edges), max_iterations=max_iterations)
+    return cast("ZSet[Pair[N, N]]", closed)
 
 
 def reachable(
@@ -60,14 +60,14 @@ def reachable(
     >>> st.reachable(links, st.filter(pages, f=lambda p: p == "home"))     # doctest: +SKIP
     """
 
-    def reached(roots: ZSet[N], nodes: Any) -> Any:
+    def further(roots: ZSet[N], nodes: Any) -> Any:
         met = linear.join(nodes, there, on_left=lambda n: n, on_right=lambda e: e.left)
         return linear.add(cast(Any, roots), linear.map(met, f=lambda m: m.right.right))
 
     _check_edges(edges, "reachable")
     there = distinct(edges)
     return cast(
-        "ZSet[N]", fixpoint(distinct(roots), reached, to=_row(roots), max_iterations=max_iterations)
+        "ZSet[N]", fixpoint(distinct(roots), further, to=_row(roots), max_iterations=max_iterations)
     )
 
 
@@ -95,8 +95,8 @@ def connected_components(
     there = distinct(edges)
     back = linear.map(there, f=lambda e: Pair(left=e.right, right=e.left))
     both = linear.add(cast(Any, there), back)
-    found = fixpoint(both, labels, to=_row(edges), max_iterations=max_iterations)
-    return cast("ZSet[Pair[N, N]]", found)
+    labelled = fixpoint(both, labels, to=_row(edges), max_iterations=max_iterations)
+    return cast("ZSet[Pair[N, N]]", labelled)
 
 
 def shortest_paths(
@@ -125,8 +125,8 @@ def shortest_paths(
     zero = _zero(edges)
     there = distinct(edges)
     at = pair_of(_row(roots), FLOAT if isinstance(zero, float) else INT)
-    found = fixpoint(distinct(roots), lengths, to=at, max_iterations=max_iterations)
-    return cast("ZSet[Pair[N, W]]", found)
+    nearest = fixpoint(distinct(roots), lengths, to=at, max_iterations=max_iterations)
+    return cast("ZSet[Pair[N, W]]", nearest)
 
 
 def _row(a: object) -> Any:

@@ -316,8 +316,8 @@ def test_registers_of_a_recursion_have_the_same_names_in_every_process() -> None
     assert [name for name, _ in first] == [
         "closure.edges by row",
         "closure.transitive_closure.distinct.changed by left",
-        "closure.transitive_closure.found.pairs by right",
-        "closure.transitive_closure.found.add by row",
+        "closure.transitive_closure.closed.pairs by right",
+        "closure.transitive_closure.closed.add by row",
     ]
 
 
@@ -347,3 +347,24 @@ def test_a_cache_and_a_join_take_what_a_recursion_gives(spark: Any) -> None:
     for step in ((links((1, 2), (2, 3)),), (-links((1, 2)),)):
         assert tuple(out.to_python() for out in stepper.step(step)) == reference.step(step)
     assert kept.zset(store) == links((2, 3))
+
+
+def test_equal_recursions_have_the_names_of_their_own_query() -> None:
+    def first(edges: st.ZSet[Link]) -> st.ZSet[Link]:
+        def ways(edges: Any, known: Any) -> Any:
+            return st.add(edges, longer(st, edges, known))
+
+        return st.fixpoint(edges, ways)
+
+    def second(links: st.ZSet[Link]) -> st.ZSet[Link]:
+        def paths(hops: Any, y: Any) -> Any:
+            return st.add(hops, longer(st.linear, hops, y))
+
+        return st.fixpoint(links, paths)
+
+    graphs = [st.compile(query) for query in (first, second, first)]
+    texts = [str(st.explain(g)) for g in graphs]
+    assert texts[0] == texts[2]
+    assert "fixpoint.known" in texts[0]
+    assert "fixpoint.known" not in texts[1]
+    assert "fixpoint.y" in texts[1]
