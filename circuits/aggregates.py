@@ -41,12 +41,17 @@ def aggregate(
     Raises `CompileError` where fields and aggregates do not fit, `StepError` for a sum beyond its
     type.
 
-    >>> class Summary(st.Data):                                       # doctest: +SKIP
+    >>> class Summary(st.Data):
     ...     user: str
     ...     orders: int
     ...     least: float
-    >>> st.aggregate(orders, by=lambda o: o.user, into=Summary,        # doctest: +SKIP
-    ...              orders=st.agg.count(), least=st.agg.min(lambda o: o.amount))
+    >>> def query(orders: st.ZSet[tuple[str, float]]) -> st.ZSet[Summary]:
+    ...     return st.aggregate(orders, by=lambda o: o[0], into=Summary,
+    ...                         orders=st.agg.count(), least=st.agg.min(lambda o: o[1]))
+    >>> change = st.ZSetPython({("Ann", 2.5): 1, ("Ann", 0.5): 2})
+    >>> (out,) = st.reference(st.compile(query)).step((change,))
+    >>> dict(out.iter())
+    {Summary(user='Ann', orders=3, least=0.5): 1}
     """
     integrated = linear.integrate(a)
     aggregated = linear.aggregate(integrated, by, into, **aggregates)

@@ -34,8 +34,13 @@ def half_join(
     the change. Raises `CompileError` where the keys are not of one type, or for another `state`.
     The operator is that of seed 001, by which delta joins are made.
 
-    >>> st.half_join(facts, users, on_left=lambda f: f.user, on_right=lambda u: u.id,
-    ...              state="old")                                       # doctest: +SKIP
+    >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[st.Pair[int, int]]:
+    ...     return st.half_join(a, b, on_left=lambda x: x, on_right=lambda x: x, state="old")
+    >>> reference = st.reference(st.compile(query))
+    >>> one = st.ZSetPython({1: 1})
+    >>> [out.empty() for step in ((one, one), (None, one), (one, None))
+    ...     for out in reference.step(step)]
+    [True, True, False]
     """
     if state not in ("new", "old"):
         raise CompileError(f"{user_line()}: state={state!r} of a half_join; it is 'new' or 'old'")
@@ -60,9 +65,15 @@ def delta_join(base: ZSet[Any], *tables: Lookup[Any]) -> ZSet[Any]:
     Raises `CompileError` for a lookup whose key is not made of fields and operators on them, or of
     which no part is read from one input alone.
 
-    >>> st.delta_join(facts, st.Lookup(users, key=lambda u: u.id, on=lambda row: row[0].user),
-    ...     st.Lookup(addrs, key=lambda a: a.id, on=lambda row: row[1].addr, how="left"),
-    ... )                                                               # doctest: +SKIP
+    >>> def query(facts: st.ZSet[tuple[str, int]], users: st.ZSet[tuple[int, str]]) -> st.ZSet[
+    ...     tuple[tuple[str, int], tuple[int, str]]
+    ... ]:
+    ...     user = st.Lookup(users, key=lambda u: u[0], on=lambda row: row[0][1])
+    ...     return st.delta_join(facts, user)
+    >>> step = st.ZSetPython({("tea", 1): 1}), st.ZSetPython({(1, "Ann"): 1})
+    >>> (out,) = st.reference(st.compile(query)).step(step)
+    >>> dict(out.iter())
+    {(('tea', 1), (1, 'Ann')): 1}
     """
     operators = lookups.operators_of(base, tables)
     changes: list[Any] = [base, *(t.r for t in tables)]

@@ -36,7 +36,12 @@ def transitive_closure(
     the pairs, by iteration, by their end and by the whole row. A step reads what it changes of the
     pairs, at each of as many iterations as a new or a lost path has edges.
 
-    >>> st.transitive_closure(flights)                                     # doctest: +SKIP
+    >>> def query(edges: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
+    ...     return st.transitive_closure(edges)
+    >>> edges = st.ZSetPython({st.Pair(left=1, right=2): 1, st.Pair(left=2, right=3): 1})
+    >>> (out,) = st.reference(st.compile(query)).step((edges,))
+    >>> out == edges + st.ZSetPython({st.Pair(left=1, right=3): 1})
+    True
     """
 
     def closure(edges: ZSet[Pair[N, N]], pairs: Any) -> Any:
@@ -57,7 +62,12 @@ def reachable(
     The least y with y = distinct(roots + y ⋈ edges). Keeps the edges by their start, and the
     nodes, by iteration. A step reads the edges of the nodes that it changes.
 
-    >>> st.reachable(links, st.filter(pages, f=lambda p: p == "home"))     # doctest: +SKIP
+    >>> def query(edges: st.ZSet[st.Pair[int, int]], roots: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.reachable(edges, roots)
+    >>> edges = st.ZSetPython({st.Pair(left=1, right=2): 1, st.Pair(left=2, right=3): 1})
+    >>> (out,) = st.reference(st.compile(query)).step((edges, st.ZSetPython({2: 1})))
+    >>> out == st.ZSetPython({2: 1, 3: 1})
+    True
     """
 
     def further(roots: ZSet[N], nodes: Any) -> Any:
@@ -81,7 +91,12 @@ def connected_components(
     Keeps the edges by their start, both ways, and the labels, by iteration, by node. A step reads
     the labels that it changes, which may be those of a whole component where that falls apart.
 
-    >>> st.connected_components(friends)                                   # doctest: +SKIP
+    >>> def query(edges: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
+    ...     return st.connected_components(edges)
+    >>> edges = st.ZSetPython({st.Pair(left=1, right=2): 1, st.Pair(left=2, right=3): 1})
+    >>> (out,) = st.reference(st.compile(query)).step((edges,))
+    >>> out == st.ZSetPython({st.Pair(left=n, right=1): 1 for n in (1, 2, 3)})
+    True
     """
 
     def labels(both: Any, known: Any) -> Any:
@@ -109,8 +124,15 @@ def shortest_paths(
     ends in a `FixpointError`. Keeps the edges by their start, and the lengths, by iteration, by
     node. A step reads the nodes whose lengths it changes, and their edges.
 
-    >>> roads = st.map(segments, f=lambda s: (s.start, s.end, s.km))       # doctest: +SKIP
-    >>> st.shortest_paths(roads, depots)                                   # doctest: +SKIP
+    >>> def query(roads: st.ZSet[tuple[str, str, int]], depots: st.ZSet[str]) -> st.ZSet[
+    ...     st.Pair[str, int]
+    ... ]:
+    ...     return st.shortest_paths(roads, depots)
+    >>> roads = st.ZSetPython({("a", "b", 5): 1, ("b", "c", 1): 1, ("a", "c", 9): 1})
+    >>> (out,) = st.reference(st.compile(query)).step((roads, st.ZSetPython({"a": 1})))
+    >>> lengths = {"a": 0, "b": 5, "c": 6}
+    >>> out == st.ZSetPython({st.Pair(left=n, right=d): 1 for n, d in lengths.items()})
+    True
     """
 
     def lengths(roots: ZSet[N], known: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import typing
@@ -81,7 +82,9 @@ def compile(  # noqa: A001 - the interface's name
     )
     _check_returns(query, names, graph, line)
     _check_loops(graph, tracer)
-    return cast("Graph[*Ins, Out]", run_passes(graph) if optimize else graph)
+    if optimize:
+        graph = dataclasses.replace(run_passes(graph), optimized=True)
+    return cast("Graph[*Ins, Out]", graph)
 
 
 def incrementalize(query: Callable[[*Ins], Out]) -> Callable[[*Ins], Out]:

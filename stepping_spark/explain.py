@@ -87,6 +87,7 @@ def explain(graph: AnyGraph) -> Explanation:
     (('query.a by _1', ('_1',)), ('query.b by _value_', ('_value_',)))
     """
     plan = plan_of(graph)
+    graph = plan.graph  # in which some vertices are one
     within = {v: m for stage in plan.stages for m in stage.members for v in m.inner}
     full = _read_in_full(plan)
     explained = []

@@ -122,6 +122,7 @@ class Graph(Generic[*Ins, Out]):
     caches: Mapping[str, Vertex]
     origins: Mapping[Vertex, Origin]
     single: bool = True  # the query gives one stream, not a tuple of them
+    optimized: bool = False  # its plan may then fuse vertices, too
     reductions: tuple[object, ...] = ()  # the plans of its aggregates, to be printed
     bodies: Mapping[Operator, AnyGraph] = field(default_factory=dict)  # with this query's names
     paths: Mapping[Vertex, Path] = field(init=False, repr=False)

@@ -32,7 +32,14 @@ class Lookup(Generic[U]):
     `row[1]` that of the first lookup, and so on. Both may be tuples of several parts. `how`:
     "inner", or "left", which keeps rows that find nothing with None in the table's place.
 
-    >>> st.Lookup(users, key=lambda u: u.id, on=lambda row: row[0].user_id)     # doctest: +SKIP
+    >>> def query(a: st.ZSet[tuple[str, int]], b: st.ZSet[int]) -> st.ZSet[
+    ...     tuple[tuple[str, int], int | None]
+    ... ]:
+    ...     table = st.Lookup(b, key=lambda n: n, on=lambda row: row[0][1], how="left")
+    ...     return st.delta_join(a, table)
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({("x", 2): 1}), None))
+    >>> dict(out.iter())
+    {(('x', 2), None): 1}
     """
 
     r: ZSet[U]

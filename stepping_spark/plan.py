@@ -43,6 +43,7 @@ from stepping_spark.operators import (
     parts_of,
 )
 from stepping_spark.origin import Line
+from stepping_spark.passes.fuse import fuse
 from stepping_spark.schema import Schema
 from stepping_spark.store import Register
 from stepping_spark.terms import (
@@ -144,7 +145,7 @@ def plan_of(graph: Circuit) -> Plan:
     )
     found = graph.memo.get("plan")
     if not isinstance(found, Plan):
-        found = graph.memo["plan"] = _Planner(graph).plan()
+        found = graph.memo["plan"] = _Planner(fuse(graph) if graph.optimized else graph).plan()
     return found
 
 

@@ -79,10 +79,16 @@ def fixpoint(
     Spark job or none for each of them. `max_iterations` bounds the depth: the number of times that
     `f` is applied. Beyond it a step is a `FixpointError`, and has changed nothing.
 
-    >>> def two_hops(edges, y):                                             # doctest: +SKIP
-    ...     longer = st.join(y, edges, on_left=lambda p: p.right, on_right=lambda e: e.left)
-    ...     return st.add(edges, st.map(longer, f=lambda p: st.Pair(p.left.left, p.right.right)))
-    >>> closure = st.fixpoint(edges, two_hops)                              # doctest: +SKIP
+    >>> def longer(edges: st.ZSet[st.Pair[int, int]], y: st.ZSet[st.Pair[int, int]]):
+    ...     met = st.join(y, edges, on_left=lambda p: p.right, on_right=lambda e: e.left)
+    ...     further = st.map(met, f=lambda m: st.Pair(left=m.left.left, right=m.right.right))
+    ...     return st.add(edges, further)
+    >>> def query(edges: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
+    ...     return st.fixpoint(edges, longer)
+    >>> edges = st.ZSetPython({st.Pair(left=1, right=2): 1, st.Pair(left=2, right=3): 1})
+    >>> (out,) = st.reference(st.compile(query)).step((edges,))
+    >>> out == edges + st.ZSetPython({st.Pair(left=1, right=3): 1})
+    True
     """
     around, line = tracer(), user_line()
     if isinstance(around, BodyTracer):
@@ -258,11 +264,12 @@ def _body(
     line: Line,
 ) -> tuple[AnyGraph, list[Stream]]:
     """The circuit of the loop, and the streams of the query that are its inputs."""
-    if inside.no_output:
-        (_, line) = next(iter(inside.caches.values()))
+    for _, line in inside.caches.values():
         raise CompileError(
             f"{line}: a cache in the function of a fixpoint; keep what the fixpoint gives"
         )
+    for v in inside.no_output:
+        _refuse(v, inside.made[v].line)
     name = "loop" if name_of(f).startswith("<") else name_of(f)
     origins = dict(inside.origins(name))
     own = list(inspect.signature(f).parameters)[-1]

@@ -67,6 +67,16 @@ class StoreParquet:
     Batches of at most `driver_rows` rows are read and written by the driver, larger ones by Spark,
     with the session `spark` (default: the active one, or a local one that is started).
     `cache_bytes` of what was read stay in memory: by default a quarter of the machine's.
+
+    >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.distinct(a)
+    >>> graph = st.compile(query)
+    >>> with st.StoreParquet.from_graph(graph, "state", create=True) as store:
+    ...     _ = st.iteration(store, graph, (st.ZSetPython({1: 2}),))
+    >>> with st.StoreParquet.from_graph(graph, "state") as store:
+    ...     (out,) = st.iteration(store, graph, (st.ZSetPython({1: -2}),))
+    >>> out == st.ZSetPython({1: -1})
+    True
     """
 
     def __init__(
@@ -116,10 +126,11 @@ class StoreParquet:
         filesystem: pafs.FileSystem | None = None,
         spark: SparkSession | None = None,
     ) -> StoreParquet:
-        """The store of a circuit.
+        """The store of a circuit: `from_graph(graph, "s3://bucket/state", create=True)`.
 
-        >>> store = st.StoreParquet.from_graph(                             # doctest: +SKIP
-        ...     st.compile(query), "s3://bucket/state", create=True)
+        See the class for the arguments. Raises `StoreUnavailable` where there is none and `create`
+        is not said, `StoreMismatch` where it is another circuit's, `StoreLocked` where another
+        process writes it, `StoreCorrupt` where it is damaged.
         """
         return cls(
             path,

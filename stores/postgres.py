@@ -67,6 +67,11 @@ class StorePostgres:
 
     Any thread may read what is committed. A step belongs to the thread that adds first: until it
     commits or aborts, another that adds or commits gets a `StoreLocked`.
+
+    >>> from urllib.parse import quote
+    >>> url = f"postgresql://user:{quote(password)}@host/db"             # doctest: +SKIP
+    >>> store = st.StorePostgres.from_graph(graph, url, schema="flights", create=True)
+    ... # doctest: +SKIP
     """
 
     def __init__(
@@ -107,10 +112,11 @@ class StorePostgres:
         driver_bytes: int = DRIVER_BYTES,
         spark: SparkSession | None = None,
     ) -> Self:
-        """The store of a circuit.
+        """The store of a circuit, in a schema of a database.
 
-        >>> store = st.StorePostgres.from_graph(                            # doctest: +SKIP
-        ...     st.compile(query), "postgresql://…", schema="flights", create=True)
+        See the class for the arguments. Raises `StoreUnavailable` where there is none and `create`
+        is not said, or the server cannot be reached, `StoreMismatch` where it is another circuit's,
+        `StoreLocked` where another process writes it.
         """
         return cls(
             url,

@@ -81,6 +81,10 @@ def test_every_public_name_has_a_docstring_and_all_but_errors_an_example() -> No
     assert thin == []
 
 
+# A server, or a stream that goes on: these have tests of their own.
+NOT_RUN = {"postgres.py", "streaming.py", "change_feed.py"}
+
+
 def test_no_example_is_left_out() -> None:
     root = Path(__file__).resolve().parent.parent
     skipped = [
@@ -89,4 +93,4 @@ def test_no_example_is_left_out() -> None:
         for path in (root / package).rglob("*.py")
         if "doctest: +SKIP" in path.read_text(encoding="utf-8")
     ]
-    assert skipped == []
+    assert set(skipped) == NOT_RUN

@@ -51,7 +51,8 @@ def summed(a: st.ZSet[Order]) -> st.ZSet[st.Pair[int, str]]:
 
 
 def names(query: Callable[..., Any]) -> list[str]:
-    return [v.operator.name for v in st.compile(query).vertices.values()]
+    """The operators that the plan of a query works with."""
+    return [v.operator.name for v in plan_of(st.compile(query)).graph.vertices.values()]
 
 
 def test_a_chain_is_one_vertex_and_a_map_of_fields_moves_into_the_join(
@@ -65,6 +66,11 @@ def test_a_chain_is_one_vertex_and_a_map_of_fields_moves_into_the_join(
 def test_a_chain_moves_into_the_sum_that_follows_it() -> None:
     assert "filter·map·accumulate" in names(summed)
     assert {"filter", "map", "accumulate"}.isdisjoint(names(summed))
+
+
+def test_the_circuit_is_printed_with_the_vertices_that_the_user_wrote() -> None:
+    written = {v.operator.name for v in st.compile(summed).vertices.values()}
+    assert {"filter", "map", "accumulate"} <= written
 
 
 def test_explain_tells_which_vertices_are_one(spark: SparkSession) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from stepping_spark.passes.cancel import cancel
 from stepping_spark.passes.dead import drop_dead
-from stepping_spark.passes.fuse import fuse
 from stepping_spark.passes.incremental import push_integrals
 from stepping_spark.passes.loops import recognise_differences, recognise_integrals
 from stepping_spark.passes.share import share_registers
@@ -29,7 +28,6 @@ PASSES: tuple[Pass, ...] = (
     keep_only_first,
     build_towers,
     share_registers,
-    fuse,
     drop_dead,
 )
 

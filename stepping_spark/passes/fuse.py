@@ -1,4 +1,8 @@
-"""A chain of linear operators is one: what a row becomes, at once."""
+"""A chain of linear operators is one: what a row becomes, at once.
+
+The planner runs this pass, on what the others have made: a circuit is printed and drawn with the
+vertices that the user wrote, and `st.explain` tells which of them are one.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,10 @@ def fuse(graph: Circuit) -> Circuit:
 class _Fusing:
     def __init__(self, graph: Circuit) -> None:
         self.graph = graph
-        self.origins = dict(graph.origins)
+        # Under the names that the circuit is printed with, whatever others are gone.
+        self.origins = {
+            v: dataclasses.replace(graph.origins[v], path=graph.paths[v]) for v in graph.walk()
+        }
         self.readers = Counter(i for v in graph.walk() for i in v.inputs)
         self.readers.update(graph.loops.values())
         for root in (*graph.outputs, *graph.no_output, *graph.caches.values()):
