@@ -48,11 +48,15 @@ class PostgresServer:
         if os.getuid() == 0:
             nobody = pwd.getpwnam("nobody")
             self._as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-        self._bin = self._binaries()
         self._data = data or self._scratch / "data"
-        for directory in (self._scratch, self._data):
-            self._own(directory)
-        self._init(options)
+        try:
+            self._bin = self._binaries()
+            for directory in (self._scratch, self._data):
+                self._own(directory)
+            self._init(options)
+        except BaseException:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise
 
     @property
     def url(self) -> str:
