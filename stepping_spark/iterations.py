@@ -6,22 +6,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias, TypeGuard
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from stepping_spark.atoms import INT
 from stepping_spark.errors import FixpointError
 from stepping_spark.expr import Expr
 from stepping_spark.graph import Vertex
-from stepping_spark.layers import Keys, Layers, having, is_empty, numbers, settled
-from stepping_spark.loops import ITERATION, LookUp, Loop, Round, without
+from stepping_spark.hashing import Hashes
+from stepping_spark.layers import Keys, Layers, hashes_of, having, is_empty, numbers, settled
+from stepping_spark.loops import ITERATION, LookUp, Loop, Round, due_at, without
 from stepping_spark.operators import Linearity
 from stepping_spark.projection import Projection
-from stepping_spark.relations import consolidate, empty
+from stepping_spark.relations import concat, consolidate, distinct_rows, empty
 from stepping_spark.schema import Schema
 from stepping_spark.session import count_jobs
 from stepping_spark.store import Held, Store
-from stepping_spark.terms import Leaf, Member, Side, Slice, State, When, key_of_each
+from stepping_spark.terms import Leaf, Member, Side, Slice, State, When
 from stepping_spark.types import quote
 
 Kept: TypeAlias = tuple[Vertex, tuple[Expr, ...]]
@@ -55,10 +56,17 @@ class Run:
             if x.kept in loop.outside:
                 self._states[x.kept, x.key] = state_around(loop.outside[x.kept], x.key)
         self._now: dict[Vertex, Held] = {}
-        self._changed: dict[Vertex, Layers] = {}
-        self._kept = {k: Layers(k[0].type.schema, ITERATION) for k in self._states}
+        self._now_by_key: dict[Kept, Held] = {}
+        # What was looked at in this round.
+        self._slices: dict[Slice, tuple[Held, ...]] = {}
+        self._hashes: dict[tuple[Slice, ...], Hashes | None] = {}
+        self._kept = {k: self._layers(k) for k in self._states}
+        self._changed = {k: self._layers(k) for k in self._states}
+        self._given = {v: Layers(v.type.schema, (), ITERATION) for v in loop.body.outputs}
         self._keys = {(x.kept, x.key): Keys(self._key_schema(x).columns) for x in loop.look_ups}
-        self._tracked = {*loop.body.outputs, *(v for x in loop.look_ups for v in (x.kept, x.by))}
+
+    def _layers(self, kept: Kept) -> Layers:
+        return Layers(kept[0].type.schema, self._states[kept].register.key, ITERATION)
 
     def run(self, inputs: Sequence[Held]) -> list[Held]:
         """The change of each recursive stream, from those of the streams around.
@@ -95,16 +103,22 @@ class Run:
 
     def _came(self, v: Vertex, held: Held, k: int) -> None:
         self._now[v] = held
-        if v in self._tracked and not is_empty(held):
+        if v in self._given and not is_empty(held):
             with self._counted(held):
-                self._changes_of(v).add_at(held, k)
-
-    def _changes_of(self, v: Vertex) -> Layers:
-        return self._changed.setdefault(v, Layers(v.type.schema, ITERATION))
+                self._given[v].add_at(held, k)
+        for kept, state in self._states.items():
+            if kept[0] is v:
+                rows = held
+                if state.stored and not is_empty(held):
+                    rows = self._projection.select(held, v.type.schema, state.stored, beside=True)
+                self._now_by_key[kept] = rows
+                with self._counted(rows):
+                    self._changed[kept].add_at(rows, k)
 
     def _run_round(self, r: Round, k: int) -> None:
         for x in r.look_ups:
             self._look_up(x)
+        self._slices, self._hashes = {}, {}
         wanted: list[Member] = []
         parts: dict[Leaf, tuple[Held, ...]] = {}
         for m in r.members:
@@ -122,20 +136,38 @@ class Run:
 
     def _is_due(self, m: Member, k: int) -> bool:
         """Whether anything of what a stream is made of changes, or is kept, at the iteration."""
-        op = m.vertex.operator
-        if op.linearity is not Linearity.PER_KEY:
+        if m.vertex.operator.linearity is not Linearity.PER_KEY:
             return True  # its term is empty otherwise
-        (a,) = m.vertex.inputs
-        kept = Slice(a, Side.KEPT, When.NOW, key_of_each(op, a.type))
-        return bool(self._slice(Slice(a), k) or self._slice(kept, k))
+        return any(self._slice(s, k) for s in due_at(m.vertex))
 
     def _slice(self, s: Slice, k: int) -> tuple[Held, ...]:
-        if s.side is Side.KEPT:
-            return self._kept[s.vertex, s.key].at(k, s.when)
-        if s.when is When.NOW:
-            held = self._now[s.vertex]
+        """The parts of a slice, none of them empty."""
+        if s not in self._slices:
+            schema = s.vertex.type.schema
+            self._slices[s] = tuple(_select(p, schema) for p in self._with_keys(s, k))
+        return self._slices[s]
+
+    def _with_keys(self, s: Slice, k: int) -> tuple[Held, ...]:
+        if s.side is Side.CHANGED and s.when is When.NOW:
+            held = self._now_by_key[s.vertex, s.key] if s.key else self._now[s.vertex]
             return () if is_empty(held) else (held,)
-        return self._changes_of(s.vertex).at(k, s.when)
+        layers = (self._kept if s.side is Side.KEPT else self._changed)[s.vertex, s.key]
+        if s.near not in self._hashes:
+            self._hashes[s.near] = self._near(s.near, k)
+        return layers.at(k, s.when, self._hashes[s.near])
+
+    def _near(self, slices: tuple[Slice, ...], k: int) -> Hashes | None:
+        """The hashes of the keys of slices; None for none, and where the driver cannot say."""
+        if not slices:
+            return None
+        found = []
+        for other in slices:
+            key = self._states[other.vertex, other.key].register.key
+            for part in self._with_keys(other, k):
+                if not _on_driver(part):
+                    return None
+                found.append(hashes_of(part, key))
+        return np.unique(np.concatenate(found)) if found else np.zeros(0, np.uint64)
 
     # -- what is kept
 
@@ -147,7 +179,7 @@ class Run:
 
     def _look_up(self, x: LookUp) -> None:
         """Fetch what is kept at keys of the changes of this iteration, unless it is there."""
-        change = self._now[x.by]
+        change = self._now_by_key[x.by, x.by_key]
         if is_empty(change):
             return
         register = self._states[x.kept, x.key].register
@@ -168,9 +200,16 @@ class Run:
                 else:
                     self._kept[x.kept, x.key].add(found)
 
-    def _keys_of(self, change: Held, x: LookUp) -> Held:
+    def _keys_of(self, rows: Held, x: LookUp) -> Held:
+        """The distinct keys of rows of `x.by`, called as those of `x.kept`."""
+        own = self._states[x.by, x.by_key].register.key
         names = self._states[x.kept, x.key].register.key
-        return self._projection.keys(change, x.by.type.schema, names, x.by_key, nulls=x.nulls)
+        if isinstance(rows, DataFrame):
+            keys = rows.select([quote(n) for n in own]).toDF(*names)
+            return (keys if x.nulls else keys.dropna()).distinct()
+        return distinct_rows(
+            rows.select(list(own)).rename_columns(list(names)), drop_nulls=not x.nulls
+        )
 
     def _due_after(self, k: int) -> int | None:
         """The next iteration at which something is kept of what the step has changed."""
@@ -178,18 +217,26 @@ class Run:
         for x in self._loop.look_ups:
             if x.kept in self._loop.outside:
                 continue
-            table, in_spark = self._kept[x.kept, x.key].after(k)
+            tables, in_spark = self._kept[x.kept, x.key].after(k)
             found |= in_spark
-            if table is None or not table.num_rows:
-                continue
-            changes = self._changes_of(x.by).whole()
-            if changes is not None:  # what has cancelled out needs nothing any more
-                live = self._keys_of(consolidate(changes, x.by.type.schema), x)
-                held = having(table, live, Schema(()), self._key_schema(x))
-                assert isinstance(held, pa.Table)
-                table = held
-            found.update(numbers(table.column(ITERATION).unique()))
+            changed = self._changed[x.by, x.by_key]
+            live = self._live(changed, x) if tables and changed.on_driver else None
+            for table in tables:
+                if live is not None:  # what has cancelled out needs nothing any more
+                    held = having(table, live, Schema(()), self._key_schema(x))
+                    assert isinstance(held, pa.Table)
+                    table = held
+                found.update(numbers(table.column(ITERATION).unique()))
         return min(found, default=None)
+
+    def _live(self, changed: Layers, x: LookUp) -> Held:
+        """The keys of what the step has changed so far."""
+        state = self._states[x.by, x.by_key]
+        types = dict(state.register.schema.columns)
+        extra = tuple((n, types[n]) for n, _ in state.stored)
+        schema = Schema(changed.schema.columns + extra, changed.schema.diffs)
+        tables = [p.select(schema.arrow.names) for p in changed.parts if _on_driver(p)]
+        return self._keys_of(consolidate(concat(tables, schema), schema), x)
 
     def _settled(self, held: Held, schema: Schema) -> Held:
         with self._counted(held):
@@ -208,13 +255,8 @@ class Run:
     def _keep(self) -> None:
         """Add what the step changes, by iteration, to the store."""
         for state in self._loop.states:
-            schema = state.change.type.schema
-            by_iteration = Schema((*schema.columns, (ITERATION, INT)), schema.diffs)
-            for part in self._changes_of(state.change).parts:
-                rows = part
-                if state.stored:
-                    rows = self._projection.select(part, by_iteration, state.stored, beside=True)
-                self._store.add(state.register.name, _select(rows, state.register.schema))
+            for part in self._changed[state.change, state.key].parts:
+                self._store.add(state.register.name, _select(part, state.register.schema))
 
     def _outputs(self) -> list[Held]:
         wanted: list[Member] = []
@@ -224,7 +266,7 @@ class Run:
             schema = v.type.schema
             found[v] = empty(schema)
             whole = Slice(v, when=When.SO_FAR)
-            parts[whole] = tuple(_select(p, schema) for p in self._changes_of(v).parts)
+            parts[whole] = tuple(_select(p, schema) for p in self._given[v].parts)
             if parts[whole]:
                 wanted.append(Member(v, whole))
         found.update(zip((m.vertex for m in wanted), self._compute(wanted, parts), strict=True))

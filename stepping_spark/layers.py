@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stepping_spark.codec import conform, frame_of
-from stepping_spark.relations import Column, canonical, concat, empty, flat, one_array, row_ids
+from stepping_spark.hashing import Hashes, key_hashes
+from stepping_spark.relations import Column, canonical, empty, flat, one_array, row_ids
 from stepping_spark.schema import Columns, Schema
 from stepping_spark.session import no_constraints
 from stepping_spark.store import Held
@@ -30,24 +32,20 @@ _COMPARE = {When.NOW: pc.equal, When.BEFORE: pc.less, When.SO_FAR: pc.less_equal
 class Layers:
     """Rows of a stream, on the driver and in Spark; `iteration` is the column that says of which.
 
-    They have other columns too, such as keys; what is given out has those of the stream.
+    They have the columns of the stream, and those of the key.
     """
 
-    def __init__(self, schema: Schema, iteration: str) -> None:
+    def __init__(self, schema: Schema, key: Sequence[str], iteration: str) -> None:
         self.schema = schema
+        self.key = tuple(key)
         self._iteration = iteration
-        self._tables: list[pa.Table] = []
+        self._runs = Runs(self.key)
         self._frames: list[tuple[DataFrame, frozenset[int]]] = []
-        self._given: dict[tuple[int, When], tuple[Held, ...]] = {}
 
     def add(self, held: Held) -> None:
         """Add rows with their iterations; a DataFrame must be materialised."""
-        self._given.clear()
         if isinstance(held, pa.Table):
-            if held.num_rows:
-                self._tables.append(held)
-            if len(self._tables) > MOST_PARTS:
-                self._tables = [pa.concat_tables(self._tables).combine_chunks()]
+            self._runs.add(held)
             return
         found = held.select(self._iteration).distinct().toArrow().column(0)
         self._frames.append((held, frozenset(numbers(found))))
@@ -64,46 +62,89 @@ class Layers:
             at = pa.array(np.full(held.num_rows, k, np.int64))
             self.add(held.append_column(self._iteration, at))
 
-    def at(self, k: int, when: When) -> tuple[Held, ...]:
-        """The rows of some iterations, in parts that are not empty."""
-        if (k, when) not in self._given:
-            self._given = {key: parts for key, parts in self._given.items() if key[0] == k}
-            self._given[k, when] = self._at(k, when)
-        return self._given[k, when]
+    def at(self, k: int, when: When, near: Hashes | None = None) -> tuple[Held, ...]:
+        """The rows of some iterations, in parts that are not empty, with all their columns.
 
-    def _at(self, k: int, when: When) -> tuple[Held, ...]:
-        wanted = self.schema.arrow.names
+        With hashes of keys, those of the driver's rows that have such a key.
+        """
         found: list[Held] = []
-        if self._tables:
-            table = pa.concat_tables(self._tables)
+        tables = self._runs.tables if near is None else self._runs.at(near)
+        for table in tables:
             chosen = table.filter(_COMPARE[when](table.column(self._iteration), pa.scalar(k)))
             if chosen.num_rows:
-                found.append(chosen.select(wanted))
+                found.append(chosen)
         test = f"{quote(self._iteration)} {_TEST[when]} {k}"
         for frame, iterations in self._frames:
             if any(_matches(i, when, k) for i in iterations):
-                found.append(frame.where(test).select([quote(n) for n in wanted]))
+                found.append(frame.where(test))
         return tuple(found)
 
     @property
     def parts(self) -> tuple[Held, ...]:
         """All rows, with all their columns."""
-        tables = [pa.concat_tables(self._tables)] if self._tables else []
-        return (*tables, *(f for f, _ in self._frames))
+        return (*self._runs.tables, *(f for f, _ in self._frames))
 
-    def whole(self) -> pa.Table | None:
-        """All rows of the stream, where the driver has them."""
-        if self._frames:
-            return None
-        return concat([t.select(self.schema.arrow.names) for t in self._tables], self.schema)
+    @property
+    def on_driver(self) -> bool:
+        """Whether the driver has all rows."""
+        return not self._frames
 
-    def after(self, k: int) -> tuple[pa.Table | None, set[int]]:
+    def after(self, k: int) -> tuple[list[pa.Table], set[int]]:
         """Later iterations: the rows that the driver has, and the numbers of those in Spark."""
+        tables = [
+            t.filter(pc.greater(t.column(self._iteration), pa.scalar(k))) for t in self._runs.tables
+        ]
         later = {i for _, some in self._frames for i in some if i > k}
-        if not self._tables:
-            return None, later
-        table = pa.concat_tables(self._tables)
-        return table.filter(pc.greater(table.column(self._iteration), pa.scalar(k))), later
+        return [t for t in tables if t.num_rows], later
+
+
+class Runs:
+    """Tables in the order of the hashes of their keys, the smaller ones put together as they come.
+
+    So the rows of a few keys are found by bisection, whatever else there is.
+    """
+
+    def __init__(self, key: tuple[str, ...]) -> None:
+        self._key = key
+        self._runs: list[tuple[Hashes, pa.Table]] = []
+
+    @property
+    def tables(self) -> list[pa.Table]:
+        """All rows."""
+        return [table for _, table in self._runs]
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows; without a key, in no order."""
+        if not table.num_rows:
+            return
+        self._runs.append(_sorted(hashes_of(table, self._key), table))
+        while len(self._runs) > 1 and self._runs[-2][1].num_rows < 2 * self._runs[-1][1].num_rows:
+            (old, older), (new, newer) = self._runs.pop(-2), self._runs.pop(-1)
+            both = pa.concat_tables([older, newer])
+            self._runs.append(_sorted(np.concatenate([old, new]), both))
+
+    def at(self, keys: Hashes) -> list[pa.Table]:
+        """The rows that have one of the keys, by their hashes, each once and in order."""
+        found = []
+        for hashes, table in self._runs:
+            begins = np.searchsorted(hashes, keys, side="left")
+            counts = np.searchsorted(hashes, keys, side="right") - begins
+            ends = np.cumsum(counts)
+            if len(ends) and ends[-1]:
+                within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+                positions: npt.NDArray[np.int64] = np.repeat(begins, counts) + within
+                found.append(table.take(positions))
+        return found
+
+
+def hashes_of(table: pa.Table, key: Sequence[str]) -> Hashes:
+    """The hash of each row's key."""
+    return key_hashes(table, key)[0]
+
+
+def _sorted(hashes: Hashes, table: pa.Table) -> tuple[Hashes, pa.Table]:
+    order = np.argsort(hashes, kind="stable")
+    return hashes[order], table.take(order).combine_chunks()
 
 
 def _matches(i: int, when: When, k: int) -> bool:

@@ -223,18 +223,13 @@ def _joined(v: Vertex, op: Join) -> Term:
     """The change of a join at an iteration; see above."""
     a, b = v.inputs
     left, right = op.left.parts, op.right.parts
-
-    def kept(x: Vertex, key: tuple[Expr, ...], when: When) -> Slice:
-        return Slice(x, Side.KEPT, when, key)
-
-    def both(x: Vertex, key: tuple[Expr, ...], when: When) -> Term:
-        return _sum(x, kept(x, key, when), Slice(x, when=when))
-
+    a_now, b_now = (Slice(x, key=key) for x, key in ((a, left), (b, right)))
+    a_kept, b_kept = (Slice(x, Side.KEPT, When.NOW, key) for x, key in ((a, left), (b, right)))
     pairs: list[tuple[Term, Term]] = [
-        (Slice(a), both(b, right, When.SO_FAR)),
-        (Slice(a, when=When.BEFORE), both(b, right, When.NOW)),
-        (kept(a, left, When.NOW), Slice(b, when=When.SO_FAR)),
-        (kept(a, left, When.BEFORE), Slice(b)),
+        (a_now, _both(b, right, When.SO_FAR, (a_now,))),
+        (Slice(a, Side.CHANGED, When.BEFORE, left, (b_kept, b_now)), _sum(b, b_kept, b_now)),
+        (a_kept, Slice(b, Side.CHANGED, When.SO_FAR, right, (a_kept,))),
+        (Slice(a, Side.KEPT, When.BEFORE, left, (b_now,)), b_now),
     ]
     return _sum(v, *(Node(v, op, pair) for pair in pairs))
 
@@ -243,18 +238,31 @@ def _per_key(v: Vertex) -> Term:
     """The change of an operator that works per key at an iteration; see above."""
     (a,) = v.inputs
     key = key_of_each(v.operator, a.type)
+    near = due_at(v)
 
-    def of(*parts: Term) -> Node:
-        return Node(v, v.operator, (_sum(a, *parts),))
+    def of(t: Term) -> Node:
+        return Node(v, v.operator, (t,))
 
-    def old(when: When) -> Term:
-        return Slice(a, Side.KEPT, when, key)
+    def old(when: When) -> Node:
+        return of(Slice(a, Side.KEPT, when, key, near))
 
     def new(when: When) -> Node:
-        return of(old(when), Slice(a, when=when))
+        return of(_both(a, key, when, near))
 
-    less = Node(v, Neg(), (_sum(v, new(When.BEFORE), of(old(When.SO_FAR))),))
-    return _sum(v, new(When.SO_FAR), less, of(old(When.BEFORE)))
+    less = Node(v, Neg(), (_sum(v, new(When.BEFORE), old(When.SO_FAR)),))
+    return _sum(v, new(When.SO_FAR), less, old(When.BEFORE))
+
+
+def due_at(v: Vertex) -> tuple[Slice, ...]:
+    """Where an operator that works per key has anything to do at an iteration: at these keys."""
+    (a,) = v.inputs
+    key = key_of_each(v.operator, a.type)
+    return Slice(a, key=key), Slice(a, Side.KEPT, When.NOW, key)
+
+
+def _both(x: Vertex, key: tuple[Expr, ...], when: When, near: tuple[Slice, ...]) -> Term:
+    """What is kept and what has changed."""
+    return _sum(x, *(Slice(x, side, when, key, near) for side in (Side.KEPT, Side.CHANGED)))
 
 
 def _sum(v: Vertex, *terms: Term) -> Term:

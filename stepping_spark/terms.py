@@ -62,12 +62,17 @@ class When(enum.Enum):
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of what a loop has of a stream of its body; `key`: of the register that keeps it."""
+    """A part of what a loop has of a stream of its body.
+
+    `key` is that of the register that keeps the stream. With `near`, only rows matter whose key is
+    among those of these other slices.
+    """
 
     vertex: Vertex
     side: Side = Side.CHANGED
     when: When = When.NOW
     key: tuple[Expr, ...] = ()
+    near: tuple[Slice, ...] = ()
 
 
 @dataclass(frozen=True)

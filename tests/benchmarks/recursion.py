@@ -53,9 +53,8 @@ def clusters(n: int) -> Case:
     nodes, edges = CLUSTER
     one = {(rng.randrange(nodes), rng.randrange(nodes)) for _ in range(edges)}
     many = frozenset((a + i * nodes, b + i * nodes) for a, b in one for i in range(n))
-    missing = next(
-        (a, b) for a in range(nodes) for b in range(nodes) if a != b and (a, b) not in one
-    )
+    closure = set(nx.transitive_closure(nx.DiGraph(sorted(one))).edges)
+    missing = next((a, b) for a in range(nodes) for b in range(nodes) if (a, b) not in closure)
     return Case(f"{n} random clusters", many, missing)
 
 
