@@ -50,8 +50,13 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what asks for a session, so that `-m "not spark"` is what runs without Java."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what asks for a session, so that `-m "not spark"` is what runs without Java.
+
+    What takes minutes is left out, unless it is asked for.
+    """
+    if "long" not in config.option.markexpr:
+        items[:] = [item for item in items if item.get_closest_marker("long") is None]
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)

@@ -24,7 +24,23 @@ from tests.strategies import Number, Step, add_up, shuffled, streams_of
 
 Long = Annotated[Decimal, st.Precision(38, 0)]
 every_query = pytest.mark.parametrize("query", QUERIES, ids=str)
-every_circuit = pytest.mark.parametrize("query", [*QUERIES, *CIRCUITS], ids=str)
+EVERY: list[Circuit] = [*QUERIES, *CIRCUITS]
+every_circuit = pytest.mark.parametrize("query", EVERY, ids=str)
+# Spark takes its time: here all circuits with the rules, and some without them; a large change of
+# every third one. `-m long` takes all.
+LONG = pytest.mark.long
+some_as_written = pytest.mark.parametrize(
+    ("query", "optimize"),
+    [
+        pytest.param(q, rule, id=f"{q}, {'optimized' if rule else 'as written'}", marks=marks)
+        for i, q in enumerate(EVERY)
+        for rule, marks in ((True, ()), (False, () if i % 4 == 0 else LONG))
+    ],
+)
+some_circuits = pytest.mark.parametrize(
+    "query",
+    [pytest.param(q, id=str(q), marks=() if i % 3 == 0 else LONG) for i, q in enumerate(EVERY)],
+)
 rules = pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
 
 
@@ -49,7 +65,7 @@ def expected(query: Any, steps: Sequence[Step]) -> list[tuple[Any, ...]]:
 
 @every_circuit
 @rules
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(data=hs.data())
 def test_the_driver_gives_what_plain_python_gives(
     spark: SparkSession, query: Circuit, optimize: bool, data: hs.DataObject
@@ -58,8 +74,7 @@ def test_the_driver_gives_what_plain_python_gives(
     assert run(query.in_spark, steps, optimize=optimize) == expected(query.changes, steps)
 
 
-@every_circuit
-@rules
+@some_as_written
 @settings(max_examples=2)
 @given(data=hs.data())
 def test_spark_jobs_give_what_plain_python_gives(
@@ -71,7 +86,7 @@ def test_spark_jobs_give_what_plain_python_gives(
 
 
 @every_query
-@settings(max_examples=5)
+@settings(max_examples=2)
 @given(data=hs.data(), seed=hs.integers(0, 2**32), many=hs.integers(1, 4))
 def test_it_does_not_matter_how_changes_are_dealt_into_steps(
     spark: SparkSession, query: Query, data: hs.DataObject, seed: int, many: int
@@ -83,7 +98,7 @@ def test_it_does_not_matter_how_changes_are_dealt_into_steps(
     assert summed(run(query.in_spark, dealt)) == whole
 
 
-@every_circuit
+@some_circuits
 @settings(max_examples=2)
 @given(data=hs.data())
 def test_a_large_change_in_spark_gives_what_a_small_one_gives(

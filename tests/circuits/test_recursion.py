@@ -186,7 +186,7 @@ def test_what_comes_and_goes_in_one_step_is_nothing(make_store: MakeStore) -> No
 
 
 @pytest.mark.parametrize(
-    ("length", "times"), [(20, 2), pytest.param(100, 10, marks=pytest.mark.slow)]
+    ("length", "times"), [(20, 2), pytest.param(100, 10, marks=pytest.mark.long)]
 )
 def test_a_chain_comes_and_goes_again_and_again(
     make_store: MakeStore, length: int, times: int
@@ -290,7 +290,7 @@ def random_change(rng: random.Random, edges: Z[Link], nodes: int) -> dict[Edge, 
     ("seed", "nodes", "steps"),
     [
         (1, 8, 60),
-        *(pytest.param(s, n, 1000, marks=pytest.mark.slow) for s, n in ((2, 8), (3, 9), (4, 10))),
+        *(pytest.param(s, n, 1000, marks=pytest.mark.long) for s, n in ((2, 8), (3, 9), (4, 10))),
     ],
 )
 def test_random_steps_give_what_networkx_and_dred_give(
@@ -312,7 +312,7 @@ def test_random_steps_in_spark_jobs_give_the_same(make_store: MakeStore, optimiz
         maintained.step(random_change(rng, maintained.edges, 5))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_large_changes_that_stay_in_spark_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "DRIVER_ROWS", 0)
     monkeypatch.setattr(layers, "FEW", 0)
@@ -454,7 +454,7 @@ def random_steps(
 
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize(
-    ("seeds", "steps"), [(2, 10), pytest.param(30, 20, marks=pytest.mark.slow)]
+    ("seeds", "steps"), [(2, 10), pytest.param(30, 20, marks=pytest.mark.long)]
 )
 def test_other_recursions_give_what_iterating_from_nothing_gives(
     make_store: MakeStore, name: str, seeds: int, steps: int

@@ -32,6 +32,7 @@ from stores.contract_rows import (
 from stores.parquet import StoreParquet
 
 
+@pytest.mark.long
 class TestInSpark(StoreContract):
     """Nothing fits the driver: changes and large sets of keys are DataFrames, few keys a table."""
 

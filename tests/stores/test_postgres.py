@@ -76,6 +76,7 @@ class TestOnTheDriver(StoreContract):
         return stores.rival
 
 
+@pytest.mark.long
 class TestInSpark(TestOnTheDriver):
     """Nothing fits the driver: workers send changes, and read what is read whole."""
 
