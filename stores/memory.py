@@ -80,7 +80,7 @@ class StoreMemory:
     ) -> None:
         self._budget = quarter_of_memory() if driver_bytes is None else driver_bytes
         self._spark = spark
-        self._turns = Turns()
+        self._turns = Turns(self._forget)
         self._tiers: dict[str, Tiers[Batch]] | None = None
         self._outputs: tuple[Schema, ...] = ()
         self._state = State()
@@ -102,7 +102,7 @@ class StoreMemory:
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
-        self._begin()
+        self._turns.begin()
         try:
             if self._tiers is None:
                 self._tiers = {r.name: Tiers(r, self._merge) for r in registers}
@@ -111,7 +111,7 @@ class StoreMemory:
                 self._state = dataclasses.replace(self._state, outputs=None)
             self._outputs = tuple(outputs)
         finally:
-            self._end()
+            self._turns.end()
 
     def close(self) -> None:
         """Forget the step under way. The state goes when the store object does."""
@@ -166,7 +166,7 @@ class StoreMemory:
     def add(self, register: str, change: Held) -> None:
         """Add a change in the step under way; a DataFrame is computed here, once."""
         of = self._tiers_of(register).register
-        self._begin()
+        self._turns.begin()
         if isinstance(change, DataFrame):
             chosen = change.select(*[column(n) for n, _ in of.schema.all])
             batches = self._placed(settle(chosen, of), of, self._left())
@@ -183,7 +183,7 @@ class StoreMemory:
         offsets: Mapping[str, int] | None = None,
     ) -> None:
         """Make the additions of the step visible, all at once; after an error none of them are."""
-        self._begin()
+        self._turns.begin()
         try:
             last = self._state.step
             if step != last + 1:
@@ -204,32 +204,22 @@ class StoreMemory:
             for n, batches in added.items():
                 self._rows_added[n] = self._rows_added.get(n, 0) + sum(b.rows for b in batches)
         finally:
-            self._end()
+            self._turns.end()
 
     def abort(self) -> None:
         """Forget the additions of the step under way, if it is this thread's."""
-        if self._turns.mine():
-            self._end()
+        self._turns.abort()
 
     def compact(self) -> None:
         """Merge each register into one batch; changes nothing that can be read."""
-        self._begin()
+        self._turns.begin()
         try:
             for tiers in (self._tiers or {}).values():
                 self._replace(tiers, tiers.compacted(self._committed(tiers)))
         finally:
-            self._end()
+            self._turns.end()
 
     # -- one step at a time
-
-    def _begin(self) -> None:
-        """Make the step under way this thread's, or see that it is."""
-        if self._turns.take():
-            self._forget()
-
-    def _end(self) -> None:
-        self._forget()
-        self._turns.end()
 
     def _forget(self) -> None:
         dropped, self._added = self._added, {}

@@ -102,7 +102,7 @@ class StoreParquet:
         self._reader = FileReader(self._directory, cache)
         self._files = BatchFiles(self._reader, self._session)
         self._committed = Committed(self._directory, driver_rows)
-        self._turns = Turns()
+        self._turns = Turns(self._forget)
         self._tiers: dict[str, Tiers[FileBatch]] | None = None
         self._outputs: tuple[Schema, ...] = ()
         # What is committed, and the batches of each register, some of them merged since.
@@ -160,7 +160,7 @@ class StoreParquet:
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
-        self._begin()
+        self._turns.begin()
         try:
             if self._tiers is not None:
                 self._committed.check(registers)
@@ -171,11 +171,11 @@ class StoreParquet:
             self._tiers = self._tiers or {r.name: Tiers(r, self._merge) for r in registers}
             self._outputs = tuple(outputs)
         finally:
-            self._end()
+            self._turns.end()
 
     def close(self) -> None:
         """Forget the step under way and let another writer in."""
-        self._end()
+        self._turns.end()
         self._files.close()
         self._tiers = None
         self._committed.close()
@@ -254,7 +254,7 @@ class StoreParquet:
         """Add a change in the step under way; a DataFrame is computed here, once."""
         of = self._tiers_of(register).register
         self._check_writable()
-        self._begin()
+        self._turns.begin()
         added = self._files.change(change, of, self._driver_rows, self._stem(of))
         if added.rows:
             self._added.setdefault(register, []).append(added)
@@ -271,7 +271,7 @@ class StoreParquet:
         After an error none of them are, and the same step may be made again.
         """
         self._check_writable()
-        self._begin()
+        self._turns.begin()
         try:
             manifest, _ = self._current()
             if step != manifest.step + 1:
@@ -303,17 +303,16 @@ class StoreParquet:
             for n, batches in written.items():
                 self._rows_added[n] = self._rows_added.get(n, 0) + sum(b.rows for b in batches)
         finally:
-            self._end()
+            self._turns.end()
 
     def abort(self) -> None:
         """Forget the additions of the step under way, if it is this thread's."""
-        if self._turns.mine():
-            self._end()
+        self._turns.abort()
 
     def compact(self) -> None:
         """Merge each register into one batch; changes nothing that can be read."""
         self._check_writable()
-        self._begin()
+        self._turns.begin()
         try:
             manifest, live = self._current()
             with self._reading(), reaching(self._directory.shown, "merge its batches"):
@@ -323,18 +322,9 @@ class StoreParquet:
                 if live != before:
                     self._commit(replace(next_revision(manifest), registers=live))
         finally:
-            self._end()
+            self._turns.end()
 
     # -- one step at a time
-
-    def _begin(self) -> None:
-        """Make the step under way this thread's, or see that it is."""
-        if self._turns.take():
-            self._forget()
-
-    def _end(self) -> None:
-        self._forget()
-        self._turns.end()
 
     def _forget(self) -> None:
         self._added = {}

@@ -92,7 +92,7 @@ class StorePostgres:
         self._read_only = read_only
         self._driver_bytes = driver_bytes
         self._spark = spark
-        self._turns = Turns()
+        self._turns = Turns(self._forget)
         self._registers: dict[str, Register] | None = None
         self._layouts: dict[str, Layout] = {}
         self._outputs: tuple[Layout, ...] = ()
@@ -146,7 +146,7 @@ class StorePostgres:
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
-        self._begin()
+        self._turns.begin()
         try:
             if self._registers is None:
                 self._open(registers)
@@ -154,7 +154,7 @@ class StorePostgres:
                 check_registers(list(self._registers.values()), registers)
             self._outputs = self._catalog.output_layouts(outputs)
         finally:
-            self._end()
+            self._turns.end()
 
     def _open(self, registers: Sequence[Register]) -> None:
         create = self._create and not self._read_only
@@ -169,7 +169,7 @@ class StorePostgres:
 
     def close(self) -> None:
         """Forget the step under way and let another writer in."""
-        self._end()
+        self._turns.end()
         self._registers = None
         self._session.close()
 
@@ -230,7 +230,7 @@ class StorePostgres:
         """Add a change in the step under way; a DataFrame is computed here, once."""
         layout = self._layout(register)
         self._check_writable()
-        self._begin()
+        self._turns.begin()
         held = accepted(change, register, layout, self._driver_bytes)
         changes = self._added.setdefault(register, Changes(register, layout))
         if isinstance(held, DataFrame):
@@ -252,7 +252,7 @@ class StorePostgres:
         Where the connection is lost while it ends, `last_step` tells whether it was committed.
         """
         self._check_writable()
-        self._begin()
+        self._turns.begin()
         try:
             old = self._known()
             if step != old.step + 1:
@@ -274,7 +274,7 @@ class StorePostgres:
                     self._write(connection, given or [], old, new)
                 self._added = {}
         finally:
-            self._end()
+            self._turns.end()
 
     def _write(
         self,
@@ -320,13 +320,12 @@ class StorePostgres:
 
     def abort(self) -> None:
         """Forget the additions of the step under way, if it is this thread's."""
-        if self._turns.mine():
-            self._end()
+        self._turns.abort()
 
     def compact(self) -> None:
         """Have the server reclaim the room of rows that are gone; changes nothing to be read."""
         self._check_writable()
-        self._begin()
+        self._turns.begin()
         try:
             with self._session.use("could not be compacted") as connection:
                 for layout in (*self._layouts.values(), *self._outputs):
@@ -337,17 +336,9 @@ class StorePostgres:
                         vacuum = sql.SQL("VACUUM (ANALYZE) {}").format(layout.place)
                         connection.execute(vacuum.as_bytes())
         finally:
-            self._end()
+            self._turns.end()
 
     # -- one step at a time
-
-    def _begin(self) -> None:
-        if self._turns.take():
-            self._forget()
-
-    def _end(self) -> None:
-        self._forget()
-        self._turns.end()
 
     def _forget(self) -> None:
         dropped, self._added = self._added, {}

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from stepping_spark.errors import StoreLocked
 
 
 class Turns:
-    """Gives the step of a store to one thread at a time."""
+    """Gives the step of a store to one thread at a time.
 
-    def __init__(self) -> None:
+    `forget` drops what was added in a step: where one ends, and where a thread that had one died.
+    """
+
+    def __init__(self, forget: Callable[[], None]) -> None:
+        self._forget = forget
         self._lock = threading.Lock()
         self._owner: threading.Thread | None = None
 
-    def take(self) -> bool:
-        """Make the step this thread's, or see that it is; True where it was not before.
+    def begin(self) -> None:
+        """Make the step under way this thread's, or see that it is.
 
-        Then what another thread, dead by now, has added is to be forgotten. A `StoreLocked` where
-        another has a step under way.
+        A `StoreLocked` where another has a step under way.
         """
         me = threading.current_thread()
         with self._lock:
@@ -30,12 +34,15 @@ class Turns:
                     "or give each its own store"
                 )
             self._owner = me
-            return owner is not me
-
-    def mine(self) -> bool:
-        """Whether the step under way is this thread's."""
-        return self._owner is threading.current_thread()
+        if owner is not me:
+            self._forget()
 
     def end(self) -> None:
-        """Let another thread take the next step."""
+        """Forget what was added and not committed, and let another thread take the next step."""
+        self._forget()
         self._owner = None
+
+    def abort(self) -> None:
+        """End the step under way, if it is this thread's."""
+        if self._owner is threading.current_thread():
+            self.end()
