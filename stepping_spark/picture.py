@@ -19,6 +19,7 @@ from stepping_spark.operators import (
     Distinct,
     Feedback,
     Filter,
+    Flatten,
     Haitch,
     Input,
     Integrate,
@@ -305,7 +306,11 @@ class _Drawing(Generic[V]):
         if isinstance(op, Haitch) and argument == 0:
             if isinstance(op.of, Present):
                 return op.of.describe()
-            return "row" if isinstance(op.of, Distinct) else self._grouped_by(reader.inputs[1])
+            if isinstance(op.of, Distinct):
+                return "row"
+            if isinstance(op.of, Flatten):
+                return self._grouped_by(reader.inputs[1])
+            return ", ".join(map(str, op.of.keyed_by(reader.inputs[1].type)))
         return None
 
     def _grouped_by(self, v: V) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from stepping_spark.graph import AnyGraph, Origin, Path, Vertex
+from stepping_spark.operators import Haitch
 
 Rule = Callable[[Vertex], Vertex | None]
 Circuit: TypeAlias = AnyGraph
@@ -60,6 +61,10 @@ def adopt(v: Vertex, origin: Origin, origins: dict[Vertex, Origin]) -> None:
 
 
 def inner_origin(origin: Origin, v: Vertex) -> Origin:
-    """Where a vertex stands that another one is made of, which stands at the origin."""
-    path = Path((*origin.path.scope, f"{origin.path.parts[-1]}_{v.operator.name}"))
-    return Origin(path, origin.line)
+    """Where a vertex stands that another one is made of, which stands at the origin.
+
+    It is called by what it does, and the first of them by the vertex of the user too.
+    """
+    own = v.operator.of.name if isinstance(v.operator, Haitch) else v.operator.name
+    name = own if origin.inner else f"{origin.path.parts[-1]}_{own}"
+    return Origin(Path((*origin.path.scope, name)), origin.line, inner=True)

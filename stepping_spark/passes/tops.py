@@ -62,7 +62,7 @@ def build_towers(graph: Circuit) -> Circuit:
         for v, n in zip(levels, BUCKETS, strict=False):
             own = origins[found]
             path = Path((*own.path.scope, f"{own.path.parts[-1]}_of_{n}"))
-            origins[v] = Origin(path, own.line)
+            origins[v] = Origin(path, own.line, inner=True)
             for i in v.inputs:
                 adopt(i, inner_origin(origins[v], i), origins)
         named = dataclasses.replace(graph, origins=origins)
