@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from stepping_spark.advice import advise
 from stepping_spark.body import Fixpoint
 from stepping_spark.clock import ticks
 from stepping_spark.driver import LOCAL_ROWS, Driver
@@ -66,6 +67,7 @@ class Scheduler:
         """The session, started when it is first needed."""
         if self._spark is None:
             self._spark = get_session()
+            advise(self._spark)
             self._settings = _settings(self._spark)
         if self._stepping and self._jobs is None:
             self._jobs = count_jobs(self._spark)

@@ -30,6 +30,7 @@ LAYERS = (
     "schema",
     "carried",
     "session",
+    "advice",
     "spark_types",
     "operations",
     "expr",

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from stepping_spark.advice import advice, advise
 from stepping_spark.session import count_jobs, get_session, in_session
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -220,6 +221,20 @@ def test_a_java_that_does_not_start_is_quoted(tmp_path: Path) -> None:
     run = in_new_process(NO_JAVA, cwd=tmp_path, JAVA_HOME=broken)
     assert "did not start" in run.stdout
     assert "no room left for a heap" in run.stdout
+
+
+def test_a_session_with_many_partitions_is_told_of_them_once(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = spark.newSession()
+    assert advice(other) is None
+    other.conf.set("spark.sql.shuffle.partitions", 200)
+    for _ in range(2):
+        advise(other)
+    (said,) = [r.getMessage() for r in caplog.records if r.name == "stepping_spark"]
+    assert "spark.sql.shuffle.partitions is 200" in said
+    assert "before the first step" in said
+    assert other.conf.get("spark.sql.shuffle.partitions") == "200"
 
 
 def test_a_dataframe_of_another_session_becomes_one_of_this_one(spark: SparkSession) -> None:
