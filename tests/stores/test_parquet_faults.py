@@ -161,6 +161,21 @@ def test_a_data_file_that_is_harmed_under_an_open_store_is_named_when_it_is_read
                 store.read(BY_WORD.name, keys)
 
 
+def test_a_damaged_file_ends_the_step_that_would_merge_it_and_the_steps_before_can_be_opened(
+    path: Path,
+) -> None:
+    with StoreParquet(path, REGISTERS, cache_bytes=0) as store:
+        file = newest_file(path)
+        file.write_bytes(b"?" * file.stat().st_size)
+        step(store, "d")
+        for _ in range(2):
+            with pytest.raises(StoreCorrupt, match=r"step 4 cannot be read: data/"):
+                step(store, "e")
+        assert store.last_step() == 4
+    with StoreParquet(path, REGISTERS, at_step=2) as store:
+        assert words(store) == {"a", "b"}
+
+
 def test_a_store_without_manifests_is_corrupt_and_not_empty(path: Path) -> None:
     for file in files(path, "manifests"):
         file.unlink()
