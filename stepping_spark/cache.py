@@ -6,6 +6,8 @@ import typing
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
+from pyspark.sql import DataFrame
+
 from stepping_spark.atoms import short
 from stepping_spark.errors import CompileError, InputError, StoreMismatch
 from stepping_spark.operators import Input
@@ -13,7 +15,7 @@ from stepping_spark.origin import user_line
 from stepping_spark.schema import ZSetType
 from stepping_spark.store import Store
 from stepping_spark.trace import tracer, vertex_of
-from stepping_spark.types import row_type
+from stepping_spark.types import quote, row_type
 from stepping_spark.zset import ZSet, ZSetSpark
 
 X = TypeVar("X")
@@ -131,4 +133,11 @@ class Cache(Generic[X]):
                 f"the store has no cache {self.name!r}; open it from the graph of a query that "
                 "uses this cache"
             ) from None
-        return ZSetSpark.from_parts(parts, ZSetType(self._row))
+        # A register that is read by a computed key has columns for it, which are none of the rows'.
+        of = ZSetType(self._row)
+        wanted = [n for n, _ in of.schema.all]
+        rows = (
+            p.select(*map(quote, wanted)) if isinstance(p, DataFrame) else p.select(wanted)
+            for p in parts
+        )
+        return ZSetSpark.from_parts(rows, of)

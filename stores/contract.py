@@ -12,7 +12,7 @@ import dataclasses
 import datetime as dt
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -49,6 +49,12 @@ class StoreContract:
 
     commits = 500
     """How many small steps are taken to see that batches do not pile up."""
+
+    @pytest.fixture(autouse=True)
+    def nothing_is_logged(self, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+        """Merges that fail, and files that may not last, are logged: here none may."""
+        yield
+        assert not caplog.get_records("call")
 
     @pytest.fixture
     def create(self) -> Create:

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from stepping_spark.errors import StoreUnavailable
+from stepping_spark.errors import StepError, StoreCorrupt, StoreError, StoreUnavailable
 from stepping_spark.hashing import Hashes
 from stepping_spark.store import Register
 from stores.batches import DriverBatch, Growing, settled
@@ -119,9 +119,11 @@ class Tiers(Generic[B]):
     def tend(self, batches: tuple[B, ...], rows: int) -> tuple[B, ...]:
         """The same register in fewer batches, where a bounded piece of work can have it so.
 
-        A merge under way goes on by `rows` rows, or by a slice if that is more. One that fails is
-        logged and not tried again before `compacted`, or, if the store cannot be reached, before
-        the next step: what is read does not change.
+        A merge under way goes on by `rows` rows, or by a slice if that is more. One that cannot be
+        done is logged and not tried again before `compacted`, or, if the store cannot be reached,
+        before the next step: what is read does not change. What is wrong with the batches, or with
+        the merge itself, is an error: a state that is damaged must not go on until the steps before
+        it are gone.
         """
         rows = max(rows, SLICE)
         self._put_off = []
@@ -167,7 +169,9 @@ class Tiers(Generic[B]):
         try:
             made = merge.work(rows)
             over = made is not None
-        except Exception as e:
+        except StoreCorrupt:
+            raise
+        except (StepError, StoreError, OSError) as e:
             later = isinstance(e, StoreUnavailable | OSError)
             (self._put_off if later else self._set_aside).extend(run)
             _log.warning(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 from stepping_spark.session import get_session
+from tests.every_store import InFiles, InMemory, InPostgres, MakeStore
 from tests.postgres_server import PostgresServer
 
 settings.register_profile(
@@ -48,6 +50,18 @@ def postgres() -> Iterator[PostgresServer]:
     """A Postgres server that stays up; a test that stops one starts its own."""
     with PostgresServer() as server:
         yield server
+
+
+@pytest.fixture(params=["memory", "parquet", "postgres"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeStore]:
+    """Makes new, empty stores for graphs, and opens them again: of each kind in turn."""
+    made: MakeStore = InMemory()
+    if request.param == "parquet":
+        made = InFiles(tmp_path)
+    elif request.param == "postgres":
+        made = InPostgres(request.getfixturevalue("postgres").url)
+    yield made
+    made.close()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

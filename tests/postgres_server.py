@@ -70,6 +70,11 @@ class PostgresServer:
         return f"postgresql://{USER}:{self.password}@{host}:{self.port}/postgres"
 
     @property
+    def owner(self) -> tuple[int, int]:
+        """The user and the group that it runs as."""
+        return self._as.get("user", os.getuid()), self._as.get("group", os.getgid())
+
+    @property
     def log(self) -> str:
         """What the server has written."""
         return (self._scratch / "log").read_text(errors="replace")

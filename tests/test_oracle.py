@@ -13,15 +13,17 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.driver import LOCAL_ROWS
+from tests.every_store import MakeStore
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Number, Step, add_up, shuffled, streams_of
 
+Z = st.ZSetPython
 Long = Annotated[Decimal, st.Precision(38, 0)]
 every_query = pytest.mark.parametrize("query", QUERIES, ids=str)
 EVERY: list[Circuit] = [*QUERIES, *CIRCUITS]
@@ -72,6 +74,35 @@ def test_the_driver_gives_what_plain_python_gives(
 ) -> None:
     steps = data.draw(streams_of(*query.rows))
     assert run(query.in_spark, steps, optimize=optimize) == expected(query.changes, steps)
+
+
+@every_circuit
+@pytest.mark.parametrize(
+    ("examples", "optimize"),
+    [(1, True), pytest.param(20, True, marks=LONG), pytest.param(10, False, marks=LONG)],
+)
+def test_every_store_gives_what_plain_python_gives_opened_anew_between_steps(
+    spark: SparkSession, make_store: MakeStore, query: Circuit, examples: int, optimize: bool
+) -> None:
+    graph = st.compile(query.in_spark, optimize=optimize)
+
+    @settings(max_examples=examples, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(steps=streams_of(*query.rows))
+    def holds(steps: list[Step]) -> None:
+        assume(len(steps) > 3)
+        assume(sum(map(is_something, (change for step in steps for change in step))) > 3)
+        store = make_store(graph)
+        found = []
+        for step in steps:
+            store = make_store.reopen(store, graph)
+            found.append(shown(st.Stepper(graph, store).step(step)))
+        assert found == expected(query.changes, steps)
+
+    holds()
+
+
+def is_something(change: Any) -> bool:
+    return not change.empty() if isinstance(change, Z) else bool(change)
 
 
 @some_as_written

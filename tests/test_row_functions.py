@@ -162,6 +162,24 @@ def test_a_cache_of_a_change_keeps_the_last_one_and_explain_says_so() -> None:
         assert all_.zset(store) == reference.caches["all"] == so_far
 
 
+@pytest.mark.parametrize("driver_bytes", [None, 0], ids=["driver", "spark"])
+def test_a_cache_with_a_computed_key_shows_rows_without_the_key(
+    spark: SparkSession, driver_bytes: int | None
+) -> None:
+    cache = st.Cache[st.Pair[Row, int]](name="keyed")
+
+    def cached(a: st.ZSet[st.Pair[Row, int]]) -> st.ZSet[st.Pair[Row, int]]:
+        _ = cache[a](lambda p: st.integrate_indexed(p, indexes=(lambda p: p.left.name,)))
+        return a
+
+    change: st.ZSetPython[Any] = Z({st.Pair(left=Row(x=1, name="a"), right=3): 2})
+    graph = st.compile(cached)
+    store = st.StoreMemory.from_graph(graph, driver_bytes=driver_bytes)
+    for _ in range(2):
+        st.iteration(store, graph, (change,))
+    assert cache.zset(store) == change * 2
+
+
 def test_the_index_of_a_cache_below_a_join_is_kept() -> None:
     cache = st.Cache[st.Pair[Row, Row]](name="pairs")
 

@@ -23,24 +23,7 @@ import stepping_spark as st
 from stepping_spark import scheduler
 from stepping_spark.session import get_session
 from stepping_spark.store import Held
-
-
-class Order(st.Data):
-    id: int
-    customer: int
-    version: int
-
-
-class Customer(st.Data):
-    id: int
-    region: int
-
-
-def query(
-    orders: st.ZSet[Order], customers: st.ZSet[Customer]
-) -> st.ZSet[st.Pair[Order, Customer]]:
-    joined = st.join(orders, customers, on_left=lambda o: o.customer, on_right=lambda c: c.id)
-    return joined
+from tests.benchmarks.tables import Customer, query
 
 
 class InBatches(st.StoreMemory):
@@ -58,7 +41,7 @@ def updates(batches: int, keys: int, rows: int) -> tuple[pa.Table, ...]:
     for version in range(batches):
         kinds = [(version, 1)] if version == 0 else [(version - 1, -1), (version, 1)]
         lines = [
-            {"id": i, "customer": i % keys, "version": v, "_count_": n}
+            {"id": i, "customer": i % keys, "amount": v, "_count_": n}
             for v, n in kinds
             for i in range(keys * rows)
         ]

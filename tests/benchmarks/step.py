@@ -22,27 +22,7 @@ from rich.table import Table
 
 import stepping_spark as st
 from stepping_spark.session import count_jobs, get_session
-
-
-class Order(st.Data):
-    id: int
-    customer: int
-    amount: int
-
-
-class Customer(st.Data):
-    id: int
-    region: int
-
-
-def query(
-    orders: st.ZSet[Order], customers: st.ZSet[Customer]
-) -> st.ZSet[st.Pair[Order, Customer]]:
-    joined = st.join(orders, customers, on_left=lambda o: o.customer, on_right=lambda c: c.id)
-    return joined
-
-
-PER_CUSTOMER = 10
+from tests.benchmarks.tables import Customer, Order, Tables, query
 
 
 @dataclass
@@ -58,32 +38,21 @@ class Ours:
     """Our step on a state of so many orders."""
 
     def __init__(self, spark: SparkSession, rows: int, local_rows: int) -> None:
-        self.customers = max(rows // PER_CUSTOMER, 10)
-        self.rows = rows
+        self.tables = Tables(rows)
         graph = st.compile(query)
         store = st.StoreMemory.from_graph(graph)
         self.stepper = st.Stepper(graph, store, local_rows=local_rows)
-        orders = spark.sql(
-            f"SELECT id, id % {self.customers} AS customer, id % 97 AS amount FROM range({rows})"
-        )
-        customers = spark.sql(f"SELECT id, id % 5 AS region FROM range({self.customers})")
-        self.stepper.step(
-            (
-                st.ZSetSpark.from_dataframe(orders, Order),
-                st.ZSetSpark.from_dataframe(customers, Customer),
-            )
-        )
+        self.tables.load(spark, self.stepper)
 
     def step(self, n: int) -> None:
-        orders, customers = changes(n, self.rows, self.customers)
+        orders, customers = changes(n, self.tables)
         (out,) = self.stepper.step((st.ZSetPython(orders), st.ZSetPython(customers)))
         assert not out.empty()
 
 
-def changes(
-    n: int, rows: int, customers: int
-) -> tuple[list[tuple[Order, int]], list[tuple[Customer, int]]]:
+def changes(n: int, tables: Tables) -> tuple[list[tuple[Order, int]], list[tuple[Customer, int]]]:
     """Three changed orders, and one changed customer."""
+    rows, customers = tables.rows, tables.customers
     k = 7 * n % customers
     other = (k + 3) % customers
     orders = [
@@ -98,28 +67,19 @@ class ByHand:
     """The same step as an expert writes it: one query, on cached tables sorted by key."""
 
     def __init__(self, spark: SparkSession, rows: int) -> None:
-        self.spark, self.rows = spark, rows
-        self.customers = max(rows // PER_CUSTOMER, 10)
+        self.spark, self.tables = spark, Tables(rows)
         for name, key, text in (
-            (
-                "hand_orders",
-                "customer",
-                f"SELECT id, id % {self.customers} AS customer, id % 97 AS amount, 1L AS n "
-                f"FROM range({rows})",
-            ),
-            (
-                "hand_customers",
-                "id",
-                f"SELECT id, id % 5 AS region, 1L AS n FROM range({self.customers})",
-            ),
+            ("hand_orders", "customer", self.tables.orders_in_sql),
+            ("hand_customers", "id", self.tables.customers_in_sql),
         ):
+            text = f"SELECT *, 1L AS n FROM ({text})"
             frame = spark.sql(text).repartitionByRange(2, key).sortWithinPartitions(key)
             cached = frame.localCheckpoint().cache()
             cached.count()
             cached.createOrReplaceTempView(name)
 
     def step(self, n: int) -> None:
-        orders, customers = changes(n, self.rows, self.customers)
+        orders, customers = changes(n, self.tables)
         o = ", ".join(f"({r.id}L, {r.customer}L, {r.amount}L, {w}L)" for r, w in orders)
         c = ", ".join(f"({r.id}L, {r.region}L, {w}L)" for r, w in customers)
         o_keys = ", ".join(str(r.customer) for r, _ in orders)

@@ -12,30 +12,37 @@ import pytest
 import stepping_spark as st
 from stepping_spark import layers, queries
 from stepping_spark.driver import LOCAL_ROWS
+from tests.every_store import MakeStore
 
 Edge = tuple[int, int]
 Link = st.Pair[int, int]
-MakeStore = Callable[[Any], Any]
 Z = st.ZSetPython
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-@pytest.fixture(params=["memory"])
-def make_store(request: pytest.FixtureRequest) -> MakeStore:
-    """Makes a new, empty store for a graph."""
-    return {"memory": st.StoreMemory.from_graph}[request.param]
-
-
-@pytest.fixture(params=["optimized", "as written", "Spark jobs"])
-def how(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """With rules on and off, on the driver and with a Spark job for everything."""
-    ways: dict[str, dict[str, Any]] = {
-        "optimized": {},
-        "as written": {"optimize": False},
-        "Spark jobs": {"local_rows": 0},
-    }
-    return ways[request.param]
+WAYS: dict[str, dict[str, Any]] = {
+    "optimized": {},
+    "as written": {"optimize": False},
+    "Spark jobs": {"local_rows": 0},
+}
+STORES = ("memory", "parquet", "postgres")
+LONG = pytest.mark.long
+# With rules on and off, on the driver and with a Spark job for everything; in every store.
+every_way = pytest.mark.parametrize(
+    ("make_store", "how"),
+    [
+        pytest.param(store, way, id=f"{store}, {name}", marks=LONG if i and j else ())
+        for i, store in enumerate(STORES)
+        for j, (name, way) in enumerate(WAYS.items())
+    ],
+    indirect=["make_store"],
+)
+long_on_disk = pytest.mark.parametrize(
+    "make_store",
+    [pytest.param(store, marks=LONG if i else ()) for i, store in enumerate(STORES)],
+    indirect=True,
+)
 
 
 def closure(edges: st.ZSet[Link]) -> st.ZSet[Link]:
@@ -78,6 +85,7 @@ class Maintained:
         local_rows: int = LOCAL_ROWS,
     ) -> None:
         self.graph = st.compile(query, optimize=optimize)
+        self.make_store = make_store
         self.store = make_store(self.graph)
         self.local_rows = local_rows
         self.edges: Z[Link] = Z()
@@ -85,7 +93,8 @@ class Maintained:
         self.restart()
 
     def restart(self) -> None:
-        """Go on with what the store has, and nothing else."""
+        """Go on with what the store has kept, and nothing else."""
+        self.store = self.make_store.reopen(self.store, self.graph)
         self.stepper = st.Stepper(self.graph, self.store, local_rows=self.local_rows)
 
     def step(self, edges: Mapping[Edge, int] | Iterable[Edge]) -> Z[Link]:
@@ -111,6 +120,7 @@ class Maintained:
 # -- the cases that catch wrong versions
 
 
+@every_way
 @pytest.mark.parametrize("query", [closure, squared])
 def test_what_only_holds_itself_up_goes(
     make_store: MakeStore, how: dict[str, Any], query: Any
@@ -120,6 +130,7 @@ def test_what_only_holds_itself_up_goes(
     assert maintained.step(minus([(1, 3)])) == links(minus([(1, 3), (2, 3)]))
 
 
+@every_way
 def test_a_shortcut_beside_a_path_changes_nothing_in_the_end(
     make_store: MakeStore, how: dict[str, Any]
 ) -> None:
@@ -130,6 +141,7 @@ def test_a_shortcut_beside_a_path_changes_nothing_in_the_end(
     assert maintained.step(minus([(0, 4)])).empty()
 
 
+@every_way
 def test_a_diamond_loses_one_side_then_the_other(
     make_store: MakeStore, how: dict[str, Any]
 ) -> None:
@@ -152,12 +164,14 @@ def test_a_ring_is_cut_and_closed(make_store: MakeStore, query: Any) -> None:
     assert sum(w for _, w in maintained.pairs.iter()) == n * n
 
 
+@every_way
 def test_self_loops_come_and_go(make_store: MakeStore, how: dict[str, Any]) -> None:
     maintained = Maintained(make_store, **how)
     assert maintained.step([(1, 1), (1, 2)]) == links([(1, 1), (1, 2)])
     assert maintained.step({(2, 2): 1, (1, 1): -1}) == links({(2, 2): 1, (1, 1): -1})
 
 
+@every_way
 def test_an_edge_that_came_twice_stays_when_it_goes_once(
     make_store: MakeStore, how: dict[str, Any]
 ) -> None:
@@ -185,6 +199,7 @@ def test_what_comes_and_goes_in_one_step_is_nothing(make_store: MakeStore) -> No
     maintained.step([(2, 3)])
 
 
+@long_on_disk
 @pytest.mark.parametrize(
     ("length", "times"), [(20, 2), pytest.param(100, 10, marks=pytest.mark.long)]
 )
@@ -199,6 +214,7 @@ def test_a_chain_comes_and_goes_again_and_again(
         assert maintained.pairs.empty()
 
 
+@long_on_disk
 def test_it_does_not_matter_how_changes_are_dealt_into_steps(make_store: MakeStore) -> None:
     rng = random.Random(7)
     edges = [(rng.randrange(8), rng.randrange(8)) for _ in range(14)]
@@ -215,6 +231,7 @@ def test_it_does_not_matter_how_changes_are_dealt_into_steps(make_store: MakeSto
         assert dealt.pairs == whole.pairs
 
 
+@every_way
 def test_a_restart_between_load_and_deletion_changes_nothing(
     make_store: MakeStore, how: dict[str, Any]
 ) -> None:
@@ -224,6 +241,7 @@ def test_a_restart_between_load_and_deletion_changes_nothing(
     assert maintained.step(minus([(1, 3)])) == links(minus([(1, 3), (1, 4), (2, 3), (2, 4)]))
 
 
+@long_on_disk
 def test_a_body_that_is_not_linear_halves_the_depth(make_store: MakeStore) -> None:
     chain = [(i, i + 1) for i in range(32)]
     by_edges, by_paths = Maintained(make_store), Maintained(make_store, squared)
@@ -285,6 +303,7 @@ def random_change(rng: random.Random, edges: Z[Link], nodes: int) -> dict[Edge, 
     return change
 
 
+@long_on_disk
 @pytest.mark.parametrize("query", [closure, squared])
 @pytest.mark.parametrize(
     ("seed", "nodes", "steps"),
@@ -304,6 +323,7 @@ def test_random_steps_give_what_networkx_and_dred_give(
         assert maintained.pairs == links(other.step(change))
 
 
+@long_on_disk
 @pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
 def test_random_steps_in_spark_jobs_give_the_same(make_store: MakeStore, optimize: bool) -> None:
     rng = random.Random(5)
@@ -468,6 +488,7 @@ def test_other_recursions_give_what_iterating_from_nothing_gives(
             assert found == reference.step(step)
 
 
+@long_on_disk
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_recursions_give_the_same_in_spark_jobs(make_store: MakeStore, name: str) -> None:
     query, makes = OTHERS[name]

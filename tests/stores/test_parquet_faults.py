@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from stores import filesystem, manifest, sweeping
 from stores.contract_rows import BY_WORD, WHOLE, add, content, keys_table, row
 from stores.filesystem import LocalDirectory
 from stores.parquet import StoreParquet
+from tests.stores.conftest import SmallDisk, fill
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REGISTERS = [BY_WORD, WHOLE]
@@ -161,11 +161,40 @@ def test_a_data_file_that_is_harmed_under_an_open_store_is_named_when_it_is_read
                 store.read(BY_WORD.name, keys)
 
 
+def test_a_damaged_file_ends_the_step_that_would_merge_it_and_the_steps_before_can_be_opened(
+    path: Path,
+) -> None:
+    with StoreParquet(path, REGISTERS, cache_bytes=0) as store:
+        file = newest_file(path)
+        file.write_bytes(b"?" * file.stat().st_size)
+        step(store, "d")
+        for _ in range(2):
+            with pytest.raises(StoreCorrupt, match=r"step 4 cannot be read: data/"):
+                step(store, "e")
+        assert store.last_step() == 4
+    with StoreParquet(path, REGISTERS, at_step=2) as store:
+        assert words(store) == {"a", "b"}
+
+
 def test_a_store_without_manifests_is_corrupt_and_not_empty(path: Path) -> None:
     for file in files(path, "manifests"):
         file.unlink()
     with pytest.raises(StoreCorrupt, match="no manifest is left"):
         StoreParquet(path, REGISTERS, create=True)
+
+
+def test_a_reader_of_a_store_that_is_half_made_is_told_so_and_a_writer_makes_it(
+    path: Path,
+) -> None:
+    for folder in ("manifests", "data"):
+        for file in files(path, folder):
+            file.unlink()
+    with pytest.raises(StoreUnavailable, match="not made yet"):
+        StoreParquet(path, REGISTERS, read_only=True)
+    with StoreParquet(path, REGISTERS, create=True) as store:
+        step(store, "a")
+    with StoreParquet(path, REGISTERS, read_only=True) as reader:
+        assert words(reader) == {"a"}
 
 
 def test_damaged_descriptions_of_registers_are_named(path: Path) -> None:
@@ -398,38 +427,13 @@ def test_a_step_that_was_interrupted_after_its_commit_is_found_committed(
         assert (store.last_step(), words(store)) == (5, {"a", "b", "c", "d", "e"})
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte of its own."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    try:
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)],
-            capture_output=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        pytest.skip("there is no program `mount`")
-    if mounted.returncode:
-        pytest.skip(f"a disk cannot be mounted: {mounted.stderr.decode().strip()}")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def fill(filler: Path) -> None:
-    """Leave no room on the disk of a file."""
-    with filler.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(b"?" * 4096)
-
-
 def test_a_full_disk_is_one_error_and_the_step_goes_through_once_there_is_room(
-    small_disk: Path,
+    small_disk: SmallDisk,
 ) -> None:
-    with StoreParquet(small_disk / "state", REGISTERS, create=True) as store:
+    disk = small_disk(1)
+    with StoreParquet(disk / "state", REGISTERS, create=True) as store:
         step(store, "a")
-        filler = small_disk / "filler"
+        filler = disk / "filler"
         fill(filler)
         for _ in range(2):
             with pytest.raises(StoreUnavailable, match=r"commit step 2: .*make room"):
@@ -437,15 +441,17 @@ def test_a_full_disk_is_one_error_and_the_step_goes_through_once_there_is_room(
             assert (store.last_step(), words(store)) == (1, {"a"})
         filler.unlink()
         step(store, "b")
-    with StoreParquet(small_disk / "state", REGISTERS) as store:
+    with StoreParquet(disk / "state", REGISTERS) as store:
         assert words(store) == {"a", "b"}
 
 
-def test_a_disk_made_read_only_is_one_error_and_readers_go_on(small_disk: Path) -> None:
-    def mount(how: str) -> None:
-        subprocess.run(["mount", "-o", f"remount,{how}", str(small_disk)], check=True)
+def test_a_disk_made_read_only_is_one_error_and_readers_go_on(small_disk: SmallDisk) -> None:
+    disk = small_disk(1)
 
-    state = small_disk / "state"
+    def mount(how: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=True)
+
+    state = disk / "state"
     with StoreParquet(state, REGISTERS, create=True) as store:
         step(store, "a")
     mount("ro")

@@ -1,0 +1,86 @@
+"""The stores that circuits are tested on: each makes new, empty ones, and opens them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+import stepping_spark as st
+from stepping_spark.store import Store
+
+
+class MakeStore(Protocol):
+    """Makes a new, empty store for a graph."""
+
+    def __call__(self, graph: Any) -> Store:
+        """A new, empty store for a graph."""
+
+    def reopen(self, store: Store, graph: Any) -> Store:
+        """What a store has kept, read by another one; the same, where it ends with the process."""
+
+    def close(self) -> None:
+        """Close all that are open."""
+
+
+class InMemory:
+    """Stores that end with the process."""
+
+    def __call__(self, graph: Any) -> Store:
+        return st.StoreMemory.from_graph(graph)
+
+    def reopen(self, store: Store, graph: Any) -> Store:
+        return store
+
+    def close(self) -> None:
+        pass
+
+
+class Kept:
+    """Stores that outlive the process, each under a name of its own."""
+
+    def __init__(self) -> None:
+        self._names: dict[Store, str] = {}
+
+    def __call__(self, graph: Any) -> Store:
+        return self._named(graph, f"s {uuid4().hex}", create=True)
+
+    def reopen(self, store: Store, graph: Any) -> Store:
+        name = self._names.pop(store)
+        store.close()
+        return self._named(graph, name, create=False)
+
+    def close(self) -> None:
+        for store in self._names:
+            store.close()
+
+    def _named(self, graph: Any, name: str, *, create: bool) -> Store:
+        store = self.opened(graph, name, create=create)
+        self._names[store] = name
+        return store
+
+    def opened(self, graph: Any, name: str, *, create: bool) -> Store:
+        """The store of a name."""
+        raise NotImplementedError
+
+
+class InFiles(Kept):
+    """Stores in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def opened(self, graph: Any, name: str, *, create: bool) -> Store:
+        return st.StoreParquet.from_graph(graph, self._directory / name, create=create)
+
+
+class InPostgres(Kept):
+    """Stores in a database."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    def opened(self, graph: Any, name: str, *, create: bool) -> Store:
+        return st.StorePostgres.from_graph(graph, self._url, schema=name, create=create)
