@@ -19,7 +19,7 @@ from stores import spark_files
 from stores.batches import DriverBatch, built, ordered
 from stores.file_merges import FileMerge
 from stores.filesystem import side_by_side
-from stores.manifest import FileBatch
+from stores.manifest import FileBatch, Output
 from stores.memory import MOST_FETCHED
 from stores.parquet_files import FileReader, FileWriter, rows_of_file
 from stores.spark_batches import column, settle
@@ -76,7 +76,7 @@ class BatchFiles:
         outputs: Sequence[Held] | None,
         schemas: Sequence[Schema],
         stem: str,
-    ) -> tuple[dict[str, tuple[FileBatch, ...]], tuple[tuple[str, FileBatch], ...] | None]:
+    ) -> tuple[dict[str, tuple[FileBatch, ...]], tuple[Output, ...] | None]:
         """What a step adds to each register, and what it gives, all of it in files."""
         changes = [(name, a) for name, some in added.items() for a in some]
         jobs: list[Callable[[], FileBatch]] = [partial(self._added, a) for _, a in changes]
@@ -90,7 +90,7 @@ class BatchFiles:
             written[name] = (*written.get(name, ()), batch)
         if outputs is None:
             return written, None
-        given = zip((s.ddl for s in schemas), made[len(changes) :], strict=True)
+        given = zip((s.kinds for s in schemas), made[len(changes) :], strict=True)
         return written, tuple(given)
 
     def _added(self, added: Added) -> FileBatch:

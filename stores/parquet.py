@@ -195,7 +195,7 @@ class StoreParquet:
     def last_outputs(self) -> tuple[Held, ...] | None:
         """What the last committed step gave; None where it was not kept."""
         kept = self._current()[0].outputs
-        if kept is None or [ddl for ddl, _ in kept] != [s.ddl for s in self._outputs]:
+        if kept is None or [kinds for kinds, _ in kept] != [s.kinds for s in self._outputs]:
             return None
         with self._reading():
             return tuple(

@@ -20,7 +20,7 @@ from stores.postgres_sql import Layout, Statement, identifier
 from stores.postgres_types import escape, unescape
 from stores.registers import check_described
 
-FORMAT = 1
+FORMAT = 2
 STORE, REGISTERS, STAGING = "_store_", "_registers_", "_staging_"
 
 _TABLES = {
@@ -43,7 +43,7 @@ class State:
     step: int = 0
     now: Now = None
     offsets: Mapping[str, int] = field(default_factory=dict)
-    outputs: Sequence[object] = ()  # the columns of their tables
+    outputs: Sequence[object] = ()  # of each, its schema and the columns of its table
     outputs_kept: bool = False
 
 
