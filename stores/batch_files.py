@@ -44,8 +44,11 @@ class Added:
 class BatchFiles:
     """Makes files, which count once a manifest names them."""
 
-    def __init__(self, reader: FileReader, spark: Callable[[], SparkSession]) -> None:
+    def __init__(
+        self, reader: FileReader, spark: Callable[[], SparkSession], driver_rows: int
+    ) -> None:
         self._reader = reader
+        self._driver_rows = driver_rows
         self._spark = spark
         self._open: WeakSet[FileWriter] = WeakSet()
         self._of_step: list[str] = []
@@ -57,13 +60,13 @@ class BatchFiles:
         """What must be durable before a manifest names it."""
         return self._of_merges + self._of_step
 
-    def change(self, change: Held, register: Register, driver_rows: int, stem: str) -> Added:
+    def change(self, change: Held, register: Register, stem: str) -> Added:
         """The consolidated rows of a change; in files already, where they are many and in Spark."""
         if not isinstance(change, DataFrame):
             return Added(register, stem, built(conform(change, register.schema), register))
         frame = change.select(*[column(n) for n, _ in register.schema.all])
         settled = settle(frame, register)
-        if settled.rows <= driver_rows and settled.nbytes <= MOST_FETCHED:
+        if settled.rows <= self._driver_rows and settled.nbytes <= MOST_FETCHED:
             fetched = conform(settled.frame.toArrow(), register.schema)
             return Added(register, stem, ordered(fetched, register))
         directory = self._reader.directory
@@ -117,7 +120,8 @@ class BatchFiles:
         def in_spark() -> FileBatch:
             return spark_files.merge(run, register, self._reader, stem, self._spark())
 
-        return _Noted(FileMerge(run, register, self._reader, writer, in_spark), self._merged)
+        merge = FileMerge(run, register, self._reader, writer, in_spark, self._driver_rows)
+        return _Noted(merge, self._merged)
 
     def forget(self) -> None:
         """Remove what the step under way has written."""

@@ -34,14 +34,12 @@ def check_described(kept: Described, wanted: Sequence[Register]) -> None:
         )
 
 
-def read_registers(kept: object, where: str) -> list[Register]:
+def read_registers(kept: Described, where: str) -> list[Register]:
     """The registers of a state, by what it says of them; a `StoreCorrupt` where it cannot be read.
 
     Their rows are of no class: they serve whoever needs no more than the state itself.
     """
     try:
-        if not isinstance(kept, Mapping):
-            raise ValueError("no list of registers by name")
         return [Register.described(name, said) for name, said in kept.items()]
     except ValueError as e:
         raise StoreCorrupt(
