@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from stepping_spark.atoms import INT, Atom, RowType
 from stepping_spark.errors import CompileError
+from stepping_spark.kinds import fields_of, kind_of
 from stepping_spark.types import Optional, Struct, ZSetOf, quote
 
 COUNT = "_count_"
@@ -46,6 +47,22 @@ class Schema:
     def ddl(self) -> str:
         """The schema in Spark SQL."""
         return ", ".join(f"{quote(n)} {t.ddl}" for n, t in self.all)
+
+    @property
+    def kinds(self) -> dict[str, object]:
+        """The schema as JSON has it."""
+        return {
+            "columns": [[n, kind_of(t)] for n, t in self.columns],
+            "diffs": [[n, kind_of(t)] for n, t in self.diffs],
+        }
+
+    @classmethod
+    def of_kinds(cls, said: object) -> Schema:
+        """The schema of which `kinds` says this; a ValueError where it is none."""
+        match said:
+            case {"columns": [*columns], "diffs": [*diffs]}:
+                return cls(fields_of(columns), fields_of(diffs))
+        raise ValueError("a relation that does not say its columns and diffs")
 
     @property
     def row(self) -> RowType:

@@ -37,7 +37,23 @@ class Register:
 
     def describe(self) -> dict[str, object]:
         """What must be the same for old state to be of use, as JSON has it."""
-        return {"schema": self.schema.ddl, "key": list(self.key), "sums": self.sums}
+        return {
+            **self.schema.kinds,
+            "key": list(self.key),
+            "sums": self.sums,
+        }
+
+    @classmethod
+    def described(cls, name: str, said: object) -> Register:
+        """The register that `describe` says this of; a ValueError where it is no description."""
+        match said:
+            case {"key": [*key], "sums": str() as sums}:
+                schema = Schema.of_kinds(said)
+                missing = [k for k in key if k not in dict(schema.columns)]
+                if missing:
+                    raise ValueError(f"its key {missing[0]!r} is none of its columns")
+                return cls(name, schema, tuple(key), sums)
+        raise ValueError("a register that does not say its key and what it is the sum of")
 
 
 def fingerprint(registers: Sequence[Register]) -> str:

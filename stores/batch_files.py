@@ -19,7 +19,7 @@ from stores import spark_files
 from stores.batches import DriverBatch, built, ordered
 from stores.file_merges import FileMerge
 from stores.filesystem import side_by_side
-from stores.manifest import FileBatch
+from stores.manifest import FileBatch, Output
 from stores.memory import MOST_FETCHED
 from stores.parquet_files import FileReader, FileWriter, rows_of_file
 from stores.spark_batches import column, settle
@@ -44,8 +44,11 @@ class Added:
 class BatchFiles:
     """Makes files, which count once a manifest names them."""
 
-    def __init__(self, reader: FileReader, spark: Callable[[], SparkSession]) -> None:
+    def __init__(
+        self, reader: FileReader, spark: Callable[[], SparkSession], driver_rows: int
+    ) -> None:
         self._reader = reader
+        self._driver_rows = driver_rows
         self._spark = spark
         self._open: WeakSet[FileWriter] = WeakSet()
         self._of_step: list[str] = []
@@ -57,13 +60,13 @@ class BatchFiles:
         """What must be durable before a manifest names it."""
         return self._of_merges + self._of_step
 
-    def change(self, change: Held, register: Register, driver_rows: int, stem: str) -> Added:
+    def change(self, change: Held, register: Register, stem: str) -> Added:
         """The consolidated rows of a change; in files already, where they are many and in Spark."""
         if not isinstance(change, DataFrame):
             return Added(register, stem, built(conform(change, register.schema), register))
         frame = change.select(*[column(n) for n, _ in register.schema.all])
         settled = settle(frame, register)
-        if settled.rows <= driver_rows and settled.nbytes <= MOST_FETCHED:
+        if settled.rows <= self._driver_rows and settled.nbytes <= MOST_FETCHED:
             fetched = conform(settled.frame.toArrow(), register.schema)
             return Added(register, stem, ordered(fetched, register))
         directory = self._reader.directory
@@ -76,7 +79,7 @@ class BatchFiles:
         outputs: Sequence[Held] | None,
         schemas: Sequence[Schema],
         stem: str,
-    ) -> tuple[dict[str, tuple[FileBatch, ...]], tuple[tuple[str, FileBatch], ...] | None]:
+    ) -> tuple[dict[str, tuple[FileBatch, ...]], tuple[Output, ...] | None]:
         """What a step adds to each register, and what it gives, all of it in files."""
         changes = [(name, a) for name, some in added.items() for a in some]
         jobs: list[Callable[[], FileBatch]] = [partial(self._added, a) for _, a in changes]
@@ -90,7 +93,7 @@ class BatchFiles:
             written[name] = (*written.get(name, ()), batch)
         if outputs is None:
             return written, None
-        given = zip((s.ddl for s in schemas), made[len(changes) :], strict=True)
+        given = zip((s.kinds for s in schemas), made[len(changes) :], strict=True)
         return written, tuple(given)
 
     def _added(self, added: Added) -> FileBatch:
@@ -117,7 +120,8 @@ class BatchFiles:
         def in_spark() -> FileBatch:
             return spark_files.merge(run, register, self._reader, stem, self._spark())
 
-        return _Noted(FileMerge(run, register, self._reader, writer, in_spark), self._merged)
+        merge = FileMerge(run, register, self._reader, writer, in_spark, self._driver_rows)
+        return _Noted(merge, self._merged)
 
     def forget(self) -> None:
         """Remove what the step under way has written."""

@@ -79,21 +79,12 @@ class Committed:
 
     def _there(self) -> Described:
         """The registers that the state was made for."""
-        shown = self._directory.shown
-        try:
-            with reaching(shown, "read its registers"):
-                kept: Described = json.loads(self._directory.read(REGISTERS))
-        except ValueError as e:
-            raise StoreCorrupt(
-                f"{shown}: {REGISTERS} is damaged: {e}; restore it, or make a new store"
-            ) from None
-        except StoreUnavailable as e:
-            if isinstance(e.__cause__, FileNotFoundError):
-                raise StoreUnavailable(
-                    f"{shown}: there is no store; make it with create=True, or see that the path "
-                    "is right"
-                ) from None
-            raise
+        kept = registers_there(self._directory)
+        if kept is None:
+            raise StoreUnavailable(
+                f"{self._directory.shown}: there is no store; make it with create=True, or see "
+                "that the path is right"
+            )
         return kept
 
     def _know(self, kept: Described, registers: Sequence[Register]) -> None:
@@ -101,11 +92,8 @@ class Committed:
         self.numbers = {name: i for i, name in enumerate(kept)}
 
     def _begin(self, registers: Sequence[Register], at_step: int | None) -> None:
-        try:
-            kept = self._there()
-        except StoreUnavailable as e:
-            if e.__cause__ is not None:
-                raise
+        kept = registers_there(self._directory)
+        if kept is None:
             text = json.dumps(described(registers), indent=1)
             self._directory.create(REGISTERS, text.encode())
             kept = self._there()
@@ -131,11 +119,7 @@ class Committed:
 
     def _chosen(self, orders: Sequence[Order], at_step: int | None) -> Manifest:
         shown = self._directory.shown
-        if not orders:
-            raise StoreCorrupt(
-                f"{shown}: no manifest is left, so that nothing says which files are the state; "
-                f"restore {FOLDER}/, or make a new store"
-            )
+        check_any(orders, shown)
         chosen = orders[-1]
         if at_step is not None:
             fitting = [o for o in orders if o[1] == at_step]
@@ -165,7 +149,7 @@ class Committed:
             with reaching(self._directory.shown, "find its newest step"):
                 last = max(self._log.orders(), default=self._manifest.order)
                 if last != self._manifest.order:
-                    self._manifest = self._read_or_next(last)
+                    self._manifest = read_or_next(self._log, last)
         return self._manifest
 
     def renew(self) -> None:
@@ -226,10 +210,45 @@ class Committed:
             self._manifest = doubt
         self._doubt = None
 
-    def _read_or_next(self, order: Order) -> Manifest:
-        """A manifest that was there a moment ago, or one that came after it."""
-        for _ in range(_TRIES):
-            with suppress(FileNotFoundError):
-                return self._log.read(order)
-            order = max(self._log.orders(), default=order)
-        return self._log.read(order)
+
+def registers_there(directory: Directory) -> Described | None:
+    """What a state says of its registers; None where there is no state."""
+    try:
+        with reaching(directory.shown, "read its registers"):
+            kept: Described = json.loads(directory.read(REGISTERS))
+        if not isinstance(kept, dict):
+            raise ValueError("it is no list of registers by name")
+    except ValueError as e:
+        raise StoreCorrupt(
+            f"{directory.shown}: {REGISTERS} is damaged: {e}; restore it, or make a new store"
+        ) from None
+    except StoreUnavailable as e:
+        if isinstance(e.__cause__, FileNotFoundError):
+            return None
+        raise
+    return kept
+
+
+def check_any(orders: Sequence[Order], shown: str) -> None:
+    """A `StoreCorrupt` where no manifest is left."""
+    if not orders:
+        raise StoreCorrupt(
+            f"{shown}: no manifest is left, so that nothing says which files are the state; "
+            f"restore {FOLDER}/, or make a new store"
+        )
+
+
+def newest(directory: Directory, log: Log) -> Manifest:
+    """The last committed manifest, also while somebody writes."""
+    orders = log.orders()
+    check_any(orders, directory.shown)
+    return read_or_next(log, orders[-1])
+
+
+def read_or_next(log: Log, order: Order) -> Manifest:
+    """A manifest that was there a moment ago, or one that came after it."""
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):
+            return log.read(order)
+        order = max(log.orders(), default=order)
+    return log.read(order)

@@ -17,7 +17,7 @@ from stores.parquet_files import GROUP_ROWS, FileReader, FileWriter, Group
 LAST = 2**64 - 1  # the greatest place
 
 MOST_HERE = 1 << 21
-"""A merge of more rows at once is left to Spark."""
+"""A merge of more rows at once is left to Spark, where the store has no larger `driver_rows`."""
 
 Slices = Iterator[tuple[pa.Table, Hashes, int]]
 
@@ -128,7 +128,7 @@ class FileMerge:
     """Neighbouring batches in files, on their way to be one.
 
     What it writes are files that no manifest names, until it is done. Where more is to be done at
-    once than a driver should, `in_spark` does it.
+    once than a driver should, or than `most_here`, `in_spark` does it.
     """
 
     def __init__(
@@ -138,18 +138,20 @@ class FileMerge:
         reader: FileReader,
         writer: FileWriter,
         in_spark: Callable[[], FileBatch],
+        most_here: int,
     ) -> None:
         self._rows = sum(b.rows for b in batches)
         self._slices = slices([Cursor(b, register, reader) for b in batches], register)
         self._reader = reader
         self._writer = writer
         self._in_spark = in_spark
+        self._most_here = max(most_here, MOST_HERE)
         self._newest: tuple[pa.Table, Hashes, int] | None = None
         self._number = 0  # of slices
 
     def work(self, rows: int) -> tuple[FileBatch, ...] | None:
         """Merge about so many rows more. Once all are: the batch, or none for no rows."""
-        if min(rows, self._rows) > MOST_HERE:
+        if min(rows, self._rows) > self._most_here:
             self._writer.abandon()
             return _or_none(self._in_spark())
         try:

@@ -11,6 +11,7 @@ import socket
 import time
 import uuid
 import weakref
+from contextlib import suppress
 from typing import Protocol
 
 from stepping_spark.errors import StoreLocked
@@ -21,6 +22,8 @@ LOCK = "lock.json"
 CLAIMS = "claims"
 LEASE = 60.0
 """Seconds for which a claim holds after it was last renewed."""
+
+TRIES, PAUSE = 3, 0.02  # of a file lock, and the seconds between them
 
 _CLAIM = re.compile(rf"{CLAIMS}/(\d{{8}})-\w+\.json")
 
@@ -60,7 +63,7 @@ class FileLock:
         # A store that is forgotten without being closed lets go too.
         self._closing = weakref.finalize(self, os.close, handle)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(handle)
         except OSError as e:
             who = os.pread(handle, 4096, 0)
             self._closing()
@@ -79,6 +82,18 @@ class FileLock:
     def release(self) -> None:
         """Let another writer in."""
         self._closing()
+
+
+def _flock(handle: int) -> None:
+    """Take the lock; tried again for a moment, because who looks at it holds it for one."""
+    for tried in range(1, TRIES + 1):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if tried == TRIES:
+                raise
+            time.sleep(PAUSE)
 
 
 class Claim:
@@ -147,10 +162,37 @@ def _who() -> bytes:
     return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode()
 
 
-def _locked(directory: Directory, who: bytes, remedy: str) -> StoreLocked:
+def holder(directory: Directory) -> str | None:
+    """Who writes a directory, without getting in the way; None: nobody.
+
+    On an object store somebody who was killed within the last minute seems to write still.
+    """
+    if not isinstance(directory, LocalDirectory):
+        since = time.time() - LEASE
+        alive = [c for c, at in directory.changed(CLAIMS).items() if at > since]
+        with suppress(FileNotFoundError):  # it was released since
+            return _shown(directory.read(max(alive))) if alive else None
+        return None
+    try:
+        handle = os.open(directory.path(LOCK), os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _shown(os.pread(handle, 4096, 0))
+    finally:
+        os.close(handle)
+    return None
+
+
+def _shown(who: bytes) -> str:
     try:
         found = json.loads(who)
-        holder = f"process {found['pid']} on {found['host']} since {found['since']}"
+        return f"process {found['pid']} on {found['host']} since {found['since']}"
     except (ValueError, KeyError, TypeError):
-        holder = "another writer"
-    return StoreLocked(f"{directory.shown} is being written by {holder}: {remedy}")
+        return "another writer"
+
+
+def _locked(directory: Directory, who: bytes, remedy: str) -> StoreLocked:
+    return StoreLocked(f"{directory.shown} is being written by {_shown(who)}: {remedy}")

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from stepping_spark.errors import StoreCorrupt
 from stores.filesystem import TEMPORARY, Directory
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "manifests"
 REGISTERS = "registers.json"
 _NAME = re.compile(rf"{FOLDER}/(\d{{8}})-(\d{{12}})-(\d{{4}})\.json")
@@ -59,9 +59,13 @@ class FileBatch:
         return [f.name for f in self.files]
 
 
+Output: TypeAlias = tuple[object, FileBatch]
+"""What a step gave: the kinds of its columns (see `Schema.kinds`), and the rows."""
+
+
 @dataclass(frozen=True)
 class Manifest:
-    """The state after a step. An output is the schema that it was kept with, and its rows."""
+    """The state after a step."""
 
     generation: int
     step: int
@@ -70,7 +74,7 @@ class Manifest:
     now: str | None = None
     offsets: Mapping[str, int] = field(default_factory=dict)
     registers: Mapping[str, tuple[FileBatch, ...]] = field(default_factory=dict)
-    outputs: tuple[tuple[str, FileBatch], ...] | None = None
+    outputs: tuple[Output, ...] | None = None
 
     @property
     def order(self) -> Order:
@@ -103,7 +107,7 @@ class Manifest:
             "registers": {n: [_listed(b) for b in bs] for n, bs in self.registers.items()},
             "outputs": None
             if self.outputs is None
-            else [{"schema": ddl, "files": _listed(b)} for ddl, b in self.outputs],
+            else [{"schema": kinds, "files": _listed(b)} for kinds, b in self.outputs],
         }
         return json.dumps({"manifest": body, "sha256": _digest(body)}, indent=1).encode()
 

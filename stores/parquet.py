@@ -100,7 +100,7 @@ class StoreParquet:
         self._spark = spark
         cache = quarter_of_memory() if cache_bytes is None else cache_bytes
         self._reader = FileReader(self._directory, cache)
-        self._files = BatchFiles(self._reader, self._session)
+        self._files = BatchFiles(self._reader, self._session, driver_rows)
         self._committed = Committed(self._directory, driver_rows)
         self._turns = Turns(self._forget)
         self._tiers: dict[str, Tiers[FileBatch]] | None = None
@@ -195,7 +195,7 @@ class StoreParquet:
     def last_outputs(self) -> tuple[Held, ...] | None:
         """What the last committed step gave; None where it was not kept."""
         kept = self._current()[0].outputs
-        if kept is None or [ddl for ddl, _ in kept] != [s.ddl for s in self._outputs]:
+        if kept is None or [kinds for kinds, _ in kept] != [s.kinds for s in self._outputs]:
             return None
         with self._reading():
             return tuple(
@@ -255,7 +255,7 @@ class StoreParquet:
         of = self._tiers_of(register).register
         self._check_writable()
         self._turns.begin()
-        added = self._files.change(change, of, self._driver_rows, self._stem(of))
+        added = self._files.change(change, of, self._stem(of))
         if added.rows:
             self._added.setdefault(register, []).append(added)
 

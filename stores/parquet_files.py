@@ -277,7 +277,7 @@ class FileReader:
         kept = self._cache.get(f.name)
         if isinstance(kept, Bounds):
             return kept
-        with self._opened(f, None) as opened:
+        with self.opened(f) as opened:
             metadata = opened.metadata
         column = metadata.num_columns - 1
         groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
@@ -291,11 +291,12 @@ class FileReader:
     def _load(
         self, f: File, groups: Sequence[int] | None, metadata: pq.FileMetaData | None
     ) -> pa.Table:
-        with self._opened(f, metadata) as opened:
+        with self.opened(f, metadata) as opened:
             return opened.read() if groups is None else opened.read_row_groups(list(groups))
 
     @contextmanager
-    def _opened(self, f: File, metadata: pq.FileMetaData | None) -> Iterator[pq.ParquetFile]:
+    def opened(self, f: File, metadata: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
+        """A file to read from; a `Damaged` says what is wrong with it, also while it is read."""
         try:
             with (
                 self.directory.input(f.name) as source,

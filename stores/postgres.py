@@ -403,8 +403,10 @@ class StorePostgres:
     def _whole(self, connection: Connection, layout: Layout) -> Held:
         return whole(connection, layout, self._address, self._driver_bytes, self._spark_session)
 
-    def _described_outputs(self) -> list[list[list[str]]]:
-        return [layout.described for layout in self._outputs]
+    def _described_outputs(self) -> list[object]:
+        return [
+            {"table": layout.described, "schema": layout.schema.kinds} for layout in self._outputs
+        ]
 
     def _spark_session(self) -> SparkSession:
         if self._spark is None:

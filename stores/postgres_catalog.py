@@ -20,7 +20,7 @@ from stores.postgres_sql import Layout, Statement, identifier
 from stores.postgres_types import escape, unescape
 from stores.registers import check_described
 
-FORMAT = 1
+FORMAT = 2
 STORE, REGISTERS, STAGING = "_store_", "_registers_", "_staging_"
 
 _TABLES = {
@@ -43,8 +43,18 @@ class State:
     step: int = 0
     now: Now = None
     offsets: Mapping[str, int] = field(default_factory=dict)
-    outputs: Sequence[object] = ()  # the columns of their tables
+    outputs: Sequence[object] = ()  # of each, its schema and the columns of its table
     outputs_kept: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """What the catalogue says of a register: its table, its view, and what is in it."""
+
+    name: str
+    view: str | None
+    described: Mapping[str, Any]
+    columns: list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class Catalog:
 
         A `StoreMismatch` names the registers that differ from those of the state.
         """
-        if STORE not in self._relations(connection):
+        if STORE not in self.relations(connection):
             if not create:
                 raise StoreUnavailable(
                     f"{self.address}: there is no store; create it with create=True, or see that "
@@ -68,21 +78,24 @@ class Catalog:
                 )
             with connection.transaction():
                 self._create(connection, registers)
-        self._check_format(connection)
-        found = connection.execute(
-            self._sql('SELECT register, "table", described, columns FROM {}', REGISTERS).as_bytes()
-        ).fetchall()
-        kept = {unescape(name): (table, said, columns) for name, table, said, columns in found}
-        check_described({name: said for name, (_, said, _) in kept.items()}, registers)
-        layouts = {r.name: self._layout(r, kept[r.name][0]) for r in registers}
+        kept = self.tables(connection)
+        check_described({name: table.described for name, table in kept.items()}, registers)
+        layouts = {r.name: self.layout(r, kept[r.name].name) for r in registers}
         for name, layout in layouts.items():
-            if layout.described != kept[name][2]:
+            if layout.described != kept[name].columns:
                 raise StoreMismatch(
-                    f"register {name!r}: the table has the columns {_shown(kept[name][2])}, the "
-                    f"circuit {_shown(layout.described)}; use the state with the circuit that it "
-                    "was made for, or make a new store for this one"
+                    f"register {name!r}: the table has the columns {_shown(kept[name].columns)}, "
+                    f"the circuit {_shown(layout.described)}; use the state with the circuit that "
+                    "it was made for, or make a new store for this one"
                 )
         return layouts
+
+    def tables(self, connection: Connection) -> dict[str, Table]:
+        """What is said of each register; a `StoreMismatch` where another version has said it."""
+        self._check_format(connection)
+        query = 'SELECT register, "table", "view", described, columns FROM {}'
+        found = connection.execute(self._sql(query, REGISTERS).as_bytes()).fetchall()
+        return {unescape(name): Table(*said) for name, *said in found}
 
     def output_layouts(self, outputs: Sequence[Schema]) -> tuple[Layout, ...]:
         """The tables of what the last step gave."""
@@ -109,6 +122,11 @@ class Catalog:
         ((step, now, offsets, outputs, kept),) = rows
         said = None if now is None else unescape(now)
         return State(step, now_from_text(said), offsets, outputs, kept)
+
+    def fingerprint(self, connection: Connection) -> str:
+        """The digest of the registers that the state was made for."""
+        found = connection.execute(self._sql("SELECT fingerprint FROM {}", STORE).as_bytes())
+        return str(found.fetchall()[0][0])
 
     def save(self, connection: Connection, old: State, new: State) -> Any:
         """Write what is committed, over `old`; the cursor tells whether that was there."""
@@ -139,7 +157,7 @@ class Catalog:
 
     def sweep(self, connection: Connection) -> None:
         """Drop what steps that were never committed have left behind."""
-        for name in self._relations(connection):
+        for name in self.relations(connection):
             if name.startswith(STAGING):
                 connection.execute(self._sql("DROP TABLE IF EXISTS {}", name).as_bytes())
 
@@ -159,8 +177,8 @@ class Catalog:
             self._sql("INSERT INTO {} VALUES ($1, $2, 0, NULL, '{{}}', '[]', false)", STORE),
             [FORMAT, fingerprint(registers)],
         )
-        taken = self._relations(connection)
-        layouts = [self._layout(r, identifier(r.name, taken)) for r in registers]
+        taken = self.relations(connection)
+        layouts = [self.layout(r, identifier(r.name, taken)) for r in registers]
         for register, layout in zip(registers, layouts, strict=True):
             view = self._make(connection, register, layout, taken)
             connection.execute(
@@ -189,7 +207,8 @@ class Catalog:
         connection.execute(layout.view(view, computed).as_bytes())
         return view
 
-    def _layout(self, register: Register, table: str) -> Layout:
+    def layout(self, register: Register, table: str) -> Layout:
+        """A register's table."""
         return Layout(self.address.schema, table, register.schema, register.key)
 
     def _check_format(self, connection: Connection) -> None:
@@ -200,7 +219,7 @@ class Catalog:
                 f"of stepping_spark reads {FORMAT}; use the version that wrote it"
             )
 
-    def _relations(self, connection: Connection) -> set[str]:
+    def relations(self, connection: Connection) -> set[str]:
         """The names of all tables, views and indexes of the schema."""
         found = connection.execute(
             "SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "

@@ -1,4 +1,7 @@
-"""`StorePostgres`; where psycopg is not installed, a class of that name that says so when used."""
+"""What needs psycopg; where that is not installed, classes of the same names that say so when used.
+
+`StorePostgres`, and `PostgresState` to look at what it keeps.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from stepping_spark.errors import StoreUnavailable
 
 try:
     from stores.postgres import StorePostgres as StorePostgres
+    from stores.postgres_inspection import PostgresState as PostgresState
 except ImportError as e:
     # Also "no pq wrapper available": psycopg without its library. What else is missing is a bug.
     if "psycopg" not in f"{e.name} {e}" and "pq wrapper" not in str(e):
@@ -23,6 +27,12 @@ except ImportError as e:
         @classmethod
         def from_graph(cls, *_: object, **__: object) -> NoReturn:
             """Says what to install."""
+            _refuse()
+
+    class PostgresState:  # type: ignore[no-redef]
+        """Stands for what looks at its state."""
+
+        def __init__(self, *_: object, **__: object) -> None:
             _refuse()
 
     def _refuse() -> NoReturn:

@@ -177,9 +177,10 @@ def take_lock(connection: Connection, address: Address) -> None:
             return
         if tried < LOCK_TRIES:
             time.sleep(0.05)
+    who = holder(connection, address) or "another connection"
     raise StoreLocked(
-        f"{address}: {_holder(connection, number)} is writing this state; one process writes at a "
-        "time: stop that one, or open the store with read_only=True"
+        f"{address}: {who} is writing this state; one process writes at a time: stop that one, or "
+        "open the store with read_only=True"
     )
 
 
@@ -188,10 +189,11 @@ def _lock_number(schema: str) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def _holder(connection: Connection, number: int) -> str:
-    found = connection.execute(_HOLDER, [number]).fetchone()
+def holder(connection: Connection, address: Address) -> str | None:
+    """Who writes the schema; None: nobody."""
+    found = connection.execute(_HOLDER, [_lock_number(address.schema)]).fetchone()
     if found is None:
-        return "another connection"
+        return None
     pid, application, user, where, since = found
     named = application or "a connection"
     at = f"from {where}" if where else "over a local socket"

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from stepping_spark.codec import conform
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.relations import concat
+from stepping_spark.schema import Schema
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held
 from stores.postgres_catalog import snapshot
@@ -40,17 +41,22 @@ def got(
     connection: Connection, layout: Layout, where: sql.Composable | None = None
 ) -> Iterator[pa.Table]:
     """The rows of a table, as COPY gives them."""
+    return copied(connection, layout.copy_out(where), layout.schema)
+
+
+def copied(connection: Connection, query: sql.Composed, schema: Schema) -> Iterator[pa.Table]:
+    """What a COPY gives, some of it at a time."""
     lines: list[bytes] = []
     size = 0
-    with connection.cursor().copy(layout.copy_out(where).as_bytes()) as copy:
+    with connection.cursor().copy(query.as_bytes()) as copy:
         for line in copy:  # the server sends each row as a message of its own
             lines.append(bytes(line))
             size += len(line)
             if size >= LINES:
-                yield table_of(b"".join(lines), layout.schema)
+                yield table_of(b"".join(lines), schema)
                 lines, size = [], 0
     if lines:
-        yield table_of(b"".join(lines), layout.schema)
+        yield table_of(b"".join(lines), schema)
 
 
 # -- by Spark's workers

@@ -170,8 +170,18 @@ class Layout:
 
     def copy_out(self, where: sql.Composable | None = None) -> Statement:
         """Gives lines that `postgres_types.table_of` reads."""
+        return self._copied([c.shown for c in self._all], where)
+
+    @property
+    def copy_with_hashes(self) -> Statement:
+        """The same, of all rows, each begun by its hashes."""
+        return self._copied([*map(sql.Identifier, self.hashes), *(c.shown for c in self._all)])
+
+    def _copied(
+        self, shown: Sequence[sql.Composable], where: sql.Composable | None = None
+    ) -> Statement:
         return sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT (FORMAT csv)").format(
-            _listed([c.shown for c in self._all]), self.place, where or sql.SQL("")
+            _listed(shown), self.place, where or sql.SQL("")
         )
 
     def of_keys(self, table: pa.Table) -> sql.Composed:

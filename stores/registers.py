@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from stepping_spark.errors import StoreMismatch
+from stepping_spark.errors import StoreCorrupt, StoreMismatch
 from stepping_spark.store import Register
 
 Described = Mapping[str, Mapping[str, Any]]
@@ -33,6 +34,20 @@ def check_described(kept: Described, wanted: Sequence[Register]) -> None:
         )
 
 
+def read_registers(kept: Described, where: str) -> list[Register]:
+    """The registers of a state, by what it says of them; a `StoreCorrupt` where it cannot be read.
+
+    Their rows are of no class: they serve whoever needs no more than the state itself.
+    """
+    try:
+        return [Register.described(name, said) for name, said in kept.items()]
+    except ValueError as e:
+        raise StoreCorrupt(
+            f"{where}: the description of its registers cannot be read: {e}; it is damaged, or of "
+            "another version of stepping_spark: restore it, or use that version"
+        ) from e
+
+
 def _differences(there: Described, asked: Described) -> Iterator[str]:
     for name in sorted(there.keys() | asked.keys()):
         if name not in there:
@@ -40,22 +55,42 @@ def _differences(there: Described, asked: Described) -> Iterator[str]:
         elif name not in asked:
             yield f"register {name!r}: the state has it, the circuit has not"
         else:
-            yield from _changes(name, there[name], asked[name])
+            try:
+                kept = Register.described(name, there[name])
+            except ValueError as e:
+                yield (
+                    f"register {name!r}: what the state says of it cannot be read: {e} (it was "
+                    "written by another version of stepping_spark)"
+                )
+            else:
+                yield from _changes(name, kept, Register.described(name, asked[name]))
 
 
-def _changes(name: str, kept: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
-    if kept["schema"] != wanted["schema"]:
+def _changes(name: str, kept: Register, wanted: Register) -> Iterator[str]:
+    have, want = (
+        [[(n, str(t)) for n, t in part] for part in (r.schema.columns, r.schema.diffs)]
+        for r in (kept, wanted)
+    )
+    if [[n for n, _ in part] for part in have] != [[n for n, _ in part] for part in want]:
         yield (
-            f"register {name!r}: the state has the columns {kept['schema']}, the circuit "
-            f"{wanted['schema']}"
+            f"register {name!r}: the state has the columns {_listed(have)}, the circuit "
+            f"{_listed(want)}"
         )
-    if kept["key"] != wanted["key"]:
+    else:
+        for (n, old), (_, new) in zip(chain(*have), chain(*want), strict=True):
+            if old != new:
+                yield f"register {name!r}: column {n!r} is {old} in the state, {new} in the circuit"
+    if kept.key != wanted.key:
         yield (
-            f"register {name!r}: the state has the key ({', '.join(kept['key'])}), the circuit "
-            f"({', '.join(wanted['key'])})"
+            f"register {name!r}: the state has the key ({', '.join(kept.key)}), the circuit "
+            f"({', '.join(wanted.key)})"
         )
-    if kept["sums"] != wanted["sums"]:
+    if kept.sums != wanted.sums:
         yield (
-            f"register {name!r}: the state is the sum of {kept['sums']}, the circuit sums "
-            f"{wanted['sums']}"
+            f"register {name!r}: the state is the sum of {kept.sums}, the circuit sums "
+            f"{wanted.sums}"
         )
+
+
+def _listed(parts: Sequence[Sequence[tuple[str, str]]]) -> str:
+    return ", ".join(f"{name}: {t}" for part in parts for name, t in part)

@@ -25,6 +25,7 @@ LAYERS = (
     "origin",
     "atoms",
     "types",
+    "kinds",
     "literals",
     "rows",
     "schema",

@@ -118,7 +118,9 @@ def test_spark_merges_what_is_too_much_for_the_driver_to_the_same_batch(
     found = []
     for most in (10, 10_000_000):
         monkeypatch.setattr(file_merges, "MOST_HERE", most)
-        with StoreParquet(path / str(most), [BY_WORD], create=True, spark=spark) as store:
+        with StoreParquet(
+            path / str(most), [BY_WORD], create=True, driver_rows=0, spark=spark
+        ) as store:
             for step, first in ((1, 0), (2, 1_500), (3, 100)):
                 sign = -1 if step == 3 else 1
                 rows = [(w, i, sign * n) for w, i, n in large(first, 2_000)]
@@ -141,7 +143,7 @@ def test_a_sum_that_no_column_can_hold_is_an_error_of_a_merge_in_spark_too(
     path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_merges, "MOST_HERE", 0)
-    with StoreParquet(path, [BY_WORD], create=True, spark=spark) as store:
+    with StoreParquet(path, [BY_WORD], create=True, driver_rows=0, spark=spark) as store:
         for step in (1, 2):
             store.add(BY_WORD.name, table_of(WORDS, [("a", 1, 2**62), ("b", step, 1)]))
             store.commit(step, None)

@@ -1,4 +1,4 @@
-"""The command line: `stepping-spark demo`."""
+"""The command line: `stepping-spark demo`, `stepping-spark state`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from pathlib import Path
 
 import click
 
+from stepping_spark.cli.state import state
+
+__all__ = ["main"]
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Views on Spark that are maintained, not recomputed."""
+
+
+main.add_command(state)
 
 
 @main.command(
@@ -20,7 +27,7 @@ def main() -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def demo(arguments: tuple[str, ...]) -> None:
     """Run examples/flights.py of the checkout; see its options with `demo --help`."""
-    script = Path(__file__).resolve().parent.parent / "examples" / "flights.py"
+    script = Path(__file__).resolve().parent.parent.parent / "examples" / "flights.py"
     if not script.exists():
         raise click.ClickException(
             "the demo is examples/flights.py of the project's checkout, and this is an installed "
@@ -28,7 +35,3 @@ def demo(arguments: tuple[str, ...]) -> None:
         )
     command: click.Command = runpy.run_path(str(script))["main"]
     command.main(list(arguments), prog_name="stepping-spark demo")
-
-
-if __name__ == "__main__":
-    main()

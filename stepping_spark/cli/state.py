@@ -1,0 +1,201 @@
+"""`stepping-spark state`: looks at what a store keeps, without the circuit and without Spark."""
+
+from __future__ import annotations
+
+import functools
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Concatenate, NoReturn, ParamSpec
+
+import click
+from rich import box
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from stepping_spark.errors import SteppingError, StoreCorrupt
+from stores.inspection import Kept, State, Summary
+from stores.places import place_of, without_password
+
+FOUND, NOT_DONE, INTERRUPTED = 1, 2, 130
+"""Exit codes: something is wrong with the state; it could not be looked at; Ctrl-C."""
+
+MOST_WORDS = 150  # characters of what a register is the sum of
+
+P = ParamSpec("P")
+
+
+def _end(message: str, code: int) -> NoReturn:
+    """End the command with a message and an exit code."""
+    click.echo(f"Error: {message}", err=True)
+    raise click.exceptions.Exit(code)
+
+
+@contextmanager
+def _told(place: str) -> Iterator[None]:
+    """Errors as one message, and no password of the place in it."""
+    try:
+        yield
+    except SteppingError as e:
+        code = FOUND if isinstance(e, StoreCorrupt) else NOT_DONE
+        _end(without_password(str(e), place), code)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _end("interrupted: what was not committed is as it was", INTERRUPTED)
+
+
+def _of_a_place(
+    command: Callable[Concatenate[Console, State, P], None],
+) -> Callable[..., None]:
+    """A command on the state of a place."""
+
+    @click.argument("place", metavar="PATH|URL")
+    @click.option(
+        "--schema", help="The schema of Postgres; a URL may say it too: …/database?schema=NAME."
+    )
+    @functools.wraps(command)
+    def wrapped(place: str, schema: str | None, *args: P.args, **kwargs: P.kwargs) -> None:
+        console = Console(highlight=False, markup=False, emoji=False)
+        try:
+            found = place_of(place, schema)
+        except ValueError as e:
+            raise click.UsageError(without_password(str(e), place)) from None
+        with _told(place):
+            command(console, found.state(), *args, **kwargs)
+
+    return wrapped
+
+
+@click.group()
+def state() -> None:
+    """Look at the state that a store keeps, check it, and compact it.
+
+    PATH is a directory, or a URI of an object store (s3://bucket/state); URL is
+    postgresql://user:password@host/database?schema=NAME.
+
+    Exit codes: 0, all is well; 1, something is wrong with the state; 2, it could not be looked at
+    (it is not there, somebody else is writing it, a wrong option).
+    """
+
+
+@state.command()
+@_of_a_place
+def show(console: Console, kept: State) -> None:
+    """Show what is kept: registers, their rows and sizes, the last step.
+
+    Takes no lock: another process may be writing.
+    """
+    found = kept.summary()
+    step = f"Step {found.step:,}" + (f", now {found.last_now}" if found.last_now else "")
+    console.print(f"{found.kept_as} in {found.place}")
+    console.print(f"{step} · format {found.format} · fingerprint {found.fingerprint}")
+    if found.offsets:
+        read = ", ".join(f"{source} up to {at:,}" for source, at in found.offsets.items())
+        console.print(f"Sources read: {read}")
+    console.print(f"Being written by {found.holder}" if found.holder else "Nobody is writing it")
+    console.print()
+    console.print(_registers(found))
+
+
+@state.command()
+@_of_a_place
+def verify(console: Console, kept: State) -> None:
+    """Check all that is kept against what is said of it.
+
+    Of Parquet files: each is there, of its size, rows and columns, with checksums that are right,
+    in the order of its register's key. Of Postgres tables: columns, indexes and views, and that
+    each row has the hashes of its key. Of both: no weight is zero, equal rows are one. Reads
+    everything; takes no lock.
+    """
+    found = kept.verify()
+    if not found.problems:
+        console.print(f"{found.looked_at}: all is as it was written")
+        return
+    for problem in found.problems:
+        console.print(f"- {problem}")
+    n = len(found.problems)
+    _end(
+        f"{found.looked_at}: {n} problem{'s' if n > 1 else ''}; {found.remedy}",
+        FOUND,
+    )
+
+
+@state.command()
+@_of_a_place
+def compact(console: Console, kept: State) -> None:
+    """Merge what can be merged, and say what that saved.
+
+    Takes the lock: no other process may be writing.
+    """
+    before = kept.summary()
+    note = kept.compact()
+    after = kept.summary()
+    console.print(f"{after.kept_as} in {after.place}")
+    console.print()
+    console.print(_saved(before, after))
+    console.print()
+    sizes = [sum(k.nbytes for k in s.registers) for s in (before, after)]
+    if sizes[1] < sizes[0]:
+        console.print(f"{decimal(sizes[0] - sizes[1])} saved, of {decimal(sizes[0])}. {note}")
+    else:
+        console.print("Nothing saved: there was nothing to merge, or to reclaim.")
+
+
+# -- tables
+
+
+def _table(*numbers: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("register", overflow="fold", ratio=1)
+    if "rows" in numbers:
+        table.add_column("key", overflow="fold", max_width=20)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _registers(found: Summary) -> Table:
+    table = _table("rows", "batches", "size")
+    for k in found.registers:
+        table.add_row(
+            _named(k), Text(", ".join(k.register.key)), f"{k.rows:,}", f"{k.batches:,}",
+            decimal(k.nbytes),
+        )  # fmt: skip
+    table.add_section()
+    rows, batches, nbytes = (
+        (
+            sum(numbers)
+            for numbers in zip(
+                *((k.rows, k.batches, k.nbytes) for k in found.registers), strict=True
+            )
+        )
+        if found.registers
+        else (0, 0, 0)
+    )
+    table.add_row("all", "", f"{rows:,}", f"{batches:,}", decimal(nbytes))
+    return table
+
+
+def _named(k: Kept) -> Text:
+    """The register's name, and what it is the sum of."""
+    words = k.words if len(k.words) <= MOST_WORDS else f"{k.words[: MOST_WORDS - 1]}…"
+    return Text.assemble(k.register.name, *(("\nsum of ", (words, "dim")) if words else ()))
+
+
+def _saved(before: Summary, after: Summary) -> Table:
+    table = _table("batches", "size")
+    old = {k.register.name: k for k in before.registers}
+    for k in after.registers:
+        was = old.get(k.register.name, k)
+        table.add_row(
+            Text(k.register.name),
+            _from_to(f"{was.batches:,}", f"{k.batches:,}"),
+            _from_to(decimal(was.nbytes), decimal(k.nbytes)),
+        )
+    return table
+
+
+def _from_to(old: str, new: str) -> str:
+    return new if old == new else f"{old} → {new}"

@@ -1,0 +1,237 @@
+"""Looks at a state in Parquet files: what the manifest says of each, and whether it is so."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stepping_spark.codec import conform
+from stepping_spark.errors import StoreUnavailable
+from stepping_spark.hashing import Hashes
+from stepping_spark.relations import nonzero
+from stepping_spark.schema import Schema
+from stepping_spark.store import Register, fingerprint, now_from_text
+from stores.batches import places_of, settled
+from stores.committed import newest, registers_there
+from stores.filesystem import Directory, LocalDirectory, directory_of, reaching
+from stores.inspection import Findings, Kept, Summary
+from stores.locks import holder
+from stores.manifest import FORMAT, REGISTERS, File, FileBatch, Log, Manifest, damages
+from stores.parquet import StoreParquet
+from stores.parquet_files import Damaged, FileReader, place_column
+from stores.registers import read_registers
+
+SHOWN = 3  # names of what was found instead of a state
+
+
+class ParquetState:
+    """The state in a directory, or under a prefix of an object store."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._directory = directory_of(path, None)
+        self._log = Log(self._directory)
+
+    def summary(self) -> Summary:
+        """What it is, by its newest manifest."""
+        with self._reaching():
+            registers, manifest = self._registers(), newest(self._directory, self._log)
+            return Summary(
+                self._directory.shown,
+                "Parquet files",
+                FORMAT,
+                manifest.fingerprint,
+                manifest.step,
+                now_from_text(manifest.now),
+                manifest.offsets,
+                holder(self._directory),
+                tuple(_kept(r, manifest.registers.get(r.name, ())) for r in registers),
+            )
+
+    def verify(self) -> Findings:
+        """Look at every file that the newest manifest names, and whether older steps are whole."""
+        with self._reaching():
+            registers, manifest = self._registers(), newest(self._directory, self._log)
+            files = dict.fromkeys(f for _, f in manifest.files())
+            found = Findings(f"{len(files):,} files of {len(registers):,} registers")
+            found.problems += _of_registers(manifest, registers)
+            found.problems += damages(manifest, self._directory.sizes)
+            found.problems += self._of_files(manifest, registers)
+            if found.problems:
+                found.remedy = self._log.remedy(manifest.order)
+            else:
+                found.remedy = "the last step is whole, and may go on"
+            found.problems += self._of_older_steps(manifest)
+            return found
+
+    def compact(self) -> str:
+        """Merge each register into one batch, without Spark."""
+        with (
+            self._reaching(),
+            # However many rows there are: Spark is for those who have their circuit.
+            StoreParquet(self._path, self._registers(), driver_rows=sys.maxsize) as store,
+        ):
+            store.compact()
+        return (
+            "Files that were merged stay until the next steps are committed: so long the last "
+            "steps can be opened again."
+        )
+
+    def _registers(self) -> list[Register]:
+        kept = registers_there(self._directory)
+        if kept is None:
+            raise StoreUnavailable(
+                f"{self._directory.shown}: there is no state here: {self._instead()}; see that "
+                "the path is right"
+            )
+        return read_registers(kept, f"{self._directory.shown}: {REGISTERS}")
+
+    def _instead(self) -> str:
+        """What is there, where no state is."""
+        if isinstance(self._directory, LocalDirectory) and not os.path.exists(self._directory.root):
+            return "there is no such directory"
+        names = sorted(n.removeprefix("/") for n in self._directory.sizes(""))
+        more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+        found = f"but {', '.join(names[:SHOWN])}{more}" if names else "and nothing else"
+        return f"no {REGISTERS}, {found}"
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        with reaching(self._directory.shown, "look at its files"):
+            yield
+
+    def _of_files(self, manifest: Manifest, registers: Sequence[Register]) -> Iterator[str]:
+        """What is wrong within files, as far as they are there and as long as they should be."""
+        sizes = self._directory.sizes("data")
+        for register in registers:
+            check = FileCheck(self._directory, register.schema, register)
+            for batch in manifest.registers.get(register.name, ()):
+                yield from check.batch(batch, sizes, f"register {register.name!r}")
+        for i, (kinds, batch) in enumerate(manifest.outputs or ()):
+            try:
+                schema = Schema.of_kinds(kinds)
+            except ValueError as e:
+                yield f"output {i}: its schema cannot be read: {e}"
+            else:
+                check = FileCheck(self._directory, schema, None)
+                yield from check.batch(batch, sizes, f"output {i}")
+
+    def _of_older_steps(self, manifest: Manifest) -> Iterator[str]:
+        for order in self._log.orders():
+            if order != manifest.order and not self._log.is_whole(order):
+                yield f"step {order[1]}, an older one, is not whole and cannot be opened again"
+
+
+def _kept(register: Register, batches: Sequence[FileBatch]) -> Kept:
+    rows, nbytes = (sum(n) for n in ([b.rows for b in batches], [b.nbytes for b in batches]))
+    return Kept(register, rows, len(batches), nbytes)
+
+
+def _of_registers(manifest: Manifest, registers: Sequence[Register]) -> Iterator[str]:
+    if manifest.fingerprint != fingerprint(registers):
+        yield (
+            f"{REGISTERS} is not of this state: it describes {fingerprint(registers)}, and the "
+            f"manifest of step {manifest.step} is of {manifest.fingerprint}"
+        )
+    for name in manifest.registers.keys() - {r.name for r in registers}:
+        yield f"register {name!r} has files, and {REGISTERS} does not know it"
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """Compares files with what is said of them; those of a register are in order of place."""
+
+    directory: Directory
+    schema: Schema
+    register: Register | None
+
+    def batch(self, batch: FileBatch, sizes: Mapping[str, int], whose: str) -> Iterator[str]:
+        """What is wrong with the files of a batch."""
+        before = 0
+        for f in batch.files:
+            if sizes.get(f.name) != f.nbytes:
+                continue  # which is said already
+            try:
+                yield from (f"{f.name} of {whose} {what}" for what in self.file(f, before))
+            except Damaged as e:
+                yield f"{e} ({whose})"
+            before = f.last
+
+    def file(self, f: File, before: int) -> Iterator[str]:
+        """What is wrong with a file whose places begin after `before`."""
+        with FileReader(self.directory, 0).opened(f) as opened:
+            if opened.metadata.num_rows != f.rows:
+                yield f"has {opened.metadata.num_rows:,} rows, and was written with {f.rows:,}"
+            found = opened.schema_arrow.remove_metadata()
+            if found != self.expected:
+                yield (
+                    f"has the columns {_columns(found)}, and was written with "
+                    f"{_columns(self.expected)}"
+                )
+                return
+            yield from self._rows(f, opened, before)
+
+    @property
+    def expected(self) -> pa.Schema:
+        """The columns of a file."""
+        schema = self.schema.arrow
+        if self.register is not None:
+            schema = schema.append(pa.field(place_column(self.schema), pa.uint64()))
+        return schema
+
+    def _rows(self, f: File, opened: pq.ParquetFile, before: int) -> Iterator[str]:
+        counts: dict[str, int] = {}
+        ends: list[int] = []
+        for i in range(opened.metadata.num_row_groups):
+            table = opened.read_row_group(i)
+            places = None
+            if self.register is not None:
+                places = table.column(place_column(self.schema)).to_numpy()
+                before = ends[-1] if ends else before
+                ends += [int(places[0]), int(places[-1])] if len(places) else []
+                if not _are_the_ends(opened.metadata.row_group(i), places):
+                    yield f"has a row group, number {i}, whose statistics are not of its rows"
+            for what, n in self._wrong(conform(table, self.schema), places, before):
+                counts[what] = counts.get(what, 0) + n
+        if ends and (ends[0], ends[-1]) != (f.first, f.last):
+            yield "has other first and last places than the manifest says"
+        yield from (f"has {n:,} rows {what}" for what, n in counts.items() if n)
+
+    def _wrong(
+        self, rows: pa.Table, places: Hashes | None, before: int
+    ) -> Iterator[tuple[str, int]]:
+        """How many rows of a row group are wrong, by what is wrong with them."""
+        nulls = [n for n, _ in self.schema.diffs if rows.column(n).null_count]
+        if nulls:
+            yield f"with NULL as {nulls[0]}", rows.column(nulls[0]).null_count
+            return
+        if self.register is None or places is None:
+            return
+        zeros = int((~nonzero(rows, self.schema)).sum())
+        yield "with a weight of zero", zeros
+        astray = int((places_of(rows, self.register) != places).sum())
+        yield "that stand where their key is not looked for", astray
+        after = np.append(np.uint64(before), places[:-1])
+        disordered = int((places < after).sum())
+        yield "that are not in order of their key", disordered
+        if not (zeros or astray or disordered):
+            apart = rows.num_rows - settled(rows, places, self.register)[0].num_rows
+            yield "that are equal to others, and not added to them", apart
+
+
+def _are_the_ends(group: pq.RowGroupMetaData, places: Hashes) -> bool:
+    said = group.column(group.num_columns - 1).statistics
+    if said is None or not len(places):
+        return said is not None or not len(places)
+    return bool(said.min == int(places.min()) and said.max == int(places.max()))
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in schema)

@@ -1,0 +1,240 @@
+"""Looks at a state in Postgres: what its catalogue says of each table, and whether it is so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from psycopg import sql
+
+from stepping_spark.atoms import INT
+from stepping_spark.errors import StoreUnavailable
+from stepping_spark.relations import Array
+from stepping_spark.schema import Schema
+from stepping_spark.store import Register, fingerprint
+from stores.inspection import Findings, Kept, Summary
+from stores.postgres import StorePostgres
+from stores.postgres_catalog import FORMAT, STORE, Catalog, Table, snapshot
+from stores.postgres_link import Address, Connection, holder
+from stores.postgres_rows import copied
+from stores.postgres_session import Session
+from stores.postgres_sql import Layout
+from stores.registers import read_registers
+
+_COLUMNS = """
+SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = pg_catalog.to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
+_INDEX = """
+SELECT i.indisvalid, array(
+    SELECT a.attname::text FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+    ORDER BY k.place
+)
+FROM pg_catalog.pg_index i
+WHERE i.indexrelid = pg_catalog.to_regclass($1) AND i.indrelid = pg_catalog.to_regclass($2)
+"""
+_SCHEMAS = """
+SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relname = $1 AND c.relkind = 'r' ORDER BY 1
+"""
+_LONG = {"timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"}
+
+
+class PostgresState:
+    """The state in a schema of a database."""
+
+    def __init__(self, url: str, schema: str) -> None:
+        self._url = url
+        self._address = Address(url, schema)
+
+    def summary(self) -> Summary:
+        """What it is, by its catalogue, and how large the tables are."""
+        with self._looking() as (connection, catalog):
+            tables = self._tables(connection, catalog)
+            registers = self._registers(tables)
+            state = catalog.load(connection)
+            return Summary(
+                repr(self._address),
+                "Postgres tables",
+                FORMAT,
+                catalog.fingerprint(connection),
+                state.step,
+                state.now,
+                state.offsets,
+                holder(connection, self._address),
+                tuple(
+                    _kept(connection, r, catalog.layout(r, tables[r.name].name)) for r in registers
+                ),
+            )
+
+    def verify(self) -> Findings:
+        """Compare tables, columns, indexes and views with the catalogue; then look at each row."""
+        with self._looking() as (connection, catalog):
+            tables = self._tables(connection, catalog)
+            registers = self._registers(tables)
+            state = catalog.load(connection)
+            found = Findings(f"{len(tables):,} tables of registers")
+            if catalog.fingerprint(connection) != fingerprint(registers):
+                found.problems.append(
+                    f"the fingerprint {catalog.fingerprint(connection)} in {STORE} is not that of "
+                    f"the registers, which is {fingerprint(registers)}"
+                )
+            relations = catalog.relations(connection)
+            for register in registers:
+                table = tables[register.name]
+                check = TableCheck(connection, catalog.layout(register, table.name))
+                said = f"register {register.name!r}"
+                if table.view is not None and table.view not in relations:
+                    found.problems.append(f"{said}: its view {table.view!r} is missing")
+                found.problems += (f"{said}: {what}" for what in check.problems())
+            for i in range(1, len(state.outputs) + 1):
+                if f"_output_{i}_" not in relations:
+                    found.problems.append(f"output {i}: its table '_output_{i}_' is missing")
+            return found
+
+    def compact(self) -> str:
+        """Have the server reclaim the room of rows that are gone."""
+        with self._looking() as (connection, catalog):
+            registers = self._registers(self._tables(connection, catalog))
+        with StorePostgres(self._url, registers, schema=self._address.schema) as store:
+            store.compact()
+        return "The room of rows that are gone is free for new rows of the same table."
+
+    @contextmanager
+    def _looking(self) -> Iterator[tuple[Connection, Catalog]]:
+        """A connection that sees one committed state."""
+        session = Session(self._address, writes=False)
+        try:
+            with session.use("could not be looked at") as connection, snapshot(connection):
+                yield connection, session.catalog
+        finally:
+            session.close()
+
+    def _tables(self, connection: Connection, catalog: Catalog) -> Mapping[str, Table]:
+        relations = catalog.relations(connection)
+        if STORE not in relations:
+            others = [repr(name) for (name,) in connection.execute(_SCHEMAS, [STORE]).fetchall()]
+            found = f"it has no table {STORE}" if relations else "it is empty, or not there"
+            raise StoreUnavailable(
+                f"{self._address}: there is no state in this schema: {found}; "
+                + (
+                    f"of this database, these have one: {', '.join(others)}"
+                    if others
+                    else "no schema of this database has one: see that it is the right one"
+                )
+            )
+        return catalog.tables(connection)
+
+    def _registers(self, tables: Mapping[str, Table]) -> list[Register]:
+        described = {name: table.described for name, table in sorted(tables.items())}
+        return read_registers(described, f"{self._address}")
+
+
+def _kept(connection: Connection, register: Register, layout: Layout) -> Kept:
+    """How much there is of a register; nothing, where its table is gone."""
+    place = layout.place.as_string()
+    if not _columns(connection, layout):
+        return Kept(register, 0, 0, 0)
+    ((rows,),) = connection.execute(f"SELECT count(*) FROM {place}").fetchall()
+    size = "SELECT pg_catalog.pg_total_relation_size(pg_catalog.to_regclass($1))"
+    ((nbytes,),) = connection.execute(size, [place]).fetchall()
+    return Kept(register, rows, 1, nbytes)
+
+
+def _columns(connection: Connection, layout: Layout) -> list[tuple[str, str]]:
+    return connection.execute(_COLUMNS, [layout.place.as_string()]).fetchall()
+
+
+@dataclass(frozen=True)
+class TableCheck:
+    """Compares the table of a register with what it should be."""
+
+    connection: Connection
+    layout: Layout
+
+    def problems(self) -> Iterator[str]:
+        """All that is wrong."""
+        found, expected = _columns(self.connection, self.layout), self._expected()
+        table = self.layout.table
+        if not found:
+            yield f"its table {table!r} is missing"
+        elif found != expected:
+            yield f"its table {table!r} has the columns {_shown(found)}, not {_shown(expected)}"
+        else:
+            yield from self._of_index()
+            yield from (f"its table {table!r} has {n:,} rows {what}" for n, what in self._of_rows())
+
+    def _expected(self) -> list[tuple[str, str]]:
+        hashes = [(name, "bigint") for name in self.layout.hashes]
+        columns = (*self.layout.columns, *self.layout.diffs)
+        return [*hashes, *((c.name, _LONG.get(c.leaf.pg, c.leaf.pg)) for c in columns)]
+
+    def _of_index(self) -> Iterator[str]:
+        name = self.layout.index_name
+        place = sql.Identifier(self.layout.namespace, name).as_string()
+        found = self.connection.execute(_INDEX, [place, self.layout.place.as_string()]).fetchone()
+        if found is None:
+            yield f"the index {name!r} of its table, by which keys are found, is missing"
+        elif found != (True, list(self.layout.hashes)):
+            yield f"the index {name!r} of its table is not valid, or not of the hashes of keys"
+
+    def _of_rows(self) -> Iterator[tuple[int, str]]:
+        """How many rows are wrong, and what is wrong with them."""
+        for n, what in (
+            (self._count(" OR ", "{} IS NULL"), "with NULL as a weight"),
+            (self._count(" AND ", "{} = 0"), "with a weight of zero"),
+            (self._equal(), "that are equal to others, and not added to them"),
+            (self._astray(), "whose hashes are not those of their key, so that it is not found"),
+        ):
+            if n:
+                yield n, what
+
+    def _count(self, joined: str, condition: str) -> int:
+        """How many rows have diffs for which this holds."""
+        each = [sql.SQL(condition).format(c.ident) for c in self.layout.diffs]
+        return self._number(
+            sql.SQL("SELECT count(*) FROM {} WHERE {}").format(
+                self.layout.place,
+                sql.SQL(joined).join(each),
+            )
+        )
+
+    def _equal(self) -> int:
+        names = [*map(sql.Identifier, self.layout.hashes), *(c.ident for c in self.layout.columns)]
+        return self._number(
+            sql.SQL(
+                "SELECT coalesce(sum(n - 1), 0)::bigint FROM "
+                "(SELECT count(*) AS n FROM {} GROUP BY {} HAVING count(*) > 1) AS several"
+            ).format(self.layout.place, sql.SQL(", ").join(names))
+        )
+
+    def _number(self, query: sql.Composed) -> int:
+        ((found,),) = self.connection.execute(query.as_bytes()).fetchall()
+        return int(found)
+
+    def _astray(self) -> int:
+        """How many rows would be looked for under another hash than they have."""
+        of = self.layout
+        hashes = tuple((name, INT) for name in of.hashes)
+        schema = Schema(hashes + of.schema.columns, of.schema.diffs)
+        wrong = 0
+        for table in copied(self.connection, of.copy_with_hashes, schema):
+            wrong += _differing(table.select(list(of.hashes)), of.hash_columns(table))
+        return wrong
+
+
+def _differing(kept: pa.Table, wanted: Sequence[Array]) -> int:
+    """How many rows have another value in any of the columns."""
+    differs = np.zeros(kept.num_rows, np.bool_)
+    for have, want in zip(kept.columns, wanted, strict=True):
+        differs |= have.to_numpy() != want.cast(pa.int64()).to_numpy()
+    return int(differs.sum())
+
+
+def _shown(columns: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {t}" for name, t in columns)
