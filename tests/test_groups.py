@@ -126,6 +126,10 @@ def price(r: Sale) -> int:
     return r.price
 
 
+def item(r: Sale) -> str:
+    return r.item
+
+
 def aggregates_by_item(ops: Any, s: Any, tags: Any) -> Any:
     return ops.aggregate(
         s,
@@ -134,10 +138,10 @@ def aggregates_by_item(ops: Any, s: Any, tags: Any) -> Any:
         n=st.agg.count(),
         total=st.agg.sum(lambda r: r.price),
         least=st.agg.min(lambda r: r.price),
-        most=st.agg.arg_max(price, lambda r: r.item),
+        most=st.agg.arg_max(price, item),
         prices=st.agg.count_distinct(lambda r: r.price),
         first=st.agg.first_n(lambda r: r.price, 2, lambda r: r.price),
-        names=st.agg.collect(lambda r: r.item),
+        names=st.agg.collect(item),
     )
 
 
