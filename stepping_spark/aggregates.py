@@ -10,7 +10,17 @@ from typing import Any, TypeVar, cast
 from stepping_spark.agg import Aggregate, Collect
 from stepping_spark.atoms import INT, RowType
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Build, Expr, Field, Literal, PythonCall, coerce, whole
+from stepping_spark.expr import (
+    Build,
+    Call,
+    Expr,
+    Field,
+    Literal,
+    Opaque,
+    PythonCall,
+    coerce,
+    whole,
+)
 from stepping_spark.functions import row_expr
 from stepping_spark.index import Index, Key, key_of
 from stepping_spark.monotone import grows
@@ -46,6 +56,7 @@ def aggregate(
     if not asked:
         raise CompileError(f"{where}: no aggregate is asked for; write n=st.agg.count()")
     key = None if by is None else key_of(by, row, "`by` of aggregate")
+    doubted = _doubted(key, asked)
     stream, key, asked = _mapped(a, row, key, asked)
     planner = Planner(keyed=key is not None)
     for one in asked:
@@ -56,7 +67,7 @@ def aggregate(
     plan = ReducePlan("" if key is None else str(key), str(target), parts)
     tracer().reductions.append(plan)
     pieces = _collated(stream, key, planner)
-    fields = _fields(planner, key, target, where)
+    fields = _fields(planner, key, target, doubted, where)
     return cast("ZSet[R]", make(Map(Build(target, fields)), pieces))
 
 
@@ -218,7 +229,19 @@ def _first(rows: Stream, key: Field, r: First) -> tuple[Stream, Expr, Expr]:
 # -- the fields of the row that is wanted
 
 
-def _fields(planner: Planner, key: Key | None, target: Struct, where: str) -> tuple[Expr, ...]:
+def _doubted(key: Key | None, asked: list[Asked]) -> tuple[bool, ...]:
+    """Whether Spark alone says that they may be NULL: parts of the key, then what is asked for.
+
+    Spark says it of much that never is. Then a field without None is believed, and what it gets is
+    looked at in every step.
+    """
+    parts = () if key is None else key.parts
+    return tuple(isinstance(e, Opaque) for e in (*parts, *(x.value for x in asked)))
+
+
+def _fields(
+    planner: Planner, key: Key | None, target: Struct, doubted: tuple[bool, ...], where: str
+) -> tuple[Expr, ...]:
     values: dict[str, Expr] = {}
     for name, r, shown in planner.shown:
         piece = planner.reductions.index(r)
@@ -237,8 +260,13 @@ def _fields(planner: Planner, key: Key | None, target: Struct, where: str) -> tu
         )
     named = [n for n, _ in parts if n in left]
     rest = iter([n for n in left if n not in named])
-    for name, part in parts:
-        values[name if name in named else next(rest)] = part
+    of_key = {name if name in named else next(rest): part for name, part in parts}
+    values = of_key | values
+    believed = {name for name, doubt in zip(values, doubted, strict=True) if doubt}
+    for name, t in target.fields:
+        found = values[name].type
+        if name in believed and isinstance(found, Optional) and not isinstance(t, Optional):
+            values[name] = Call(found.inner, "known", (values[name],))
     return tuple(_coerced(values[n], t, n, where) for n, t in target.fields)
 
 

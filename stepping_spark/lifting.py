@@ -39,9 +39,9 @@ from stepping_spark.operators import (
     Operator,
     pair_of,
 )
-from stepping_spark.reducers import Top
+from stepping_spark.reducers import Collate, Listed, Top
 from stepping_spark.schema import VALUE, Columns, ZSetType, columns_of
-from stepping_spark.types import Optional, Struct
+from stepping_spark.types import Optional, Struct, tuple_of
 
 Make = Callable[..., Vertex]
 
@@ -152,13 +152,37 @@ def _numbers(lift: Lift, number: RowType, group: tuple[str, ...]) -> Expr:
 
 
 def _flatten(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
-    """Pair(sum, (key, group)) is Pair(sum, key), in the group."""
-    flat = lift.make(v.operator, *inputs)
+    return _key_apart(lift, v, lift.make(v.operator, *inputs))
+
+
+def _key_apart(lift: Lift, v: Vertex, made: Vertex) -> Vertex:
+    """Pair(value, (key, group)) is Pair(value, key), in the group."""
     pair: Any = v.type.row  # type: ignore[attr-defined]
     (_, left), (_, right) = pair.fields
     parts = (Field(left, ("left",)), Field(right, ("right", "_1")))
     group = Field(lift.column[1], ("right", "_2"))
-    return lift.make(Map(Build(carrying(pair, lift.columns), (*parts, group))), flat)
+    return lift.make(Map(Build(carrying(pair, lift.columns), (*parts, group))), made)
+
+
+def _listed(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
+    op: Any = v.operator
+    key = _longer((op.key,), lift.key, (True,)).expr
+    return _key_apart(lift, v, lift.make(dataclasses.replace(op, key=key), *inputs))
+
+
+def _collate(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
+    """Pieces are put together by key and group."""
+    _, t = lift.column
+    rows: Any = v.inputs[0].type.row  # type: ignore[attr-defined]
+    key, *pieces = (Field(ft, (n,)) for n, ft in rows.fields)
+    both = _longer((key,), lift.key, (True,)).expr
+    together = Build(tuple_of((both.type, *(e.type for e in pieces))), (both, *pieces))
+    collated = lift.make(v.operator, lift.make(Map(together), *inputs))
+    made: Any = v.type.row  # type: ignore[attr-defined]
+    (_, key_type), *kept = made.fields
+    parts = (Field(key_type, ("_1", "_1")), *(Field(ft, (n,)) for n, ft in kept))
+    row = Build(carrying(made, lift.columns), (*parts, Field(t, ("_1", "_2"))))
+    return lift.make(Map(row), collated)
 
 
 def _haitch(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
@@ -183,6 +207,7 @@ LIFT = {
     Accumulate: _accumulate,
     Add: _same,
     Arrange: _same,
+    Collate: _collate,
     Delay: _same,
     Differentiate: _same,
     Distinct: _same,
@@ -194,6 +219,7 @@ LIFT = {
     IdentityPrint: _same,
     Integrate: _same,
     Join: _join,
+    Listed: _listed,
     MakeSet: _make_set,
     Map: _carry,
     MapMany: _carry,

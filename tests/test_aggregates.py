@@ -351,6 +351,57 @@ def test_a_field_that_may_be_null_must_say_so() -> None:
 # -- plans, and what a step reads
 
 
+class Year(st.Data):
+    year: int
+    last: int
+
+
+def years(days: st.ZSet[str]) -> st.ZSet[Year]:
+    year: Any = lambda day: F.to_date(day)  # noqa: E731
+    return st.aggregate(
+        days,
+        by=lambda day: F.year(year(day)),
+        into=Year,
+        last=agg.max(lambda day: F.month(year(day))),
+    )
+
+
+def test_what_spark_says_may_be_null_is_believed_to_be_what_the_field_says(
+    spark: SparkSession,
+) -> None:
+    graph = st.compile(years)
+    (out,) = st.Stepper(graph, st.StoreMemory.from_graph(graph)).step((Z({"2024-02-03": 1}),))
+    assert out == Z({Year(year=2024, last=2): 1})
+
+
+def even(number: Any) -> Any:
+    return F.when(number % 2 == 0, number)
+
+
+def plain(number: Any) -> Any:
+    return number
+
+
+@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["on the driver", "as jobs"])
+@pytest.mark.parametrize(
+    ("by", "last"),
+    [(even, agg.max(plain)), (plain, agg.min(even)), (plain, agg.sum(even))],
+    ids=["key", "least", "sum"],
+)
+def test_a_null_where_the_field_says_that_there_is_none_is_an_error(
+    spark: SparkSession, by: Any, last: Any, local_rows: int
+) -> None:
+    def query(numbers: st.ZSet[int]) -> st.ZSet[Year]:
+        return st.aggregate(numbers, by=by, into=Year, last=last)
+
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+    with pytest.raises(st.StepError, match="is NULL, and its type says that it never is"):
+        stepper.step((Z({1: 1}),))
+    (out,) = stepper.step((Z({2: 1}),))
+    assert out == Z({Year(year=2, last=2): 1})
+
+
 def test_the_plan_says_which_aggregate_is_computed_how() -> None:
     def query(a: st.ZSet[Row]) -> st.ZSet[Extremes]:
         return st.aggregate(

@@ -29,6 +29,23 @@ class Tag(st.Data):
     tag: str
 
 
+class Prices(st.Data):
+    item: str
+    n: int
+    total: int
+    least: int
+    most: str
+    prices: int
+    first: list[int]
+    names: Z[str]
+
+
+class Totals(st.Data):
+    n: int
+    most: int | None
+    first: list[str]
+
+
 Body = Callable[[Any, Any, Any], Any]  # operators, the group's stream, a stream from outside
 
 
@@ -105,6 +122,46 @@ def cheapest_of_each(ops: Any, s: Any, tags: Any) -> Any:
     return st.map(flat, f=lambda g: g.left.price)
 
 
+def price(r: Sale) -> int:
+    return r.price
+
+
+def item(r: Sale) -> str:
+    return r.item
+
+
+def aggregates_by_item(ops: Any, s: Any, tags: Any) -> Any:
+    return ops.aggregate(
+        s,
+        lambda r: r.item,
+        Prices,
+        n=st.agg.count(),
+        total=st.agg.sum(lambda r: r.price),
+        least=st.agg.min(lambda r: r.price),
+        most=st.agg.arg_max(price, item),
+        prices=st.agg.count_distinct(lambda r: r.price),
+        first=st.agg.first_n(lambda r: r.price, 2, lambda r: r.price),
+        names=st.agg.collect(item),
+    )
+
+
+def aggregates(ops: Any, s: Any, tags: Any) -> Any:
+    return ops.aggregate(
+        s,
+        None,
+        Totals,
+        n=st.agg.count(),
+        most=st.agg.max(lambda r: r.price),
+        first=st.agg.first_n(lambda r: r.price, 2, lambda r: r.item),
+    )
+
+
+def dearest_of_each(ops: Any, s: Any, tags: Any) -> Any:
+    best = st.per_group[st.group(s, by=lambda r: r.item)](lambda t: aggregates(ops, t, tags))
+    flat: Any = st.flatten(best)
+    return st.map(flat, f=lambda g: g.left.most)
+
+
 BODIES: dict[str, tuple[Body, Any]] = {
     "filter and map": (odd_items, tuple[str, int]),
     "a function in Python": (lengths, int),
@@ -119,6 +176,9 @@ BODIES: dict[str, tuple[Body, Any]] = {
     "groups of groups": (nested, int),
     "the first rows": (cheapest, Sale),
     "the first rows of groups of groups": (cheapest_of_each, int),
+    "aggregates of every kind": (aggregates_by_item, Prices),
+    "aggregates without a key": (aggregates, Totals),
+    "aggregates of groups of groups": (dearest_of_each, int | None),
     "a join in groups of groups": (nested_join, tuple[int, int, int]),
 }
 every_body = pytest.mark.parametrize("body", BODIES)
