@@ -1,33 +1,20 @@
-"""The example of the README: a join of users and orders, maintained."""
+"""The example of the README: flights with one stop, maintained."""
 
 import stepping_spark as st
 
 
-class User(st.Data):
-    id: int
-    name: str
+class Flight(st.Data):
+    start: str
+    end: str
 
 
-class Order(st.Data):
-    user: int
-    item: str
+def one_stop(flights: st.ZSet[Flight]) -> st.ZSet[Flight]:
+    both = st.join(flights, flights, on_left=lambda f: f.end, on_right=lambda f: f.start)
+    return st.map(both, f=lambda p: Flight(start=p.left.start, end=p.right.end))
 
 
-class Line(st.Data):
-    name: str
-    item: str
-
-
-def query(users: st.ZSet[User], orders: st.ZSet[Order]) -> st.ZSet[Line]:
-    pairs = st.join(users, orders, on_left=lambda u: u.id, on_right=lambda o: o.user)
-    return st.map(pairs, f=lambda p: Line(name=p.left.name, item=p.right.item))
-
-
-graph = st.compile(query)
-store = st.StoreMemory.from_graph(graph)
-users, orders = st.actions(store, graph)
-
-users.insert(User(id=1, name="Ann"), User(id=2, name="Bob"))
-print(orders.insert(Order(user=1, item="tea"), Order(user=1, item="milk")))
-print(users.replace(User(id=1, name="Ann"), User(id=1, name="Anna")))
+graph = st.compile(one_stop)
+(flights,) = st.actions(st.StoreMemory.from_graph(graph), graph)
+print(flights.insert(Flight(start="Oslo", end="Rome"), Flight(start="Rome", end="Cairo")))
+print(flights.replace(Flight(start="Rome", end="Cairo"), Flight(start="Rome", end="Paris")))
 st.write_png(graph, "join.png")

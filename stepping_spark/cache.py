@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from stepping_spark.atoms import short
 from stepping_spark.errors import CompileError, InputError, StoreMismatch
@@ -106,6 +106,12 @@ class Cache(Generic[X]):
             return kept
 
         return keep
+
+    def __call__(self, *args: object) -> NoReturn:
+        raise CompileError(
+            f"{user_line()}: cache {self.name!r} is no function; in a query write "
+            "_ = cache[a](lambda a: st.integrate(a)), outside of it cache.zset(store)"
+        )
 
     def zset(self, store: Store) -> ZSetSpark[X]:
         """The value at the last committed step.

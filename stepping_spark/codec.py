@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,15 @@ from stepping_spark.atoms import (
 from stepping_spark.errors import InputError
 from stepping_spark.rows import Data
 from stepping_spark.schema import Schema, ZSetType
-from stepping_spark.types import ZSET_CLASS, ListOf, Optional, Struct, ZSetOf, row_type
+from stepping_spark.types import (
+    ZSET_CLASS,
+    ListOf,
+    Optional,
+    Struct,
+    ZSetOf,
+    is_open,
+    row_type,
+)
 
 
 def encode(pairs: Iterable[tuple[Any, int]], t: ZSetType, where: str) -> pa.Table:
@@ -172,7 +180,7 @@ def _tuple(values: Sequence[tuple[Any, ...]], where: str) -> RowType:
 
 def _generic(cls: type[Data], values: Sequence[Any], where: str) -> RowType:
     def field(name: str, annotation: Any) -> RowType:
-        if isinstance(annotation, TypeVar):
+        if is_open(annotation):
             return infer((getattr(v, name) for v in values), f"{where}, field {name!r}")
         return row_type(annotation)
 

@@ -200,6 +200,8 @@ def _check_returns(
     if declared in (None, Any):  # Any is there for the type checker
         return
     wanted = (declared,) if graph.single else typing.get_args(declared)
+    if wanted[1:] == (Ellipsis,):
+        wanted = wanted[:1] * len(graph.outputs)
     if len(wanted) != len(graph.outputs):
         raise CompileError(
             f"{line}: {graph.name} is annotated to give {declared}, and gives "

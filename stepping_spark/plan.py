@@ -110,11 +110,11 @@ class Plan:
             for m in stage.members:
                 lines.append(f"  {self.names[m.vertex][0]} = {self._shown(m.term)}")
         for s in self.states:
-            lines.append(f"register {_shown(s.register)} += {self.names[s.change][0]}")
+            lines.append(f"register {s.register.name} += {self.names[s.change][0]}")
         for loop in dict.fromkeys(self.loops.values()):
             lines += str(loop).splitlines()
             for s in loop.states:
-                lines.append(f"  register {_shown(s.register)} += {loop.names[s.change][0]}")
+                lines.append(f"  register {s.register.name} += {loop.names[s.change][0]}")
         return "\n".join(lines)
 
     def _shown(self, t: Term) -> str:
@@ -126,10 +126,6 @@ class Plan:
             return f"{{{self.state_of(t).register.name}{keys}}}"
         assert isinstance(t, Node)
         return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
-
-
-def _shown(r: Register) -> str:
-    return f"{r.name} by {', '.join(r.key)}" if r.key else r.name
 
 
 def registers_of(graph: Circuit) -> tuple[Register, ...]:

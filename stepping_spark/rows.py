@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from typing_extensions import dataclass_transform, get_original_bases
 
 from stepping_spark.atoms import STORABLE
-from stepping_spark.types import canonical, row_type
+from stepping_spark.types import bound, canonical, is_open, row_type
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -47,11 +47,14 @@ class Data:
         except NameError as e:
             raise _undefined(cls, str(e.name)) from None
         cls.__row_annotations__ = hints | _bound(cls)
-        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        try:
+            dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        except ValueError as e:
+            raise _changeable(cls, e) from None
         seen: dict[str, str] = {}
         for name, annotation in cls.__row_fields__().items():
             _check_name(cls, name, seen)
-            if isinstance(annotation, TypeVar):
+            if is_open(annotation):
                 continue
             try:
                 row_type(annotation)
@@ -79,7 +82,7 @@ def _bound(cls: type) -> dict[str, Any]:
         known = dict(zip(variables, typing.get_args(base), strict=False))
         for name, annotation in getattr(origin, "__row_annotations__", {}).items():
             if name not in own:
-                found[name] = known.get(annotation, annotation)
+                found[name] = bound(annotation, known)
     return found
 
 
@@ -95,6 +98,19 @@ def _check_name(cls: type, name: str, seen: dict[str, str]) -> None:
             f"{cls.__name__}: fields {other!r} and {name!r} are one column to Spark, which "
             "ignores case; rename one"
         )
+
+
+def _changeable(cls: type, error: ValueError) -> TypeError:
+    changeable = (list, dict, set)
+    names = [n for n in cls.__annotations__ if isinstance(cls.__dict__.get(n), changeable)]
+    if not names:
+        return TypeError(f"{cls.__name__}: {error}")
+    default = cls.__dict__[names[0]]
+    remedy = f"write {names[0]} = {tuple(default)!r}" if isinstance(default, list) else "leave out"
+    return TypeError(
+        f"{cls.__name__}.{names[0]}: the default {default!r} can be changed, and all rows would "
+        f"share it; {remedy}"
+    )
 
 
 def _undefined(cls: type, name: str) -> TypeError:
@@ -128,7 +144,7 @@ def fields_of(cls: type[Data]) -> str:
 
 
 def _shown(annotation: Any) -> str:
-    return "any" if isinstance(annotation, TypeVar) else str(row_type(annotation))
+    return "any" if is_open(annotation) else str(row_type(annotation))
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:

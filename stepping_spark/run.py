@@ -13,12 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.clock import TIMES, is_time
+from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
 from stepping_spark.graph import Graph, Vertex
 from stepping_spark.metrics import StepMetrics
 from stepping_spark.operators import Input
 from stepping_spark.plan import plan_of
-from stepping_spark.scheduler import LOCAL_ROWS, Scheduler
+from stepping_spark.scheduler import Scheduler
 from stepping_spark.schema import ZSetType
 from stepping_spark.store import Held, Now, Store, now_to_text
 from stepping_spark.values import answer, check_grows, check_one_by_one, held_input

@@ -7,7 +7,7 @@ import decimal
 import enum
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from pyspark.sql import Column, functions
 from pyspark.sql.classic.column import Column as ClassicColumn
@@ -30,7 +30,7 @@ from stepping_spark.origin import user_line
 from stepping_spark.rows import Data
 from stepping_spark.session import get_session
 from stepping_spark.spark_types import analyzed, text_of
-from stepping_spark.types import ListOf, Optional, Struct, row_type
+from stepping_spark.types import ListOf, Optional, Struct, is_open, row_type
 
 _OR_PYTHON = ", or wrap the function in st.python"
 _USE = "use the function of pyspark.sql.functions that does it" + _OR_PYTHON
@@ -359,7 +359,7 @@ def _build_data(value: Data, at: str) -> Expr:
     parts, fields = [], []
     for name, annotation in cls.__row_fields__().items():
         where = f"{at}: field {name!r} of {cls.__name__}"
-        if isinstance(annotation, TypeVar):
+        if is_open(annotation):
             part = to_expr(getattr(value, name), at=where)
         else:
             target = row_type(annotation)

@@ -37,9 +37,12 @@ class Stream:
 
     __slots__ = ("tracer", "vertex")
 
+    vertex: Vertex
+    tracer: Tracer
+
     def __init__(self, vertex: Vertex, tracer: Tracer) -> None:
-        self.vertex = vertex
-        self.tracer = tracer
+        object.__setattr__(self, "vertex", vertex)
+        object.__setattr__(self, "tracer", tracer)
 
     def __repr__(self) -> str:
         return f"<stream of {self.vertex.type}>"
@@ -84,11 +87,23 @@ class Stream:
     def __iter__(self) -> NoReturn:
         self._refuse("iteration")
 
+    def __next__(self) -> NoReturn:
+        self._refuse("next()")
+
     def __contains__(self, row: object) -> bool:
         self._refuse("`in`")
 
     def __getitem__(self, k: object) -> NoReturn:
         self._refuse("an item ([…])")
+
+    def __setitem__(self, k: object, value: object) -> NoReturn:
+        self._refuse("a change of an item ([…] = …)")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise CompileError(
+            f"{user_line()}: .{name} = … on a stream of {self.vertex.type}: a stream keeps nothing "
+            "of its own; st.map(stream, f=lambda row: Row(…)) gives rows with other fields"
+        )
 
     def __call__(self, *args: object, **named: object) -> NoReturn:
         self._refuse("a call")

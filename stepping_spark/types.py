@@ -9,9 +9,9 @@ import functools
 import math
 import types as pytypes
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import pyarrow as pa
 
@@ -249,9 +249,27 @@ def _class_type(annotation: Any, origin: Any, args: tuple[Any, ...]) -> RowType:
     params = getattr(cls, "__parameters__", ())
     if len(args) != len(params):
         raise TypeError(f"{annotation}: give the {len(params)} types of its fields in brackets")
-    bound = dict(zip(params, args, strict=True))
-    named = tuple((n, row_type(bound.get(a, a))) for n, a in fields().items())
+    known = dict(zip(params, args, strict=True))
+    named = tuple((n, row_type(bound(a, known))) for n, a in fields().items())
     return Struct(cls.__name__, named, cls)
+
+
+def is_open(annotation: Any) -> bool:
+    """Whether an annotation has type variables that are not yet bound."""
+    return isinstance(annotation, TypeVar) or bool(_variables(annotation))
+
+
+def _variables(annotation: Any) -> tuple[Any, ...]:
+    # A bare generic class has them too, and should have been given its types.
+    return () if isinstance(annotation, type) else getattr(annotation, "__parameters__", ())
+
+
+def bound(annotation: Any, known: Mapping[Any, Any]) -> Any:
+    """An annotation with what is known of its type variables put in."""
+    if isinstance(annotation, TypeVar):
+        return known.get(annotation, annotation)
+    variables = _variables(annotation)
+    return annotation[tuple(known.get(v, v) for v in variables)] if variables else annotation
 
 
 def _not_storable(annotation: Any) -> TypeError:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark import linear
-from stepping_spark.scheduler import LOCAL_ROWS
+from stepping_spark.driver import LOCAL_ROWS
 
 Z = st.ZSetPython
 NAN, INF = float("nan"), float("inf")

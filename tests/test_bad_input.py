@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -587,6 +588,10 @@ def test_a_cache_that_the_store_does_not_have() -> None:
         (lambda a: a if a == a else a, "== of a stream"),  # noqa: RUF034
         (lambda a: a[0], "an item"),
         (lambda a: a(), "a call"),
+        (lambda a: next(a), "next()"),
+        (lambda a: setattr(a, "x", 1), "a stream keeps nothing of its own"),
+        (lambda a: operator.setitem(a, 0, 1), "a change of an item"),
+        (lambda a: st.Cache[A](name="kept")(a), "write _ = cache[a](lambda a: st.integrate(a))"),
         (lambda a: None, "return"),
         (lambda a: st.ZSetPython({1: 1}), "should be a stream"),
         (lambda a: st.map(st.ZSetPython({1: 1}), f=lambda x: x), "takes streams"),
@@ -677,6 +682,13 @@ def test_a_parameter_without_an_annotation() -> None:
 
     with pytest.raises(st.CompileError, match="'a' of query has no annotation"):
         st.compile(query)
+
+
+def test_as_many_outputs_as_a_return_annotation_leaves_open() -> None:
+    def query(a: st.ZSet[A]) -> tuple[st.ZSet[A], ...]:
+        return a, -a, a
+
+    assert len(st.compile(query).outputs) == 3
 
 
 def test_a_return_annotation_that_is_not_true() -> None:

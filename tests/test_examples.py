@@ -83,7 +83,7 @@ def test_the_enrichment_is_the_plain_query_and_keeps_inputs_only(tmp_path: Path)
 def test_the_join_runs_without_a_word_beside_its_output(tmp_path: Path) -> None:
     done = run(tmp_path, EXAMPLES["join.py"])
     assert (done.returncode, done.stderr) == (0, "")
-    assert "│        -1 │ Ann    │ tea    │" in done.stdout
+    assert "│        -1 │ Oslo    │ Cairo │" in done.stdout
     assert (tmp_path / "join.png").read_bytes().startswith(b"\x89PNG")
 
 

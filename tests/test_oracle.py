@@ -18,7 +18,7 @@ from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.scheduler import LOCAL_ROWS
+from stepping_spark.driver import LOCAL_ROWS
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Number, Step, add_up, shuffled, streams_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -198,6 +198,30 @@ def test_a_class_made_of_a_generic_one_has_the_types_in_its_head() -> None:
     named, counted = st.reference(st.compile(query)).step((st.ZSetPython({1: 1}),))
     assert named == st.ZSetPython({Named(left=1, right="a"): 1})
     assert counted == st.ZSetPython({Counted(left=1, right=1): 1})
+
+
+class Tagged(st.Data, Generic[K]):
+    value: K
+    more: list[K] = ()  # type: ignore[assignment]
+    last: K | None = None
+
+
+def test_a_generic_row_may_have_its_type_inside_of_others() -> None:
+    tagged = row_type(Tagged[int])
+    assert [str(t) for _, t in columns_of(tagged)] == ["int", "list[int]", "int | None"]
+
+    def copied(a: st.ZSet[Tagged[int]]) -> st.ZSet[Tagged[int]]:
+        return st.map(a, f=lambda t: Tagged(value=t.value, more=t.more, last=t.value))
+
+    rows = st.ZSetPython({Tagged(value=1, more=[2]): 1})
+    (given,) = st.reference(st.compile(copied)).step((rows,))
+    assert given == st.ZSetPython({Tagged(value=1, more=[2], last=1): 1})
+
+    def python(a: st.ZSet[int]) -> st.ZSet[Tagged[int]]:
+        return st.map(a, f=st.python(lambda x: Tagged(value=x, more=[x]), to=Tagged[int]))
+
+    (given,) = st.reference(st.compile(python)).step((st.ZSetPython({1: 1}),))
+    assert given == st.ZSetPython({Tagged(value=1, more=[1]): 1})
 
 
 def test_functions_of_columns_are_compared_without_asking_spark_again(

@@ -555,6 +555,13 @@ def test_a_field_that_begins_with_an_underscore_is_refused() -> None:
             _count_: int
 
 
+def test_a_list_as_a_default_is_refused_with_the_tuple_that_does_it() -> None:
+    with pytest.raises(TypeError, match=r"A\.x: the default \[1\].*write x = \(1,\)"):
+
+        class A(Data):
+            x: list[int] = [1]  # noqa: RUF012
+
+
 def test_a_type_that_is_not_defined_yet_is_refused() -> None:
     with pytest.raises(TypeError, match=r"Node\.next: the type names 'Node', which is not defined"):
 

@@ -10,8 +10,8 @@ import networkx as nx
 import pytest
 
 import stepping_spark as st
-from stepping_spark import layers, scheduler
-from stepping_spark.scheduler import LOCAL_ROWS
+from stepping_spark import layers, queries
+from stepping_spark.driver import LOCAL_ROWS
 
 Edge = tuple[int, int]
 Link = st.Pair[int, int]
@@ -314,7 +314,7 @@ def test_random_steps_in_spark_jobs_give_the_same(make_store: MakeStore, optimiz
 
 @pytest.mark.long
 def test_large_changes_that_stay_in_spark_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "DRIVER_ROWS", 0)
+    monkeypatch.setattr(queries, "DRIVER_ROWS", 0)
     monkeypatch.setattr(layers, "FEW", 0)
     graph = st.compile(closure)
     store = st.StoreMemory.from_graph(graph, driver_bytes=0)

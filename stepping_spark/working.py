@@ -1,0 +1,83 @@
+"""The values of one step, as they come to be known, and what was made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from stepping_spark.errors import StepError, SteppingError
+from stepping_spark.graph import Vertex
+from stepping_spark.local import Rows
+from stepping_spark.metrics import Cost, StepMetrics
+from stepping_spark.operators import parts_of
+from stepping_spark.plan import Plan
+from stepping_spark.schema import Schema
+from stepping_spark.source import Sources
+from stepping_spark.spark_types import first_line
+from stepping_spark.store import Held, Now
+from stepping_spark.terms import Leaf, Member, Read, Ref
+
+
+@dataclass
+class Step:
+    """The values of one step, as they come to be known."""
+
+    values: dict[Vertex, Held]
+    now: Now
+    since: Now
+    sources: Sources
+    metrics: StepMetrics
+    reads: dict[Leaf, tuple[Held, ...]] = field(default_factory=dict)
+
+    def parts(self, leaf: Leaf) -> tuple[Held, ...]:
+        """The relations whose sum a leaf stands for."""
+        return (self.values[leaf.vertex],) if isinstance(leaf, Ref) else self.reads[leaf]
+
+    def is_empty(self, leaf: Leaf) -> bool:
+        """Whether a leaf is known to have no rows, without a job."""
+        return all(isinstance(p, pa.Table) and not p.num_rows for p in self.parts(leaf))
+
+
+@dataclass(frozen=True)
+class Made:
+    """A stream as it was computed, and what that took."""
+
+    member: Member
+    held: Held
+    cost: Cost
+    rows: Rows = field(default_factory=dict)  # that the vertices within it read and gave
+    rows_in: int = 0  # beyond what its term reads
+
+
+def schema_of(leaf: Leaf) -> Schema:
+    """The schema of what a leaf reads."""
+    return (leaf.change if isinstance(leaf, Read) else leaf.vertex).type.schema
+
+
+def failed(plan: Plan, v: Vertex, part: int, error: BaseException) -> StepError:
+    """What a user is told of a vertex that failed, or of one of the operators fused in it."""
+    origins = plan.graph.origins[v].parts if v in plan.graph.origins else ()
+    path, line = plan.names[v]
+    if origins:
+        path, line = origins[part].path, origins[part].line
+    name = parts_of(v.operator)[part].name
+    what = str(error) if isinstance(error, SteppingError) else f"failed: {first_line(error)}"
+    return StepError(
+        f"{path} ({line}): {name} {what}\nThe store is as it was before the step: mend the "
+        "rows or the function, and step again"
+    )
+
+
+def null_error(name: str, where: str) -> StepError:
+    """What a user is told of a NULL in a field that has none by its type."""
+    return StepError(
+        f"{where}: {name} is NULL, and its type says that it never is; say `| None` in the type, "
+        "or give it a value (F.coalesce); the store is as it was before the step"
+    )
+
+
+def rows_of(*parts: Held) -> int | None:
+    """How many rows there are, if that is known without counting."""
+    tables = [p.num_rows for p in parts if isinstance(p, pa.Table)]
+    return sum(tables) if len(tables) == len(parts) else None
