@@ -34,6 +34,7 @@ LAYERS = (
     "operations",
     "expr",
     "clock",
+    "spark_hash",
     "derived",
     "moments",
     "symbolic",
