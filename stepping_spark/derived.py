@@ -7,28 +7,24 @@ order. The driver needs no Spark job for them.
 
 from __future__ import annotations
 
-import datetime as dt
 import decimal
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
-from stepping_spark.atoms import FLOAT, INT, Atom, RowType
+from stepping_spark.atoms import FLOAT, INT, Atom
 from stepping_spark.expr import Expr
 from stepping_spark.literals import literal
 from stepping_spark.operations import unwrap
-from stepping_spark.types import ListOf, Optional, Struct, ZSetOf
+from stepping_spark.spark_hash import SEED, spark_hash, spark_hashes
+from stepping_spark.types import Optional
 
 Column = Any  # a pyarrow array
 
-SEED = 42  # of Spark's xxhash64
-_EPOCH = dt.datetime(1970, 1, 1)
-_MICROSECOND = dt.timedelta(microseconds=1)
 _EXACT = decimal.Context(prec=100)
 
 
@@ -77,63 +73,16 @@ class Bucket(Derived):
         return f"pmod(xxhash64({hashed}), {self.buckets}L)"
 
     def of(self, *values: Any) -> int:
-        encoded = (a.type.encode(v, "a row") for a, v in zip(self.args, values, strict=True))
-        return self._bucket(encoded)
-
-    def arrow(self, columns: Sequence[Column]) -> Column:
-        rows = zip(*(c.to_pylist() for c in columns), strict=True)
-        return pa.array([self._bucket(row) for row in rows], pa.int64())
-
-    def _bucket(self, encoded: Any) -> int:
         seed = SEED
-        for a, v in zip(self.args, encoded, strict=True):
-            seed = spark_hash(v, a.type, seed)
+        for a, v in zip(self.args, values, strict=True):
+            seed = spark_hash(a.type.encode(v, "a row"), a.type, seed)
         return seed % self.buckets
 
-
-def spark_hash(value: Any, t: RowType, seed: int) -> int:
-    """Spark's xxhash64 of an encoded value, unsigned; that of NULL is the seed."""
-    if value is None:
-        return seed
-    t = unwrap(t)
-    if isinstance(t, Struct):
-        for name, part in t.fields:
-            seed = spark_hash(value[name], part, seed)
-        return seed
-    if isinstance(t, ListOf | ZSetOf):
-        inner = t.inner if isinstance(t, ListOf) else t.item
-        for item in value:
-            seed = spark_hash(item, inner, seed)
-        return seed
-    assert isinstance(t, Atom)
-    return xxhash.xxh64_intdigest(_hashed(value, t), seed)
-
-
-def _hashed(value: Any, t: Atom) -> bytes:
-    """The bytes of a value that Spark hashes."""
-    match t.name:
-        case "int":
-            return struct.pack("<q", value)
-        case "float":
-            return struct.pack("<d", float("nan") if value != value else value + 0.0)
-        case "bool":
-            return struct.pack("<i", value)
-        case "date":
-            return struct.pack("<i", value.toordinal() - _EPOCH.toordinal())
-        case "datetime" | "LocalDateTime":
-            naive = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
-            return struct.pack("<q", (naive - _EPOCH) // _MICROSECOND)
-        case "timedelta":
-            return struct.pack("<q", value // _MICROSECOND)
-        case "Decimal":
-            units = int(value.scaleb(t.scale, _EXACT))
-            if t.precision <= 18:
-                return struct.pack("<q", units)
-            bits = (units if units >= 0 else ~units).bit_length() + 1
-            return units.to_bytes((bits + 7) // 8, "big", signed=True)
-        case "bytes":
-            return bytes(value)
-    return str(value).encode()
+    def arrow(self, columns: Sequence[Column]) -> Column:
+        hashes = np.full(len(columns[0]), SEED, np.uint64)
+        for a, column in zip(self.args, columns, strict=True):
+            hashes = spark_hashes(column, a.type, hashes)
+        return pa.array((hashes % np.uint64(self.buckets)).astype(np.int64))
 
 
 def bucket(parts: Sequence[Expr], buckets: int) -> Bucket:

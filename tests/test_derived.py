@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Annotated, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -19,6 +20,7 @@ from stepping_spark.derived import Bucket, Mean, bucket, given, known
 from stepping_spark.expr import Expr, Field
 from stepping_spark.literals import literal
 from stepping_spark.local import column
+from stepping_spark.spark_hash import spark_hash, spark_hashes
 from stepping_spark.types import Optional, row_type
 
 NAN = float("nan")
@@ -134,3 +136,13 @@ def test_the_mean_of_decimals_is_that_of_spark(spark: SparkSession, p: int, s: i
     assert dict(found.dtypes)["a"] == f"decimal({shown.precision},{shown.scale})"
     for row in found.collect():
         assert e.of(row.s, row.n) == row.a
+
+
+@pytest.mark.parametrize(("annotation", "values"), VALUES, ids=lambda v: str(v)[:30])
+def test_the_hashes_of_a_column_are_those_of_its_values(annotation: Any, values: list[Any]) -> None:
+    t = Optional(row_type(annotation))
+    encoded = [t.encode(v, "a test") for v in (None, *values, None, *values)]
+    seeds = np.arange(len(encoded) - 1, dtype=np.uint64) * np.uint64(2**59 + 1)
+    column = pa.array(encoded, t.arrow).slice(1)
+    expected = [spark_hash(v, t, int(s)) for v, s in zip(encoded[1:], seeds, strict=True)]
+    assert spark_hashes(column, t, seeds).tolist() == expected

@@ -36,6 +36,7 @@ LAYERS = (
     "operations",
     "expr",
     "clock",
+    "spark_hash",
     "derived",
     "moments",
     "symbolic",

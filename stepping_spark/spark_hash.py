@@ -1,0 +1,137 @@
+"""Spark's xxhash64, of single values and of whole columns."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from stepping_spark.atoms import Atom, RowType
+from stepping_spark.operations import unwrap
+from stepping_spark.types import ListOf, Struct, ZSetOf
+
+Hashes = npt.NDArray[np.uint64]
+
+SEED = 42  # where Spark starts
+_EPOCH = dt.datetime(1970, 1, 1)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_EXACT = decimal.Context(prec=100)
+# xxHash's primes, and the number of bytes that each kind of number has.
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint64(p)
+    for p in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
+)
+_FOUR_BYTES = ("bool", "date")
+_EIGHT_BYTES = ("int", "float", "datetime", "LocalDateTime", "timedelta")
+_TEXT = ("str", "UUID", "Enum", "bytes")
+
+
+def spark_hash(value: Any, t: RowType, seed: int) -> int:
+    """The hash of an encoded value, unsigned; that of NULL is the seed."""
+    if value is None:
+        return seed
+    t = unwrap(t)
+    if isinstance(t, Struct):
+        for name, part in t.fields:
+            seed = spark_hash(value[name], part, seed)
+        return seed
+    if isinstance(t, ListOf | ZSetOf):
+        inner = t.inner if isinstance(t, ListOf) else t.item
+        for item in value:
+            seed = spark_hash(item, inner, seed)
+        return seed
+    assert isinstance(t, Atom)
+    return xxhash.xxh64_intdigest(_bytes(value, t), seed)
+
+
+def spark_hashes(column: Any, t: RowType, seeds: Hashes) -> Hashes:
+    """The same for the values of a column, each with its seed."""
+    t = unwrap(t)
+    if isinstance(t, Struct):
+        found = seeds
+        for name, part in t.fields:
+            found = spark_hashes(pc.struct_field(column, name), part, found)
+    elif isinstance(t, Atom) and t.name in _FOUR_BYTES:
+        found = _of_four(_numbers(column, np.int32), seeds)
+    elif isinstance(t, Atom) and t.name in _EIGHT_BYTES:
+        found = _of_eight(_numbers(column, np.int64), seeds)
+    elif isinstance(t, Atom) and t.name in _TEXT:
+        texts = zip(column.cast(pa.binary()).to_pylist(), seeds.tolist(), strict=True)
+        hashed = [s if b is None else xxhash.xxh64_intdigest(b, s) for b, s in texts]
+        return np.array(hashed, np.uint64)
+    else:
+        values = zip(column.to_pylist(), seeds.tolist(), strict=True)
+        return np.array([spark_hash(v, t, s) for v, s in values], np.uint64)
+    if not column.null_count:
+        return found
+    return np.where(column.is_valid().to_numpy(zero_copy_only=False), found, seeds)
+
+
+def _numbers(column: Any, to: type[np.integer[Any]]) -> npt.NDArray[Any]:
+    """The bits of numbers, with those of NULLs as they come."""
+    if pa.types.is_floating(column.type):
+        floats = column.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0  # one zero
+        floats[np.isnan(floats)] = np.nan  # one NaN
+        return np.asarray(floats.view(np.int64))
+    width: Any = pa.int32() if to is np.int32 else pa.int64()
+    return np.asarray(column.cast(width).fill_null(0).to_numpy(zero_copy_only=False))
+
+
+def _of_eight(values: npt.NDArray[np.int64], seeds: Hashes) -> Hashes:
+    mixed = _turned(values.view(np.uint64) * _P2, 31) * _P1
+    return _ended(_turned((seeds + _P5 + np.uint64(8)) ^ mixed, 27) * _P1 + _P4)
+
+
+def _of_four(values: npt.NDArray[np.int32], seeds: Hashes) -> Hashes:
+    mixed = values.view(np.uint32).astype(np.uint64) * _P1
+    return _ended(_turned((seeds + _P5 + np.uint64(4)) ^ mixed, 23) * _P2 + _P3)
+
+
+def _turned(values: Hashes, by: int) -> Hashes:
+    return (values << np.uint64(by)) | (values >> np.uint64(64 - by))
+
+
+def _ended(hashes: Hashes) -> Hashes:
+    hashes = (hashes ^ (hashes >> np.uint64(33))) * _P2
+    hashes = (hashes ^ (hashes >> np.uint64(29))) * _P3
+    return hashes ^ (hashes >> np.uint64(32))
+
+
+def _bytes(value: Any, t: Atom) -> bytes:
+    """The bytes of a value that Spark hashes."""
+    match t.name:
+        case "int":
+            return struct.pack("<q", value)
+        case "float":
+            return struct.pack("<d", float("nan") if value != value else value + 0.0)
+        case "bool":
+            return struct.pack("<i", value)
+        case "date":
+            return struct.pack("<i", value.toordinal() - _EPOCH.toordinal())
+        case "datetime" | "LocalDateTime":
+            naive = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
+            return struct.pack("<q", (naive - _EPOCH) // _MICROSECOND)
+        case "timedelta":
+            return struct.pack("<q", value // _MICROSECOND)
+        case "Decimal":
+            units = int(value.scaleb(t.scale, _EXACT))
+            if t.precision <= 18:
+                return struct.pack("<q", units)
+            bits = (units if units >= 0 else ~units).bit_length() + 1
+            return units.to_bytes((bits + 7) // 8, "big", signed=True)
+        case "bytes":
+            return bytes(value)
+    return str(value).encode()
