@@ -302,7 +302,7 @@ def quarter_of_memory() -> int:
 def _launch(conf: Mapping[str, str], scratch: Path) -> None:
     """Start the JVM; what it says on stderr is passed on, save lines that mean nothing."""
     settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-    with _java_environment(scratch):
+    with java_environment(scratch):
         reader, writer = os.pipe()
         words = _Words(reader)
         words.start()
@@ -343,7 +343,7 @@ class _Words(threading.Thread):
 
 
 @contextmanager
-def _java_environment(scratch: Path) -> Iterator[None]:
+def java_environment(scratch: Path) -> Iterator[None]:
     """Let Spark's launch script find the right Java, and not look for a public address."""
     before = dict(os.environ)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

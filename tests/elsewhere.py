@@ -1,0 +1,107 @@
+"""A program for the tests: circuits on another kind of Spark session, held to plain Python.
+
+    python -m tests.elsewhere connect | cluster  [NAME OF A QUERY ...]
+
+Each query is stepped with the same changes on the driver, as Spark jobs, and with changes that
+Spark holds; its state is in memory and in Parquet files.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from pyspark.sql import SparkSession
+
+import stepping_spark as st
+from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.session import get_session, java_environment
+from tests.every_store import InFiles, InMemory, MakeStore
+from tests.queries import CIRCUITS, QUERIES, Circuit
+from tests.strategies import Number, Step, streams_of
+
+Edge = st.Pair[int, int]
+WORKERS = "local-cluster[2,1,1024]"  # two workers with a core each
+
+
+def closed(edges: st.ZSet[Edge]) -> st.ZSet[Edge]:
+    return st.transitive_closure(edges)
+
+
+def distinct_of_each(edges: st.ZSet[Edge]) -> st.ZSet[st.Pair[int, int]]:
+    by_start = st.group(edges, by=lambda e: e.left)
+    return st.flatten(st.per_group[by_start](lambda g: st.distinct(st.map(g, f=lambda e: e.right))))
+
+
+MORE = [
+    Circuit("recursion", closed, (st.Pair[int, int],)),
+    Circuit("per group", distinct_of_each, (st.Pair[int, int],)),
+]
+QUERY = {q.name: q for q in (*QUERIES, *CIRCUITS, *MORE)}
+
+
+def connect() -> SparkSession:
+    """A session of Spark Connect, with a server of its own."""
+    with java_environment(Path(tempfile.mkdtemp())):
+        return SparkSession.builder.remote("local[2]").getOrCreate()
+
+
+SESSIONS: dict[str, Callable[[], SparkSession]] = {"connect": connect, "cluster": get_session}
+
+
+def in_python(value: Any) -> Any:
+    return value.to_python() if isinstance(value, st.ZSetSpark) else value
+
+
+def check(spark: SparkSession, query: Circuit, make_store: MakeStore) -> None:
+    """Hold a circuit to plain Python, in each way that it can be stepped."""
+    graph = st.compile(query.in_spark)
+    reference = st.compile(query.changes)
+
+    def as_it_is(change: Any, rows: Any) -> Any:
+        return change
+
+    def in_spark(change: Any, rows: Any) -> Any:
+        if isinstance(rows, Number):
+            return change
+        return st.ZSetSpark.from_dataframe(change.to_dataframe(spark), rows, count="_count_")
+
+    @settings(
+        max_examples=1,
+        database=None,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(steps=streams_of(*query.rows, max_steps=3).filter(lambda steps: len(steps) > 1))
+    def each_way(steps: list[Step]) -> None:
+        plain = st.reference(reference)
+        expected = [plain.step(step) for step in steps]
+        for local_rows, held in ((LOCAL_ROWS, as_it_is), (0, as_it_is), (0, in_spark)):
+            stepper = st.Stepper(graph, make_store(graph), local_rows=local_rows)
+            found = []
+            for step in steps:
+                outs = stepper.step([held(z, t) for z, t in zip(step, query.rows, strict=True)])
+                found.append(tuple(map(in_python, outs)))
+            assert found == expected, f"{query} with local_rows={local_rows}"
+
+    each_way()
+
+
+def main(kind: str, *names: str) -> None:
+    spark = SESSIONS[kind]()
+    with tempfile.TemporaryDirectory() as directory:
+        for name in names or QUERY:
+            for store in (InMemory(), InFiles(Path(directory))):
+                check(spark, QUERY[name], store)
+                store.close()
+            print(f"{name}: as plain Python says", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

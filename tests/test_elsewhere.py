@@ -1,0 +1,66 @@
+"""Circuits on Spark Connect, and on a cluster of two workers, as on a session of this process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.elsewhere import WORKERS
+
+ROOT = Path(__file__).resolve().parent.parent
+# One of each family; with `-m long` it is all.
+SOME = (
+    "join",
+    "left join",
+    "delta join",
+    "group ints by user",
+    "functions in Python",
+    "functions of columns",
+    "first n of each user",
+    "per group",
+    "recursion",
+)
+kinds = pytest.mark.parametrize("kind", ["connect", "cluster"])
+
+
+def run(directory: Path, module: str, *arguments: str) -> str:
+    """What a program prints that runs elsewhere, as it must, to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "STEPPING_SPARK_MASTER": WORKERS},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@kinds
+def test_an_operator_of_each_family_gives_what_plain_python_gives(
+    kind: str, tmp_path: Path
+) -> None:
+    assert run(tmp_path, "tests.elsewhere", kind, *SOME).count("as plain Python says") == len(SOME)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@kinds
+def test_every_circuit_gives_what_plain_python_gives(kind: str, tmp_path: Path) -> None:
+    assert "recursion: as plain Python says" in run(tmp_path, "tests.elsewhere", kind)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_large_change_uses_both_workers_and_survives_the_death_of_one(tmp_path: Path) -> None:
+    said = run(tmp_path, "tests.two_workers")
+    assert "both workers computed it" in said
+    assert "a worker died, and nothing is lost" in said
