@@ -4,6 +4,8 @@ Each day's flights come in as scheduled. On the next day each is replaced by wha
 so every step takes rows away and adds others; on some days the name of an airport is corrected,
 which changes all flights to it. At the end the maintained view is compared with one plain Spark SQL
 query on the final tables.
+
+With `--store` the state outlives the process: stopped in the middle, the next start goes on.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import importlib.util
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,8 +28,11 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
+from stepping_spark.interrupts import INTERRUPTED, Stop
 from stepping_spark.metrics import StepMetrics
 from stepping_spark.session import get_session
+from stepping_spark.store import Store
+from stores.places import Place, place_of, without_password
 
 
 class Flight(st.Data):
@@ -267,21 +273,90 @@ def worst(view: list[Delays], days: int, n: int = 10) -> Table:
 
 
 def summary(
-    steps: list[Change], metrics: Sequence[StepMetrics], routes: int, recompute: float
+    steps: list[Change], taken: Sequence[StepMetrics], routes: int, recompute: float
 ) -> str:
     """What was done, and how long it took beside computing the view anew."""
-    ms = sorted(m.ms for m in metrics)
     changed = sum(abs(n) for flights, _, _ in steps for _, n in flights.iter())
-    jobs = sum(m.jobs or 0 for m in metrics)
-    return (
+    said = (
         f"{len(steps)} steps took in {changed:,} rows of flights; the view has {routes} routes.\n"
         "It equals, exactly, what one plain Spark SQL query gives on the final tables.\n"
-        f"A step took {statistics.median(ms):,.0f} ms (median), "
-        f"{ms[int(len(ms) * 0.95)]:,.0f} ms (p95).\n"
-        f"That query takes {recompute:,.0f} ms, on cached tables.\n"
-        f"The steps ran {jobs} Spark jobs, to evaluate functions of rows: joins and sums of so\n"
-        "few rows are computed on the driver."
     )
+    if taken:
+        ms = sorted(m.ms for m in taken)
+        jobs = sum(m.jobs or 0 for m in taken)
+        said += (
+            f"A step took {statistics.median(ms):,.0f} ms (median), "
+            f"{ms[int(len(ms) * 0.95)]:,.0f} ms (p95).\n"
+            f"This run's {len(ms)} steps took {jobs} Spark jobs, to evaluate functions of rows:\n"
+            "joins and sums of so few rows are computed on the driver.\n"
+        )
+    return f"{said}That query takes {recompute:,.0f} ms, on cached tables."
+
+
+# -- the run
+
+FlightsStepper = st.Stepper[Any, Any, Any, Any]
+
+
+def day_of(step: int) -> dt.date:
+    """The day whose schedule a step brings in."""
+    return dt.date(2013, 1, 1) + dt.timedelta(days=step - 1)
+
+
+def source_of(days: int) -> str:
+    """The name of the changes: those of other days end otherwise."""
+    return f"flights of {days} days"
+
+
+def check_is_of_these_days(store: Store, days: int, place: Place) -> None:
+    """Refuse a state that is not of these steps: one of another number of days."""
+    if store.last_step() != store.last_offsets().get(source_of(days), 0):
+        others = ", ".join(store.last_offsets()) or "steps that are not the demo's"
+        raise click.UsageError(
+            f"the state in {place} is at step {store.last_step()} of {others}; give the same "
+            "--days, or another place"
+        )
+
+
+def run(stepper: FlightsStepper, days: int, png: str, stop: Stop, console: Console) -> None:
+    """Take the steps that are not taken yet, and compare the view with the plain query."""
+    with console.status("Starting Spark, and reading the flights"):
+        st.write_png(stepper.graph, png)
+        console.print(f"The circuit of the view is drawn in {png}.")
+        flights = read_flights(days)
+        airlines = [Airline(carrier=c, name=n) for c, n in read("airlines").itertuples(index=False)]
+        table = read("airports")
+        airports = {f: Airport(faa=f, name=n) for f, n in zip(table.faa, table.name, strict=True)}
+        stop.check()
+        steps = list(changes(flights, airlines, airports))
+    done = stepper.store.last_step()
+    if done == len(steps):
+        console.print(f"There is nothing to do: all {done} steps are in the state.")
+    elif done:
+        console.print(f"Going on after step {done}, {day_of(done)}, the last in the state.")
+    stepper.run(stop.between(steps), source=source_of(days))
+
+    kept = delays.zset(stepper.store).to_python()
+    plain = plain_view(get_session(), flights, airlines, list(airports.values()))
+    recomputed = st.ZSetSpark.from_dataframe(plain, Delays).to_python()
+    if kept != recomputed:
+        raise click.ClickException(
+            f"the maintained view is not the plain query's; it differs by\n{kept - recomputed!r}"
+        )
+    recompute = milliseconds_to_recompute(plain)
+    stop.check()
+    console.print(worst([d for d, _ in kept.iter()], days), "")
+    console.print(summary(steps, stepper.metrics, len(kept), recompute))
+
+
+def stopped(stepper: FlightsStepper | None, days: int, place: Place) -> str:
+    """What to say where Ctrl-C ended it."""
+    done = 0 if stepper is None else stepper.store.last_step()
+    day = day_of(min(done, days))
+    at = f"Stopped after step {done}, {day}" if done else "Stopped before the first step"
+    if place.kind == "memory":
+        return f"{at}. State in memory is gone now; with --store parquet:PATH it can go on later."
+    return f"{at}. The same command goes on from there."
 
 
 @click.command()
@@ -292,33 +367,39 @@ def summary(
     show_default=True,
     help="How many days of 2013 to step through.",
 )
+@click.option(
+    "--store",
+    "where",
+    default="memory",
+    show_default=True,
+    metavar="memory|parquet:PATH|postgres:URL",
+    help="Where to keep the state. Outside memory the next start goes on where this one stopped.",
+)
+@click.option("--schema", help="The schema of Postgres; a URL may say it too: …?schema=NAME.")
 @click.option("--png", default="flights.png", show_default=True, help="Where to draw the circuit.")
-def main(days: int, png: str) -> None:
+def main(days: int, where: str, schema: str | None, png: str) -> None:
     """Step through a year of flights, and compare the maintained view with plain Spark SQL."""
-    console = Console(highlight=False)
-    with console.status("Starting Spark, and reading the flights"):
+    try:
+        place = place_of(where, schema)
+    except ValueError as e:
+        raise click.UsageError(without_password(str(e), where)) from None
+    stepper, stop = None, Stop()
+    try:
+        stop.listen()
         graph = st.compile(delays_by_route)
-        st.write_png(graph, png)
-        console.print(f"The circuit of the view is drawn in {png}.")
-        flights = read_flights(days)
-        airlines = [Airline(carrier=c, name=n) for c, n in read("airlines").itertuples(index=False)]
-        table = read("airports")
-        airports = {f: Airport(faa=f, name=n) for f, n in zip(table.faa, table.name, strict=True)}
-        steps = list(changes(flights, airlines, airports))
-
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), progress=True)
-    stepper.run(steps)
-
-    kept = delays.zset(stepper.store).to_python()
-    plain = plain_view(get_session(), flights, airlines, list(airports.values()))
-    recomputed = st.ZSetSpark.from_dataframe(plain, Delays).to_python()
-    if kept != recomputed:
-        raise click.ClickException(
-            f"the maintained view is not the plain query's; it differs by\n{kept - recomputed!r}"
-        )
-    console.print(worst([d for d, _ in kept.iter()], days), "")
-    recompute = milliseconds_to_recompute(plain)
-    console.print(summary(steps, stepper.metrics, len(kept), recompute))
+        get_session()
+        stop.listen()
+        stop.check()
+        store = place.store(graph)
+        check_is_of_these_days(store, days, place)
+        stepper = st.Stepper(graph, store, progress=True)
+        run(stepper, days, png, stop, Console(highlight=False))
+        store.close()
+    except st.SteppingError as e:
+        raise click.ClickException(without_password(str(e), where)) from None
+    except KeyboardInterrupt:
+        click.echo(stopped(stepper, days, place), err=True)
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

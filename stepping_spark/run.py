@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -90,11 +90,14 @@ class Stepper(Generic[*Ins, Out]):
         at or before the last committed position of the source is left out, and False is given.
         """
         with self._lock:
-            offsets = self.store.last_offsets()
-            if position <= offsets.get(source, position - 1):
+            if position <= self.store.last_offsets().get(source, position - 1):
                 return False
-            self._step(inputs, None, None, {**offsets, source: position})
+            self._step(inputs, None, None, self._offsets(source, position))
             return True
+
+    def _offsets(self, source: str, position: int) -> dict[str, int]:
+        """How far sources are read, after a step with changes of one."""
+        return {**self.store.last_offsets(), source: position}
 
     def _step(
         self,
@@ -151,12 +154,34 @@ class Stepper(Generic[*Ins, Out]):
     def _answers(self, outputs: Sequence[Held]) -> tuple[Any, ...]:
         return tuple(answer(h, v.type) for h, v in zip(outputs, self._plan.outputs, strict=True))
 
-    def run(self, steps: Iterable[Sequence[object]]) -> list[tuple[Any, ...]]:
-        """Take a step for each tuple of inputs; with `progress`, behind a progress bar."""
-        if not self.progress:
-            return [self.step(inputs) for inputs in steps]
+    def run(
+        self, steps: Iterable[Sequence[object]], *, source: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Take a step for each tuple of inputs; with `progress`, behind a progress bar.
+
+        `source` is a name for where the steps come from, which gives the same ones each time: then
+        each is taken once, and the same call, after an interrupt or in the next process, goes on
+        after the last one that is committed. Gives the answers of those that it has taken.
+        """
+        done = 0 if source is None else self.store.last_offsets().get(source, 0)
+        total = len(steps) if isinstance(steps, Sized) else None
         answers = []
-        total = len(steps) if isinstance(steps, Sequence) else None
+        with self._shown(total, done) as show:
+            for position, inputs in enumerate(steps, 1):
+                if position <= done:
+                    continue
+                with self._lock:
+                    offsets = None if source is None else self._offsets(source, position)
+                    answers.append(self._step(inputs, None, None, offsets))
+                show(self.metrics[-1])
+        return answers
+
+    @contextmanager
+    def _shown(self, total: int | None, done: int) -> Iterator[Callable[[StepMetrics], None]]:
+        """A progress bar, where there is to be one; what it gives is told of each step."""
+        if not self.progress:
+            yield lambda _: None
+            return
         columns = (
             TextColumn("stepping"),
             BarColumn(),
@@ -165,12 +190,10 @@ class Stepper(Generic[*Ins, Out]):
             TextColumn("{task.fields[last]}"),
         )
         with Progress(*columns) as bar:
-            task = bar.add_task("", total=total, last="")
-            for inputs in steps:
-                answers.append(self.step(inputs))
-                m = self.metrics[-1]
-                bar.update(task, advance=1, last=f"step {m.step}: {m.ms:.0f} ms, {m.jobs} jobs")
-        return answers
+            task = bar.add_task("", total=total, completed=done, last="")
+            yield lambda m: bar.update(
+                task, advance=1, last=f"step {m.step}: {m.ms:.0f} ms, {m.jobs} jobs"
+            )
 
     def _answer_again(self, step: int, last: int) -> tuple[Any, ...]:
         outputs = self.store.last_outputs() if step == last else None

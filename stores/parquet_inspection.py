@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from stepping_spark.codec import conform
@@ -32,11 +33,14 @@ SHOWN = 3  # names of what was found instead of a state
 
 
 class ParquetState:
-    """The state in a directory, or under a prefix of an object store."""
+    """The state in a directory, or under a prefix of an object store; see `StoreParquet`."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, filesystem: pafs.FileSystem | None = None
+    ) -> None:
         self._path = path
-        self._directory = directory_of(path, None)
+        self._filesystem = filesystem
+        self._directory = directory_of(path, filesystem)
         self._log = Log(self._directory)
 
     def summary(self) -> Summary:
@@ -76,7 +80,12 @@ class ParquetState:
         with (
             self._reaching(),
             # However many rows there are: Spark is for those who have their circuit.
-            StoreParquet(self._path, self._registers(), driver_rows=sys.maxsize) as store,
+            StoreParquet(
+                self._path,
+                self._registers(),
+                driver_rows=sys.maxsize,
+                filesystem=self._filesystem,
+            ) as store,
         ):
             store.compact()
         return (

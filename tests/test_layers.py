@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # package, which then stands for the modules in it that have no entry of their own.
 LAYERS = (
     "errors",
+    "interrupts",
     "origin",
     "atoms",
     "types",

@@ -207,3 +207,39 @@ def test_an_identity_print_that_nothing_reads_prints_and_a_printed_integral_is_w
     shown = capsys.readouterr().out
     assert f"change: {Z({2: 1})!r}".replace("Python", "Spark") in shown
     assert f"whole: {Z({1: 1, 2: 1})!r}".replace("Python", "Spark") in shown
+
+
+def echo(a: st.ZSet[int]) -> st.ZSet[int]:
+    return st.integrate(a)
+
+
+def test_the_steps_of_a_source_are_taken_once_whoever_runs_them() -> None:
+    graph = st.compile(echo)
+    store = st.StoreMemory.from_graph(graph)
+    changes = [(Z({n: 1}),) for n in range(5)]
+
+    def interrupted() -> Iterator[tuple[st.ZSetPython[int]]]:
+        yield from changes[:2]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        st.Stepper(graph, store).run(interrupted(), source="numbers")
+    assert dict(store.last_offsets()) == {"numbers": 2}
+    outs = st.Stepper(graph, store).run(changes, source="numbers")
+    assert [out.to_python() for (out,) in outs] == [
+        Z(dict.fromkeys(range(k), 1)) for k in (3, 4, 5)
+    ]
+    assert st.Stepper(graph, store).run(changes, source="numbers") == []
+    assert len(st.Stepper(graph, store).run(changes[:1], source="others")) == 1
+    assert dict(store.last_offsets()) == {"numbers": 5, "others": 1}
+
+
+def test_the_progress_bar_of_a_source_begins_where_it_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    graph = st.compile(echo)
+    store = st.StoreMemory.from_graph(graph)
+    changes = [(Z({n: 1}),) for n in range(5)]
+    st.Stepper(graph, store).run(changes[:2], source="numbers")
+    st.Stepper(graph, store, progress=True).run(changes, source="numbers")
+    assert "5/5" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from uuid import uuid4
@@ -18,6 +19,7 @@ from stores import locks
 from stores.contract import StoreContract
 from stores.contract_rows import BY_WORD, Create, Reopen, add, content, row
 from stores.parquet import StoreParquet
+from stores.parquet_inspection import ParquetState
 
 SECRET = "not to be shown"
 
@@ -115,6 +117,29 @@ def test_a_claim_runs_out_and_the_writer_that_was_overtaken_cannot_commit(
     with opened(s3, path) as store:
         assert content(store, BY_WORD) == {row(w, 1): (1,) for w in "abc"}
         assert store.last_step() == 3
+
+
+def test_a_state_is_looked_at_beside_its_writer_and_compacted_after_it(
+    s3: pafs.FileSystem, path: str
+) -> None:
+    state = ParquetState(path, filesystem=s3)
+    with pytest.raises(StoreUnavailable, match=r"no registers\.json, and nothing else"):
+        state.summary()
+    with StoreParquet(path, [BY_WORD], create=True, filesystem=s3) as store:
+        for step in range(1, 4):
+            add(store, BY_WORD, as_it_is, [(f"w{step}", step, 1)])
+            store.commit(step, None)
+        found = state.summary()
+        assert (found.step, f"process {os.getpid()} on " in str(found.holder)) == (3, True)
+        assert state.verify().problems == []
+        with pytest.raises(StoreLocked):
+            state.compact()
+    assert state.summary().holder is None
+    state.compact()
+    ((kept,), problems) = state.summary().registers, state.verify().problems
+    assert (kept.rows, kept.batches, problems) == (3, 1, [])
+    with StoreParquet(path, [BY_WORD], filesystem=s3) as store:
+        assert len(content(store, BY_WORD)) == 3
 
 
 def test_a_reader_follows_a_writer(s3: pafs.FileSystem, path: str) -> None:

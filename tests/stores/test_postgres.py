@@ -30,6 +30,7 @@ from stores import postgres_sql
 from stores.contract import StoreContract
 from stores.contract_rows import (
     BY_WORD,
+    MIXED,
     NUMBER,
     POINT,
     WHOLE,
@@ -40,6 +41,7 @@ from stores.contract_rows import (
     add,
     content,
     keys_table,
+    mixed_row,
     row,
     summed,
     table_of,
@@ -207,6 +209,17 @@ def test_a_register_may_be_called_as_the_stores_own_tables(stores: Stores) -> No
         add(store, register, as_it_is, [("a", i, 1)])
     store.commit(1, None)
     assert [content(store, r) for r in registers] == [{row("a", i): (1,)} for i in range(4)]
+
+
+def test_nothing_of_python_is_in_the_tables(stores: Stores, postgres: PostgresServer) -> None:
+    store = stores.create([Register("mixed", MIXED, ("p", "l")), BY_WORD])
+    store.open([Register("mixed", MIXED, ("p", "l")), BY_WORD], [MIXED])
+    store.commit(1, None, [table_of(MIXED, [(*mixed_row(1), 1)])])
+    query = "SELECT DISTINCT data_type FROM information_schema.columns WHERE table_schema = %s"
+    with psycopg.connect(postgres.url) as connection:
+        found = {t for (t,) in connection.execute(query, [stores.schema(store)])}
+    assert "numeric" in found
+    assert "bytea" not in found
 
 
 def test_nul_and_the_mark_that_stands_for_it_come_back(

@@ -1,0 +1,68 @@
+"""Ctrl-C between steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stepping_spark.interrupts import INTERRUPTED, Stop
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def stop() -> Iterator[Stop]:
+    """One that listens, until the test is over."""
+    before = signal.getsignal(signal.SIGINT)
+    found = Stop()
+    found.listen()
+    yield found
+    signal.signal(signal.SIGINT, before)
+
+
+def test_steps_end_after_the_one_in_which_ctrl_c_was_pressed(stop: Stop) -> None:
+    steps = stop.between(range(5))
+    taken: list[int] = []
+    assert len(steps) == 5
+
+    def take() -> None:
+        for n in steps:
+            if n == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+            taken.append(n)
+
+    with pytest.raises(KeyboardInterrupt):
+        take()
+    assert taken == [0, 1, 2]
+
+
+def test_without_ctrl_c_all_steps_are_taken(stop: Stop) -> None:
+    assert list(stop.between(range(5))) == list(range(5))
+
+
+def test_a_second_ctrl_c_ends_the_process_at_once() -> None:
+    code = (
+        "import os, signal, time\n"
+        "from stepping_spark.interrupts import Stop\n"
+        "stop = Stop()\n"
+        "stop.listen()\n"
+        "for _ in range(2):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('still here', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "still here\n", "")
