@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from stepping_spark.errors import StepError, StoreError
-from stepping_spark.schema import Schema
-from stepping_spark.store import Held
+from stepping_spark.store import Store
 from stores import batches, tiers
 from stores.contract import StoreContract
 from stores.contract_rows import BY_WORD, WHOLE, Create, add, content, keys_table, row
 from stores.memory import StoreMemory
+from tests.stores.model import Move, as_it_is, hold_against_sums, moves, words
 
 LARGEST = 2**63 - 1
-
-
-def as_it_is(table: pa.Table, _: Schema) -> Held:
-    return table
 
 
 class TestOnTheDriver(StoreContract):
@@ -50,67 +44,20 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- batches
 
 
-rows = st.lists(
-    st.tuples(
-        st.sampled_from([None, "", "a", "b", "c"]),
-        st.integers(0, 40),
-        st.integers(-3, 3).filter(bool),
-    ),
-    max_size=30,
-)
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("add"), rows),
-        st.tuples(st.just("commit"), st.booleans()),
-        st.tuples(st.just("abort"), st.none()),
-        st.tuples(st.just("compact"), st.none()),
-    ),
-    max_size=60,
-)
-
-
 @pytest.mark.parametrize("slice_rows", [2, 16, tiers.SLICE])
-@given(steps=steps, wanted=st.sets(st.sampled_from([None, "", "a", "b", "c", "d"])))
+@given(made=moves, wanted=words)
 def test_what_is_read_is_what_a_dictionary_of_sums_has(
-    slice_rows: int, steps: list[tuple[str, Any]], wanted: set[str | None]
+    slice_rows: int, made: list[Move], wanted: set[str | None]
 ) -> None:
+    def same(store: Store) -> Store:
+        store.abort()
+        return store
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiers, "SLICE", slice_rows)
         patch.setattr(batches, "FEW", 2)
         patch.setattr(batches, "PIECE", 2 * slice_rows)
-        store = StoreMemory([BY_WORD, WHOLE])
-        committed: dict[Any, int] = {}
-        pending: dict[Any, int] = {}
-        for what, value in steps:
-            if what == "add":
-                for register in (BY_WORD, WHOLE):
-                    add(store, register, as_it_is, value)
-                for word, length, n in value:
-                    key = row(word, length)
-                    pending[key] = pending.get(key, 0) + n
-            elif what == "compact":
-                store.abort()
-                store.compact()
-                pending = {}
-            else:
-                good = what == "commit" and value
-                if good:
-                    store.commit(store.last_step() + 1, None)
-                    for key, n in pending.items():
-                        committed[key] = committed.get(key, 0) + n
-                elif what == "commit":
-                    with pytest.raises(StoreError):
-                        store.commit(store.last_step() + 2, None)
-                else:
-                    store.abort()
-                pending = {}
-            expected = {key: (n,) for key, n in committed.items() if n}
-            assert content(store, WHOLE) == content(store, BY_WORD) == expected
-            asked, _ = keys_table(BY_WORD, [(w,) for w in wanted])
-            words = {row(w)[1] for w in wanted}
-            assert content(store, BY_WORD, asked) == {
-                key: n for key, n in expected.items() if key[1] in words
-            }
+        hold_against_sums(StoreMemory([BY_WORD, WHOLE]), same, made, wanted)
 
 
 @pytest.mark.parametrize("slice_rows", [64, tiers.SLICE])

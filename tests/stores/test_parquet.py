@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from stepping_spark.errors import StoreError
-from stepping_spark.schema import Schema
-from stepping_spark.store import Held, Register, Store
+from stepping_spark.store import Register, Store
 from stores import file_merges, parquet_files, tiers
 from stores.contract import StoreContract
-from stores.contract_rows import BY_WORD, WHOLE, Create, Reopen, add, content, keys_table, row
+from stores.contract_rows import BY_WORD, WHOLE, Create, Reopen, add, content
 from stores.parquet import StoreParquet
-
-
-def as_it_is(table: pa.Table, _: Schema) -> Held:
-    return table
+from tests.stores.model import Move, as_it_is, hold_against_sums, moves, words
 
 
 @pytest.fixture(autouse=True)
@@ -88,69 +80,23 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(parquet_files, "FILE_ROWS", 12)
 
 
-rows = st.lists(
-    st.tuples(
-        st.sampled_from([None, "", "a", "b", "c"]),
-        st.integers(0, 40),
-        st.integers(-3, 3).filter(bool),
-    ),
-    max_size=30,
-)
-moves = st.lists(
-    st.one_of(
-        st.tuples(st.just("add"), rows),
-        st.tuples(st.just("commit"), st.booleans()),
-        st.tuples(st.sampled_from(["abort", "compact", "reopen"]), st.none()),
-    ),
-    max_size=40,
-)
-
-
-@given(moves=moves, wanted=st.sets(st.sampled_from([None, "", "a", "b", "c", "d"])))
+@given(made=moves, wanted=words)
 @pytest.mark.parametrize("cache_bytes", [0, 10**9])
 def test_what_is_read_is_what_a_dictionary_of_sums_has(
     tmp_path_factory: pytest.TempPathFactory,
     cache_bytes: int,
-    moves: list[tuple[str, Any]],
+    made: list[Move],
     wanted: set[str | None],
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         make_small(patch)
         path = tmp_path_factory.mktemp("state")
-        store = opened(path, cache_bytes)
-        committed: dict[Any, int] = {}
-        pending: dict[Any, int] = {}
-        for what, value in moves:
-            if what == "add":
-                for register in (BY_WORD, WHOLE):
-                    add(store, register, as_it_is, value)
-                for word, length, n in value:
-                    key = row(word, length)
-                    pending[key] = pending.get(key, 0) + n
-                continue
-            if what == "commit" and value:
-                store.commit(store.last_step() + 1, None)
-                for key, n in pending.items():
-                    committed[key] = committed.get(key, 0) + n
-            elif what == "commit":
-                with pytest.raises(StoreError):
-                    store.commit(store.last_step() + 2, None)
-            elif what == "reopen":
-                store.close()
-                store = opened(path, cache_bytes)
-            else:
-                store.abort()
-            if what == "compact":
-                store.compact()
-            pending = {}
-            expected = {key: (n,) for key, n in committed.items() if n}
-            assert content(store, WHOLE) == content(store, BY_WORD) == expected
-            asked, _ = keys_table(BY_WORD, [(w,) for w in wanted])
-            words = {row(w)[1] for w in wanted}
-            assert {k: n for k, n in expected.items() if k[1] in words}.items() <= content(
-                store, BY_WORD, asked
-            ).items()
-        store.close()
+
+        def reopen(store: Store) -> Store:
+            store.close()
+            return opened(path, cache_bytes)
+
+        hold_against_sums(opened(path, cache_bytes), reopen, made, wanted).close()
 
 
 def opened(path: Path, cache_bytes: int) -> StoreParquet:
