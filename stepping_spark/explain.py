@@ -21,6 +21,7 @@ from stepping_spark.operators import (
     parts_of,
 )
 from stepping_spark.plan import Plan, plan_of
+from stepping_spark.reduce_plan import ReducePlan
 from stepping_spark.schema import ScalarType
 from stepping_spark.terms import Read, State, nodes
 
@@ -48,7 +49,7 @@ class Explanation:
     arrangements: tuple[tuple[str, tuple[str, ...]], ...]
     plan: str
     hints: tuple[str, ...] = ()
-    reductions: tuple[str, ...] = ()
+    reductions: tuple[ReducePlan, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"circuit {self.name}"]
@@ -64,7 +65,7 @@ class Explanation:
             lines.append(f"  {name}: " + (f"arranged by {', '.join(key)}" if key else "no key"))
         lines += [f"hint: {hint}" for hint in self.hints]
         for reduction in self.reductions:
-            lines += reduction.splitlines()
+            lines += str(reduction).splitlines()
         lines.append("plan")
         lines += [f"  {line}" for line in self.plan.splitlines()]
         return "\n".join(lines)
@@ -115,7 +116,7 @@ def explain(graph: AnyGraph) -> Explanation:
         registers,
         str(plan),
         _hints(graph),
-        tuple(map(str, graph.reductions)),
+        tuple(r for r in graph.reductions if isinstance(r, ReducePlan)),
     )
 
 

@@ -41,7 +41,30 @@ class ReducePart:
 
 @dataclass(frozen=True)
 class ReducePlan:
-    """How the aggregates of one `st.aggregate` are computed; printed, a few lines of text."""
+    """How the aggregates of one `st.aggregate` are computed; printed, a few lines of text.
+
+    `parts` are the reductions, each with its kind, its aggregates and the state that it keeps.
+    Where there are several, `collated` says that their pieces are put together by key.
+
+    >>> class Summary(st.Data):
+    ...     user: str
+    ...     orders: int
+    ...     least: float
+    >>> def query(orders: st.ZSet[tuple[str, float]]) -> st.ZSet[Summary]:
+    ...     return st.aggregate(orders, by=lambda o: o[0], into=Summary,
+    ...                         orders=st.agg.count(), least=st.agg.min(lambda o: o[1]))
+    >>> (plan,) = st.explain(st.compile(query, append_only=("orders",))).reductions
+    >>> isinstance(plan, st.ReducePlan) and plan.collated
+    True
+    >>> print(plan)
+    aggregate by _1 into Summary
+      accumulable: orders = count()
+        keeps the number of rows and 1 sum, by key
+      hierarchical, monotonic: least = min(_2)
+        keeps the first row, by key
+      collation
+        keeps the pieces of each key, by key
+    """
 
     by: str
     into: str

@@ -15,6 +15,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from stepping_spark.atoms import (
     ATOMS,
     BOOL,
+    DATE,
     INT_MAX,
     INT_MIN,
     LOCAL_DATETIME,
@@ -131,6 +132,9 @@ class SymbolicColumn(ClassicColumn):
     def _apply(self, op: str, *others: Any, reverse: bool = False) -> Column:
         if any(isinstance(o, Column) and not isinstance(o, SymbolicColumn) for o in others):
             return _opaque_apply(self, op, others, reverse)
+        days = _whole_days(self, op, others, reverse)
+        if days is not None:
+            others, reverse = (days,), False
         args = tuple(to_expr(o, beside=self._st_expr.type) for o in (self, *others))
         if any(isinstance(a, Literal) and a.constant is None for a in args):
             _refuse(f"{op} with None", "use .isNull() or .isNotNull(); NULL equals nothing")
@@ -138,6 +142,19 @@ class SymbolicColumn(ClassicColumn):
             args = args[::-1]
         t = result_type(op, tuple(a.type for a in args), str(user_line()))
         return SymbolicColumn(Call(t, op, args))
+
+
+def _whole_days(
+    self: SymbolicColumn, op: str, others: tuple[Any, ...], reverse: bool
+) -> int | None:
+    """The days that a constant timedelta moves a date by; Spark makes a timestamp of their sum."""
+    if len(others) != 1 or not isinstance(others[0], dt.timedelta):
+        return None
+    days = others[0].days
+    moved = op == "+" or (op == "-" and not reverse)
+    if unwrap(self._st_expr.type) != DATE or not moved or others[0] != dt.timedelta(days=days):
+        return None
+    return days
 
 
 def _field(expr: Expr, name: str, t: RowType) -> Expr:
@@ -361,11 +378,12 @@ def _build_data(value: Data, at: str) -> Expr:
         where = f"{at}: field {name!r} of {cls.__name__}"
         if is_open(annotation):
             part = to_expr(getattr(value, name), at=where)
+            target = part.type
         else:
             target = row_type(annotation)
             part = coerce(to_expr(getattr(value, name), target, where), target, where)
         parts.append(part)
-        fields.append((name, part.type))
+        fields.append((name, target))
     return Build(Struct(cls.__name__, tuple(fields), cls), tuple(parts))
 
 

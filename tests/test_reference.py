@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import inspect
 import os
@@ -492,3 +493,24 @@ def test_no_java_is_needed() -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
+
+
+@both
+def test_a_row_that_is_made_of_constants_is_of_its_class_like_any_other(optimize: bool) -> None:
+    def query(a: st.ZSet[Maybe]) -> st.ZSet[Maybe]:
+        return st.add(a, st.map(a, f=lambda r: Maybe(k=1, f=r.f)))
+
+    one = Maybe(k=None)
+    found = run(query, (Z({one: 1}),), optimize=optimize)
+    assert found == [Z({one: 1, Maybe(k=1): 1})]
+
+
+@both
+def test_a_date_is_moved_by_whole_days(optimize: bool) -> None:
+    def query(a: st.ZSet[dt.date]) -> st.ZSet[tuple[dt.date, dt.date, dt.date]]:
+        two = dt.timedelta(days=2)
+        return st.map(a, f=lambda day: (day + two, two + day, day - two))
+
+    (found,) = run(query, (Z({dt.date(2024, 2, 28): 1}),), optimize=optimize)
+    march = dt.date(2024, 3, 1)
+    assert found == Z({(march, march, dt.date(2024, 2, 26)): 1})
