@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark import linear
-from stepping_spark.scheduler import LOCAL_ROWS
+from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.store import Store
 from tests.compositions import Composition, compositions, steps_of
 from tests.strategies import Step, add_up
