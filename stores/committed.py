@@ -119,7 +119,7 @@ class Committed:
 
     def _chosen(self, orders: Sequence[Order], at_step: int | None) -> Manifest:
         shown = self._directory.shown
-        check_any(orders, shown)
+        check_any(orders, self._directory)
         chosen = orders[-1]
         if at_step is not None:
             fitting = [o for o in orders if o[1] == at_step]
@@ -229,19 +229,24 @@ def registers_there(directory: Directory) -> Described | None:
     return kept
 
 
-def check_any(orders: Sequence[Order], shown: str) -> None:
-    """A `StoreCorrupt` where no manifest is left."""
+def check_any(orders: Sequence[Order], directory: Directory) -> None:
+    """A `StoreCorrupt` where no manifest is left, a `StoreUnavailable` where none was written."""
+    if not orders and not directory.sizes(DATA):
+        raise StoreUnavailable(
+            f"{directory.shown}: its first manifest is not written: somebody is making the store "
+            "now, or has died doing so; try again, or open it with create=True"
+        )
     if not orders:
         raise StoreCorrupt(
-            f"{shown}: no manifest is left, so that nothing says which files are the state; "
-            f"restore {FOLDER}/, or make a new store"
+            f"{directory.shown}: no manifest is left, so that nothing says which files are the "
+            f"state; restore {FOLDER}/, or make a new store"
         )
 
 
 def newest(directory: Directory, log: Log) -> Manifest:
     """The last committed manifest, also while somebody writes."""
     orders = log.orders()
-    check_any(orders, directory.shown)
+    check_any(orders, directory)
     return read_or_next(log, orders[-1])
 
 

@@ -392,6 +392,17 @@ def test_what_is_no_state_is_said_clearly(tmp_path: Path, path: Path) -> None:
     assert [p.name for p in (tmp_path / "empty").iterdir()] == []
 
 
+def test_a_state_that_is_only_being_made_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
+    StoreParquet(tmp_path / "state", REGISTERS, create=True).close()
+    for file in (tmp_path / "state" / "manifests").iterdir():
+        file.unlink()
+    for command in ("show", "verify", "compact"):
+        done = call(command, str(tmp_path / "state"))
+        assert (done.exit_code, "first manifest is not written" in done.stderr) == (2, True)
+    StoreParquet(tmp_path / "state", REGISTERS, create=True).close()
+    assert call("show", str(tmp_path / "state")).exit_code == 0
+
+
 def test_a_schema_without_a_state_is_said_with_those_that_have_one(
     postgres: PostgresServer, url: str, schema: str
 ) -> None:
