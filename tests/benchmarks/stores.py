@@ -235,6 +235,7 @@ def three_rows(where: Where, sizes: Sequence[int], rounds: int) -> Table:
             costs: list[list[Cost]] = [[] for _ in benches]
             for i in range(rounds + 5):
                 for b, found in zip(benches, costs, strict=True):
+                    b.there.clear()  # other customers each time
                     cost = b.step(3)
                     if i >= 5:
                         found.append(cost)
