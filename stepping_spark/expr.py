@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import Column, DataFrame
 
-from stepping_spark.atoms import RowType
+from stepping_spark.atoms import DATE, RowType
 from stepping_spark.carried import Carrying, InGroup
 from stepping_spark.errors import CompileError, StepError
 from stepping_spark.literals import literal, text
@@ -208,6 +208,8 @@ class Call(Expr):
 
     def sql(self, row: str) -> str:
         args = [f"({a.sql(row)})" for a in self.args]
+        if self.op in ("+", "-") and unwrap(self.type) == DATE:
+            args[1] = f"CAST({args[1]} AS INT)"  # Spark moves dates by 32 bits of days
         form = OPERATORS[self.op].sql
         return form.format(*args, rest=", ".join(args[1:]), type=self.type.ddl)
 

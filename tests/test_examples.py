@@ -14,6 +14,9 @@ EXAMPLES = {
     "enrichment.py": f"{ROOT / 'examples' / 'enrichment.py'}",
     "flights.py": "-m stepping_spark.cli demo --days 6 --png flights.png",
     "join.py": f"{ROOT / 'examples' / 'join.py'}",
+    "meters.py": f"{ROOT / 'examples' / 'meters.py'}",
+    "receipts.py": f"{ROOT / 'examples' / 'receipts.py'}",
+    "recent.py": f"{ROOT / 'examples' / 'recent.py'}",
     "routes.py": f"{ROOT / 'examples' / 'routes.py'} --days 4 --steps 12 --png routes.png",
 }
 COLUMNS = 80
@@ -85,6 +88,35 @@ def test_the_join_runs_without_a_word_beside_its_output(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "│        -1 │ Oslo    │ Cairo │" in done.stdout
     assert (tmp_path / "join.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [
+        ("meters.py", "After each of 4 steps the bills were what all readings add up to."),
+        ("recent.py", "On each of 7 days it was what the orders of the last 30 days add up to."),
+    ],
+)
+def test_an_example_is_at_each_step_what_is_computed_anew(
+    tmp_path: Path, example: str, said: str
+) -> None:
+    done = run(tmp_path, EXAMPLES[example])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(f"{said}\n")
+    assert max(map(len, done.stdout.splitlines())) <= COLUMNS
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_receipts_are_read_by_day_after_a_restart(tmp_path: Path) -> None:
+    done = run(tmp_path, EXAMPLES["receipts.py"])
+    assert (done.returncode, done.stderr) == (0, "")
+    before, after = done.stdout.split("The milk was 1.09:")
+    assert "2024-03-04:\n  receipt 1: 2 items, 14.10\n  receipt 2: 1 items, 4.50\n" in before
+    assert "2024-03-04:\n  receipt 1: 2 items, 4.29\n  receipt 2: 1 items, 4.50\n" in after
+    assert after.endswith("2024-03-05:\n  receipt 3: 1 items, 2.75\n")
 
 
 @pytest.mark.spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
@@ -41,6 +42,11 @@ def query(
     upper: Any = st.agg.collect(lambda r: F.upper(r.name), to=str)
     by_parity = st.group_reduce_flatten(a, by=lambda r: r.x % 2, zero=Z, pick_value=upper)
     return st.distinct(outer), st.reduce(a, zero=int, pick_value=large), by_parity
+
+
+class Maybe(st.Data):
+    x: int | None
+    name: str | None
 
 
 class Listed(st.Data):
@@ -84,6 +90,13 @@ FORMS = (
     ),
     (Row, Row(x=1, name="a"), lambda r: r["name"], "a"),
     (Row, Row(x=1, name="a"), lambda r: r.x + Decimal(2**70), Decimal(2**70 + 1)),
+    (
+        tuple[dt.date, int],
+        (dt.date(2024, 2, 28), 2),
+        lambda row: (row[0] + row[1], row[0] - row[1], row[0] + dt.timedelta(days=2)),
+        (dt.date(2024, 3, 1), dt.date(2024, 2, 26), dt.date(2024, 3, 1)),
+    ),
+    (Row, Row(x=1, name="a"), lambda r: Maybe(x=1, name="b"), Maybe(x=1, name="b")),
 )
 
 
