@@ -34,6 +34,7 @@ LAYERS = (
     "operations",
     "expr",
     "clock",
+    "arrow_calls",
     "spark_hash",
     "derived",
     "moments",
