@@ -3,7 +3,8 @@
 A Spark job costs tens of milliseconds before it does anything. Where all that a term reads is few
 rows that the driver holds, look-ups, joins and sums are done here. Functions of rows keep Spark's
 meaning, because Spark evaluates them, as the projection of a local relation, mostly without a job.
-Plain fields, constants and rows made of them need no evaluation at all.
+Plain fields, constants and rows made of them need no evaluation at all, and what
+`stepping_spark.arrow_calls` lists is the same in Arrow.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stepping_spark.arrow_calls import computed, is_known
 from stepping_spark.atoms import RowType
 from stepping_spark.derived import Derived
-from stepping_spark.expr import Build, Expr, Field, Literal, Singleton, is_plain
+from stepping_spark.expr import Build, Call, Expr, Field, Literal, Singleton
 from stepping_spark.graph import Vertex
 from stepping_spark.local_reducers import collated, first, in_order, lists, positions
 from stepping_spark.local_sums import contributions, totals
@@ -132,10 +134,10 @@ class Local:
 
     @staticmethod
     def asks_spark(op: Operator) -> bool:
-        """Whether a linear operator has a function that is not plain."""
+        """Whether a linear operator has a function that Arrow cannot evaluate."""
         if not isinstance(op, Map | Filter | MapMany | Explode):
             return False
-        return not is_plain(op.f)
+        return not is_known(op.f)
 
     def values(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> Columns:
         """The values of expressions over the rows of a relation."""
@@ -150,7 +152,7 @@ class Local:
 
 
 def column(e: Expr, table: pa.Table) -> Array | None:
-    """The column that a plain expression is; None for one that must be evaluated."""
+    """The column that an expression is, as far as Arrow can say; None: Spark must evaluate it."""
     if isinstance(e, Literal):
         value = e.type.encode(e.constant, "a constant")
         return pa.array([value] * table.num_rows, e.type.arrow)
@@ -165,6 +167,9 @@ def column(e: Expr, table: pa.Table) -> Array | None:
     if isinstance(e, Derived):
         known = [column(a, table) for a in e.args]
         return None if any(c is None for c in known) else e.arrow(known)
+    if isinstance(e, Call):
+        args = [column(a, table) for a in e.args] if is_known(e) else [None]
+        return None if any(a is None for a in args) else computed(e, args)
     if not isinstance(e, Field):
         return None
     if not e.path:

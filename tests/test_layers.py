@@ -37,6 +37,7 @@ LAYERS = (
     "operations",
     "expr",
     "clock",
+    "arrow_calls",
     "spark_hash",
     "derived",
     "moments",

@@ -44,7 +44,11 @@ class Source(pw.io.python.ConnectorSubject):  # type: ignore[misc]
         self._disable_commits()
         while (change := self.changes.get()) is not None:
             for row, weight in change:
-                (self.next if weight > 0 else self.delete)(**row)
+                # Pathway reads this code, to see whether there are deletions.
+                if weight > 0:
+                    self.next(**row)
+                else:
+                    self.delete(**row)
             self.commit()
             self._disable_commits()
 
