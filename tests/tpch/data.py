@@ -140,7 +140,7 @@ UPDATES: dict[str, tuple[int, dict[str, Any]]] = {
         80,
         {
             "p_type": lambda x: x.replace("STEEL", "BRASS").replace("MEDIUM", "PROMO"),
-            "p_size": lambda x: 15,
+            "p_size": lambda x: 15 if x % 2 else 5,
             "p_name": lambda x: f"forest {x} green",
             "p_container": lambda x: "MED BOX",
             "p_brand": lambda x: "Brand#23",
@@ -160,7 +160,7 @@ UPDATES: dict[str, tuple[int, dict[str, Any]]] = {
     "lineitem": (
         300,
         {
-            "l_quantity": lambda x: x + 40,
+            "l_quantity": lambda x: x + 40 if x > 25 else x,
             "l_extendedprice": lambda x: x * 2,
             "l_discount": lambda x: Decimal("0.06"),
             "l_shipmode": lambda x: "AIR",
