@@ -96,7 +96,7 @@ def main(
     plot: Path | None,
     results: Path | None,
 ) -> None:
-    console = Console()
+    console = Console(width=120)  # also where the output is a file
     with tempfile.TemporaryDirectory(prefix="views-") as scratch:
         home = Path(scratch)
         order = workload.order_of(sizes, warm, steps)

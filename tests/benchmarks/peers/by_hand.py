@@ -115,7 +115,7 @@ class Peer:
             self._over[name] = (
                 pa.concat_tables([self._over[name], added]) if name in self._over else added
             )
-        for name in self._over:
+        for name in list(self._over):
             if self._over[name].num_rows > FOLDED_AT * self._rows[name]:
                 self._fold(name)
 

@@ -97,12 +97,14 @@ def draw(plot: Path, view: str, runs: Sequence[Mapping[str, Any]]) -> None:
     """Draw the time of a step by the size of the change, a picture for each scale, and by scale."""
     runs = sorted((r for r in runs if r["view"] == view), key=lambda r: r["scale"])
     sizes = sorted({int(k) for r in runs for ms in r["medians"].values() for k in ms})
+    names = dict.fromkeys(name for r in runs for name in r["medians"])
+    colours = {name: f"C{i}" for i, name in enumerate(names)}
     figure = Figure(figsize=(5 * (len(runs) + 1), 4.5), layout="constrained")
     axes = figure.subplots(1, len(runs) + 1, sharey=True)
     for axis, r in zip(axes, runs, strict=False):
         for name, ms in r["medians"].items():
             points = sorted((int(k), v) for k, v in ms.items())
-            axis.plot(*zip(*points, strict=True), marker="o", label=name)
+            axis.plot(*zip(*points, strict=True), marker="o", label=name, color=colours[name])
         for other in ("recomputed", "duck"):
             k = crossing(r["medians"].get("ours", {}), r["medians"].get(other, {}))
             if k is not None:
@@ -111,19 +113,20 @@ def draw(plot: Path, view: str, runs: Sequence[Mapping[str, Any]]) -> None:
                               rotation=90, fontsize=7)  # fmt: skip
         axis.set(title=f"{view}, scale {r['scale']:g}", xlabel="orders that come in a step, K")
         axis.set_xscale("log")
-    _by_scale(axes[-1], runs, str(sizes[0]))
+    _by_scale(axes[-1], runs, str(sizes[0]), colours)
     axes[0].set(ylabel="a step, ms (median)", yscale="log")
     axes[0].legend(fontsize=8)
     figure.savefig(plot, dpi=120)
 
 
-def _by_scale(axis: Any, runs: Sequence[Mapping[str, Any]], k: str) -> None:
-    names = {name for r in runs for name in r["medians"]}
-    for name in sorted(names):
-        points = [
-            (r["scale"], r["medians"][name][k]) for r in runs if k in r["medians"].get(name, {})
-        ]
-        axis.plot(*zip(*points, strict=True), marker="o", label=name)
+def _by_scale(
+    axis: Any, runs: Sequence[Mapping[str, Any]], k: str, colours: Mapping[str, str]
+) -> None:
+    for name, colour in colours.items():
+        medians = [(r["scale"], r["medians"].get(name, {}).get(k)) for r in runs]
+        points = [(scale, ms) for scale, ms in medians if ms is not None]
+        if points:
+            axis.plot(*zip(*points, strict=True), marker="o", label=name, color=colour)
     axis.set(title=f"K = {k}", xlabel="scale of the tables", xscale="log")
     axis.legend(fontsize=8)
 
