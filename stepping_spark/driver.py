@@ -20,7 +20,7 @@ from stepping_spark.store import Held
 from stepping_spark.terms import Leaf, Member, is_nothing
 from stepping_spark.working import Made, Step, failed, schema_of
 
-LOCAL_ROWS = 250_000  # what a stream reads at most, to be computed on the driver
+LOCAL_ROWS = 1_000_000  # what a stream reads at most, to be computed on the driver
 
 
 class Driver:

@@ -231,10 +231,13 @@ def failure(said: str) -> str:
     return f"raise_error(concat({text(_MARK)}, {said}))"
 
 
-def summed(frame: DataFrame, t: ZSetType, guarded: bool = False) -> DataFrame:
-    """The relation with each row once; `guarded`: its rows are checked on the way."""
-    if guarded:
-        frame = frame.withColumn(COUNT, guarded_count(t))
+def guarded(frame: DataFrame, t: ZSetType) -> DataFrame:
+    """The relation, of which a row that the type does not have fails; see `blamed`."""
+    return frame.withColumn(COUNT, guarded_count(t))
+
+
+def summed(frame: DataFrame, t: ZSetType) -> DataFrame:
+    """The relation with each row once."""
     by = [F.col(quote(n)) for n, _ in t.schema.columns]
     return frame.groupBy(*by).agg(F.sum(COUNT).alias(COUNT)).where(f"{COUNT} <> 0")
 

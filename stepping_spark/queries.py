@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from stepping_spark.blame import failing_vertex
 from stepping_spark.codec import conform
 from stepping_spark.errors import StepError, SteppingError
-from stepping_spark.lower import ONE, Lowering, consolidated, for_many_rows
+from stepping_spark.few import brought
+from stepping_spark.lower import ONE, Lowering, for_many_rows
 from stepping_spark.metrics import Cost
 from stepping_spark.nulls import null_tests
 from stepping_spark.plan import Plan
@@ -28,7 +29,7 @@ from stepping_spark.terms import Member, Read, Term
 from stepping_spark.types import quote
 from stepping_spark.working import Made, Step, failed, null_error, schema_of
 
-DRIVER_ROWS = 100_000  # what a query reads at most, for its results to come to the driver unasked
+SMALL_ROWS = 100_000  # what a query of one partition reads at most
 _PLAN_NUMBERS = itertools.count(1)
 
 
@@ -61,7 +62,7 @@ class Queries:
             with count_jobs(self._spark()) as jobs:
                 for d in low.derived:
                     step.sources.derive(d)
-                run = self._large if large or rows > DRIVER_ROWS else self._small
+                run = self._large if large or rows > SMALL_ROWS else self._small
                 held = run(step, members, texts)
         except SteppingError:
             raise
@@ -101,7 +102,7 @@ class Queries:
 
         def one(m: Member, text: str) -> tuple[Held, int | None]:
             schema = m.vertex.type.schema
-            query = for_many_rows(consolidated(text, schema))
+            query = for_many_rows(text)
             with count_jobs(self._spark()) as jobs:  # Spark counts by thread
                 frame = step.sources.sql(query).localCheckpoint()
                 path, line = self.plan.names[m.vertex]
@@ -149,4 +150,5 @@ def settled(frame: DataFrame, schema: Schema, where: str) -> Held:
     for i, (name, _) in enumerate(tests):
         if counts[f"n{i}"]:
             raise null_error(name, where)
-    return conform(frame.toArrow(), schema) if counts["n"] <= DRIVER_ROWS else frame
+    few = brought(frame, schema, counts["n"])
+    return frame if few is None else few

@@ -125,7 +125,7 @@ def flat(column: Column) -> list[Column]:
 
 def canonical(column: Column) -> Column:
     """The column with one zero and one NaN for floats, at any depth."""
-    if not _has_floats(column.type):
+    if not has_floats(column.type):
         return column
     if pa.types.is_floating(column.type):
         summed: Any = pc.add(column, pa.scalar(0.0))  # -0.0 + 0.0 is 0.0
@@ -156,11 +156,12 @@ def one_array(column: Column) -> Array:
 
 
 @functools.cache
-def _has_floats(t: pa.DataType) -> bool:
+def has_floats(t: pa.DataType) -> bool:
+    """Whether there are floats in a type, at any depth."""
     if pa.types.is_struct(t):
-        return any(_has_floats(f.type) for f in t)
+        return any(has_floats(f.type) for f in t)
     if pa.types.is_list(t):
-        return _has_floats(t.value_type)
+        return has_floats(t.value_type)
     return pa.types.is_floating(t)
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from stepping_spark.codec import conform, decode, encode
 from stepping_spark.errors import InputError, refused_deletion
+from stepping_spark.frames import summed
 from stepping_spark.local_sums import totals
 from stepping_spark.operations import unwrap
 from stepping_spark.relations import consolidate, empty
@@ -58,7 +59,8 @@ def check_grows(held: Held, t: ZSetType, where: str) -> None:
     """Refuse a change of an append-only input that takes rows away."""
     negative: Any
     if isinstance(held, DataFrame):
-        negative = conform(held.where(f"{COUNT} < 0").limit(1).toArrow(), t.schema)
+        once = summed(held, t)
+        negative = conform(once.where(f"{COUNT} < 0").limit(1).toArrow(), t.schema)
     else:
         negative = held.filter(pc.less(held.column(COUNT), pa.scalar(0)))
     if negative.num_rows:

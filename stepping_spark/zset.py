@@ -18,10 +18,11 @@ from stepping_spark.atoms import INT
 from stepping_spark.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.codec import conform, decode, encode, frame_of
 from stepping_spark.errors import InputError
-from stepping_spark.frames import blamed, check_frame, relation_of, summed
+from stepping_spark.few import brought
+from stepping_spark.frames import blamed, check_frame, guarded, relation_of, summed
 from stepping_spark.index import key_of
 from stepping_spark.keyed import check_set, keyed_frame, keyed_pairs, matching
-from stepping_spark.relations import concat, consolidate
+from stepping_spark.relations import concat, consolidate, has_floats
 from stepping_spark.schema import COUNT, ZSetType
 from stepping_spark.session import get_session
 from stepping_spark.store import Held
@@ -33,8 +34,6 @@ __all__ = ["ZSet", "ZSetPython", "ZSetSpark"]
 T = TypeVar("T")
 U = TypeVar("U")
 K = TypeVar("K")
-
-DRIVER_ROWS = 20_000  # a DataFrame of so few rows is brought to the driver when it is checked
 
 
 class ZSetSpark(ZSet[T_co]):
@@ -93,10 +92,10 @@ class ZSetSpark(ZSet[T_co]):
         return ZSetSpark(frame, of)
 
     def checked(self, t: ZSetType, where: str) -> Held:
-        """The relation as a step takes it: each row once, and nothing in it that is not of type t.
+        """The relation as a step takes it: nothing in it is not of type t.
 
-        A DataFrame is computed once, by two jobs, and kept: on the driver if it has few rows. The
-        InputError, which begins with `where`, names the column and shows a row.
+        A DataFrame is computed once, and kept: on the driver if it has few rows, each then once.
+        The InputError, which begins with `where`, names the column and shows a row.
         """
         if t.row != self.type.row:
             raise InputError(f"{where}: expected {t}, found {self.type}; give rows of the type")
@@ -109,18 +108,25 @@ class ZSetSpark(ZSet[T_co]):
         return self._checked
 
     def _computed(self, frame: DataFrame, where: str) -> Held:
+        rows = guarded(frame, self.type) if self._guarded else frame
         try:
-            kept = summed(frame, self.type, self._guarded).localCheckpoint()
-            few = kept.limit(DRIVER_ROWS + 1).toArrow()
+            kept = rows.localCheckpoint()
+            few = brought(kept, self.type.schema)
+            if few is not None:
+                return few
+            if any(has_floats(c) for c in self.type.schema.arrow.types):
+                # Grouping makes one zero of two, and one NaN.
+                return summed(kept, self.type).localCheckpoint()
         except PySparkException as e:
             raise blamed(e, where) from e
-        return kept if few.num_rows > DRIVER_ROWS else conform(few, self.type.schema)
+        return kept
 
     def _look(self) -> Held:
         """The relation to read from, each row once."""
         if isinstance(self._held, DataFrame) and not self._guarded:
             return summed(self._held, self.type)
-        return self.checked(self.type, "ZSetSpark")
+        held = self.checked(self.type, "ZSetSpark")
+        return summed(held, self.type) if isinstance(held, DataFrame) else held
 
     def __neg__(self) -> ZSetSpark[T_co]:
         return self * -1
@@ -233,7 +239,7 @@ class ZSetSpark(ZSet[T_co]):
     def to_dataframe(self, spark: SparkSession | None = None) -> DataFrame:
         held = self._held if self._checked is None else self._checked
         if isinstance(held, DataFrame):
-            return summed(held, self.type, self._guarded)
+            return summed(guarded(held, self.type) if self._guarded else held, self.type)
         return frame_of(
             consolidate(held, self.type.schema), self.type.schema, spark or get_session()
         )

@@ -49,6 +49,7 @@ LAYERS = (
     "codec",
     "algebra",
     "boxes",
+    "few",
     "frames",
     "keyed",
     "zset_python",

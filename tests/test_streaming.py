@@ -17,11 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import stepping_spark as st
+from stepping_spark import few
 from stepping_spark.session import count_jobs
-from stepping_spark.zset import DRIVER_ROWS
 
 ROOT = Path(__file__).resolve().parent.parent
 Z = st.ZSetPython
+LARGE = 20_001  # rows, where one less is few
 Take = Callable[[DataFrame, int], None]
 
 
@@ -138,8 +139,9 @@ def test_two_streams_feed_one_stepper_side_by_side(spark: SparkSession, tmp_path
 
 
 def test_a_large_batch_is_computed_once_in_the_session_of_the_stepper(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(few, "DRIVER_ROWS", LARGE - 1)
     stepper = stepper_of(cities)
     stepper.step((None, Z({User(name="Ann", city="Kiel"): 1})))
     take = st.foreach_batch(stepper, input="orders")
@@ -147,23 +149,26 @@ def test_a_large_batch_is_computed_once_in_the_session_of_the_stepper(
 
     def enlarged(batch: DataFrame, batch_id: int) -> None:
         # rand() would give others if it were computed again.
-        rows = f"explode(sequence(1, {DRIVER_ROWS + 1})) AS n"
+        rows = f"explode(sequence(1, {LARGE})) AS n"
         many = batch.selectExpr("user", rows)
         take(many.selectExpr("user", "CAST(rand() * 1e15 AS BIGINT) AS amount"), batch_id)
 
     stream(spark, tmp_path / "orders", Order, tmp_path / "checkpoint", enlarged)
     (output,) = stepper.store.last_outputs() or ()
     kept = CITIES.zset(stepper.store)
-    assert sum(n for _, n in kept.iter()) == DRIVER_ROWS + 1
+    assert sum(n for _, n in kept.iter()) == LARGE
     assert st.ZSetSpark(output, kept.type) == kept
 
 
-def test_a_large_change_may_come_from_another_session(spark: SparkSession) -> None:
+def test_a_large_change_may_come_from_another_session(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few, "DRIVER_ROWS", LARGE - 1)
     stepper = stepper_of(cities)
     stepper.step((None, Z({User(name="Ann", city="Kiel"): 1})))
-    rows = spark.newSession().range(DRIVER_ROWS + 1).selectExpr("'Ann' AS user", "id AS amount")
+    rows = spark.newSession().range(LARGE).selectExpr("'Ann' AS user", "id AS amount")
     (pairs,) = stepper.step((st.ZSetSpark.from_dataframe(rows, Order), None))
-    assert pairs.to_dataframe().count() == DRIVER_ROWS + 1
+    assert pairs.to_dataframe().count() == LARGE
 
 
 # -- killed between the store's commit and the checkpoint's

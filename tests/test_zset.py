@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from stepping_spark import few
 from stepping_spark.atoms import NAN, Precision
 from stepping_spark.codec import encode
 from stepping_spark.errors import CompileError, InputError
@@ -27,7 +28,7 @@ from stepping_spark.rows import Data, Pair
 from stepping_spark.schema import ZSetType
 from stepping_spark.session import count_jobs
 from stepping_spark.types import row_type
-from stepping_spark.zset import DRIVER_ROWS, ZSet, ZSetPython, ZSetSpark
+from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
 
 
 class A(Data):
@@ -917,8 +918,11 @@ def test_a_dataframe_is_checked_and_added_up_by_two_jobs(spark: SparkSession) ->
     assert jobs.count == 0
 
 
-def test_a_large_dataframe_stays_in_spark_and_is_read_once(spark: SparkSession) -> None:
-    frame = spark.range(DRIVER_ROWS + 1).selectExpr("id AS left", "uuid() AS right")
+def test_a_large_dataframe_stays_in_spark_and_is_read_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few, "DRIVER_ROWS", 20_000)
+    frame = spark.range(20_001).selectExpr("id AS left", "uuid() AS right")
     z: ZSetSpark[Any] = ZSetSpark.from_dataframe(frame, Pair[int, uuid.UUID])
     held = z.checked(z.type, "input 'a'")
     assert isinstance(held, DataFrame)
