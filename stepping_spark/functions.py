@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import inspect
 import re
 import typing
@@ -51,6 +52,9 @@ def python(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], V
     a conversion by Arrow. Raises `CompileError` where the type is unknown; what it raises itself
     becomes a `StepError` that shows the row.
 
+    A store that was made with a function that computes something else is refused: the source of the
+    function counts, with the values and the functions of its module that it uses.
+
     It must be deterministic: the same for equal rows, at every step and in every process. A row
     that leaves is taken out by what the function says of it then, so a function that uses the
     clock, chance or something that changes leaves rows behind that nothing takes away. Nobody can
@@ -69,7 +73,10 @@ def python(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], V
 def name_of(f: Callable[..., Any]) -> str:
     """A function's name for messages."""
     inner = _inner(f)
-    return getattr(inner, "__qualname__", repr(inner)).rsplit(".", 1)[-1]
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    name: str = getattr(inner, "__qualname__", type(inner).__qualname__)
+    return name.rsplit(".", 1)[-1]
 
 
 def _inner(f: Callable[..., Any]) -> Callable[..., Any]:

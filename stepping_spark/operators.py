@@ -13,8 +13,9 @@ from typing import ClassVar
 
 from stepping_spark.atoms import BOOL, INT, RowType
 from stepping_spark.carried import Carrying, carrying
+from stepping_spark.code_of import digest_of
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Expr, Field
+from stepping_spark.expr import Expr, Field, PythonCall
 from stepping_spark.index import Key
 from stepping_spark.origin import user_line
 from stepping_spark.rows import Pair, Timed
@@ -64,7 +65,9 @@ class Operator:
 
     def told_by(self) -> str:
         """What tells it from others of its kind, in every process and whatever names it has."""
-        return self.describe()
+        f = getattr(self, "f", None)
+        computed = f" {digest_of(f.function)}" if isinstance(f, PythonCall) else ""
+        return self.describe() + computed
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         """Of an operator that works per key: the key, over rows of its input; none: the row."""

@@ -36,6 +36,7 @@ LAYERS = (
     "spark_types",
     "operations",
     "expr",
+    "code_of",
     "clock",
     "arrow_calls",
     "spark_hash",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
+from stepping_spark.code_of import digest_of
 from stepping_spark.plan import plan_of
 from stepping_spark.schema import columns_of
 from stepping_spark.types import row_type
@@ -253,6 +256,64 @@ def test_a_generic_row_may_have_its_type_inside_of_others() -> None:
 
     (given,) = st.reference(st.compile(python)).step((st.ZSetPython({1: 1}),))
     assert given == st.ZSetPython({Tagged(value=1, more=[1]): 1})
+
+
+FACTOR = 2
+
+
+def times(n: int, x: int) -> int:
+    return n * x
+
+
+def scaled(x: int) -> int:
+    return times(FACTOR, x)
+
+
+class Times:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __call__(self, x: int) -> int:
+        return self.n * x
+
+
+def multiplied(n: int) -> Callable[[int], int]:
+    return lambda x: n * x
+
+
+def state_of(f: Callable[[int], int]) -> tuple[str, str]:
+    """What a store is told of the state of a circuit with a Python function, and its text."""
+
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        return st.distinct(st.map(a, f=st.python(f, to=int)))
+
+    graph = st.compile(query)
+    (register,) = plan_of(graph).registers
+    return register.sums, str(graph)
+
+
+def test_a_state_is_told_apart_by_what_its_python_functions_compute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    more, less = (lambda x: x + 1), (lambda x: x - 1)
+    again = lambda x: x  +  1  # noqa: E731  # fmt: skip
+    assert state_of(more)[0] == state_of(again)[0] != state_of(less)[0]
+    assert state_of(multiplied(2))[0] == state_of(multiplied(2))[0] != state_of(multiplied(3))[0]
+    assert state_of(Times(2))[0] == state_of(Times(2))[0] != state_of(Times(3))[0]
+    partial = functools.partial
+    assert state_of(partial(times, 2))[0] == state_of(partial(times, 2))[0]
+    assert state_of(partial(times, 2))[0] != state_of(partial(times, 3))[0]
+    before = digest_of(scaled)
+    monkeypatch.setitem(globals(), "FACTOR", 3)
+    changed = digest_of(scaled)
+    monkeypatch.setitem(globals(), "times", multiplied(2))
+    assert len({before, changed, digest_of(scaled)}) == 3
+
+
+def test_no_name_of_a_python_function_has_an_address() -> None:
+    for f, name in ((functools.partial(times, 2), "times"), (Times(2), "Times")):
+        assert f"[python:{name}]" in state_of(f)[1]
+        assert "0x" not in "".join(state_of(f))
 
 
 def test_functions_of_columns_are_compared_without_asking_spark_again(

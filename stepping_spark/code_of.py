@@ -1,0 +1,156 @@
+"""What a Python function computes, as text that is the same in every process.
+
+A state is the sum of what functions gave; one that has changed would take out of it what it never
+put in. So the text goes into the digests by which a store tells circuits apart. It is the source,
+as Python's own parser writes it, so that comments and layout do not count, nor does the version of
+Python; with the values that the function refers to: those of its closure and defaults, constants
+of its module, and functions of its module, all the way down. What is imported counts by its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import datetime as dt
+import decimal
+import enum
+import functools
+import hashlib
+import linecache
+import uuid
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+_PLAIN = (
+    *(bool, int, float, complex, str, bytes, decimal.Decimal, uuid.UUID, enum.Enum, type(None)),
+    *(dt.date, dt.time, dt.timedelta),
+)
+
+
+def digest_of(f: Callable[..., Any]) -> str:
+    """A short digest of what a function computes."""
+    return hashlib.sha256("\n".join(_told(f, set())).encode()).hexdigest()[:8]
+
+
+def _told(value: Any, seen: set[int]) -> Iterator[str]:
+    match value:
+        case FunctionType():
+            yield from _function(value, seen)
+        case MethodType():
+            yield from _told(value.__func__, seen)
+            yield from _told(value.__self__, seen)
+        case functools.partial():
+            yield from _told(value.func, seen)
+            yield from _told((value.args, value.keywords), seen)
+        case type():
+            yield value.__qualname__
+        case _ if isinstance(value, _PLAIN):
+            yield repr(value)
+        case list() | tuple():
+            yield f"{len(value)} of"
+            for item in value:
+                yield from _told(item, seen)
+        case set() | frozenset():
+            yield from sorted(" ".join(_told(item, seen)) for item in value)
+        case dict():
+            for key, item in value.items():
+                yield from _told(key, seen)
+                yield from _told(item, seen)
+        case _:
+            yield from _object(value, seen)
+
+
+def _object(value: Any, seen: set[int]) -> Iterator[str]:
+    yield type(value).__qualname__
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    called = vars(type(value)).get("__call__")
+    if isinstance(called, FunctionType):
+        yield from _function(called, seen)
+        yield from _told(getattr(value, "__dict__", {}), seen)
+
+
+def _function(f: FunctionType, seen: set[int]) -> Iterator[str]:
+    yield f.__qualname__.rsplit(".", 1)[-1]
+    if id(f) in seen:
+        return
+    seen.add(id(f))
+    code = f.__code__
+    yield _source(code) or _compiled(code)
+    yield from _told((f.__defaults__, f.__kwdefaults__), seen)
+    for cell in f.__closure__ or ():
+        try:
+            yield from _told(cell.cell_contents, seen)
+        except ValueError:  # not filled yet
+            continue
+    for name in _names(code):
+        value = f.__globals__.get(name)
+        ours = isinstance(value, FunctionType) and value.__module__ == f.__module__
+        if ours or (name in f.__globals__ and isinstance(value, _PLAIN)):
+            yield name
+            yield from _told(value, seen)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The globals, and the attributes, that code names, in what is defined inside it too."""
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
+
+
+def _compiled(code: CodeType) -> str:
+    """The code of a function without source: it depends on the version of Python."""
+    inner = (_compiled(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts)
+    return f"{code.co_code.hex()} {code.co_names} {' '.join(inner)}"
+
+
+def _source(code: CodeType) -> str | None:
+    """The source of a function, without what does not count; None where it cannot be told."""
+    found = [n for n in _functions(code.co_filename) if _is_of(n, code)]
+    if len(found) > 1:
+        found = [n for n in found if _holds(n, code)]
+    if len(found) != 1:
+        return None
+    node = found[0]
+    if isinstance(node, ast.Lambda):
+        return ast.unparse(node)
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    arguments = [a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)]
+    return f"{arguments} {' '.join(map(ast.unparse, body))}"
+
+
+Function = ast.Lambda | ast.FunctionDef
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(source: str) -> tuple[Function, ...]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ()
+    return tuple(n for n in ast.walk(tree) if isinstance(n, Function))
+
+
+def _functions(file: str) -> tuple[Function, ...]:
+    linecache.checkcache(file)
+    return _parsed("".join(linecache.getlines(file)))
+
+
+def _is_of(node: Function, code: CodeType) -> bool:
+    if isinstance(node, ast.Lambda):
+        return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
+    first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    return node.name == code.co_name and first == code.co_firstlineno
+
+
+def _holds(node: Function, code: CodeType) -> bool:
+    """Whether all that the code does stands in the body of the node: of several in one line."""
+    assert isinstance(node, ast.Lambda)
+    body = node.body
+    begin, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+    places = [p for p in code.co_positions() if p[3]]
+    return bool(places) and all(
+        begin <= (line, column) and (last, until) <= end for line, last, column, until in places
+    )
