@@ -252,12 +252,12 @@ def _fields(
         raise CompileError(f"{where}: {target} has no field {unknown[0]!r}; it has {names}")
     left = [n for n in names if n not in values]
     parts = _key_parts(key)
+    whole = [t for n, t in target.fields if n in left] == [key.type] if key is not None else True
+    if not whole and len(parts) == 1 and isinstance(parts[0][1].type, Struct):
+        parts = [(n, Field(t, ("_1", n))) for n, t in parts[0][1].type.fields]
+        doubted = (*((False,) * len(parts)), *doubted[1:])
     if len(parts) != len(left):
-        raise CompileError(
-            f"{where}: the key has {len(parts)} parts ({', '.join(n for n, _ in parts)}), and "
-            f"{target} has {len(left)} fields that no aggregate fills ({', '.join(left)}); give "
-            "each part a field"
-        )
+        raise CompileError(f"{where}: {_misfit(target, left, [n for n, _ in parts])}")
     named = [n for n, _ in parts if n in left]
     rest = iter([n for n in left if n not in named])
     of_key = {name if name in named else next(rest): part for name, part in parts}
@@ -268,6 +268,21 @@ def _fields(
         if name in believed and isinstance(found, Optional) and not isinstance(t, Optional):
             values[name] = Call(found.inner, "known", (values[name],))
     return tuple(_coerced(values[n], t, n, where) for n, t in target.fields)
+
+
+def _misfit(target: Struct, left: list[str], parts: list[str]) -> str:
+    key = f"the key gives {', '.join(parts)}" if parts else "there is no key"
+    if len(left) > len(parts):
+        missing = [n for n in left if n not in parts] or left
+        return (
+            f"nothing fills {', '.join(missing)} of {target} ({key}); say each by an aggregate, "
+            f"{missing[0]}=st.agg.…, or by a part of the key"
+        )
+    spare = [n for n in parts if n not in left] or parts
+    return (
+        f"{key}, and {target} has {', '.join(left) or 'nothing'} left for it; "
+        f"give {', '.join(spare)} a field, or leave it out of the key"
+    )
 
 
 def _key_parts(key: Key | None) -> list[tuple[str, Expr]]:

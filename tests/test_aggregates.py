@@ -321,10 +321,25 @@ def refused(aggregates: dict[str, Any], by: Any = lambda r: r.k, into: Any = Ext
     return str(e.value)
 
 
+def test_a_row_as_key_fills_fields_by_the_names_of_its_own() -> None:
+    class Name(st.Data):
+        word: str
+
+    class Longest(st.Data):
+        n: int
+        word: str
+
+    def query(a: st.ZSet[str]) -> st.ZSet[Longest]:
+        return st.aggregate(a, by=lambda w: Name(word=w), into=Longest, n=agg.count())
+
+    (given,) = st.reference(st.compile(query)).step((st.ZSetPython({"a": 2}),))
+    assert given == st.ZSetPython({Longest(word="a", n=2): 1})
+
+
 def test_fields_and_aggregates_that_do_not_fit_are_refused() -> None:
     least: Any = agg.min(lambda r: r.n)
     assert "no field 'mean'" in refused({"least": least, "most": least, "mean": least})
-    assert "2 fields that no aggregate fills (k, most)" in refused({"least": least})
+    assert "nothing fills most of Extremes (the key gives k)" in refused({"least": least})
     assert "no aggregate is asked for" in refused({})
     assert "str | None cannot be added up" in refused(
         {"least": agg.sum(lambda r: r.k), "most": least}
