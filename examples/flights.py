@@ -336,14 +336,16 @@ def run(stepper: FlightsStepper, days: int, png: str, stop: Stop, console: Conso
         console.print(f"Going on after step {done}, {day_of(done)}, the last in the state.")
     stepper.run(stop.between(steps), source=source_of(days))
 
-    kept = delays.zset(stepper.store).to_python()
-    plain = plain_view(get_session(), flights, airlines, list(airports.values()))
-    recomputed = st.ZSetSpark.from_dataframe(plain, Delays).to_python()
+    with console.status("Asking plain Spark SQL for the same"):
+        kept = delays.zset(stepper.store).to_python()
+        plain = plain_view(get_session(), flights, airlines, list(airports.values()))
+        recomputed = st.ZSetSpark.from_dataframe(plain, Delays).to_python()
     if kept != recomputed:
         raise click.ClickException(
             f"the maintained view is not the plain query's; it differs by\n{kept - recomputed!r}"
         )
-    recompute = milliseconds_to_recompute(plain)
+    with console.status("Timing the plain query"):
+        recompute = milliseconds_to_recompute(plain)
     stop.check()
     console.print(worst([d for d, _ in kept.iter()], days), "")
     console.print(summary(steps, stepper.metrics, len(kept), recompute))
@@ -380,6 +382,8 @@ def stopped(stepper: FlightsStepper | None, days: int, place: Place) -> str:
 def main(days: int, where: str, schema: str | None, png: str) -> None:
     """Step through a year of flights, and compare the maintained view with plain Spark SQL."""
     try:
+        if where != "memory" and where.partition(":")[0] not in ("parquet", "postgres"):
+            raise ValueError(f"--store {where}: expected memory, parquet:PATH or postgres:URL")
         place = place_of(where, schema)
     except ValueError as e:
         raise click.UsageError(without_password(str(e), where)) from None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from stepping_spark.body import Fixpoint
-from stepping_spark.graph import AnyGraph, Vertex
+from stepping_spark.graph import AnyGraph, Vertex, check_is_graph
 from stepping_spark.loops import Loop
 from stepping_spark.operators import (
     Delay,
@@ -87,6 +87,7 @@ def explain(graph: AnyGraph) -> Explanation:
     >>> st.explain(st.compile(query)).arrangements
     (('query.a by _1', ('_1',)), ('query.b by _value_', ('_value_',)))
     """
+    check_is_graph(graph, "; write st.explain(st.compile(query))")
     plan = plan_of(graph)
     graph = plan.graph  # in which some vertices are one
     within = {v: m for stage in plan.stages for m in stage.members for v in m.inner}

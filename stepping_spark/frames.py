@@ -103,7 +103,8 @@ def _compare(
         have = ", ".join(f.name for f in columns.values()) or "none"
         raise InputError(
             f"{where}: column {', '.join(map(repr, missing))} is missing; expected "
-            f"{', '.join(wanted)}, found {have}"
+            f"{', '.join(wanted)}, found {have}; rename one with df.withColumnRenamed(…), or make "
+            "it with df.withColumn(…)"
         )
     if extra:
         hint = f" (or say count={COUNT!r})" if COUNT in extra and count is None else ""

@@ -57,6 +57,11 @@ class Stepper(Generic[*Ins, Out]):
         progress: bool = False,
         local_rows: int = LOCAL_ROWS,
     ) -> None:
+        if type(local_rows) is not int or local_rows < 0:
+            raise InputError(
+                f"local_rows={local_rows!r}: expected a number of rows, 0 or more; 0 sends "
+                "everything to Spark"
+            )
         self.graph = graph
         self.store = store
         self.progress = progress

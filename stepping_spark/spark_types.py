@@ -145,5 +145,11 @@ _VARIABLE = re.compile(r"\b([xyz])_(\d+)\b")
 
 
 def first_line(e: BaseException) -> str:
-    """The first line of an error's text: Spark appends plans and stack traces."""
-    return str(e).strip().split("\n", 1)[0]
+    """The line of an error's text that says what went wrong; Spark adds plans and stack traces.
+
+    It is the first, or, of what failed in a Python worker, the one after Python's own trace.
+    """
+    first, _, rest = str(e).strip().partition("\n")
+    _, trace, told = rest.rpartition("Traceback (most recent call last):\n")
+    lines = [x for x in told.splitlines() if x and not x.startswith(" ")] if trace else []
+    return f"{first} {lines[0]}" if lines else first

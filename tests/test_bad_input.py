@@ -684,6 +684,30 @@ def test_a_parameter_without_an_annotation() -> None:
         st.compile(query)
 
 
+@pytest.mark.parametrize("rows", ["many", -5, 2.5, True])
+def test_local_rows_that_are_no_number_of_rows(rows: Any) -> None:
+    graph = st.compile(total)
+    with pytest.raises(st.InputError, match="expected a number of rows, 0 or more"):
+        st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=rows)
+
+
+def test_a_query_that_is_to_be_explained() -> None:
+    with pytest.raises(st.CompileError, match=r"write st\.explain\(st\.compile\(query\)\)"):
+        st.explain(total)  # type: ignore[arg-type]
+
+
+def test_a_udf_that_fails_is_told_with_its_own_words(spark: SparkSession) -> None:
+    number = F.udf(lambda text: int(text), "long")
+
+    def query(a: st.ZSet[str]) -> st.ZSet[int]:
+        return st.map(a, f=lambda text: number(text), to=int)
+
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    with pytest.raises(st.StepError, match=r"map failed: .*ValueError: invalid literal for int"):
+        stepper.step((st.ZSetPython({"a": 1}),))
+
+
 def test_as_many_outputs_as_a_return_annotation_leaves_open() -> None:
     def query(a: st.ZSet[A]) -> tuple[st.ZSet[A], ...]:
         return a, -a, a

@@ -13,6 +13,7 @@ __all__ = ["main"]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="stepping-spark")
 def main() -> None:
     """Views on Spark that are maintained, not recomputed."""
 
@@ -34,4 +35,5 @@ def demo(arguments: tuple[str, ...]) -> None:
             "copy without it: clone the project, and pip install -e '.[demo]' there"
         )
     command: click.Command = runpy.run_path(str(script))["main"]
+    command.context_settings["help_option_names"] = ["-h", "--help"]
     command.main(list(arguments), prog_name="stepping-spark demo")
