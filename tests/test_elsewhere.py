@@ -16,13 +16,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SOME = {
     "connect": (
         "left join",
-        "group ints by user",
         "functions in Python",
         "functions of columns",
         "first n of each user",
         "recursion",
     ),
-    "cluster": ("join", "group ints by user", "recursion"),
+    "cluster": ("join", "group ints by user"),
 }
 kinds = pytest.mark.parametrize("kind", ["connect", "cluster"])
 
