@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,10 @@ def as_it_is(table: pa.Table, _: Schema) -> Held:
 @pytest.fixture(scope="module")
 def s3() -> Iterator[pafs.FileSystem]:
     """An S3 of this process, with the bucket `bucket`."""
+    # It would log each request, and the contract takes what is logged for trouble.
+    requests = logging.getLogger("werkzeug")
+    level = requests.level
+    requests.setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         server = ThreadedMotoServer(port=0, verbose=False)
@@ -47,6 +52,7 @@ def s3() -> Iterator[pafs.FileSystem]:
     filesystem.create_dir("bucket")
     yield filesystem
     server.stop()
+    requests.setLevel(level)
 
 
 class TestOnS3(StoreContract):
