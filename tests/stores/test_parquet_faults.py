@@ -189,7 +189,7 @@ def test_a_reader_of_a_store_that_is_half_made_is_told_so_and_a_writer_makes_it(
     for folder in ("manifests", "data"):
         for file in files(path, folder):
             file.unlink()
-    with pytest.raises(StoreUnavailable, match="not made yet"):
+    with pytest.raises(StoreUnavailable, match=r"first manifest is not written.*create=True"):
         StoreParquet(path, REGISTERS, read_only=True)
     with StoreParquet(path, REGISTERS, create=True) as store:
         step(store, "a")
