@@ -17,7 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
+from stepping_spark.errors import (
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+    StoreMismatch,
+    StoreUnavailable,
+)
 from stepping_spark.schema import Schema
 from stepping_spark.store import Held
 from stores import filesystem, manifest, sweeping
@@ -116,6 +122,22 @@ def test_a_damaged_manifest_is_named_and_the_step_before_can_be_opened(
         step(store, "d")
     with StoreParquet(path, REGISTERS) as store:
         assert words(store) == {"a", "b", "d"}
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_manifest_of_another_format_is_not_called_damaged(
+    path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    with monkeypatch.context() as later, StoreParquet(path, REGISTERS) as store:
+        later.setattr(manifest, "FORMAT", manifest.FORMAT + 1)
+        step(store, "d")
+    newest = files(path, "manifests")[-1].name
+    has, reads = manifest.FORMAT + 1, manifest.FORMAT
+    said = rf"{newest}, .* step 4, has the format {has}, .* reads {reads}; use the version that"
+    with pytest.raises(StoreMismatch, match=said):
+        StoreParquet(path, REGISTERS, read_only=read_only)
+    with StoreParquet(path, REGISTERS, at_step=3, read_only=read_only) as store:
+        assert words(store) == {"a", "b", "c"}
 
 
 def newest_file(path: Path) -> Path:
