@@ -331,7 +331,7 @@ def main(
     spark = get_session()
     sizes, ns = ([int(x) for x in text.split(",")] for text in (rows, changes))
     console = Console(width=120)
-    with tempfile.TemporaryDirectory() as directory, PostgresServer(fsync="on") as server:
+    with tempfile.TemporaryDirectory() as directory, PostgresServer(fsync=True) as server:
         where = Where(spark, Path(directory), server.url)
         parts: dict[str, Callable[[], Table]] = {
             "amplification": lambda: amplification(where, small_steps),

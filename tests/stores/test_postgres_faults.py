@@ -40,7 +40,7 @@ def as_it_is(table: pa.Table, _: Schema) -> Held:
 @pytest.fixture(scope="module")
 def frail() -> Iterator[PostgresServer]:
     """A server that tests stop and kill, and that does not write what it commits unless told to."""
-    with PostgresServer(synchronous_commit="off") as server:
+    with PostgresServer(fsync=True, synchronous_commit="off") as server:
         yield server
 
 
@@ -84,6 +84,12 @@ def held_up(url: str, store: StorePostgres, stores: Stores) -> Iterator[Callable
 
 
 # -- the server
+
+
+def test_a_server_that_is_killed_here_writes_as_one_in_use_does(frail: PostgresServer) -> None:
+    query = "SELECT current_setting('fsync'), current_setting('full_page_writes')"
+    with psycopg.connect(frail.url) as connection:
+        assert connection.execute(query).fetchone() == ("on", "on")
 
 
 def test_a_server_killed_in_the_middle_of_a_commit_leaves_nothing_half_done(
