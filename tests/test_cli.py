@@ -27,7 +27,7 @@ from stepping_spark.cli import main
 from stepping_spark.relations import Array
 from stepping_spark.store import Register, Store, fingerprint
 from stores import file_merges
-from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, content, table_of
+from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, as_it_is, content, table_of
 from stores.manifest import File, Manifest, decode
 from stores.parquet import StoreParquet
 from stores.places import place_of
@@ -44,7 +44,7 @@ def steps(store: Store, first: int = 1) -> None:
     for step in range(first, first + STEPS):
         for register in REGISTERS:
             rows = [(f"w{step}", step, 1), ("again", 0, 1), ("gone", 0, 1 if step < STEPS else -4)]
-            add(store, register, lambda table, _: table, rows)
+            add(store, register, as_it_is, rows)
         store.commit(step, step, offsets={"orders": step * 10})
 
 
@@ -308,7 +308,7 @@ def test_verify_names_the_table_that_is_not_what_is_said_of_it(
     with StorePostgres(postgres.url, schema=schema, create=True) as store:
         store.open([*REGISTERS, cache], [WORDS])
         rows = [(f"w{i}", i, 1) for i in range(STEPS + 1)]
-        add(store, BY_WORD, lambda table, _: table, rows)
+        add(store, BY_WORD, as_it_is, rows)
         store.commit(1, None, [table_of(WORDS, rows)])
     with psycopg.connect(postgres.url) as connection:
         index = connection.execute(

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stores.contract_rows import BY_WORD, WHOLE, add
+from stores.contract_rows import BY_WORD, WHOLE, add, as_it_is
 from stores.manifest import decode
 from stores.parquet import StoreParquet
-from tests.stores.model import as_it_is
 
 STEPS = 12
 REGISTERS = [BY_WORD, WHOLE]

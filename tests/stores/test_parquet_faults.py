@@ -24,20 +24,14 @@ from stepping_spark.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
-from stepping_spark.schema import Schema
-from stepping_spark.store import Held
 from stores import filesystem, manifest, sweeping
-from stores.contract_rows import BY_WORD, WHOLE, add, content, keys_table, row
+from stores.contract_rows import BY_WORD, WHOLE, add, as_it_is, content, keys_table, row
 from stores.filesystem import LocalDirectory
 from stores.parquet import StoreParquet
 from tests.stores.conftest import SmallDisk, fill
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REGISTERS = [BY_WORD, WHOLE]
-
-
-def as_it_is(table: pa.Table, _: Schema) -> Held:
-    return table
 
 
 def step(store: StoreParquet, word: str) -> None:

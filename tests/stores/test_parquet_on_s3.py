@@ -8,25 +8,19 @@ import warnings
 from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
-import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 from moto.server import ThreadedMotoServer
 
 from stepping_spark.errors import StoreLocked, StoreUnavailable
-from stepping_spark.schema import Schema
-from stepping_spark.store import Held, Register, Store
+from stepping_spark.store import Register, Store
 from stores import locks
 from stores.contract import StoreContract
-from stores.contract_rows import BY_WORD, Create, Reopen, add, content, row
+from stores.contract_rows import BY_WORD, Create, Reopen, add, as_it_is, content, row
 from stores.parquet import StoreParquet
 from stores.parquet_inspection import ParquetState
 
 SECRET = "not to be shown"
-
-
-def as_it_is(table: pa.Table, _: Schema) -> Held:
-    return table
 
 
 @pytest.fixture(scope="module")

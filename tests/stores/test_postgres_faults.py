@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
-import pyarrow as pa
 import pytest
 from psycopg import sql
 from pyspark.sql import SparkSession
@@ -23,18 +22,12 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.codec import frame_of
 from stepping_spark.errors import StoreError, StoreLocked, StoreUnavailable
-from stepping_spark.schema import Schema
-from stepping_spark.store import Held
-from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, content, row, table_of
+from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, as_it_is, content, row, table_of
 from stores.postgres import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import Stores
 
 BOTH = [BY_WORD, WHOLE]
-
-
-def as_it_is(table: pa.Table, _: Schema) -> Held:
-    return table
 
 
 @pytest.fixture(scope="module")
