@@ -12,13 +12,13 @@ written in small steps.
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
@@ -186,10 +186,6 @@ def bytes_read() -> int:
     """How many bytes this process has read, of files and of everything else."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return int(dict(line.split(": ") for line in lines)["rchar"])
-
-
-def median(values: Sequence[float]) -> float:
-    return statistics.median(values)
 
 
 def by_size(where: Where, sizes: Sequence[int], changes: Sequence[int], rounds: int) -> Table:
