@@ -47,7 +47,7 @@ class StoreError(SteppingError):
 
 
 class StoreMismatch(StoreError):
-    """The state belongs to another circuit, or was never created."""
+    """The state belongs to another circuit or another version, or was never created."""
 
 
 class StoreLocked(StoreError):

@@ -106,7 +106,9 @@ def _changeable(cls: type, error: ValueError) -> TypeError:
     if not names:
         return TypeError(f"{cls.__name__}: {error}")
     default = cls.__dict__[names[0]]
-    remedy = f"write {names[0]} = {tuple(default)!r}" if isinstance(default, list) else "leave out"
+    remedy = "leave the default out"
+    if isinstance(default, list):
+        remedy = f"write {names[0]} = {tuple(default)!r}"
     return TypeError(
         f"{cls.__name__}.{names[0]}: the default {default!r} can be changed, and all rows would "
         f"share it; {remedy}"

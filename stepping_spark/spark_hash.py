@@ -14,10 +14,9 @@ import pyarrow.compute as pc
 import xxhash
 
 from stepping_spark.atoms import Atom, RowType
+from stepping_spark.hashing import Hashes
 from stepping_spark.operations import unwrap
 from stepping_spark.types import ListOf, Struct, ZSetOf
-
-Hashes = npt.NDArray[np.uint64]
 
 SEED = 42  # where Spark starts
 _EPOCH = dt.datetime(1970, 1, 1)

@@ -55,13 +55,7 @@ class Committed:
         """Find the newest step, and follow those that come; or the step asked for."""
         self._know(self._there(), registers)
         with reaching(self._directory.shown, "open it for reading"):
-            orders = self._log.orders()
-            if not orders and not self._directory.sizes(DATA):
-                raise StoreUnavailable(
-                    f"{self._directory.shown}: the store is not made yet, as its making was "
-                    "interrupted or goes on; open it to write with create=True, or wait"
-                )
-            self._manifest = self._chosen(orders, at_step)
+            self._manifest = self._chosen(self._log.orders(), at_step)
         self._follow = at_step is None
 
     def check(self, registers: Sequence[Register]) -> None:

@@ -38,6 +38,7 @@ from stores.contract_rows import (
     Hold,
     Reopen,
     add,
+    as_it_is,
     as_table,
     content,
     keys_table,
@@ -100,7 +101,7 @@ class StoreContract:
     @pytest.fixture
     def hold(self) -> Hold:
         """How changes and keys are given to the store: as they are, or as DataFrames."""
-        return lambda table, _: table
+        return as_it_is
 
     # -- what is added is read
 

@@ -107,6 +107,11 @@ def add(store: Store, register: Register, hold: Hold, rows: Iterable[Sequence[An
     store.add(register.name, hold(table_of(register.schema, rows), register.schema))
 
 
+def as_it_is(table: pa.Table, schema: Schema) -> Held:
+    """A change or keys, given to a store as a table."""
+    return table
+
+
 def content(store: Store, register: Register, keys: Held | None = None) -> Content:
     """What a read gives, added up."""
     return summed(store.read(register.name, keys), register.schema)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from stepping_spark.errors import StoreCorrupt
+from stepping_spark.errors import StoreCorrupt, StoreMismatch
 from stores.filesystem import TEMPORARY, Directory
 
 FORMAT = 2
@@ -130,7 +130,10 @@ def _digest(body: Mapping[str, Any]) -> str:
 
 
 def decode(data: bytes) -> Manifest:
-    """The inverse of `Manifest.encode`; a ValueError says what is wrong."""
+    """The inverse of `Manifest.encode`; a ValueError says what is wrong.
+
+    It is an `OtherFormat` where nothing is, and only another version can read it.
+    """
     try:
         whole = json.loads(data)
         body, digest = whole["manifest"], whole["sha256"]
@@ -139,7 +142,9 @@ def decode(data: bytes) -> Manifest:
     if _digest(body) != digest:
         raise ValueError("its content does not have the digest that it was written with")
     if body["format"] != FORMAT:
-        raise ValueError(f"it has format {body['format']}, and this version reads {FORMAT}")
+        raise OtherFormat(
+            f"has the format {body['format']}, and this version of stepping_spark reads {FORMAT}"
+        )
     outputs = body["outputs"]
     return Manifest(
         body["generation"],
@@ -181,10 +186,15 @@ class Log:
         return [n for n in self._directory.sizes(FOLDER) if n.startswith(begin)]
 
     def read(self, order: Order) -> Manifest:
-        """One of them; a `StoreCorrupt` where it is damaged."""
+        """One of them; a `StoreCorrupt` if it is damaged, a `StoreMismatch` in another format."""
         name = name_of(order)
         try:
             return decode(self._directory.read(name))
+        except OtherFormat as e:
+            raise StoreMismatch(
+                f"{self._directory.shown}: {name}, the manifest of step {order[1]}, {e}; use the "
+                "version that wrote it, or make a new store"
+            ) from None
         except ValueError as e:
             raise StoreCorrupt(
                 f"{self._directory.shown}: {name}, the manifest of step {order[1]}, is damaged: "
@@ -192,7 +202,7 @@ class Log:
             ) from None
 
     def read_or_none(self, order: Order) -> Manifest | None:
-        """One of them; None where it is damaged or gone."""
+        """One of them; None where it is damaged, in another format, or gone."""
         try:
             return decode(self._directory.read(name_of(order)))
         except (ValueError, FileNotFoundError):
@@ -239,6 +249,10 @@ class Log:
                 f"{self._directory.shown}: step {manifest.step} cannot be read: {damage}; "
                 f"{self.remedy(manifest.order)}"
             )
+
+
+class OtherFormat(ValueError):
+    """A manifest is whole, and in a format that this version does not read."""
 
 
 class Doubt(Exception):

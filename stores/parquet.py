@@ -37,7 +37,8 @@ Out = TypeVar("Out", covariant=True)
 T = TypeVar("T")
 Batches = tuple[FileBatch, ...]
 
-DRIVER_ROWS = 100_000
+DRIVER_BATCH_ROWS = 100_000
+"""The rows of the largest batch that the driver reads and writes itself."""
 
 MOST_LOOKED_AT = 1 << 22
 """Rows that the driver reads to find keys in; where it would be more, Spark reads the batches."""
@@ -87,7 +88,7 @@ class StoreParquet:
         create: bool = False,
         read_only: bool = False,
         at_step: int | None = None,
-        driver_rows: int = DRIVER_ROWS,
+        driver_rows: int = DRIVER_BATCH_ROWS,
         cache_bytes: int | None = None,
         filesystem: pafs.FileSystem | None = None,
         spark: SparkSession | None = None,
@@ -121,7 +122,7 @@ class StoreParquet:
         create: bool = False,
         read_only: bool = False,
         at_step: int | None = None,
-        driver_rows: int = DRIVER_ROWS,
+        driver_rows: int = DRIVER_BATCH_ROWS,
         cache_bytes: int | None = None,
         filesystem: pafs.FileSystem | None = None,
         spark: SparkSession | None = None,

@@ -7,6 +7,7 @@ URL alone is as good. Whatever is shown of a place has no password.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
@@ -30,6 +31,11 @@ SCHEMA = "stepping_spark"
 """The schema of Postgres where none is said."""
 
 _URL = re.compile(r"postgres(ql)?://")
+_USER_AND_PASSWORD = re.compile(r"(?:[a-z][\w+.-]*:?//)?[^:/?#]*:(?!//)(.+)@", re.I | re.S)
+"""In a URL, also one that is mistyped, or in `user:password@host`: no `/` is before its `:`."""
+
+_PARAMETER = re.compile(r"password\s*=\s*(?:'((?:[^'\\]|\\.)*)'?|((?:\\.|\S)+))", re.I | re.S)
+"""In a connection string, where a value may be in quotes, or in the query of a URL."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +115,22 @@ def _postgres(url: str) -> Place:
 def without_password(text: str, place: str) -> str:
     """The text without what may be a password in a place: also where that is no URL at all."""
     place = re.sub(rf"^({PARQUET}|{POSTGRES}):(?!//)", "", place)
-    for found in re.findall(r":(?!//)(.+)@|password=([^&\s]+)", place):
-        for secret in filter(None, found):
-            for shown in {secret, unquote(secret), quote(secret, safe="")}:
-                text = text.replace(shown, "***")
+    for secret in filter(None, _secrets(place)):
+        for shown in {secret, unquote(secret), quote(secret, safe="")}:
+            text = text.replace(shown, "***")
     return text
+
+
+def _secrets(place: str) -> Iterator[str]:
+    """What may be a password: of a user, or of a parameter."""
+    of_user = _USER_AND_PASSWORD.match(place)
+    if of_user:
+        yield of_user[1]
+    for parameter in _PARAMETER.finditer(place):
+        quoted, plain = parameter.groups()
+        if plain is None:
+            yield re.sub(r"\\(.)", r"\1", quoted)
+            yield quoted
+        else:
+            yield plain
+            yield plain.partition("&")[0]  # of a URL, where other parameters follow

@@ -24,9 +24,6 @@ from urllib.parse import quote
 
 USER = "stepping"
 OPTIONS = {
-    # Nothing of a test outlives its machine.
-    "fsync": "off",
-    "full_page_writes": "off",
     "listen_addresses": "127.0.0.1",
     "max_connections": "40",
     "autovacuum_naptime": "5s",
@@ -37,10 +34,12 @@ class PostgresServer:
     """A server on a port of its own, on the loopback interface; it ends with the `with` block.
 
     `data` (default: a new temporary directory) is where its files are; `options` go beside those
-    of `postgresql.conf`. Run by root, the server is another user's, as Postgres demands.
+    of `postgresql.conf`. With `fsync` it writes as one whose data counts: only such a server may
+    crash. Run by root, the server is another user's, as Postgres demands.
     """
 
-    def __init__(self, data: Path | None = None, **options: str) -> None:
+    def __init__(self, data: Path | None = None, *, fsync: bool = False, **options: str) -> None:
+        self._fsync = fsync
         self._scratch = Path(tempfile.mkdtemp(prefix="stepping-postgres-"))
         self.password = secrets.token_hex(12)
         self.port = _free_port()
@@ -104,6 +103,8 @@ class PostgresServer:
 
     def crash(self) -> None:
         """Kill the server and all its processes with SIGKILL: nothing is written any more."""
+        if not self._fsync:
+            raise RuntimeError("a crash may take all but what PostgresServer(fsync=True) writes")
         postmaster = int((self._data / "postmaster.pid").read_text().split()[0])
         children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
         for pid in (postmaster, *map(int, children)):
@@ -131,13 +132,15 @@ class PostgresServer:
         password.write_text(self.password)
         self._own(password)
         done = self._run(
-            "initdb", "-U", USER, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync",
-            f"--pwfile={password}",
+            "initdb", "-U", USER, "-A", "scram-sha-256", "-E", "UTF8", "--locale=C",
+            f"--pwfile={password}", *(() if self._fsync else ("--no-sync",)),
         )  # fmt: skip
         password.unlink()
         if done.returncode:
             raise RuntimeError(f"initdb failed: {done.stdout}")
-        lines = [f"{name} = '{value}'" for name, value in {**OPTIONS, **options}.items()]
+        writes = "on" if self._fsync else "off"
+        every = {**OPTIONS, "fsync": writes, "full_page_writes": writes, **options}
+        lines = [f"{name} = '{value}'" for name, value in every.items()]
         with (self._data / "postgresql.conf").open("a") as conf:
             conf.write("\n" + "\n".join(lines) + "\n")
 

@@ -27,7 +27,7 @@ from stepping_spark.cli import main
 from stepping_spark.relations import Array
 from stepping_spark.store import Register, Store, fingerprint
 from stores import file_merges
-from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, content, table_of
+from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, as_it_is, content, table_of
 from stores.manifest import File, Manifest, decode
 from stores.parquet import StoreParquet
 from stores.places import place_of
@@ -44,7 +44,7 @@ def steps(store: Store, first: int = 1) -> None:
     for step in range(first, first + STEPS):
         for register in REGISTERS:
             rows = [(f"w{step}", step, 1), ("again", 0, 1), ("gone", 0, 1 if step < STEPS else -4)]
-            add(store, register, lambda table, _: table, rows)
+            add(store, register, as_it_is, rows)
         store.commit(step, step, offsets={"orders": step * 10})
 
 
@@ -308,7 +308,7 @@ def test_verify_names_the_table_that_is_not_what_is_said_of_it(
     with StorePostgres(postgres.url, schema=schema, create=True) as store:
         store.open([*REGISTERS, cache], [WORDS])
         rows = [(f"w{i}", i, 1) for i in range(STEPS + 1)]
-        add(store, BY_WORD, lambda table, _: table, rows)
+        add(store, BY_WORD, as_it_is, rows)
         store.commit(1, None, [table_of(WORDS, rows)])
     with psycopg.connect(postgres.url) as connection:
         index = connection.execute(
@@ -462,6 +462,10 @@ QUOTED = quote(PASSWORD, safe="")
         f"stepping:{QUOTED}@127.0.0.1/postgres",
         f"s3://key:{QUOTED}@bucket/state?endpoint_override=127.0.0.1:1&scheme=http",
         f"parquet:s3a://key:{QUOTED}@/state",
+        f"host=127.0.0.1 password = {PASSWORD} dbname=postgres",
+        "host=127.0.0.1 password='s3cr@t and a s3cret tail' dbname=postgres",
+        r"host=127.0.0.1 password='s3cr@t, \'s3cret\' tail' dbname=postgres",
+        "host=127.0.0.1 password='s3cr@t with s3cret tail, and no end",
     ],
 )
 def test_no_command_shows_a_password(
@@ -474,6 +478,14 @@ def test_no_command_shows_a_password(
         assert done.exit_code == 2
         said = [done.output, done.stderr, caplog.text, repr(done.exception)]
         assert not [t for t in said for secret in (PASSWORD, QUOTED, "s3cr") if secret in t]
+
+
+@pytest.mark.parametrize("before", ["", "parquet:", "file://"])
+def test_a_path_with_a_colon_and_an_at_sign_is_shown_as_it_is(tmp_path: Path, before: str) -> None:
+    there = tmp_path / "run:e@1"
+    done = call("show", f"{before}{there}")
+    assert done.stderr.startswith(f"Error: {there}: there is no state here: there is no such")
+    assert str(place_of(f"{before}{there}")).endswith(str(there))
 
 
 def test_neither_what_a_state_shows_nor_a_place_has_the_password(

@@ -13,12 +13,10 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark import linear
 from stepping_spark.driver import LOCAL_ROWS
-from stepping_spark.store import Store
 from tests.compositions import Composition, compositions, steps_of
 from tests.strategies import Step, add_up
 
 Z = st.ZSetPython
-MakeStore = Callable[[st.Graph[Any, Any]], Store]
 
 
 def whole(composition: Composition, tables: Step) -> Any:
@@ -46,13 +44,12 @@ def check(composition: Composition, steps: Sequence[Step], take: Callable[..., A
 def check_engine(
     composition: Composition,
     steps: Sequence[Step],
-    make_store: MakeStore,
     *,
     optimize: bool,
     local_rows: int = LOCAL_ROWS,
 ) -> None:
     graph = st.compile(composition.query(st), optimize=optimize)
-    stepper = st.Stepper(graph, make_store(graph), local_rows=local_rows)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
     check(composition, steps, stepper.step)
 
 
@@ -80,7 +77,7 @@ def test_the_incremental_form_of_a_composition_on_tables_adds_up_to_it(
 def test_the_changes_of_a_composition_add_up_on_the_driver(
     spark: SparkSession, composition: Composition, steps: list[Step], optimize: bool
 ) -> None:
-    check_engine(composition, steps, st.StoreMemory.from_graph, optimize=optimize)
+    check_engine(composition, steps, optimize=optimize)
 
 
 @settings(max_examples=3)
@@ -88,4 +85,4 @@ def test_the_changes_of_a_composition_add_up_on_the_driver(
 def test_the_changes_of_a_composition_add_up_as_spark_jobs(
     spark: SparkSession, composition: Composition, steps: list[Step]
 ) -> None:
-    check_engine(composition, steps, st.StoreMemory.from_graph, optimize=True, local_rows=0)
+    check_engine(composition, steps, optimize=True, local_rows=0)

@@ -562,6 +562,14 @@ def test_a_list_as_a_default_is_refused_with_the_tuple_that_does_it() -> None:
             x: list[int] = [1]  # noqa: RUF012
 
 
+@pytest.mark.parametrize("default", [{"a": 1}, {1}], ids=["dict", "set"])
+def test_a_default_that_can_be_changed_and_is_no_list_is_to_be_left_out(default: Any) -> None:
+    with pytest.raises(TypeError, match=r"A\.x: the default .*; leave the default out$"):
+
+        class A(Data):
+            x: list[int] = default
+
+
 def test_a_type_that_is_not_defined_yet_is_refused() -> None:
     with pytest.raises(TypeError, match=r"Node\.next: the type names 'Node', which is not defined"):
 

@@ -198,7 +198,6 @@ store.close()
 
 
 @pytest.mark.spark
-@pytest.mark.skipif(not hasattr(st, "StoreParquet"), reason="needs a store that is durable")
 def test_a_query_killed_after_the_store_committed_goes_on_from_its_checkpoint(
     tmp_path: Path,
 ) -> None:

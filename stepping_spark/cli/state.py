@@ -16,11 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from stepping_spark.errors import SteppingError, StoreCorrupt
+from stepping_spark.interrupts import INTERRUPTED
 from stores.inspection import Kept, State, Summary
 from stores.places import place_of, without_password
 
-FOUND, NOT_DONE, INTERRUPTED = 1, 2, 130
-"""Exit codes: something is wrong with the state; it could not be looked at; Ctrl-C."""
+FOUND, NOT_DONE = 1, 2
+"""Exit codes: something is wrong with the state; it could not be looked at."""
 
 MOST_WORDS = 150  # characters of what a register is the sum of
 
@@ -164,16 +165,9 @@ def _registers(found: Summary) -> Table:
             decimal(k.nbytes),
         )  # fmt: skip
     table.add_section()
-    rows, batches, nbytes = (
-        (
-            sum(numbers)
-            for numbers in zip(
-                *((k.rows, k.batches, k.nbytes) for k in found.registers), strict=True
-            )
-        )
-        if found.registers
-        else (0, 0, 0)
-    )
+    rows = sum(k.rows for k in found.registers)
+    batches = sum(k.batches for k in found.registers)
+    nbytes = sum(k.nbytes for k in found.registers)
     table.add_row("all", "", f"{rows:,}", f"{batches:,}", decimal(nbytes))
     return table
 

@@ -12,13 +12,13 @@ written in small steps.
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
@@ -188,10 +188,6 @@ def bytes_read() -> int:
     return int(dict(line.split(": ") for line in lines)["rchar"])
 
 
-def median(values: Sequence[float]) -> float:
-    return statistics.median(values)
-
-
 def by_size(where: Where, sizes: Sequence[int], changes: Sequence[int], rounds: int) -> Table:
     """Each store, size of state and size of change."""
     table = Table(title="a step; medians")
@@ -331,7 +327,7 @@ def main(
     spark = get_session()
     sizes, ns = ([int(x) for x in text.split(",")] for text in (rows, changes))
     console = Console(width=120)
-    with tempfile.TemporaryDirectory() as directory, PostgresServer(fsync="on") as server:
+    with tempfile.TemporaryDirectory() as directory, PostgresServer(fsync=True) as server:
         where = Where(spark, Path(directory), server.url)
         parts: dict[str, Callable[[], Table]] = {
             "amplification": lambda: amplification(where, small_steps),

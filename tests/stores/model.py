@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
 from stepping_spark.errors import StoreError
-from stepping_spark.schema import Schema
-from stepping_spark.store import Held, Store
-from stores.contract_rows import BY_WORD, WHOLE, Content, add, content, keys_table, row
+from stepping_spark.store import Store
+from stores.contract_rows import BY_WORD, WHOLE, Content, add, as_it_is, content, keys_table, row
 
 Move: TypeAlias = tuple[str, Any]
 
@@ -33,10 +31,6 @@ moves = st.lists(
     max_size=50,
 )
 words = st.sets(st.sampled_from([None, "", "a", "b", "c", "d"]))
-
-
-def as_it_is(table: pa.Table, _: Schema) -> Held:
-    return table
 
 
 def hold_against_sums(

@@ -53,7 +53,7 @@ def right() -> Undisturbed:
 @pytest.fixture(scope="module")
 def frail() -> Iterator[PostgresServer]:
     """A server that is stopped and killed."""
-    with PostgresServer() as server:
+    with PostgresServer(fsync=True) as server:
         yield server
 
 

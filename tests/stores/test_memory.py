@@ -13,9 +13,9 @@ from stepping_spark.errors import StepError, StoreError
 from stepping_spark.store import Store
 from stores import batches, tiers
 from stores.contract import StoreContract
-from stores.contract_rows import BY_WORD, WHOLE, Create, add, content, keys_table, row
+from stores.contract_rows import BY_WORD, WHOLE, Create, add, as_it_is, content, keys_table, row
 from stores.memory import StoreMemory
-from tests.stores.model import Move, as_it_is, hold_against_sums, moves, words
+from tests.stores.model import Move, hold_against_sums, moves, words
 
 LARGEST = 2**63 - 1
 

@@ -24,6 +24,7 @@ from stores.contract_rows import (
     Create,
     Hold,
     add,
+    as_it_is,
     content,
     keys_table,
     row,
@@ -32,10 +33,6 @@ from stores.contract_rows import (
 from stores.memory import StoreMemory
 
 LARGEST = 2**63 - 1
-
-
-def as_it_is(table: pa.Table, _: Schema) -> Held:
-    return table
 
 
 class TestInSpark(StoreContract):

@@ -12,9 +12,9 @@ from hypothesis import given
 from stepping_spark.store import Register, Store
 from stores import file_merges, parquet_files, tiers
 from stores.contract import StoreContract
-from stores.contract_rows import BY_WORD, WHOLE, Create, Reopen, add, content
+from stores.contract_rows import BY_WORD, WHOLE, Create, Reopen, add, as_it_is, content
 from stores.parquet import StoreParquet
-from tests.stores.model import Move, as_it_is, hold_against_sums, moves, words
+from tests.stores.model import Move, hold_against_sums, moves, words
 
 
 @pytest.fixture(autouse=True)

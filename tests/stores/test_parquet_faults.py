@@ -17,21 +17,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
-from stepping_spark.schema import Schema
-from stepping_spark.store import Held
+from stepping_spark.errors import (
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+    StoreMismatch,
+    StoreUnavailable,
+)
 from stores import filesystem, manifest, sweeping
-from stores.contract_rows import BY_WORD, WHOLE, add, content, keys_table, row
+from stores.contract_rows import BY_WORD, WHOLE, add, as_it_is, content, keys_table, row
 from stores.filesystem import LocalDirectory
 from stores.parquet import StoreParquet
 from tests.stores.conftest import SmallDisk, fill
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REGISTERS = [BY_WORD, WHOLE]
-
-
-def as_it_is(table: pa.Table, _: Schema) -> Held:
-    return table
 
 
 def step(store: StoreParquet, word: str) -> None:
@@ -118,6 +118,22 @@ def test_a_damaged_manifest_is_named_and_the_step_before_can_be_opened(
         assert words(store) == {"a", "b", "d"}
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_manifest_of_another_format_is_not_called_damaged(
+    path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    with monkeypatch.context() as later, StoreParquet(path, REGISTERS) as store:
+        later.setattr(manifest, "FORMAT", manifest.FORMAT + 1)
+        step(store, "d")
+    newest = files(path, "manifests")[-1].name
+    has, reads = manifest.FORMAT + 1, manifest.FORMAT
+    said = rf"{newest}, .* step 4, has the format {has}, .* reads {reads}; use the version that"
+    with pytest.raises(StoreMismatch, match=said):
+        StoreParquet(path, REGISTERS, read_only=read_only)
+    with StoreParquet(path, REGISTERS, at_step=3, read_only=read_only) as store:
+        assert words(store) == {"a", "b", "c"}
+
+
 def newest_file(path: Path) -> Path:
     """The data file that step 3 has and step 2 has not."""
     named = [
@@ -189,7 +205,7 @@ def test_a_reader_of_a_store_that_is_half_made_is_told_so_and_a_writer_makes_it(
     for folder in ("manifests", "data"):
         for file in files(path, folder):
             file.unlink()
-    with pytest.raises(StoreUnavailable, match="not made yet"):
+    with pytest.raises(StoreUnavailable, match=r"first manifest is not written.*create=True"):
         StoreParquet(path, REGISTERS, read_only=True)
     with StoreParquet(path, REGISTERS, create=True) as store:
         step(store, "a")

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
-import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 from moto.server import ThreadedMotoServer
 
 from stepping_spark.errors import StoreLocked, StoreUnavailable
-from stepping_spark.schema import Schema
-from stepping_spark.store import Held, Register, Store
+from stepping_spark.store import Register, Store
 from stores import locks
 from stores.contract import StoreContract
-from stores.contract_rows import BY_WORD, Create, Reopen, add, content, row
+from stores.contract_rows import BY_WORD, Create, Reopen, add, as_it_is, content, row
 from stores.parquet import StoreParquet
 from stores.parquet_inspection import ParquetState
 
 SECRET = "not to be shown"
 
 
-def as_it_is(table: pa.Table, _: Schema) -> Held:
-    return table
-
-
 @pytest.fixture(scope="module")
 def s3() -> Iterator[pafs.FileSystem]:
     """An S3 of this process, with the bucket `bucket`."""
+    # It would log each request, and the contract takes what is logged for trouble.
+    requests = logging.getLogger("werkzeug")
+    level = requests.level
+    requests.setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         server = ThreadedMotoServer(port=0, verbose=False)
@@ -47,6 +46,7 @@ def s3() -> Iterator[pafs.FileSystem]:
     filesystem.create_dir("bucket")
     yield filesystem
     server.stop()
+    requests.setLevel(level)
 
 
 class TestOnS3(StoreContract):

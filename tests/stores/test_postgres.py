@@ -39,6 +39,7 @@ from stores.contract_rows import (
     Hold,
     Reopen,
     add,
+    as_it_is,
     content,
     keys_table,
     mixed_row,
@@ -51,10 +52,6 @@ from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import Stores
 
 LARGEST = 2**63 - 1
-
-
-def as_it_is(table: pa.Table, _: Schema) -> Held:
-    return table
 
 
 @pytest.fixture

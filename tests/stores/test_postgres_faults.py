@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
-import pyarrow as pa
 import pytest
 from psycopg import sql
 from pyspark.sql import SparkSession
@@ -23,9 +22,7 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.codec import frame_of
 from stepping_spark.errors import StoreError, StoreLocked, StoreUnavailable
-from stepping_spark.schema import Schema
-from stepping_spark.store import Held
-from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, content, row, table_of
+from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, as_it_is, content, row, table_of
 from stores.postgres import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import Stores
@@ -33,14 +30,10 @@ from tests.stores.postgres_stores import Stores
 BOTH = [BY_WORD, WHOLE]
 
 
-def as_it_is(table: pa.Table, _: Schema) -> Held:
-    return table
-
-
 @pytest.fixture(scope="module")
 def frail() -> Iterator[PostgresServer]:
     """A server that tests stop and kill, and that does not write what it commits unless told to."""
-    with PostgresServer(synchronous_commit="off") as server:
+    with PostgresServer(fsync=True, synchronous_commit="off") as server:
         yield server
 
 
@@ -84,6 +77,12 @@ def held_up(url: str, store: StorePostgres, stores: Stores) -> Iterator[Callable
 
 
 # -- the server
+
+
+def test_a_server_that_is_killed_here_writes_as_one_in_use_does(frail: PostgresServer) -> None:
+    query = "SELECT current_setting('fsync'), current_setting('full_page_writes')"
+    with psycopg.connect(frail.url) as connection:
+        assert connection.execute(query).fetchone() == ("on", "on")
 
 
 def test_a_server_killed_in_the_middle_of_a_commit_leaves_nothing_half_done(
