@@ -67,8 +67,12 @@ def fixpoint(
     other are a tuple: `f(a, (x, y))` gives the two, `fixpoint` too. The rows of `y` are those of
     `a`, or what the annotation of `f`'s second parameter says (`ZSet[T]`, `tuple[ZSet[T], …]`), or
     `to` (`T`, or a tuple of types). Over `y` may stand: map, map_many, filter, add, join,
-    semijoin, distinct and minima. What is not monotone (a difference, an antijoin, a sum) is a
-    `CompileError`, as more rows in `y` would mean fewer.
+    semijoin, distinct, minima and maxima. What is not monotone (a difference, an antijoin, a sum)
+    is a `CompileError`, as more rows in `y` would mean fewer.
+
+    What a minimum or maximum over `y` gives must come back into its own group: as the row of `y`
+    there, whose place a better one takes. Where it only leads to other rows, which may push it out,
+    they come and go for ever, and a step is a `FixpointError`.
 
     The weights of `a` should not sum up to less than zero, as those of no table do: what is
     missing once more than it was there takes rows away where it meets others, so that there may be
@@ -367,6 +371,6 @@ def _refuse(v: Vertex, line: Line) -> NoReturn:
         what = "a sum or count"
     raise CompileError(
         f"{line}: {what} of a recursive stream: {why}, so that there may be no least fixpoint; "
-        "over it may stand map, map_many, filter, add, join, semijoin, distinct and minima: apply "
-        "this to what the fixpoint gives, or to streams that do not depend on it"
+        "over it may stand map, map_many, filter, add, join, semijoin, distinct, minima, maxima: "
+        "apply this to what the fixpoint gives, or to streams that do not depend on it"
     )

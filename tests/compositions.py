@@ -7,7 +7,7 @@ operators on fields, so that plain Python can evaluate them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -268,6 +268,9 @@ for _how in ("left", "right", "full"):
     two(f"outer {_how}")(outer_join(_how))
 
 
+ALL = frozenset({*ONE, *TWO})
+
+
 @dataclass(frozen=True)
 class Composition:
     """A query: operators, each with the numbers of the streams that it takes.
@@ -293,15 +296,17 @@ class Composition:
 
 
 @hs.composite
-def compositions(draw: hs.DrawFn, most: int = MOST) -> Composition:
-    """Queries in which every operator but the last feeds another."""
-    many = draw(hs.integers(1, most))
+def compositions(
+    draw: hs.DrawFn, most: int = MOST, least: int = 1, among: Collection[str] = ALL
+) -> Composition:
+    """Queries of some operators, in which every one but the last feeds another."""
+    many = draw(hs.integers(least, most))
     steps: list[tuple[str, tuple[int, ...]]] = []
     unused: list[int] = []
     products = 0
     for i in range(many):
         last = INPUTS + i - 1
-        names = sorted({*ONE, *TWO} - (PRODUCTS if products == JOINS else set()))
+        names = sorted(set(among) - (PRODUCTS if products == JOINS else set()))
         name = draw(hs.sampled_from(names))
         products += name in PRODUCTS
         first = last if i and draw(hs.integers(0, 3)) else draw(hs.integers(0, last))

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
+from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.plan import plan_of
 from stepping_spark.source import Sources
 
@@ -139,7 +140,7 @@ def test_a_chain_asks_spark_once_on_the_driver(spark: SparkSession) -> None:
     assert (stepper.metrics[-1].queries, stepper.metrics[-1].jobs) == (1, 0)
 
 
-@pytest.mark.parametrize("local_rows", [20_000, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
 def test_an_error_names_the_line_of_the_operator_that_failed(
     spark: SparkSession, local_rows: int
 ) -> None:

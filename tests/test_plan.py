@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark import linear
+from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.plan import plan_of
-from stepping_spark.source import Sources
+
+Z = st.ZSetPython
 
 
 class Node(st.Data):
@@ -20,6 +24,11 @@ class Node(st.Data):
 
 class Link(st.Data):
     source: int
+    target: int
+
+
+class Named(st.Data):
+    name: str
     target: int
 
 
@@ -117,36 +126,51 @@ def test_incremental_operators_read_by_key_and_others_say_that_they_do_not() -> 
     assert "recomputed in full: it reads all of" in as_written
 
 
-@pytest.mark.parametrize("local_rows", [20_000, 0])
-def test_a_step_is_as_large_at_step_200_as_at_step_3(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, local_rows: int
+class Asked:
+    """What Spark is asked in each step: the queries, and the lines of their plans."""
+
+    def __init__(self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[list[int]] = []
+        frames = type(spark.range(0))
+        for action in ("collect", "toArrow", "localCheckpoint"):
+            monkeypatch.setattr(frames, action, self._measured(getattr(frames, action)))
+
+    def _measured(self, action: Callable[..., Any]) -> Callable[..., Any]:
+        def measured(frame: Any, *args: Any, **kwargs: Any) -> Any:
+            plan = frame._jdf.queryExecution().optimizedPlan().toString()
+            self.steps[-1].append(len(plan.splitlines()))
+            return action(frame, *args, **kwargs)
+
+        return measured
+
+
+@pytest.mark.parametrize(
+    ("local_rows", "steps"),
+    [pytest.param(LOCAL_ROWS, 200, id="driver"), pytest.param(0, 60, id="spark")],
+)
+def test_a_step_is_as_large_in_the_end_as_step_3(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, local_rows: int, steps: int
 ) -> None:
-    sizes: list[int] = []
-    original = Sources.sql
+    upper: Any = F.upper  # which only Spark can evaluate, also for the driver
 
-    def measured(self: Sources, text: str) -> Any:
-        frame = original(self, text)
-        sizes[-1] += len(frame._jdf.queryExecution().optimizedPlan().toString().split("\n"))
-        return frame
-
-    monkeypatch.setattr(Sources, "sql", measured)
-
-    def query(a: st.ZSet[Link], b: st.ZSet[Node]) -> st.ZSet[st.Pair[int, int]]:
-        joined = st.join(a, b, on_left=lambda a: a.target, on_right=lambda b: b.id)
+    def query(a: st.ZSet[Named], b: st.ZSet[Node]) -> st.ZSet[st.Pair[int, str]]:
+        loud = st.map(a, f=lambda a: Named(name=upper(a.name), target=a.target))
+        joined = st.join(loud, b, on_left=lambda a: a.target, on_right=lambda b: b.id)
         return st.group_reduce_flatten(
-            joined, by=lambda p: p.right.id, zero=int, pick_value=lambda p: p.left.source
+            joined, by=lambda p: p.left.name, zero=int, pick_value=lambda p: p.right.id
         )
 
     graph = st.compile(query)
     store = st.StoreMemory.from_graph(graph)
     stepper = st.Stepper(graph, store, local_rows=local_rows)
-    steps = 200 if local_rows else 60
+    asked = Asked(spark, monkeypatch)
     for n in range(steps):
-        sizes.append(0)
-        node = st.ZSetPython({Node(id=n % 5): 1 if n < 5 else 0})
-        link = st.ZSetPython({Link(source=n, target=n % 5): 1})
-        stepper.step((link, node))
-    assert sizes[-1] == sizes[7]
+        asked.steps.append([])
+        name = Named(name=f"n{n}", target=n % 2)
+        stepper.step((Z({name: 1}), Z({Node(id=n % 2): 1})))
+    assert all(sum(lines) > 0 for lines in asked.steps)
+    assert asked.steps[-1] == asked.steps[2]
+    assert [m.queries for m in stepper.metrics] == [len(lines) for lines in asked.steps]
     for register in plan_of(graph).registers:
         assert store.batches(register.name) <= 2 * math.log2(steps) + 1
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import stepping_spark as st
+from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.local import LOCAL
 from stepping_spark.lower import LOWER
 from stepping_spark.reference import MEANING
@@ -110,6 +111,11 @@ def test_the_commands_name_what_the_package_has() -> None:
 def test_every_public_name_is_in_the_readme() -> None:
     told = set(re.findall(r"\bst\.(\w+)", document("README.md")))
     assert set(st.__all__) - told == set()
+
+
+def test_the_limit_of_the_driver_is_the_one_that_the_readme_says() -> None:
+    told = re.findall(r"`local_rows` rows \(([\d,]+)\)", " ".join(document("README.md").split()))
+    assert told == [f"{LOCAL_ROWS:,}"]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

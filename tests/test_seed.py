@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark import linear
+from stepping_spark.driver import LOCAL_ROWS
 
 
 class A(st.Data):
@@ -28,7 +29,10 @@ class Result(st.Data):
 
 
 @pytest.fixture(
-    params=[pytest.param(20_000, id="driver"), pytest.param(0, id="spark", marks=pytest.mark.spark)]
+    params=[
+        pytest.param(LOCAL_ROWS, id="driver"),
+        pytest.param(0, id="spark", marks=pytest.mark.spark),
+    ]
 )
 def step(request: pytest.FixtureRequest) -> Any:
     """Steps a fresh store of a query: on the driver, and with every stage as a Spark job."""
@@ -79,6 +83,17 @@ def test_zsets_are_added_and_multiplied() -> None:
 """
     )
     assert b * 3 == st.ZSetPython({A(x=24, name="Bob"): 9, A(x=4, name="Steve"): -3})
+    assert repr(b * 3) == text(
+        """
+<ZSetPython>
+╭───────────┬─────┬────────╮
+│   _count_ │   x │ name   │
+├───────────┼─────┼────────┤
+│         9 │  24 │ Bob    │
+│        -3 │   4 │ Steve  │
+╰───────────┴─────┴────────╯
+"""
+    )
 
 
 def query_delay(a: st.ZSet[str]) -> st.ZSet[str]:
@@ -90,6 +105,14 @@ def test_delay_gives_the_value_of_the_step_before(step: Any) -> None:
     run = step(query_delay)
     assert run(st.ZSetPython({"first": 1})) == (st.ZSetPython(),)
     assert run(st.ZSetPython({"second": 1})) == (st.ZSetPython({"first": 1}),)
+
+
+def test_a_delay_is_stepped_as_the_document_does_it() -> None:
+    graph = st.compile(query_delay)
+    store = st.StoreMemory.from_graph(graph)
+    assert st.iteration(store, graph, (st.ZSetPython({"first": 1}),)) == (st.ZSetPython(),)
+    (out,) = st.iteration(store, graph, (st.ZSetPython({"second": 1}),))
+    assert out == st.ZSetPython({"first": 1})
 
 
 def test_a_graph_has_vertices_inputs_edges_and_outputs() -> None:
@@ -154,13 +177,40 @@ def test_integrate_adds_up(step: Any, query: Any, optimize: bool) -> None:
     assert run(st.ZSetPython({"a": 4})) == (st.ZSetPython({"a": 5, "b": -1}),)
 
 
+@pytest.mark.parametrize("query", [query_integrate, by_hand])
+def test_an_integral_is_stepped_as_the_document_does_it(query: Any) -> None:
+    graph = st.compile(query)
+    store = st.StoreMemory.from_graph(graph)
+    for change, total in (({"a": 1}, {"a": 1}), ({"b": -1}, {"a": 1, "b": -1})):
+        (out,) = st.iteration(store, graph, (st.ZSetPython(change),))
+        assert out == st.ZSetPython(total)
+    (out,) = st.iteration(store, graph, (st.ZSetPython({"a": 4}),))
+    assert out == st.ZSetPython({"a": 5, "b": -1})
+
+
 def query_differentiate(a: st.ZSet[str]) -> st.ZSet[str]:
     differentiated = st.differentiate(a)
     return differentiated
 
 
-def test_differentiate_takes_the_difference(step: Any) -> None:
-    run = step(query_differentiate)
+def differentiate_by_hand(a: st.ZSet[str]) -> st.ZSet[str]:
+    """The document's definition of differentiate."""
+    delayed = st.delay(a)
+    negged = st.neg(delayed)
+    added = st.add(negged, a)
+    return added
+
+
+def test_differentiate_by_hand_becomes_the_librarys() -> None:
+    library = st.compile(query_differentiate)
+    assert st.compile(differentiate_by_hand) == library
+    assert st.compile(differentiate_by_hand, optimize=False) != library
+
+
+@pytest.mark.parametrize("query", [query_differentiate, differentiate_by_hand])
+@pytest.mark.parametrize("optimize", [True, False])
+def test_differentiate_takes_the_difference(step: Any, query: Any, optimize: bool) -> None:
+    run = step(query, optimize=optimize)
     assert run(st.ZSetPython({"a": 1})) == (st.ZSetPython({"a": 1}),)
     assert run(st.ZSetPython({"a": 1, "b": -1})) == (st.ZSetPython({"b": -1}),)
     assert run(st.ZSetPython({"a": 5, "b": -1})) == (st.ZSetPython({"a": 4}),)
@@ -198,9 +248,36 @@ def query_efficient(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
     )
 
 
+def join_lifted(
+    l: st.ZSet[A],  # noqa: E741
+    r: st.ZSet[B],
+    *,
+    on_left: st.Index[A, str],
+    on_right: st.Index[B, str],
+) -> st.ZSet[st.Pair[A, B]]:
+    """The document's definition of the join that is incremental: Theorem 5.5."""
+    l_integrated = linear.integrate_indexed(l, indexes=(on_left,))
+    r_integrated = linear.integrate_delay_indexed(r, indexes=(on_right,))
+    joined_1 = linear.join(l_integrated, r, on_left=on_left, on_right=on_right)
+    joined_2 = linear.join(l, r_integrated, on_left=on_left, on_right=on_right)
+    added = linear.add(joined_1, joined_2)
+    return added
+
+
+def query_by_hand(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
+    return join_lifted(
+        a,
+        b,
+        on_left=st.Index.pick(A, lambda a: a.name),
+        on_right=st.Index.pick(B, lambda b: b.name),
+    )
+
+
 @pytest.mark.parametrize(
     ("query", "optimize"),
     [
+        (query_by_hand, False),
+        (query_by_hand, True),
         (query_dumb, False),
         (query_dumb, True),
         (st.incrementalize(query_on_tables), False),
@@ -227,6 +304,16 @@ def test_the_join_gives_the_changes_of_its_result(step: Any, query: Any, optimiz
     )
     (out,) = run(st.ZSetPython(), st.ZSetPython({four: 2}))
     assert out == st.ZSetPython({st.Pair(left=bob, right=four): 2})
+    assert repr(out.to_python()) == text(
+        """
+<ZSetPython>
+╒═══════════╤════════════════════╤════════════════════╕
+│   _count_ │ left               │ right              │
+╞═══════════╪════════════════════╪════════════════════╡
+│         2 │ A(x=1, name='Bob') │ B(y=4, name='Bob') │
+╘═══════════╧════════════════════╧════════════════════╛
+"""
+    )
     (out,) = run(st.ZSetPython({bob: -1}), st.ZSetPython())
     assert out == st.ZSetPython(
         {st.Pair(left=bob, right=three): -1, st.Pair(left=bob, right=four): -2}
@@ -248,6 +335,7 @@ def test_the_join_gives_the_changes_of_its_result(step: Any, query: Any, optimiz
 def test_the_dumb_join_becomes_the_efficient_one() -> None:
     efficient = st.compile(query_efficient)
     assert st.compile(query_dumb) == efficient
+    assert st.compile(query_by_hand) == efficient
     assert st.compile(st.incrementalize(query_on_tables)) == efficient
     assert st.compile(query_dumb, optimize=False) != efficient
 
@@ -309,20 +397,40 @@ def sum_by_length_collected(a: st.ZSet[str]) -> st.ZSet[st.Pair[st.ZSetPython[st
     )
 
 
-@pytest.mark.parametrize("query", [sum_by_length, sum_by_length_collected])
-def test_strings_are_grouped_by_their_length(query: Any) -> None:
-    graph = st.compile(query)
-    store = st.StoreMemory.from_graph(graph)
-    (action,) = st.actions(store, graph)
-    out = action.insert("foo", "bar", "hullo")
-    three, five = st.ZSetPython({"foo": 1, "bar": 1}), st.ZSetPython({"hullo": 1})
-    assert out == st.ZSetPython({st.Pair(left=three, right=3): 1, st.Pair(left=five, right=5): 1})
-    out = action.remove("foo")
-    assert out == st.ZSetPython(
-        {st.Pair(left=three, right=3): -1, st.Pair(left=st.ZSetPython({"bar": 1}), right=3): 1}
+def sum_by_length_per_group(a: st.ZSet[str]) -> st.ZSet[st.Pair[st.ZSetPython[str], int]]:
+    """As the document says that group_reduce_flatten is made."""
+    with_len = st.map(a, f=st.python(_len))
+    grouped = st.group(with_len, by=st.Index.pick(WithLen, lambda w: w.length))
+    reduced = st.per_group[grouped](
+        lambda g: st.reduce(g, zero=_zero_zset, pick_value=st.python(_pick_zset))
     )
-    assert repr(out.to_python()) == text(
-        """
+    flattened = st.flatten(reduced)
+    return flattened
+
+
+INSERTED = """
+<ZSetPython>
+╒═══════════╤═══════════════════════════╤═════════╕
+│   _count_ │ left                      │   right │
+╞═══════════╪═══════════════════════════╪═════════╡
+│         1 │ <ZSetPython>              │       3 │
+│           │ ╒═══════════╤═══════════╕ │         │
+│           │ │   _count_ │ _value_   │ │         │
+│           │ ╞═══════════╪═══════════╡ │         │
+│           │ │         1 │ bar       │ │         │
+│           │ ├───────────┼───────────┤ │         │
+│           │ │         1 │ foo       │ │         │
+│           │ ╘═══════════╧═══════════╛ │         │
+├───────────┼───────────────────────────┼─────────┤
+│         1 │ <ZSetPython>              │       5 │
+│           │ ╒═══════════╤═══════════╕ │         │
+│           │ │   _count_ │ _value_   │ │         │
+│           │ ╞═══════════╪═══════════╡ │         │
+│           │ │         1 │ hullo     │ │         │
+│           │ ╘═══════════╧═══════════╛ │         │
+╘═══════════╧═══════════════════════════╧═════════╛
+"""
+REMOVED = """
 <ZSetPython>
 ╒═══════════╤═══════════════════════════╤═════════╕
 │   _count_ │ left                      │   right │
@@ -344,8 +452,37 @@ def test_strings_are_grouped_by_their_length(query: Any) -> None:
 │           │ ╘═══════════╧═══════════╛ │         │
 ╘═══════════╧═══════════════════════════╧═════════╛
 """
+
+
+by_length = pytest.mark.parametrize(
+    "query", [sum_by_length, sum_by_length_collected, sum_by_length_per_group]
+)
+
+
+@by_length
+def test_strings_are_grouped_by_their_length(query: Any) -> None:
+    graph = st.compile(query)
+    store = st.StoreMemory.from_graph(graph)
+    (action,) = st.actions(store, graph)
+    out = action.insert("foo", "bar", "hullo")
+    three, five = st.ZSetPython({"foo": 1, "bar": 1}), st.ZSetPython({"hullo": 1})
+    assert out == st.ZSetPython({st.Pair(left=three, right=3): 1, st.Pair(left=five, right=5): 1})
+    assert repr(out.to_python()) == text(INSERTED)
+    out = action.remove("foo")
+    assert out == st.ZSetPython(
+        {st.Pair(left=three, right=3): -1, st.Pair(left=st.ZSetPython({"bar": 1}), right=3): 1}
     )
+    assert repr(out.to_python()) == text(REMOVED)
     assert action.insert() == st.ZSetPython()
+
+
+@by_length
+def test_strings_are_grouped_also_as_spark_jobs(step: Any, query: Any) -> None:
+    run = step(query)
+    (out,) = run(st.ZSetPython({"foo": 1, "bar": 1, "hullo": 1}))
+    assert repr(out.to_python()) == text(INSERTED)
+    (out,) = run(st.ZSetPython({"foo": -1}))
+    assert repr(out.to_python()) == text(REMOVED)
 
 
 def test_python_functions_run_in_sparks_workers_too(spark: SparkSession) -> None:

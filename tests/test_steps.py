@@ -12,11 +12,12 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark import local
+from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.plan import plan_of
 
 Z = st.ZSetPython
 
-everywhere = pytest.mark.parametrize("local_rows", [20_000, 0], ids=["driver", "spark"])
+everywhere = pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
 
 
 class Order(st.Data):
@@ -29,7 +30,7 @@ def item(o: Any) -> Any:
     return o.item
 
 
-def stepper_of(query: Any, local_rows: int = 20_000) -> st.Stepper[Any, Any]:
+def stepper_of(query: Any, local_rows: int = LOCAL_ROWS) -> st.Stepper[Any, Any]:
     graph = st.compile(query)
     return st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
 

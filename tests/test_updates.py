@@ -18,11 +18,12 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark import linear
+from stepping_spark.driver import LOCAL_ROWS
 
 Z = st.ZSetPython
 UTC = dt.UTC
 
-everywhere = pytest.mark.parametrize("local_rows", [20_000, 0], ids=["driver", "spark"])
+everywhere = pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
 
 
 class Offer(st.Data):
@@ -210,7 +211,7 @@ def test_times_are_instants_dates_or_local_times(spark: SparkSession) -> None:
         (lambda e: e.local, row.local, dt.timedelta(microseconds=1)),
         (lambda e: F.date_add(e.day, 2), row.day + dt.timedelta(days=2), dt.timedelta(days=1)),
     ]
-    for local_rows in (20_000, 0):
+    for local_rows in (LOCAL_ROWS, 0):
         for f, due, little in cases:
             graph = st.compile(by(f))
             stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
+from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.session import count_jobs, get_session
 from tests.benchmarks.tables import Customer, Order, Tables, query
 
@@ -109,7 +110,7 @@ def measure(spark: SparkSession, rows: int, rounds: int) -> dict[str, Timed]:
     ways = {
         "empty job": Timed(lambda n: spark.range(1).collect()),
         "by hand, one query": Timed(by_hand.step),
-        "our step": Timed(Ours(spark, rows, local_rows=20_000).step),
+        "our step": Timed(Ours(spark, rows, local_rows=LOCAL_ROWS).step),
         "our step, local_rows=0": Timed(Ours(spark, rows, local_rows=0).step),
     }
     for n in range(rounds + 20):

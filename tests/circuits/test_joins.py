@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
 from stepping_spark import few, linear, queries
+from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.source import Sources
 from tests.queries import QUERIES, Query
 from tests.strategies import Step, add_up, streams_of
@@ -416,7 +417,7 @@ def stepper_of(query: Callable[..., Any], local_rows: int) -> st.Stepper[Any, An
     return st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
 
 
-@pytest.mark.parametrize("local_rows", [20_000, 0])
+@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0])
 def test_batches_are_added_up_before_a_join_expands_them(
     spark: SparkSession, local_rows: int
 ) -> None:

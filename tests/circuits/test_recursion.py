@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import networkx as nx
@@ -43,6 +43,11 @@ long_on_disk = pytest.mark.parametrize(
     [pytest.param(store, marks=LONG if i else ()) for i, store in enumerate(STORES)],
     indirect=True,
 )
+
+
+def on_the_driver(how: Mapping[str, Any]) -> bool:
+    """Whether iterations are quick: else a case takes fewer of them."""
+    return how.get("local_rows") != 0
 
 
 def closure(edges: st.ZSet[Link]) -> st.ZSet[Link]:
@@ -151,10 +156,11 @@ def test_a_diamond_loses_one_side_then_the_other(
     assert maintained.step(minus([(2, 3)])) == links(minus([(2, 3), (0, 3)]))
 
 
+@every_way
 @pytest.mark.parametrize("query", [closure, squared])
-def test_a_ring_is_cut_and_closed(make_store: MakeStore, query: Any) -> None:
-    n = 9
-    maintained = Maintained(make_store, query)
+def test_a_ring_is_cut_and_closed(make_store: MakeStore, how: dict[str, Any], query: Any) -> None:
+    n = 9 if on_the_driver(how) else 4
+    maintained = Maintained(make_store, query, **how)
     ring = [(i, (i + 1) % n) for i in range(n)]
     maintained.step(ring)
     assert sum(w for _, w in maintained.pairs.iter()) == n * n
@@ -181,32 +187,30 @@ def test_an_edge_that_came_twice_stays_when_it_goes_once(
     assert maintained.step(minus([(1, 2)])) == links(minus([(1, 2), (1, 3)]))
 
 
-def test_what_comes_and_goes_in_one_step_is_nothing(make_store: MakeStore) -> None:
-    maintained = Maintained(make_store)
+@every_way
+def test_what_comes_and_goes_in_one_step_is_nothing(
+    make_store: MakeStore, how: dict[str, Any]
+) -> None:
+    maintained = Maintained(make_store, **how)
     maintained.step([(1, 2)])
-    coming = [(st.Pair(left=2, right=3), 1), (st.Pair(left=2, right=3), -1)]
-    (out,) = maintained.stepper.step((Z(coming),))
-    assert out.empty()
-    frame = st.ZSetSpark.from_dataframe(
-        Z({st.Pair(left=2, right=3): 1})
-        .to_dataframe()
-        .unionAll(links({(2, 3): -1}).to_dataframe()),
-        Link,
-        count="_count_",
-    )
-    (out,) = maintained.stepper.step((frame,))
-    assert out.empty()
+    for edge in ((2, 3), (1, 2)):  # one that is not there, and one that is
+        both = links([edge]).to_dataframe().unionAll(links(minus([edge])).to_dataframe())
+        assert both.count() == 2
+        change = st.ZSetSpark.from_dataframe(both, Link, count="_count_")
+        (out,) = maintained.stepper.step((change,))
+        assert out.empty()
     maintained.step([(2, 3)])
 
 
-@long_on_disk
+@every_way
 @pytest.mark.parametrize(
     ("length", "times"), [(20, 2), pytest.param(100, 10, marks=pytest.mark.long)]
 )
 def test_a_chain_comes_and_goes_again_and_again(
-    make_store: MakeStore, length: int, times: int
+    make_store: MakeStore, how: dict[str, Any], length: int, times: int
 ) -> None:
-    maintained = Maintained(make_store)
+    length = length if on_the_driver(how) else length // 5
+    maintained = Maintained(make_store, **how)
     chain = [(i, i + 1) for i in range(length)]
     for _ in range(times):
         assert len(list(maintained.step(chain).iter())) == length * (length + 1) // 2
@@ -214,18 +218,22 @@ def test_a_chain_comes_and_goes_again_and_again(
         assert maintained.pairs.empty()
 
 
-@long_on_disk
-def test_it_does_not_matter_how_changes_are_dealt_into_steps(make_store: MakeStore) -> None:
+@every_way
+def test_it_does_not_matter_how_changes_are_dealt_into_steps(
+    make_store: MakeStore, how: dict[str, Any]
+) -> None:
     rng = random.Random(7)
-    edges = [(rng.randrange(8), rng.randrange(8)) for _ in range(14)]
-    changes = [({e: 1}) for e in edges] + [({e: -1}) for e in rng.sample(edges, 7)]
-    whole = Maintained(make_store)
+    nodes, many = (8, 14) if on_the_driver(how) else (3, 4)
+    edges = [(rng.randrange(nodes), rng.randrange(nodes)) for _ in range(many)]
+    changes = [({e: 1}) for e in edges] + [({e: -1}) for e in rng.sample(edges, many // 2)]
+    whole = Maintained(make_store, **how)
     summed = Z[Link]()
     for c in changes:
         summed += links(c)
     whole.step({(e.left, e.right): n for e, n in summed.iter()})
+    assert not whole.pairs.empty()
     for order in (changes, rng.sample(changes, len(changes))):
-        dealt = Maintained(make_store)
+        dealt = Maintained(make_store, **how)
         for c in order:
             dealt.step(c)
         assert dealt.pairs == whole.pairs
@@ -426,6 +434,86 @@ def halved(numbers: st.ZSet[int]) -> st.ZSet[int]:
     return st.fixpoint(numbers, step)
 
 
+def farthest(
+    edges: st.ZSet[tuple[int, int, int]], roots: st.ZSet[int]
+) -> st.ZSet[st.Pair[int, int]]:
+    """How long the longest way from a root is, where no way leads back: a maximum over y."""
+    there = st.distinct(edges)
+
+    def lengths(
+        roots: st.ZSet[int], known: st.ZSet[st.Pair[int, int]]
+    ) -> st.ZSet[st.Pair[int, int]]:
+        met = st.join(known, there, on_left=lambda n: n.left, on_right=lambda e: e[0])
+        farther = st.map(met, f=lambda m: st.Pair(left=m.right[1], right=m.left.right + m.right[2]))
+        start = st.map(roots, f=lambda n: st.Pair(left=n, right=0))
+        most = st.aggregate(
+            st.add(start, farther),
+            by=lambda n: n.left,
+            into=Farthest,
+            right=st.agg.max(lambda n: n.right),
+        )
+        return st.map(most, f=lambda m: st.Pair(left=m.left, right=m.right))
+
+    return st.fixpoint(st.distinct(roots), lengths)
+
+
+class Farthest(st.Data):
+    left: int
+    right: int
+
+
+def longest(inputs: Sequence[Z[Any]]) -> Z[Any]:
+    """The same by networkx: node by node, in an order in which no edge leads back."""
+    edges, roots = inputs
+    g: nx.MultiDiGraph[int] = nx.MultiDiGraph()
+    g.add_nodes_from(n for n, _ in roots.iter())
+    g.add_weighted_edges_from(e for e, _ in edges.iter())
+    far = {n: 0 for n, _ in roots.iter()}
+    for a in nx.topological_sort(g):
+        for _, b, data in g.out_edges(a, data=True) if a in far else ():
+            far[b] = max(far.get(b, 0), far[a] + data["weight"])
+    return links(list(far.items()))
+
+
+def with_permits(edges: st.ZSet[Link], permits: st.ZSet[Link]) -> st.ZSet[Link]:
+    """Paths, but for those that nobody permits to be made longer: y is the left of a semijoin."""
+
+    def longer(edges: st.ZSet[Link], y: st.ZSet[Link]) -> st.ZSet[Link]:
+        permitted = st.semijoin(y, permits, on_left=lambda p: p, on_right=lambda p: p)
+        met = st.join(permitted, edges, on_left=lambda p: p.right, on_right=lambda e: e.left)
+        return st.add(edges, st.map(met, f=ends))
+
+    return st.fixpoint(edges, longer)
+
+
+def permitted_paths(inputs: Sequence[Z[Any]]) -> Z[Any]:
+    edges, permits = ({(e.left, e.right) for e, _ in z.iter()} for z in inputs)
+    paths = set(edges)
+    while True:
+        more = paths | {(a, d) for a, b in paths & permits for c, d in edges if b == c}
+        if more == paths:
+            return links(paths)
+        paths = more
+
+
+def unlocked(edges: st.ZSet[Link], keys: st.ZSet[int]) -> st.ZSet[int]:
+    """Keys in boxes, each opened by another: y is the right of a semijoin."""
+
+    def opened(keys: st.ZSet[int], y: st.ZSet[int]) -> st.ZSet[int]:
+        boxes = st.semijoin(edges, y, on_left=lambda e: e.left, on_right=lambda n: n)
+        return st.add(keys, st.map(boxes, f=lambda e: e.right))
+
+    return st.fixpoint(keys, opened)
+
+
+def found_keys(inputs: Sequence[Z[Any]]) -> Z[Any]:
+    edges, keys = inputs
+    g: nx.DiGraph[int] = nx.DiGraph()
+    g.add_nodes_from(n for n, _ in keys.iter())
+    g.add_edges_from((e.left, e.right) for e, _ in edges.iter())
+    return Z(dict.fromkeys({d for n, _ in keys.iter() for d in {n, *nx.descendants(g, n)}}, 1))
+
+
 def link(rng: random.Random) -> Any:
     return st.Pair(left=rng.randrange(6), right=rng.randrange(6))
 
@@ -437,6 +525,11 @@ def down(rng: random.Random) -> Any:
 
 def road(rng: random.Random) -> Any:
     return (rng.randrange(6), rng.randrange(6), rng.randrange(4))
+
+
+def way_down(rng: random.Random) -> Any:
+    a, b = sorted(rng.sample(range(7), 2))
+    return (a, b, rng.randrange(4))
 
 
 def node(rng: random.Random) -> int:
@@ -451,6 +544,14 @@ OTHERS: dict[str, tuple[Any, tuple[Callable[[random.Random], Any], ...]]] = {
     "cousins": (cousins, (down,)),
     "guarded": (guarded, (link, node)),
     "halved": (halved, (lambda rng: rng.randrange(40),)),
+}
+
+
+# Each with another way to the same, on whole tables.
+OVER_Y: dict[str, tuple[Any, tuple[Callable[[random.Random], Any], ...], Any]] = {
+    "max": (farthest, (way_down, node), longest),
+    "semijoin, left": (with_permits, (link, link), permitted_paths),
+    "semijoin, right": (unlocked, (link, node), found_keys),
 }
 
 
@@ -487,6 +588,54 @@ def test_other_recursions_give_what_iterating_from_nothing_gives(
         for step in random_steps(random.Random(seed), makes, steps):
             found = tuple(out.to_python() for out in stepper.step(step))
             assert found == reference.step(step)
+
+
+@pytest.mark.parametrize(
+    "optimize", [True, pytest.param(False, marks=LONG)], ids=["optimized", "as written"]
+)
+@pytest.mark.parametrize("name", OVER_Y)
+def test_maxima_and_semijoins_over_y_are_right_after_each_of_150_steps(
+    name: str, optimize: bool
+) -> None:
+    query, makes, oracle = OVER_Y[name]
+    graph = st.compile(query, optimize=optimize)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    tables: list[Z[Any]] = [Z() for _ in makes]
+    view, most = Z[Any](), 0
+    for step in random_steps(random.Random(6), makes, 150):
+        (out,) = stepper.step(step)
+        view += out.to_python()
+        tables = [old + change for old, change in zip(tables, step, strict=True)]
+        assert view == oracle(tables)
+        most = max(most, *stepper.metrics[-1].iterations.values())
+    assert most >= 3
+
+
+@pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=LONG if i else ()) for i, name in enumerate(OVER_Y)]
+)
+def test_maxima_and_semijoins_over_y_are_right_in_spark_jobs(name: str, optimize: bool) -> None:
+    query, makes, _ = OVER_Y[name]
+    graph = st.compile(query, optimize=optimize)
+    store = st.StoreMemory.from_graph(graph)
+    stepper, reference = st.Stepper(graph, store, local_rows=0), st.reference(graph)
+    for step in random_steps(random.Random(6), makes, 3):
+        assert tuple(out.to_python() for out in stepper.step(step)) == reference.step(step)
+
+
+def test_an_iteration_takes_two_spark_jobs_however_many_there_are() -> None:
+    graph = st.compile(closure)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    took = []
+    for change in ([(1, 2), (2, 3)], [(3, 4), (4, 5), (5, 6)], minus([(1, 2)]), [(6, 1)]):
+        stepper.step((links(change),))
+        metrics = stepper.metrics[-1]
+        (iterations,) = metrics.iterations.values()
+        assert metrics.jobs is not None
+        assert iterations <= metrics.jobs <= 2 * iterations + 1
+        took.append(iterations)
+    assert took == [3, 6, 6, 6]
 
 
 @long_on_disk

@@ -54,8 +54,10 @@ LINES = st.Cache[st.Pair[Order, User]](name="lines")
 TOTALS = st.Cache[Total](name="totals")
 
 
-def query(orders: st.ZSet[Order], users: st.ZSet[User]) -> tuple[st.ZSet[str], st.ZSet[Total]]:
-    """A join, a distinct, aggregates, and caches."""
+def query(
+    orders: st.ZSet[Order], users: st.ZSet[User]
+) -> tuple[st.ZSet[str], st.ZSet[Total], st.ZSet[st.Pair[int, int]]]:
+    """A join, a distinct, aggregates, a recursion, and caches."""
     lines = st.join(orders, users, on_left=lambda o: o.user, on_right=lambda u: u.id)
     _ = LINES[lines](lambda p: st.integrate_indexed(p, indexes=(lambda p: p.left.id,)))
     totals = st.aggregate(
@@ -67,7 +69,10 @@ def query(orders: st.ZSet[Order], users: st.ZSet[User]) -> tuple[st.ZSet[str], s
         best=st.agg.max(lambda p: p.left.amount),
     )
     _ = TOTALS[totals](st.integrate)
-    return st.distinct(st.map(lines, f=lambda p: p.right.name)), totals
+    some = st.filter(orders, f=lambda o: o.id < 12)  # an iteration is most of a step
+    edges = st.map(some, f=lambda o: st.Pair(left=o.user, right=o.amount))
+    names = st.distinct(st.map(lines, f=lambda p: p.right.name))
+    return names, totals, st.transitive_closure(edges)
 
 
 GRAPH = st.compile(query)

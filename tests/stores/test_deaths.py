@@ -68,7 +68,7 @@ def deaths(place: Place, right: Undisturbed, *, every: int, within: bool) -> Ite
                 moment, again = 1 + number % every, True
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 17])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 23])
 def test_a_process_killed_before_or_after_a_call_of_its_store_loses_nothing(
     place: Place, right: Undisturbed, every: int
 ) -> None:
@@ -79,7 +79,7 @@ def test_a_process_killed_before_or_after_a_call_of_its_store_loses_nothing(
     assert_whole(place, right)
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 67])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 97])
 def test_a_process_killed_while_it_writes_or_waits_for_the_server_loses_nothing(
     place: Place, right: Undisturbed, every: int
 ) -> None:
