@@ -21,6 +21,7 @@ from stepping_spark.operators import Input
 from stepping_spark.plan import plan_of
 from stepping_spark.scheduler import Scheduler
 from stepping_spark.schema import ZSetType
+from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held, Now, Store, now_to_text
 from stepping_spark.values import answer, check_grows, check_one_by_one, held_input
 from stepping_spark.zset import ZSetPython, ZSetSpark
@@ -120,7 +121,7 @@ class Stepper(Generic[*Ins, Out]):
         now = self._check_now(number, now)
         metrics = StepMetrics(number)
         begun = time.perf_counter()
-        with self._all_or_nothing(number), self._scheduler.counting(metrics):
+        with self._all_or_nothing(number, inputs), self._scheduler.counting(metrics):
             outputs = self._scheduler.run(metrics, self._held(inputs), now)
             answers = self._answers(outputs)
             self.store.commit(number, now, outputs, offsets)
@@ -141,16 +142,20 @@ class Stepper(Generic[*Ins, Out]):
         return held
 
     @contextmanager
-    def _all_or_nothing(self, number: int) -> Iterator[None]:
-        """Leave the store as it was, where an error ends the step."""
+    def _all_or_nothing(self, number: int, inputs: Sequence[object]) -> Iterator[None]:
+        """Leave the store as it was, where an error ends the step, and let it be tried again."""
         try:
             yield
         except Exception as e:
             self.store.abort()
+            for change in inputs:
+                if isinstance(change, ZSetSpark):
+                    change.forget()
             if isinstance(e, SteppingError):
                 raise
             raise StepError(
-                f"step {number} failed: {type(e).__name__}: {e}; the store is as it was before"
+                f"step {number} failed: {type(e).__name__}: {first_line(e)}; the store is as it "
+                "was before"
             ) from e
         except BaseException:
             self.store.abort()

@@ -6,6 +6,7 @@ import decimal
 import functools
 import re
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql import types as T
@@ -147,9 +148,12 @@ _VARIABLE = re.compile(r"\b([xyz])_(\d+)\b")
 def first_line(e: BaseException) -> str:
     """The line of an error's text that says what went wrong; Spark adds plans and stack traces.
 
-    It is the first, or, of what failed in a Python worker, the one after Python's own trace.
+    It is the first, or, of what failed in a Python worker, the one after Python's own trace; of an
+    error that only the JVM knows, the second.
     """
     first, _, rest = str(e).strip().partition("\n")
+    if isinstance(e, Py4JJavaError):
+        return rest.split("\n", 1)[0].removeprefix(": ")
     _, trace, told = rest.rpartition("Traceback (most recent call last):\n")
     lines = [x for x in told.splitlines() if x and not x.startswith(" ")] if trace else []
     return f"{first} {lines[0]}" if lines else first

@@ -107,6 +107,10 @@ class ZSetSpark(ZSet[T_co]):
                 self._checked = consolidate(held, self.type.schema)
         return self._checked
 
+    def forget(self) -> None:
+        """Compute the DataFrame anew when it is next used: what was kept of it may be lost."""
+        self._checked = None
+
     def _computed(self, frame: DataFrame, where: str) -> Held:
         rows = guarded(frame, self.type) if self._guarded else frame
         try:

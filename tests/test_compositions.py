@@ -46,6 +46,7 @@ def check(composition: Composition, steps: Sequence[Step], take: Callable[..., A
 def check_engine(
     composition: Composition,
     steps: Sequence[Step],
+    make_store: MakeStore,
     *,
     optimize: bool,
     local_rows: int = LOCAL_ROWS,
