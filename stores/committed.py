@@ -9,12 +9,15 @@ from dataclasses import replace
 
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
 from stepping_spark.store import Register, fingerprint
-from stores.filesystem import Directory, reaching
-from stores.locks import Lock, lock
+from stores.filesystem import TEMPORARY, Directory, reaching
+from stores.locks import CLAIMS, LOCK, Lock, lock
 from stores.manifest import FOLDER, REGISTERS, Doubt, Log, Manifest, Order, name_of
 from stores.parquet_files import DATA
 from stores.registers import Described, check_described, described
 from stores.sweeping import Sweeper
+
+OWN = (CLAIMS, DATA, FOLDER, LOCK, REGISTERS)
+"""What a store has in its directory."""
 
 _TRIES = 5
 
@@ -43,6 +46,7 @@ class Committed:
             self._there()
         with reaching(self._directory.shown, "open it for writing"):
             if create:
+                self._check_no_others()
                 self._directory.make((DATA, FOLDER))
             self._lock = lock(self._directory)
             try:
@@ -80,6 +84,19 @@ class Committed:
                 "that the path is right"
             )
         return kept
+
+    def _check_no_others(self) -> None:
+        """Refuse to make a store among files of other things."""
+        if registers_there(self._directory) is not None:
+            return
+        names = [name.removeprefix("/") for name in self._directory.sizes("")]
+        others = sorted(n for n in names if n not in OWN and not n.startswith(TEMPORARY))
+        if others:
+            shown = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
+            raise StoreUnavailable(
+                f"{self._directory.shown}: there is no store, but {shown}; a new store needs a "
+                "directory of its own: give the path of an empty one, or of one that is not there"
+            )
 
     def _know(self, kept: Described, registers: Sequence[Register]) -> None:
         check_described(kept, registers)

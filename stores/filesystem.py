@@ -234,7 +234,7 @@ class ObjectDirectory:
         return f"{scheme}://" + _GLOB.sub(r"\\\1", f"{self.root}/{name}")
 
     def _listed(self, folder: str) -> list[pafs.FileInfo]:
-        selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
+        selector = pafs.FileSelector(f"{self.root}/{folder}".rstrip("/"), allow_not_found=True)
         found = self.filesystem.get_file_info(selector)
         return [i for i in found if i.type == pafs.FileType.File]
 

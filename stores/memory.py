@@ -22,7 +22,7 @@ from stores.batches import DriverBatch, built, ordered, wanted_places
 from stores.registers import check_registers
 from stores.spark_batches import Settled, SparkBatch, cached, column, keys_of, settle
 from stores.tiers import AtOnce, Merge, Tiers, Work
-from stores.turns import Turns
+from stores.turns import NOT_OPEN, Turns
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -230,7 +230,7 @@ class StoreMemory:
 
     def _tiers_of(self, register: str) -> Tiers[Batch]:
         if self._tiers is None:
-            raise StoreError("the store is not open; open it with the registers of a circuit")
+            raise StoreError(NOT_OPEN)
         if register not in self._tiers:
             raise StoreMismatch(
                 f"there is no register {register!r}; there are: {', '.join(self._tiers) or 'none'}"

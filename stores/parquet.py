@@ -30,7 +30,7 @@ from stores.memory import MOST_KEYS
 from stores.parquet_files import GROUP_ROWS, Damaged, FileReader
 from stores.spark_batches import keys_of
 from stores.tiers import Tiers, Work
-from stores.turns import Turns
+from stores.turns import NOT_OPEN, Turns
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -340,7 +340,7 @@ class StoreParquet:
                 f"{self._directory.shown} was opened with read_only=True; open it without, to write"
             )
         if self._tiers is None:
-            raise StoreError(_NOT_OPEN)
+            raise StoreError(NOT_OPEN)
 
     # -- what is committed
 
@@ -352,7 +352,7 @@ class StoreParquet:
 
     def _tiers_of(self, register: str) -> Tiers[FileBatch]:
         if self._tiers is None:
-            raise StoreError(_NOT_OPEN)
+            raise StoreError(NOT_OPEN)
         if register not in self._tiers:
             raise StoreMismatch(
                 f"there is no register {register!r}; there are: {', '.join(self._tiers) or 'none'}"
@@ -416,6 +416,3 @@ class StoreParquet:
     def _commit(self, manifest: Manifest) -> None:
         self._committed.commit(manifest, self._files.unsynced)
         self._files.keep()
-
-
-_NOT_OPEN = "the store is not open; open it with the registers of a circuit"

@@ -28,7 +28,7 @@ from stores.postgres_session import Session
 from stores.postgres_sql import Layout
 from stores.registers import check_registers
 from stores.spark_batches import keys_of
-from stores.turns import Turns
+from stores.turns import NOT_OPEN, Turns
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -367,7 +367,7 @@ class StorePostgres:
 
     def _check_open(self) -> None:
         if self._registers is None:
-            raise StoreError("the store is not open; open it with the registers of a circuit")
+            raise StoreError(NOT_OPEN)
 
     def _check_writable(self) -> None:
         self._check_open()

@@ -7,6 +7,10 @@ from collections.abc import Callable
 
 from stepping_spark.errors import StoreLocked
 
+NOT_OPEN = (
+    "the store is closed, or was never opened; open it again with from_graph(graph, …) of its class"
+)
+
 
 class Turns:
     """Gives the step of a store to one thread at a time.
