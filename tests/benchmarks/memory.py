@@ -22,17 +22,7 @@ from rich.table import Table
 
 import stepping_spark as st
 from stepping_spark.driver import LOCAL_ROWS
-
-
-class Order(st.Data):
-    id: int
-    customer: int
-    amount: int
-
-
-class Customer(st.Data):
-    id: int
-    region: int
+from tests.benchmarks.tables import Customer, Order
 
 
 class Region(st.Data):
