@@ -148,7 +148,7 @@ class Stepper(Generic[*Ins, Out]):
             yield
         except Exception as e:
             self.store.abort()
-            for change in inputs:
+            for change in inputs if isinstance(inputs, tuple | list) else ():
                 if isinstance(change, ZSetSpark):
                     change.forget()
             if isinstance(e, SteppingError):

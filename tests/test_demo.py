@@ -64,7 +64,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return table_of(out)
 
 
-@pytest.fixture(params=["parquet", "postgres"])
+@pytest.fixture(params=["parquet", pytest.param("postgres", marks=pytest.mark.long)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for the state."""
     if request.param == "parquet":
@@ -102,7 +102,7 @@ def test_a_demo_that_is_stopped_goes_on_where_it_stopped_and_ends_the_same(
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_demo_that_is_at_its_end_has_nothing_to_do_and_takes_no_other_days(
     tmp_path: Path,
 ) -> None:

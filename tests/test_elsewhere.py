@@ -16,12 +16,11 @@ ROOT = Path(__file__).resolve().parent.parent
 SOME = {
     "connect": (
         "left join",
-        "functions in Python",
         "functions of columns",
         "first n of each user",
         "recursion",
     ),
-    "cluster": ("join", "group ints by user"),
+    "cluster": ("group ints by user",),
 }
 kinds = pytest.mark.parametrize("kind", ["connect", "cluster"])
 

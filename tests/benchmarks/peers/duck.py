@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -50,5 +51,5 @@ class Peer:
         self._con.close()
 
     def _recompute(self) -> None:
-        made: pa.Table = self._con.execute(self._view).to_arrow_table()  # type: ignore[assignment]
+        made: Any = self._con.execute(self._view).to_arrow_table()
         self._result = made
