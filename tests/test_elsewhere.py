@@ -14,13 +14,8 @@ from tests.elsewhere import WORKERS
 ROOT = Path(__file__).resolve().parent.parent
 # One of each family; with `-m long` it is all.
 SOME = {
-    "connect": (
-        "left join",
-        "functions of columns",
-        "first n of each user",
-        "recursion",
-    ),
-    "cluster": ("group ints by user",),
+    "connect": ("left join", "functions of columns", "first n of each user"),
+    "cluster": ("group ints by user", "recursion"),
 }
 kinds = pytest.mark.parametrize("kind", ["connect", "cluster"])
 
@@ -42,7 +37,7 @@ def run(directory: Path, module: str, *arguments: str) -> str:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@kinds
+@pytest.mark.parametrize("kind", ["connect", pytest.param("cluster", marks=pytest.mark.long)])
 def test_an_operator_of_each_family_gives_what_plain_python_gives(
     kind: str, tmp_path: Path
 ) -> None:
@@ -58,7 +53,7 @@ def test_every_circuit_gives_what_plain_python_gives(kind: str, tmp_path: Path) 
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_large_change_uses_both_workers_and_survives_the_death_of_one(tmp_path: Path) -> None:
     said = run(tmp_path, "tests.two_workers")
     assert "both workers computed it" in said

@@ -18,7 +18,7 @@ import stepping_spark as st
 from stepping_spark import few
 from stepping_spark.session import get_session
 
-MANY = 300_000
+MANY = 100_000
 
 
 class Row(st.Data):
