@@ -70,7 +70,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     What takes minutes is left out, unless it is asked for.
     """
     if "long" not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("long") is not None]
         items[:] = [item for item in items if item.get_closest_marker("long") is None]
+        config.hook.pytest_deselected(items=left_out)
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
