@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -75,3 +76,24 @@ def _compare(store: Store, expected: Content, wanted: set[str | None]) -> None:
     words = {row(w)[1] for w in wanted}
     assert {k: n for k, n in expected.items() if k[1] in words}.items() <= found.items()
     assert found.items() <= expected.items()
+
+
+def torn_reads(store: Store, steps: int) -> list[int]:
+    """How many counts another thread saw at once, where each step adds one to all words."""
+    torn: list[int] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            counts = {n for (n,) in content(store, BY_WORD).values()}
+            if len(counts) > 1:
+                torn.append(len(counts))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for step in range(1, steps + 1):
+        add(store, BY_WORD, as_it_is, [(w, 1, 1) for w in "abcdefgh"])
+        store.commit(step, None)
+    done.set()
+    reader.join()
+    return torn

@@ -15,7 +15,7 @@ from stores import batches, tiers
 from stores.contract import StoreContract
 from stores.contract_rows import BY_WORD, WHOLE, Create, add, as_it_is, content, keys_table, row
 from stores.memory import StoreMemory
-from tests.stores.model import Move, hold_against_sums, moves, words
+from tests.stores.model import Move, hold_against_sums, moves, torn_reads, words
 
 LARGEST = 2**63 - 1
 
@@ -162,20 +162,4 @@ def test_the_step_of_a_thread_that_died_is_forgotten() -> None:
 
 def test_other_threads_read_while_one_steps() -> None:
     store = StoreMemory([BY_WORD])
-    torn: list[int] = []
-    done = threading.Event()
-
-    def look() -> None:
-        while not done.is_set():
-            counts = {n for (n,) in content(store, BY_WORD).values()}
-            if len(counts) > 1:
-                torn.append(len(counts))
-
-    reader = threading.Thread(target=look)
-    reader.start()
-    for step in range(1, 80):
-        add(store, BY_WORD, as_it_is, [(w, 1, 1) for w in "abcdefgh"])
-        store.commit(step, None)
-    done.set()
-    reader.join()
-    assert not torn
+    assert not torn_reads(store, steps=79)

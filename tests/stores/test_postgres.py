@@ -6,7 +6,6 @@ import datetime as dt
 import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -49,6 +48,7 @@ from stores.contract_rows import (
 )
 from stores.postgres import StorePostgres
 from tests.postgres_server import PostgresServer
+from tests.stores.model import torn_reads
 from tests.stores.postgres_stores import Stores
 
 LARGEST = 2**63 - 1
@@ -376,23 +376,7 @@ def test_a_store_that_is_not_open_says_so(postgres: PostgresServer) -> None:
 
 def test_other_threads_read_while_one_steps(stores: Stores) -> None:
     store = stores.create([BY_WORD])
-    torn: list[int] = []
-    done = threading.Event()
-
-    def look() -> None:
-        while not done.is_set():
-            counts = {n for (n,) in content(store, BY_WORD).values()}
-            if len(counts) > 1:
-                torn.append(len(counts))
-
-    reader = threading.Thread(target=look)
-    reader.start()
-    for step in range(1, 30):
-        add(store, BY_WORD, as_it_is, [(w, 1, 1) for w in "abcdefgh"])
-        store.commit(step, None)
-    done.set()
-    reader.join()
-    assert not torn
+    assert not torn_reads(store, steps=29)
 
 
 def test_a_user_without_rights_is_told_what_is_missing(
