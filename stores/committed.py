@@ -133,14 +133,14 @@ class Committed:
         check_any(orders, self._directory)
         chosen = orders[-1]
         if at_step is not None:
-            fitting = [o for o in orders if o[1] == at_step]
-            if not fitting:
+            fitting = self._log.of_step(at_step, orders)
+            if fitting is None:
                 steps = ", ".join(str(s) for s in sorted({s for _, s, _ in orders}))
                 raise StoreError(
                     f"{shown}: step {at_step} is not kept; the steps that can be opened are: "
                     f"{steps}"
                 )
-            chosen = fitting[-1]
+            chosen = fitting
         found = self._log.read(chosen)
         self._log.check(found)
         return found

@@ -79,7 +79,7 @@ class State(Protocol):
         """What it is; takes no lock, and may be asked for while somebody writes."""
 
     def verify(self) -> Findings:
-        """Look at every row of the last step. Takes no lock."""
+        """Look at every row of every step that can be opened. Takes no lock."""
 
     def compact(self) -> str:
         """Take the lock, and merge what can be merged, without Spark; a note on what that means."""

@@ -180,6 +180,11 @@ class Log:
         """All that there are, the oldest first."""
         return orders(self._directory.sizes(FOLDER))
 
+    def of_step(self, step: int, among: Sequence[Order]) -> Order | None:
+        """The newest of these that is of a step, and whole as far as sizes tell; or damaged."""
+        found = [o for o in reversed(among) if o[1] == step]
+        return next(filter(self.is_whole, found), found[0] if found else None)
+
     def leftovers(self) -> list[str]:
         """What writers that died have left half-made."""
         begin = f"{FOLDER}/{TEMPORARY}"
@@ -230,10 +235,7 @@ class Log:
 
     def remedy(self, order: Order) -> str:
         """What to do where the state of a manifest cannot be read."""
-        older = next((o for o in reversed(self.orders()) if o < order and self.is_whole(o)), None)
-        if older is None:
-            return "no older step is whole: restore the files, or make a new store"
-        return f"open the last whole step with at_step={older[1]}, or restore the file"
+        return instead(o for o in reversed(self.orders()) if o < order and self.is_whole(o))
 
     def is_whole(self, order: Order) -> bool:
         """Whether a manifest can be read, and its files are there, each of its size."""
@@ -249,6 +251,13 @@ class Log:
                 f"{self._directory.shown}: step {manifest.step} cannot be read: {damage}; "
                 f"{self.remedy(manifest.order)}"
             )
+
+
+def instead(whole: Iterable[Order]) -> str:
+    """What to do where a state cannot be read, and these of its older steps can, newest first."""
+    for _, step, _ in whole:
+        return f"open the last whole step with at_step={step}, or restore the file"
+    return "no older step is whole: restore the files, or make a new store"
 
 
 class OtherFormat(ValueError):

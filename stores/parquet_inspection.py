@@ -24,12 +24,24 @@ from stores.committed import newest, registers_there
 from stores.filesystem import Directory, LocalDirectory, directory_of, reaching
 from stores.inspection import Findings, Kept, Summary
 from stores.locks import holder
-from stores.manifest import FORMAT, REGISTERS, File, FileBatch, Log, Manifest, damages
+from stores.manifest import (
+    FORMAT,
+    REGISTERS,
+    File,
+    FileBatch,
+    Log,
+    Manifest,
+    Order,
+    damages,
+    instead,
+    name_of,
+)
 from stores.parquet import StoreParquet
 from stores.parquet_files import Damaged, FileReader, place_column
 from stores.registers import read_registers
 
 SHOWN = 3  # names of what was found instead of a state
+TRIES = 3  # looks at a state whose writer goes on in between
 
 
 class ParquetState:
@@ -60,20 +72,44 @@ class ParquetState:
             )
 
     def verify(self) -> Findings:
-        """Look at every file that the newest manifest names, and whether older steps are whole."""
+        """Look at every file of the newest step, and at those that only older ones have."""
         with self._reaching():
-            registers, manifest = self._registers(), newest(self._directory, self._log)
-            files = dict.fromkeys(f for _, f in manifest.files())
-            found = Findings(f"{len(files):,} files of {len(registers):,} registers")
-            found.problems += _of_registers(manifest, registers)
-            found.problems += damages(manifest, self._directory.sizes)
-            found.problems += self._of_files(manifest, registers)
-            if found.problems:
-                found.remedy = self._log.remedy(manifest.order)
-            else:
-                found.remedy = "the last step is whole, and may go on"
-            found.problems += self._of_older_steps(manifest)
-            return found
+            registers = self._registers()
+            for _ in range(TRIES):
+                manifest = newest(self._directory, self._log)
+                found = self._look_at(manifest, registers)
+                # A writer may have swept what was looked at, and then nothing is wrong with that.
+                if not found.problems or manifest.order in self._log.orders():
+                    return found
+        raise StoreUnavailable(
+            f"{self._directory.shown}: its writer went on {TRIES} times, and removed what was "
+            "being looked at; verify it while nobody writes"
+        )
+
+    def _look_at(self, manifest: Manifest, registers: Sequence[Register]) -> Findings:
+        look = Look(self._directory, registers)
+        problems = [*_of_registers(manifest, registers), *look.at(manifest)]
+        older = {
+            order: self._of_older(order, look)
+            for order in reversed(self._log.orders())
+            if order < manifest.order
+        }
+        kept = self._log.orders()
+        older = {order: damage for order, damage in older.items() if order in kept}
+        steps = ", ".join(str(step) for _, step, _ in (*reversed(older), manifest.order))
+        found = Findings(f"{look.files:,} files of {len(registers):,} registers, at step {steps}")
+        found.problems += problems
+        for order, damage in older.items():
+            found.problems += _told(order, damage, problems)
+        if problems:
+            found.remedy = instead(
+                order
+                for order, damage in older.items()
+                if not damage and self._log.of_step(order[1], kept) == order
+            )
+        elif found.problems:
+            found.remedy = "the last step is whole, and may go on"
+        return found
 
     def compact(self) -> str:
         """Merge each register into one batch, without Spark."""
@@ -116,26 +152,21 @@ class ParquetState:
         with reaching(self._directory.shown, "look at its files"):
             yield
 
-    def _of_files(self, manifest: Manifest, registers: Sequence[Register]) -> Iterator[str]:
-        """What is wrong within files, as far as they are there and as long as they should be."""
-        sizes = self._directory.sizes("data")
-        for register in registers:
-            check = FileCheck(self._directory, register.schema, register)
-            for batch in manifest.registers.get(register.name, ()):
-                yield from check.batch(batch, sizes, f"register {register.name!r}")
-        for i, (kinds, batch) in enumerate(manifest.outputs or ()):
-            try:
-                schema = Schema.of_kinds(kinds)
-            except ValueError as e:
-                yield f"output {i}: its schema cannot be read: {e}"
-            else:
-                check = FileCheck(self._directory, schema, None)
-                yield from check.batch(batch, sizes, f"output {i}")
+    def _of_older(self, order: Order, look: Look) -> list[str]:
+        """What is wrong with an older step."""
+        manifest = self._log.read_or_none(order)
+        if manifest is None:
+            return [f"its manifest, {name_of(order)}, is damaged, or in another format"]
+        return look.at(manifest)
 
-    def _of_older_steps(self, manifest: Manifest) -> Iterator[str]:
-        for order in self._log.orders():
-            if order != manifest.order and not self._log.is_whole(order):
-                yield f"step {order[1]}, an older one, is not whole and cannot be opened again"
+
+def _told(order: Order, damage: Sequence[str], newest: Sequence[str]) -> Iterator[str]:
+    """What to say of an older step, beside what is said of the newest."""
+    step = f"step {order[1]}, an older one, cannot be opened again"
+    own = [d for d in damage if d not in newest]
+    yield from (f"{step}: {d}" for d in own)
+    if damage and not own:
+        yield f"{step}, for the same reason"
 
 
 def _kept(register: Register, batches: Sequence[FileBatch]) -> Kept:
@@ -151,6 +182,45 @@ def _of_registers(manifest: Manifest, registers: Sequence[Register]) -> Iterator
         )
     for name in manifest.registers.keys() - {r.name for r in registers}:
         yield f"register {name!r} has files, and {REGISTERS} does not know it"
+
+
+class Look:
+    """A look at the steps of a state, that opens no file twice."""
+
+    def __init__(self, directory: Directory, registers: Sequence[Register]) -> None:
+        self._directory = directory
+        self._registers = registers
+        self._known: dict[tuple[str, FileBatch], list[str]] = {}
+
+    @property
+    def files(self) -> int:
+        """How many files it has looked at."""
+        return len({f for _, batch in self._known for f in batch.files})
+
+    def at(self, manifest: Manifest) -> list[str]:
+        """What is wrong with the files of a step."""
+        sizes = self._directory.sizes("data")
+        found = [*damages(manifest, self._directory.sizes)]
+        for register in self._registers:
+            check = FileCheck(self._directory, register.schema, register)
+            for batch in manifest.registers.get(register.name, ()):
+                found += self._of(batch, check, sizes, f"register {register.name!r}")
+        for i, (kinds, batch) in enumerate(manifest.outputs or ()):
+            try:
+                schema = Schema.of_kinds(kinds)
+            except ValueError as e:
+                found.append(f"output {i}: its schema cannot be read: {e}")
+            else:
+                check = FileCheck(self._directory, schema, None)
+                found += self._of(batch, check, sizes, f"output {i}")
+        return found
+
+    def _of(
+        self, batch: FileBatch, check: FileCheck, sizes: Mapping[str, int], whose: str
+    ) -> list[str]:
+        if (whose, batch) not in self._known:
+            self._known[whose, batch] = list(check.batch(batch, sizes, whose))
+        return self._known[whose, batch]
 
 
 @dataclass(frozen=True)

@@ -272,6 +272,38 @@ def test_verify_says_which_step_can_be_opened_instead(path: Path) -> None:
     assert f"at_step={2 * STEPS - 1}" in done.stderr
 
 
+def test_verify_looks_into_files_that_only_an_older_step_has(path: Path) -> None:
+    with StoreParquet(path, REGISTERS) as store:
+        store.compact()
+    manifests = [decode(m.read_bytes()) for m in sorted((path / "manifests").iterdir())]
+    names = [{f.name for _, f in m.files()} for m in manifests]
+    old = min(names[-2] - names[-1])
+    content = bytearray((path / old).read_bytes())
+    content[len(content) // 3] ^= 1
+    (path / old).write_bytes(content)
+    done = call("verify", str(path))
+    assert done.exit_code == 1
+    told = " ".join(done.output.split())
+    assert re.search(rf"step {STEPS}, an older one, cannot be opened again: .*{old}", told)
+    assert "the last step is whole" in done.stderr
+
+
+def test_verify_advises_only_steps_whose_files_are_right_within(path: Path) -> None:
+    with StoreParquet(path, REGISTERS) as store:
+        steps(store, STEPS + 1)
+    manifests = [decode(m.read_bytes()) for m in sorted((path / "manifests").iterdir())]
+    oldest, middle, newest = ({f.name for _, f in m.files()} for m in manifests)
+    shared = path / min((middle & newest) - oldest)
+    content = bytearray(shared.read_bytes())
+    content[len(content) // 3] ^= 1
+    shared.write_bytes(content)
+    done = call("verify", str(path))
+    assert done.exit_code == 1
+    told = " ".join(done.output.split())
+    assert f"step {2 * STEPS - 1}, an older one, cannot be opened again, for the same" in told
+    assert f"at_step={2 * STEPS - 2}" in done.stderr
+
+
 def test_descriptions_of_another_state_are_found(path: Path, tmp_path: Path) -> None:
     with StoreParquet(tmp_path / "other", [WHOLE], create=True):
         shutil.copy(tmp_path / "other" / "registers.json", path / "registers.json")

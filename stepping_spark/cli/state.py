@@ -107,8 +107,8 @@ def verify(console: Console, kept: State) -> None:
 
     Of Parquet files: each is there, of its size, rows and columns, with checksums that are right,
     in the order of its register's key. Of Postgres tables: columns, indexes and views, and that
-    each row has the hashes of its key. Of both: no weight is zero, equal rows are one. Reads
-    everything; takes no lock.
+    each row has the hashes of its key. Of both: no weight is zero, equal rows are one. In Parquet,
+    older steps that can be opened again are looked at too. Reads everything; takes no lock.
     """
     found = kept.verify()
     if not found.problems:

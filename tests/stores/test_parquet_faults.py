@@ -93,6 +93,18 @@ def test_the_last_steps_can_be_opened_and_those_after_them_are_dropped(path: Pat
         StoreParquet(path, REGISTERS, at_step=1)
 
 
+def test_of_two_manifests_of_a_step_the_one_that_is_whole_is_opened(path: Path) -> None:
+    with StoreParquet(path, REGISTERS) as store:
+        store.compact()
+    before, merged = (manifest.decode(m.read_bytes()) for m in files(path, "manifests")[-2:])
+    assert (before.step, merged.step) == (3, 3)
+    (path / min({f.name for _, f in merged.files()} - {f.name for _, f in before.files()})).unlink()
+    with pytest.raises(StoreCorrupt, match=r"at_step=3"):
+        StoreParquet(path, REGISTERS)
+    with StoreParquet(path, REGISTERS, at_step=3) as store:
+        assert (store.last_step(), words(store)) == (3, {"a", "b", "c"})
+
+
 # -- damage
 
 
