@@ -12,23 +12,22 @@ from pyspark.sql import DataFrame
 from stepping_spark.codec import conform
 from stepping_spark.relations import consolidate
 from stepping_spark.schema import Schema
+from stepping_spark.settling import Measured, measure
 
 DRIVER_ROWS = 1_000_000
 DRIVER_BYTES = 256 << 20
-SAMPLE = 10_000  # rows that are brought at once, and tell how wide they are
+SAMPLE = 10_000  # rows that are brought without being counted
 
 
-def brought(frame: DataFrame, schema: Schema, rows: int | None = None) -> pa.Table | None:
-    """The rows of a DataFrame that is computed, each once; None where they are too many.
-
-    `rows` is their number, where it is known.
-    """
+def brought(frame: DataFrame, schema: Schema, measured: Measured | None = None) -> pa.Table | None:
+    """The rows of a DataFrame that is computed, each once; None where they are too many."""
     if DRIVER_ROWS < 1:
         return None
-    sample = frame.limit(SAMPLE + 1).toArrow()
-    if sample.num_rows > SAMPLE:
-        most = min(DRIVER_ROWS, DRIVER_BYTES * sample.num_rows // sample.nbytes)
-        if (frame.count() if rows is None else rows) > most:
-            return None
-        sample = frame.toArrow()
-    return consolidate(conform(sample, schema), schema)
+    if measured is None:
+        sample = frame.limit(SAMPLE + 1).toArrow()
+        if sample.num_rows <= min(SAMPLE, DRIVER_ROWS):
+            return consolidate(conform(sample, schema), schema)
+        measured = measure(frame, schema)
+    if measured.rows > DRIVER_ROWS or measured.nbytes > DRIVER_BYTES:
+        return None
+    return consolidate(conform(frame.toArrow(), schema), schema)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +14,7 @@ from stepping_spark.atoms import INT, RowType
 from stepping_spark.expr import Expr, Field
 from stepping_spark.index import Key
 from stepping_spark.literals import text as quoted
-from stepping_spark.lower_reducers import collated, listed, top
+from stepping_spark.lower_reducers import collated, key_names, listed, top
 from stepping_spark.operations import unwrap
 from stepping_spark.operators import (
     Accumulate,
@@ -46,7 +48,8 @@ from stepping_spark.types import Struct, quote
 
 # Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.
 ONE = "/*+ COALESCE(1) */"
-HASH = "/*+ SHUFFLE_HASH(r) */"
+_SIDES = re.compile(r"/\*\+ SHUFFLE_HASH\(r\) \*//\* l:(?P<l>[^;]*);r:(?P<r>[^*]*)\*/")
+_MANY = re.compile(r"/\*MANY (.*?)\*/")
 NOW = "/*+ NOW */"  # stands for the time of the step, which is put in its place
 
 
@@ -93,9 +96,21 @@ class Lowering:
         return f"SELECT * FROM {name}", texts
 
 
-def for_many_rows(query: str) -> str:
-    """The query without the hints that suit few rows only."""
-    return query.replace(ONE, "").replace(HASH, "")
+def for_many_rows(query: str, small: AbstractSet[str] = frozenset()) -> str:
+    """The query without the hints that suit few rows only.
+
+    The sides of joins that are made of `small` relations only are sent to all workers.
+    """
+    query = _MANY.sub(r"\1", query.replace(ONE, ""))
+    return _SIDES.sub(lambda m: _broadcast(m, small), query)
+
+
+def _broadcast(sides: re.Match[str], small: AbstractSet[str]) -> str:
+    for side in ("r", "l"):
+        names = sides[side].split()
+        if names and all(n in small for n in names):
+            return f"/*+ BROADCAST({side}) */"
+    return ""
 
 
 def type_of(t: Term) -> StreamType:
@@ -113,14 +128,24 @@ def names(columns: Columns, row: str = "") -> str:
     return ", ".join(prefix + quote(n) for n, _ in columns)
 
 
-def consolidated(query: str, schema: Schema) -> str:
-    """The query with equal rows made one, their diffs added, and rows without weight left out."""
+def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = ()) -> str:
+    """The query with equal rows made one, their diffs added, and rows without weight left out.
+
+    Of keys there are columns beside the rows: see `key_names`. Many rows are partitioned by them.
+    """
     sums = ", ".join(f"{_added(n, t)} AS {quote(n)}" for n, t in schema.diffs)
     alive = " OR ".join(f"{_added(n, t)} <> 0" for n, t in schema.diffs)
     if not schema.columns:
         return f"SELECT {ONE} {sums} FROM ({query}) HAVING {alive}"
     by = names(schema.columns)
     grouped = f"SELECT {ONE} {names(schema.all)} FROM ({query})"
+    if keys:
+        by = f"{by}, {key_names(keys)}"
+        computed = ", ".join(f"{k.sql('t')} AS _k{i}_" for i, k in enumerate(keys))
+        grouped = (
+            f"SELECT {ONE} {names(schema.all, 't')}, {computed} FROM ({query}) t "
+            f"/*MANY DISTRIBUTE BY {key_names(keys)} */"
+        )
     return f"SELECT {by}, {sums} FROM ({grouped}) GROUP BY {by} HAVING {alive}"
 
 
@@ -212,10 +237,18 @@ def _join(low: Lowering, op: Join, args: list[str], types: list[StreamType]) -> 
         f"{_whole(types[i], row)} AS {quote(side)}"
         for i, (row, side) in enumerate((("l", "left"), ("r", "right")))
     ]
+    many = _product(f"l.{COUNT}", f"r.{COUNT}")
     return (
-        f"SELECT {HASH} {', '.join(rows)}, {_product(f'l.{COUNT}', f'r.{COUNT}')} AS {COUNT} "
+        f"SELECT {_hint(low, left, right)} {', '.join(rows)}, {many} AS {COUNT} "
         f"FROM (SELECT {ONE} * FROM ({left})) l JOIN (SELECT {ONE} * FROM ({right})) r ON {on}"
     )
+
+
+def _hint(low: Lowering, left: str, right: str) -> str:
+    """How few rows are joined, and, for `for_many_rows`, of which relations the sides are made."""
+    found = re.compile(rf"\b{low.prefix}_c?\d+\b")
+    sides = (" ".join(dict.fromkeys(found.findall(text))) for text in (left, right))
+    return "/*+ SHUFFLE_HASH(r) *//* l:{};r:{}*/".format(*sides)
 
 
 def _product(a: str, b: str) -> str:
@@ -241,18 +274,19 @@ def _look_up(low: Lowering, op: LookUp, args: list[str], types: list[StreamType]
     matches = " AND ".join(f"{a} = {b}" for a, b in zip(on, keys, strict=True))
     many = _product(f"l.{COUNT}", f"r.{COUNT}")
     found = (
-        f"SELECT {HASH} {row_with(_whole(types[1], 'r'))}, {many} AS {COUNT} "
+        f"SELECT {_hint(low, known, table)} {row_with(_whole(types[1], 'r'))}, {many} AS {COUNT} "
         f"{from_known} JOIN (SELECT {ONE} * FROM ({table})) r ON {matches}"
     )
     if not op.left:
         return found
-    nothing = f"SELECT {HASH} {row_with(f'CAST(NULL AS {made[op.place][1].ddl})')}, l.{COUNT}"
+    nothing = f"{row_with(f'CAST(NULL AS {made[op.place][1].ddl})')}, l.{COUNT} {from_known}"
     there = _present(low, Present(op.key), args[1:], types[1:])
     same = " AND ".join(f"{a} = r.`_{i}`" for i, a in enumerate(on, 1))
     null = " OR ".join(f"{a} IS NULL" for a in on)
     # Rows without a key are no part of a join, which would send them all to one worker.
-    absent = f"{nothing} {from_known} LEFT ANTI JOIN ({there}) r ON {same} WHERE NOT ({null})"
-    return f"({found}) UNION ALL ({absent}) UNION ALL ({nothing} {from_known} WHERE {null})"
+    hint = _hint(low, "", table)  # only the right side of an anti join can be sent to all
+    absent = f"SELECT {hint} {nothing} LEFT ANTI JOIN ({there}) r ON {same} WHERE NOT ({null})"
+    return f"({found}) UNION ALL ({absent}) UNION ALL (SELECT {nothing} WHERE {null})"
 
 
 def _present(low: Lowering, op: Present, args: list[str], types: list[StreamType]) -> str:
@@ -343,6 +377,12 @@ def _of_rows(text: Callable[[Any, str, ZSetType], str]) -> Lower:
     return lower
 
 
+def _top(low: Lowering, op: Top, args: list[str], types: list[StreamType]) -> str:
+    (t,) = types
+    assert isinstance(t, ZSetType)
+    return top(op, consolidated(args[0], t.schema, op.keys), t)
+
+
 def _haitch(low: Lowering, op: Haitch, args: list[str], types: list[StreamType]) -> str:
     state, change = args
     of = LOWER[type(op.of)]
@@ -374,5 +414,5 @@ LOWER: dict[type[Operator], Lower] = {
     MapMany: _map_many,
     Neg: _neg,
     Present: _present,
-    Top: _of_rows(top),
+    Top: _top,
 }

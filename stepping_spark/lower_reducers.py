@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from stepping_spark.expr import Expr
 from stepping_spark.reducers import Collate, Listed, Order, Top
 from stepping_spark.schema import COUNT, Columns, ZSetType
 from stepping_spark.types import ListOf, Struct, quote
@@ -13,10 +16,21 @@ def ordered(order: Order, columns: Columns, row: str) -> str:
     return ", ".join([*parts, *(f"{quote(row)}.{quote(n)}" for n, _ in columns)])
 
 
+def key_names(keys: Sequence[Expr]) -> str:
+    """The columns that keys have beside the rows of a query."""
+    return ", ".join(f"_k{i}_" for i, _ in enumerate(keys))
+
+
 def top(op: Top, query: str, t: ZSetType) -> str:
-    """The first rows of a consolidated query."""
+    """The first rows of a consolidated query, which has the keys beside its rows."""
     shown = ", ".join(quote(n) for n, _ in t.schema.columns)
-    by = ", ".join(k.sql("t") for k in op.keys)
+    by = key_names(op.keys)
+    if op.n == 1:
+        # Spark sorts and numbers rows in a fraction of the time that it takes to add them up.
+        order = ordered(op.order, t.schema.columns, "t")
+        numbered = f"row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS _at_"
+        ranked = f"SELECT t.*, {numbered} FROM ({query}) t WHERE t.{COUNT} > 0"
+        return f"SELECT {shown}, 1L AS {COUNT} FROM ({ranked}) WHERE _at_ = 1"
     count = f"least(t.{COUNT}, {op.n}L)"
     window = (
         f"OVER (PARTITION BY {by} ORDER BY {ordered(op.order, t.schema.columns, 't')} "

@@ -20,7 +20,7 @@ from stepping_spark.atoms import RowType
 from stepping_spark.body import Fixpoint, named
 from stepping_spark.cache import register_name
 from stepping_spark.clock import tick
-from stepping_spark.expr import Expr, Field
+from stepping_spark.expr import Expr, Field, is_plain
 from stepping_spark.graph import AnyGraph, Path, Vertex, check_is_graph
 from stepping_spark.loops import Loop, loop_of
 from stepping_spark.operators import (
@@ -37,7 +37,9 @@ from stepping_spark.operators import (
     Integrate,
     Join,
     LookUp,
+    Map,
     Neg,
+    Operator,
     Temporal,
     join_of,
     parts_of,
@@ -57,6 +59,7 @@ from stepping_spark.terms import (
     key_columns,
     key_of_each,
     python_of,
+    refs,
     shown_key,
     told,
 )
@@ -98,6 +101,29 @@ class Plan:
         in_loops = [s for loop in dict.fromkeys(self.loops.values()) for s in loop.states]
         return tuple(s.register for s in (*self.states, *in_loops))
 
+    @cached_property
+    def passing(self) -> frozenset[Vertex]:
+        """Streams that only have to be computed for the keys at which registers are read.
+
+        Where all registers are empty, the one query that reads such a stream can have it within.
+        """
+        members = [m for stage in self.stages for m in stage.members]
+        uses: dict[Vertex, int] = {}
+        wanted = {*self.outputs, *(s.change for s in self.states)}
+        for m in members:
+            if m.vertex in self.loops or m.python is not None:
+                wanted.update(m.vertex.inputs)
+            for v in refs(m.term):
+                uses[v] = uses.get(v, 0) + 1
+        return frozenset(
+            m.vertex
+            for m in members
+            if uses.get(m.vertex, 0) < 2
+            and m.vertex not in wanted
+            and m.vertex not in self.loops
+            and all(map(_passes_nulls, parts_of(m.vertex.operator)))
+        )
+
     def state_of(self, read: Read) -> State:
         """The register that serves a read."""
         same = [s for s in self.states if s.change is read.change]
@@ -126,6 +152,13 @@ class Plan:
             return f"{{{self.state_of(t).register.name}{keys}}}"
         assert isinstance(t, Node)
         return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
+
+
+def _passes_nulls(op: Operator) -> bool:
+    """Whether an operator gives no NULL that was not there before."""
+    if isinstance(op, Map | Filter):
+        return is_plain(op.f)
+    return isinstance(op, Add | Neg | Join | LookUp)
 
 
 def registers_of(graph: Circuit) -> tuple[Register, ...]:

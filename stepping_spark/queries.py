@@ -5,29 +5,30 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from stepping_spark.blame import failing_vertex
 from stepping_spark.codec import conform
 from stepping_spark.errors import StepError, SteppingError
-from stepping_spark.few import brought
 from stepping_spark.lower import ONE, Lowering, for_many_rows
 from stepping_spark.metrics import Cost
-from stepping_spark.nulls import null_tests
+from stepping_spark.once import Once
 from stepping_spark.plan import Plan
 from stepping_spark.relations import consolidate, one_array
 from stepping_spark.schema import Schema
 from stepping_spark.session import count_jobs, no_constraints
+from stepping_spark.settling import BROADCAST_BYTES
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held
-from stepping_spark.terms import Member, Read, Term
+from stepping_spark.terms import Member, Read, Ref, Term
 from stepping_spark.types import quote
-from stepping_spark.working import Made, Step, failed, null_error, schema_of
+from stepping_spark.working import Made, Step, failed, schema_of
 
 SMALL_ROWS = 100_000  # what a query of one partition reads at most
 _PLAN_NUMBERS = itertools.count(1)
@@ -36,9 +37,10 @@ _PLAN_NUMBERS = itertools.count(1)
 class Queries:
     """Computes streams of one plan with Spark."""
 
-    def __init__(self, plan: Plan, spark: Callable[[], SparkSession]) -> None:
+    def __init__(self, plan: Plan, spark: Callable[[], SparkSession], once: Once) -> None:
         self.plan = plan
         self._spark = spark
+        self._once = once
         self._prefix = f"step{next(_PLAN_NUMBERS)}"
         self._lowered: dict[tuple[Member, ...], tuple[Lowering, list[str]]] = {}
 
@@ -51,10 +53,14 @@ class Queries:
         low, texts = self._lowered[key]
         rows = 0
         large = False
+        small: set[str] = set()
         for leaf, name in low.leaves.items():
             parts = step.parts(leaf)
-            rows += sum(p.num_rows for p in parts if isinstance(p, pa.Table))
-            large = large or any(isinstance(p, DataFrame) for p in parts)
+            tables = [p for p in parts if isinstance(p, pa.Table)]
+            rows += sum(t.num_rows for t in tables)
+            large = large or len(tables) < len(parts)
+            if len(tables) == len(parts) and sum(t.nbytes for t in tables) <= BROADCAST_BYTES:
+                small.add(name)
             keyed = isinstance(leaf, Read) and leaf.by is not None
             step.sources.define(name, parts, schema_of(leaf), added_up=keyed)
         begun = time.perf_counter()
@@ -62,8 +68,10 @@ class Queries:
             with count_jobs(self._spark()) as jobs:
                 for d in low.derived:
                     step.sources.derive(d)
-                run = self._large if large or rows > SMALL_ROWS else self._small
-                held = run(step, members, texts)
+                if large or rows > SMALL_ROWS:
+                    held = self._large(step, members, texts, small)
+                else:
+                    held = self._small(step, members, texts)
         except SteppingError:
             raise
         except Exception as e:
@@ -97,16 +105,22 @@ class Queries:
         union = step.sources.sql(query).toArrow()
         return [_untagged(union, i, s) for i, s in enumerate(schemas)]
 
-    def _large(self, step: Step, members: list[Member], texts: list[str]) -> list[Held]:
-        """A query for each, side by side; results stay in Spark unless they prove to be small."""
+    def _large(
+        self, step: Step, members: list[Member], texts: list[str], small: AbstractSet[str]
+    ) -> list[Held]:
+        """A query for each, side by side; results stay in Spark unless they prove to be small.
+
+        `small` are the relations that can be sent to all workers.
+        """
 
         def one(m: Member, text: str) -> tuple[Held, int | None]:
-            schema = m.vertex.type.schema
-            query = for_many_rows(text)
             with count_jobs(self._spark()) as jobs:  # Spark counts by thread
-                frame = step.sources.sql(query).localCheckpoint()
-                path, line = self.plan.names[m.vertex]
-                held = settled(frame, schema, f"{path} ({line})")
+                frame = step.sources.sql(for_many_rows(text, small))
+                if step.first and m.vertex in self.plan.passing:
+                    step.passed[m.vertex] = m
+                    held: Held = frame
+                else:
+                    held = self._once.computed(step, m.vertex, frame)
             return held, jobs.count
 
         with no_constraints(self._spark()), ThreadPoolExecutor(max_workers=4) as pool:
@@ -118,11 +132,19 @@ class Queries:
     def _blame(self, step: Step, members: list[Member], error: Exception) -> StepError:
         """Say which vertex failed: run the terms of a failed query again, from the leaves up."""
         for m in members:
-            found = failing_vertex(m.term, lambda t: self._probe(step, t))
-            if found is not None:
-                return failed(self.plan, *found, error)
+            for part in self._with_passed(step, m):
+                found = failing_vertex(part.term, lambda t: self._probe(step, t))
+                if found is not None:
+                    return failed(self.plan, *found, error)
         shown = ", ".join(str(self.plan.names[m.vertex][0]) for m in members)
         return StepError(f"{shown}: {first_line(error)}; the store is as it was before the step")
+
+    def _with_passed(self, step: Step, m: Member) -> Iterator[Member]:
+        """A stream after those that are computed together with it."""
+        for leaf in m.leaves:
+            if isinstance(leaf, Ref) and leaf.vertex in step.passed:
+                yield from self._with_passed(step, step.passed[leaf.vertex])
+        yield m
 
     def _probe(self, step: Step, t: Term) -> None:
         low = Lowering(step.sources.name("probe"))
@@ -139,16 +161,3 @@ def _untagged(union: pa.Table, tag: int, schema: Schema) -> pa.Table:
     rows: Any = one_array(ours.column(f"m{tag}"))
     table = pa.Table.from_arrays(rows.flatten(), names=[n for n, _ in schema.all])
     return consolidate(conform(table, schema), schema)
-
-
-def settled(frame: DataFrame, schema: Schema, where: str) -> Held:
-    """The rows of a DataFrame that Spark has computed: on the driver, if they are few."""
-    tests = null_tests(schema)
-    nulls = [f"count_if({test}) AS n{i}" for i, (_, test) in enumerate(tests)]
-    counts = frame.selectExpr("count(1) AS n", *nulls).first()
-    assert counts is not None
-    for i, (name, _) in enumerate(tests):
-        if counts[f"n{i}"]:
-            raise null_error(name, where)
-    few = brought(frame, schema, counts["n"])
-    return frame if few is None else few

@@ -22,11 +22,12 @@ from stepping_spark.literals import literal
 from stepping_spark.loops import Loop
 from stepping_spark.metrics import Cost, StepMetrics
 from stepping_spark.nulls import null_field
+from stepping_spark.once import Once
 from stepping_spark.operators import IdentityPrint
 from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection
 from stepping_spark.python_rows import apply_python, apply_python_in_spark
-from stepping_spark.queries import Queries, settled
+from stepping_spark.queries import Queries
 from stepping_spark.relations import concat, consolidate
 from stepping_spark.schema import Schema
 from stepping_spark.session import JobCounter, count_jobs, get_session
@@ -57,8 +58,9 @@ class Scheduler:
         self._jobs: JobCounter | None = None
         self._stepping = False
         self._driver = Driver(plan, self._projection, local_rows)
-        self._queries = Queries(plan, lambda: self.spark)
         self._adders: dict[Vertex, list[State]] = {}
+        self._once = Once(plan, self._projection, self._adders)
+        self._queries = Queries(plan, lambda: self.spark, self._once)
         for s in plan.states:
             self._adders.setdefault(s.change, []).append(s)
 
@@ -99,10 +101,19 @@ class Scheduler:
                 "that are there already; set it back"
             )
         sources = Sources(lambda: self.spark, self._now_in_sql(now))
-        step = Step(dict(inputs), now, self.store.last_now(), sources, metrics)
+        step = Step(
+            dict(inputs),
+            now,
+            self.store.last_now(),
+            sources,
+            metrics,
+            first=not self.store.last_step(),
+        )
         try:
             for v, held in inputs.items():
-                self._add(step, v, held)
+                if isinstance(held, DataFrame) and v in self._adders:
+                    step.values[v] = self._once.computed(step, v, held, checked=True)
+                self._add(step, v, step.values[v])
             for stage in self.plan.stages:
                 self._run_stage(step, stage)
         finally:
@@ -172,12 +183,14 @@ class Scheduler:
             made = apply_python(m.vertex, held, f"{path} ({line})")
         else:
             applied = apply_python_in_spark(m.vertex, held, f"{path} ({line})")
-            made = settled(applied, m.vertex.type.schema, f"{path} ({line})")
+            made = self._once.computed(step, m.vertex, applied)
         return Made(m, made, Cost((time.perf_counter() - begun) * 1e3, 0, "python"))
 
     # -- the store
 
     def _read(self, step: Step, read: Read) -> tuple[Held, ...]:
+        if step.first:
+            return ()
         state = self.plan.state_of(read)
         keys: Held | None = None
         if read.due:
@@ -218,8 +231,8 @@ class Scheduler:
 
     def _add(self, step: Step, v: Vertex, held: Held) -> None:
         for state in self._adders.get(v, ()):
-            rows = held
-            if state.stored:
+            rows = step.kept.get(state.register.name, held)
+            if state.stored and state.register.name not in step.kept:
                 rows = self._projection.select(held, v.type.schema, state.stored, beside=True)
             if isinstance(rows, DataFrame) or rows.num_rows:
                 self.store.add(state.register.name, rows)

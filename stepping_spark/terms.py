@@ -191,6 +191,11 @@ def _leaves(t: Term) -> Iterator[Leaf]:
         yield t
 
 
+def refs(t: Term) -> Iterator[Vertex]:
+    """The streams that a term reads, each as often as it does."""
+    return (leaf.vertex for leaf in _leaves(t) if isinstance(leaf, Ref))
+
+
 def is_nothing(t: Term, empty: Callable[[Leaf], bool]) -> bool:
     """Whether a term has no rows for sure, where the leaves that `empty` names have none."""
     if not isinstance(t, Node):

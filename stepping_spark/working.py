@@ -29,6 +29,9 @@ class Step:
     sources: Sources
     metrics: StepMetrics
     reads: dict[Leaf, tuple[Held, ...]] = field(default_factory=dict)
+    first: bool = False  # whether all registers are empty
+    kept: dict[str, Held] = field(default_factory=dict)  # as a register has it, by its name
+    passed: dict[Vertex, Member] = field(default_factory=dict)  # computed by who reads them
 
     def parts(self, leaf: Leaf) -> tuple[Held, ...]:
         """The relations whose sum a leaf stands for."""

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from stepping_spark.codec import conform
 from stepping_spark.hashing import Hashes
 from stepping_spark.schema import Schema
+from stepping_spark.settling import column
 from stepping_spark.store import Held, Register
 from stores import spark_files
 from stores.batches import DriverBatch, built, ordered
@@ -22,7 +23,7 @@ from stores.filesystem import side_by_side
 from stores.manifest import FileBatch, Output
 from stores.memory import MOST_FETCHED
 from stores.parquet_files import FileReader, FileWriter, rows_of_file
-from stores.spark_batches import column, settle
+from stores.spark_batches import settle
 from stores.tiers import Work
 
 
@@ -64,13 +65,13 @@ class BatchFiles:
         """The consolidated rows of a change; in files already, where they are many and in Spark."""
         if not isinstance(change, DataFrame):
             return Added(register, stem, built(conform(change, register.schema), register))
-        frame = change.select(*[column(n) for n, _ in register.schema.all])
-        settled = settle(frame, register)
-        if settled.rows <= self._driver_rows and settled.nbytes <= MOST_FETCHED:
+        settled = settle(change, register)
+        measured = settled.measured
+        if measured.rows <= self._driver_rows and measured.nbytes <= MOST_FETCHED:
             fetched = conform(settled.frame.toArrow(), register.schema)
             return Added(register, stem, ordered(fetched, register))
         directory = self._reader.directory
-        made = spark_files.write(settled.frame, settled.rows, register, directory, stem)
+        made = spark_files.write(settled.frame, measured.rows, register, directory, stem)
         return Added(register, stem, files=self._noted(made))
 
     def step(

@@ -17,10 +17,11 @@ from stepping_spark.graph import Graph
 from stepping_spark.plan import registers_of
 from stepping_spark.schema import Schema
 from stepping_spark.session import get_session, quarter_of_memory
+from stepping_spark.settling import Settled
 from stepping_spark.store import Held, Now, Register
 from stores.batches import DriverBatch, built, ordered, wanted_places
 from stores.registers import check_registers
-from stores.spark_batches import Settled, SparkBatch, cached, column, keys_of, settle
+from stores.spark_batches import SparkBatch, cached, keys_of, settle
 from stores.tiers import AtOnce, Merge, Tiers, Work
 from stores.turns import NOT_OPEN, Turns
 
@@ -168,8 +169,7 @@ class StoreMemory:
         of = self._tiers_of(register).register
         self._turns.begin()
         if isinstance(change, DataFrame):
-            chosen = change.select(*[column(n) for n, _ in of.schema.all])
-            batches = self._placed(settle(chosen, of), of, self._left())
+            batches = self._placed(settle(change, of), of, self._left())
         else:
             batch = built(conform(change, of.schema), of)
             batches = (batch,) if batch.rows else ()
@@ -271,7 +271,8 @@ class StoreMemory:
                 return
             _, name, largest = max(there, key=lambda found: found[0])
             tiers = self._tiers_of(name)
-            moved = cached(settle(self._frame(largest, tiers.register), tiers.register))
+            frame = self._frame(largest, tiers.register)
+            moved = cached(settle(frame, tiers.register), tiers.register)
             batches = self._committed(tiers)
             self._replace(tiers, tuple(moved if b is largest else b for b in batches))
 
@@ -296,10 +297,11 @@ class StoreMemory:
 
     def _placed(self, settled: Settled, register: Register, left: int) -> Batches:
         """A batch of settled rows: on the driver, if it takes no more than what is left."""
-        if not settled.rows:
+        measured = settled.measured
+        if not measured.rows:
             return ()
-        if register.schema.columns and settled.nbytes > min(left, MOST_FETCHED):
-            return (cached(settled),)
+        if register.schema.columns and measured.nbytes > min(left, MOST_FETCHED):
+            return (cached(settled, register),)
         return (ordered(conform(settled.frame.toArrow(), register.schema), register),)
 
 

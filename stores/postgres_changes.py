@@ -62,7 +62,7 @@ def accepted(held: Held, register: str, layout: Layout, driver_bytes: int) -> He
     if not isinstance(held, DataFrame):
         return conform(held, schema)
     settled = settle(held, Register(register, schema, layout.key))
-    if settled.nbytes <= driver_bytes or not schema.columns:
+    if settled.measured.nbytes <= driver_bytes or not schema.columns:
         return conform(settled.frame.toArrow(), schema)
     return settled.frame
 

@@ -17,13 +17,13 @@ from stepping_spark.codec import conform
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.relations import concat
 from stepping_spark.schema import Schema
+from stepping_spark.settling import column
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held
 from stores.postgres_catalog import snapshot
 from stores.postgres_link import Address, Connection
 from stores.postgres_sql import ATTEMPT, Layout
 from stores.postgres_types import csv_of, table_of
-from stores.spark_batches import column
 
 PART_BYTES = 32 << 20  # of a table, for one worker to read at a time
 LINES = 8 << 20  # bytes of text that are parsed at a time

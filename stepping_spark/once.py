@@ -1,0 +1,66 @@
+"""Large streams, each computed once: as the first register that is to keep it will have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+
+from stepping_spark.few import brought
+from stepping_spark.graph import Vertex
+from stepping_spark.nulls import null_tests
+from stepping_spark.plan import Plan
+from stepping_spark.projection import Projection
+from stepping_spark.settling import measure, settle
+from stepping_spark.store import Held
+from stepping_spark.terms import State
+from stepping_spark.working import Step, null_error
+
+
+class Once:
+    """Computes DataFrames of streams; what is few rows comes to the driver.
+
+    What a register is going to keep is consolidated and partitioned for it here, so that whatever
+    else reads the stream in this step has that too, and the store has nothing more to do.
+    """
+
+    def __init__(
+        self, plan: Plan, projection: Projection, adders: Mapping[Vertex, Sequence[State]]
+    ) -> None:
+        self._plan = plan
+        self._projection = projection
+        self._adders = adders
+
+    def computed(self, step: Step, v: Vertex, frame: DataFrame, *, checked: bool = False) -> Held:
+        """The value of a stream, which may be read again and again.
+
+        A StepError names a field that is NULL and never should be, unless that was `checked`.
+        """
+        path, line = self._plan.names[v]
+        where = f"{path} ({line})"
+        schema = v.type.schema
+        tests = [] if checked else null_tests(schema)
+        state = self._first(v)
+        if state is None:
+            kept = frame.localCheckpoint()
+            measured = measure(kept, schema, tests)
+        else:
+            register = state.register
+            rows = self._projection.select(frame, schema, state.stored, beside=True)
+            assert isinstance(rows, DataFrame)
+            settled = settle(rows, register.schema, register.key, where, tests=tests)
+            kept, measured, schema = settled.frame, settled.measured, register.schema
+        if measured.nulls:
+            raise null_error(measured.nulls[0], where)
+        few = brought(kept, schema, measured)
+        held: Held = kept if few is None else few
+        if state is None:
+            return held
+        step.kept[state.register.name] = held
+        own = [n for n, _ in v.type.schema.all]
+        return held if not state.stored else held.select(*own) if few is None else few.select(own)
+
+    def _first(self, v: Vertex) -> State | None:
+        """The register that a stream is kept in, if there is one; without more columns, if so."""
+        states = self._adders.get(v, ())
+        return min(states, key=lambda s: (len(s.stored), not s.register.key), default=None)

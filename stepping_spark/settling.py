@@ -1,0 +1,144 @@
+"""Relations that Spark computes once for a step, and that a register keeps as they are.
+
+What is computed is cut from its lineage, has each row once, and the rows of a key of the register
+beside each other: so the queries that read it next need no exchange to join or to group by that
+key, and neither does the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from stepping_spark.atoms import RowType
+from stepping_spark.errors import StepError
+from stepping_spark.literals import text
+from stepping_spark.schema import Schema
+from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
+
+BROADCAST_BYTES = 32 << 20
+"""A relation of the driver that takes no more than this is sent to all workers, for a join."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How many rows a relation has, and about what they would take in Arrow."""
+
+    rows: int
+    nbytes: int
+    nulls: tuple[str, ...] = ()  # those of some fields that are NULL, though they never should be
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A relation that Spark has computed: each row once, partitioned by a key."""
+
+    frame: DataFrame
+    schema: Schema
+    key: tuple[str, ...]
+    measured: Measured
+
+
+_SETTLED: WeakKeyDictionary[DataFrame, Settled] = WeakKeyDictionary()
+
+
+def settled_by(frame: DataFrame, schema: Schema, key: Sequence[str]) -> Settled | None:
+    """What is known of a DataFrame that was settled by this key; None where it was not."""
+    found = _SETTLED.get(frame)
+    if found is None or found.key != tuple(key) or found.schema != schema:
+        return None
+    return found
+
+
+def settle(
+    frame: DataFrame,
+    schema: Schema,
+    key: Sequence[str],
+    whose: str,
+    *,
+    level: StorageLevel | None = None,
+    tests: Sequence[tuple[str, str]] = (),
+) -> Settled:
+    """Compute a relation once, consolidate it, cut its lineage, and measure it.
+
+    `level` is where it is kept: by default in memory, as far as there is some. An error of Spark
+    is raised as it is; a sum that its column cannot hold is a StepError, which begins with `whose`.
+    """
+    if 0 < len(key) < len(schema.columns):
+        # Equal rows have equal keys: the grouping needs no other exchange.
+        frame = frame.repartition(*[column(k) for k in key])
+    sums = [F.expr(_sum(n, t, schema, whose)).alias(n) for n, t in schema.diffs]
+    added = frame.groupBy(*[column(n) for n, _ in schema.columns]).agg(*sums)
+    there = added.where(" OR ".join(f"{quote(n)} <> 0" for n, _ in schema.diffs))
+    try:
+        kept = there.localCheckpoint() if level is None else there.localCheckpoint(True, level)
+    except PySparkException as e:
+        for name, t in schema.diffs:
+            if _too_large(name, t, whose) in str(e):
+                raise StepError(_too_large(name, t, whose)) from e
+        raise
+    made = Settled(kept, schema, tuple(key), measure(kept, schema, tests))
+    _SETTLED[kept] = made
+    return made
+
+
+def measure(frame: DataFrame, schema: Schema, tests: Sequence[tuple[str, str]] = ()) -> Measured:
+    """Count the rows of a DataFrame that Spark has computed, and those that tests find."""
+    size = " + ".join(_size(t, quote(n)) for n, t in schema.all)
+    nulls = [f"count_if({test}) AS n{i}" for i, (_, test) in enumerate(tests)]
+    found = frame.selectExpr("count(1) AS rows", f"sum({size}) AS bytes", *nulls).first()
+    assert found is not None
+    wrong = tuple(name for i, (name, _) in enumerate(tests) if found[f"n{i}"])
+    return Measured(found["rows"], found["bytes"] or 0, wrong)
+
+
+def column(name: str) -> Column:
+    """The column of this very name, whatever stands in it."""
+    return F.col(quote(name))
+
+
+def _too_large(name: str, t: RowType, whose: str) -> str:
+    return (
+        f"{whose}: {name} of a row adds up to what is beyond {t.ddl}; feed fewer or smaller weights"
+    )
+
+
+def _sum(name: str, t: RowType, schema: Schema, whose: str) -> str:
+    """The sum of a diff, exactly; an error where its column cannot hold it, whatever ANSI says."""
+    error = f"raise_error({text(_too_large(name, t, whose))})"
+    if t.ddl == "BIGINT":
+        # The upper and the lower half of the bits are added apart: neither sum can overflow, and
+        # both are far cheaper than one of decimals.
+        low = f"sum({quote(name)} & 4294967295L)"
+        high = f"(sum(shiftright({quote(name)}, 32)) + shiftright({low}, 32))"
+        total = f"shiftleft({high}, 32) | ({low} & 4294967295L)"
+        fits = f"{high} BETWEEN -2147483648L AND 2147483647L"
+        checked = f"CASE WHEN {fits} THEN {total} ELSE {error} END"
+    else:
+        checked = f"coalesce(try_sum({quote(name)}), {error})"
+    return checked if schema.columns else f"CASE WHEN count(1) > 0 THEN {checked} END"
+
+
+def _size(t: RowType, value: str, depth: int = 0) -> str:
+    """The bytes that a value takes in Arrow, about, as SQL."""
+    return f"coalesce({_known_size(t, value, depth)}, 0L)"
+
+
+def _known_size(t: RowType, value: str, depth: int) -> str:
+    if isinstance(t, Optional):
+        return _known_size(t.inner, value, depth)
+    if isinstance(t, Struct):
+        return " + ".join(_size(f, f"{value}.{quote(n)}", depth) for n, f in t.fields)
+    if isinstance(t, ListOf | ZSetOf):
+        inner = t.inner if isinstance(t, ListOf) else t.item
+        item = _size(inner, f"x{depth}", depth + 1)
+        return f"aggregate({value}, 4L, (n{depth}, x{depth}) -> n{depth} + {item})"
+    if t.ddl in ("STRING", "BINARY"):
+        return f"(octet_length({value}) + 4L)"
+    return f"{max(t.arrow.bit_width // 8, 1)}L"

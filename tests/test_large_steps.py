@@ -1,0 +1,178 @@
+"""Large changes in Spark: what is computed once for all its readers, and what need not be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import stepping_spark as st
+from stepping_spark import few, queries
+from stepping_spark.schema import ZSetType
+from stepping_spark.settling import settle, settled_by
+from stepping_spark.source import Sources
+from stepping_spark.store import Register
+from stepping_spark.types import row_type
+from stores import spark_batches
+from stores.memory import StoreMemory
+
+Z = st.ZSetPython
+Two = tuple[int, int]
+SCHEMA = ZSetType(row_type(Two)).schema
+BY_FIRST = Register("pairs by _1", SCHEMA, ("_1",))
+BY_SECOND = Register("pairs by _2", SCHEMA, ("_2",))
+
+
+class Chained(st.Data):
+    start: int
+    middle: int
+    end: int
+
+
+def chained(starts: st.ZSet[int], first: st.ZSet[Two], second: st.ZSet[Two]) -> st.ZSet[Chained]:
+    """Two lookups, the second with what the first has found; the table of neither is changed."""
+    one = st.Lookup(first, key=lambda p: p[0], on=lambda row: row[0])
+    two = st.Lookup(second, key=lambda p: p[0], on=lambda row: row[1][1])
+    found = st.delta_join(starts, one, two)
+    return st.map(found, f=lambda row: Chained(start=row[0], middle=row[1][1], end=row[2][1]))
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No change is small enough for the driver, or for one query of several streams."""
+    monkeypatch.setattr(queries, "SMALL_ROWS", 0)
+    monkeypatch.setattr(few, "DRIVER_ROWS", 0)
+
+
+class Texts:
+    """The queries that are asked of Spark."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[str] = []
+        original = Sources.sql
+
+        def watched(sources: Sources, text: str) -> DataFrame:
+            self.asked.append(text)
+            return original(sources, text)
+
+        monkeypatch.setattr(Sources, "sql", watched)
+
+
+def frame_of(rows: Mapping[Two, int], spark: SparkSession) -> DataFrame:
+    lines = [(*row, n) for row, n in rows.items()]
+    return spark.createDataFrame(lines, "_1 bigint, _2 bigint, _count_ bigint")
+
+
+def given(changes: Iterable[tuple[Any, Any]], spark: SparkSession) -> tuple[Any, ...]:
+    """Changes as DataFrames."""
+    return tuple(
+        st.ZSetSpark.from_dataframe(z.to_dataframe(spark), t, count="_count_") for z, t in changes
+    )
+
+
+STARTS = Z(dict.fromkeys(range(9), 1))
+STEPS: list[tuple[Any, Any, Any]] = [
+    (STARTS, Z({(i, i + 1): 1 for i in range(9)}), Z({(3, 1): 2, (4, 2): 1})),
+    (Z({2: -1, 9: 1}), Z({(9, 3): 1, (3, 4): -1}), Z({(4, 2): -1, (4, 5): 1})),
+]
+
+
+def test_a_settled_relation_has_each_row_once_and_is_known_by_its_key(spark: SparkSession) -> None:
+    frame = frame_of({(1, 1): 2, (1, 2): 1, (2, 1): 3}, spark)
+    frame = frame.unionAll(frame_of({(1, 2): -1, (1, 1): 1}, spark))
+    settled = settle(frame, SCHEMA, ("_1",), "pairs")
+    assert sorted(map(tuple, settled.frame.collect())) == [(1, 1, 3), (2, 1, 3)]
+    assert (settled.measured.rows, settled.measured.nulls) == (2, ())
+    assert settled_by(settled.frame, SCHEMA, ("_1",)) is settled
+    assert settled_by(settled.frame, SCHEMA, ("_2",)) is None
+    assert settled_by(frame, SCHEMA, ("_1",)) is None
+
+
+def test_a_store_takes_what_was_settled_for_it_as_it_is(spark: SparkSession) -> None:
+    settled = settle(frame_of({(1, 1): 2, (2, 1): 3}, spark), SCHEMA, ("_1",), "pairs")
+    assert spark_batches.settle(settled.frame, BY_FIRST) is settled
+    assert spark_batches.settle(settled.frame, BY_SECOND) is not settled
+    store = StoreMemory([BY_FIRST, BY_SECOND], driver_bytes=0)
+    for register in (BY_FIRST, BY_SECOND):
+        store.add(register.name, settled.frame)
+    store.commit(1, None)
+    for register in (BY_FIRST, BY_SECOND):
+        (found,) = store.read(register.name)
+        assert isinstance(found, DataFrame)
+        assert sorted(map(tuple, found.collect())) == [(1, 1, 2), (2, 1, 3)]
+
+
+def test_a_sum_beyond_its_column_names_whose_it_is(spark: SparkSession) -> None:
+    frame = frame_of({(1, 1): 2**62}, spark)
+    with pytest.raises(st.StepError, match=r"query\.pairs \(q\.py:1\): _count_ of a row adds up"):
+        settle(frame.unionAll(frame), SCHEMA, ("_1",), "query.pairs (q.py:1)")
+    with pytest.raises(PySparkException):
+        settle(frame.selectExpr("assert_true(_1 > 1)"), SCHEMA, (), "query.pairs (q.py:1)")
+
+
+@pytest.mark.usefixtures("large")
+def test_a_first_load_materialises_less_than_the_steps_after_it(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = st.compile(chained)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, driver_bytes=0), local_rows=0)
+    reference = st.reference(graph)
+    checkpoints = []
+    frames = type(spark.range(1))
+    original = frames.localCheckpoint
+    count = [0]
+
+    def counted(frame: DataFrame, *args: Any) -> DataFrame:
+        count[0] += 1
+        return original(frame, *args)
+
+    monkeypatch.setattr(frames, "localCheckpoint", counted)
+    for step in STEPS[:2]:
+        count[0] = 0
+        changes = given(zip(step, (int, Two, Two), strict=True), spark)
+        (out,) = stepper.step(changes)
+        assert (out.to_python(),) == reference.step(step)
+        checkpoints.append(count[0])
+    assert checkpoints[0] < checkpoints[1]
+
+
+@pytest.mark.usefixtures("large")
+def test_of_a_first_load_the_vertex_that_failed_is_named_though_others_read_it(
+    spark: SparkSession,
+) -> None:
+    graph = st.compile(chained)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    many: Any = (Z[int]({1: 2**40}), Z[Two]({(1, 3): 2**40}), Z[Two]({(3, 1): 1}))
+    changes = given(zip(many, (int, Two, Two), strict=True), spark)
+    with pytest.raises(st.StepError, match=r"delta_join\.look_up_2 .*product of two weights"):
+        stepper.step(changes)
+    fine = given(zip(STEPS[0], (int, Two, Two), strict=True), spark)
+    (out,) = stepper.step(fine)
+    assert (out.to_python(),) == st.reference(graph).step(STEPS[0])
+
+
+@pytest.mark.usefixtures("large")
+def test_a_small_side_of_a_join_is_sent_to_all_workers(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def joined(a: st.ZSet[Two], b: st.ZSet[Two]) -> st.ZSet[st.Pair[Two, Two]]:
+        return st.join(a, b, on_left=lambda p: p[0], on_right=lambda p: p[0])
+
+    graph = st.compile(joined)
+    hints = []
+    for small in (0, 1):
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+        step: list[Any] = [Z({(1, 1): 1}), Z({(1, 2): 1})]
+        sides: list[Any] = list(given(zip(step, (Two, Two), strict=True), spark))
+        sides[small] = step[small]
+        with monkeypatch.context() as patch:
+            texts = Texts(patch)
+            (out,) = stepper.step(tuple(sides))
+        assert out == Z({st.Pair(left=(1, 1), right=(1, 2)): 1})
+        text = " ".join(texts.asked)
+        hints.append([side for side in "lr" if f"BROADCAST({side})" in text])
+        assert "SHUFFLE_HASH" not in text
+    assert ("l" in hints[0], "r" in hints[1]) == (True, True)
