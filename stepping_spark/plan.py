@@ -130,6 +130,7 @@ class Plan:
 
 def registers_of(graph: Circuit) -> tuple[Register, ...]:
     """The registers that a store keeps for a circuit."""
+    check_is_graph(graph, "; the graph comes first: from_graph(st.compile(query), …)")
     return plan_of(graph).registers
 
 

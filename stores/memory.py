@@ -19,7 +19,7 @@ from stepping_spark.schema import Schema
 from stepping_spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Held, Now, Register
 from stores.batches import DriverBatch, built, ordered, wanted_places
-from stores.registers import check_registers
+from stores.registers import check_are_registers, check_registers
 from stores.spark_batches import Settled, SparkBatch, cached, column, keys_of, settle
 from stores.tiers import AtOnce, Merge, Tiers, Work
 from stores.turns import NOT_OPEN, Turns
@@ -102,6 +102,7 @@ class StoreMemory:
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
+        check_are_registers(registers, "st.StoreMemory.from_graph(graph)")
         self._turns.begin()
         try:
             if self._tiers is None:

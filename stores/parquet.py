@@ -28,6 +28,7 @@ from stores.filesystem import directory_of, reaching
 from stores.manifest import FileBatch, Manifest, next_revision
 from stores.memory import MOST_KEYS
 from stores.parquet_files import GROUP_ROWS, Damaged, FileReader
+from stores.registers import check_are_registers
 from stores.spark_batches import keys_of
 from stores.tiers import Tiers, Work
 from stores.turns import NOT_OPEN, Turns
@@ -161,6 +162,7 @@ class StoreParquet:
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
+        check_are_registers(registers, "st.StoreParquet.from_graph(graph, path)")
         self._turns.begin()
         try:
             if self._tiers is not None:

@@ -26,7 +26,7 @@ from stores.postgres_link import Address, Connection
 from stores.postgres_rows import got, whole
 from stores.postgres_session import Session
 from stores.postgres_sql import Layout
-from stores.registers import check_registers
+from stores.registers import check_are_registers, check_registers
 from stores.spark_batches import keys_of
 from stores.turns import NOT_OPEN, Turns
 
@@ -146,6 +146,7 @@ class StorePostgres:
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
+        check_are_registers(registers, "st.StorePostgres.from_graph(graph, url)")
         self._turns.begin()
         try:
             if self._registers is None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from stepping_spark.errors import StoreCorrupt, StoreMismatch
+from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
+from stepping_spark.origin import user_line
 from stepping_spark.store import Register
 
 Described = Mapping[str, Mapping[str, Any]]
@@ -16,6 +17,17 @@ Described = Mapping[str, Mapping[str, Any]]
 def described(registers: Sequence[Register]) -> Described:
     """What a store writes of its registers, and compares with later."""
     return {r.name: r.describe() for r in registers}
+
+
+def check_are_registers(given: object, remedy: str) -> None:
+    """Refuse what is given in the place of registers, such as the graph that has them."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        given = (given,)
+    for odd in given:
+        if not isinstance(odd, Register):
+            raise StoreError(
+                f"{user_line()}: expected registers, found {type(odd).__name__}; write {remedy}"
+            )
 
 
 def check_registers(kept: Sequence[Register], wanted: Sequence[Register]) -> None:
