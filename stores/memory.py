@@ -6,7 +6,8 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
@@ -36,6 +37,12 @@ MOST_FETCHED = 512 << 20
 """The bytes of a DataFrame that come to the driver: Spark refuses results of 1 GB by default."""
 
 
+_CLOSED = (
+    "the store is closed, and what it kept is gone; make a new one with "
+    "st.StoreMemory.from_graph(graph)"
+)
+
+
 @dataclass(frozen=True)
 class State:
     """What is committed."""
@@ -48,7 +55,7 @@ class State:
 
 
 class StoreMemory:
-    """Keeps registers in memory, until the process ends.
+    """Keeps registers in memory, until it is closed or the process ends.
 
     The driver holds them as Arrow tables, in which a few keys of millions of rows are found in
     well under a millisecond, as long as they take no more than `driver_bytes`: by default a
@@ -80,7 +87,7 @@ class StoreMemory:
     ) -> None:
         self._budget = quarter_of_memory() if driver_bytes is None else driver_bytes
         self._spark = spark
-        self._turns = Turns(self._forget)
+        self._turns = Turns(self._forget, _CLOSED)
         self._tiers: dict[str, Tiers[Batch]] | None = None
         self._outputs: tuple[Schema, ...] = ()
         self._state = State()
@@ -100,6 +107,17 @@ class StoreMemory:
         """An empty store for a circuit."""
         return cls(registers_of(graph), driver_bytes=driver_bytes, spark=spark)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
         check_are_registers(registers, "st.StoreMemory.from_graph(graph)")
@@ -115,24 +133,27 @@ class StoreMemory:
             self._turns.end()
 
     def close(self) -> None:
-        """Forget the step under way. The state goes when the store object does."""
-        self.abort()
+        """Forget the state, and the step under way."""
+        self._turns.close()
+        dropped, self._state, self._tiers = self._state, State(), None
+        for batches in dropped.batches.values():
+            _release(batches)
 
     def last_step(self) -> int:
         """The number of the last committed step; 0 before the first."""
-        return self._state.step
+        return self._known().step
 
     def last_now(self) -> Now:
         """The `now` of the last committed step; None before the first."""
-        return self._state.now
+        return self._known().now
 
     def last_offsets(self) -> Mapping[str, int]:
         """How far each source of changes was read at the last committed step."""
-        return self._state.offsets
+        return self._known().offsets
 
     def last_outputs(self) -> tuple[Held, ...] | None:
         """What the last committed step gave; None where it was not kept."""
-        return self._state.outputs
+        return self._known().outputs
 
     def batches(self, register: str) -> int:
         """How many batches the register is kept in."""
@@ -229,7 +250,12 @@ class StoreMemory:
 
     # -- where batches are
 
+    def _known(self) -> State:
+        self._turns.check_open()
+        return self._state
+
     def _tiers_of(self, register: str) -> Tiers[Batch]:
+        self._turns.check_open()
         if self._tiers is None:
             raise StoreError(NOT_OPEN)
         if register not in self._tiers:

@@ -104,7 +104,11 @@ class StoreParquet:
         self._reader = FileReader(self._directory, cache)
         self._files = BatchFiles(self._reader, self._session, driver_rows)
         self._committed = Committed(self._directory, driver_rows)
-        self._turns = Turns(self._forget)
+        self._turns = Turns(
+            self._forget,
+            f"{self._directory.shown}: the store is closed; open it again with "
+            "st.StoreParquet.from_graph(graph, path)",
+        )
         self._tiers: dict[str, Tiers[FileBatch]] | None = None
         self._outputs: tuple[Schema, ...] = ()
         # What is committed, and the batches of each register, some of them merged since.
@@ -178,7 +182,7 @@ class StoreParquet:
 
     def close(self) -> None:
         """Forget the step under way and let another writer in."""
-        self._turns.end()
+        self._turns.close()
         self._files.close()
         self._tiers = None
         self._committed.close()
@@ -337,6 +341,7 @@ class StoreParquet:
             self._files.forget()
 
     def _check_writable(self) -> None:
+        self._turns.check_open()
         if self._read_only:
             raise StoreError(
                 f"{self._directory.shown} was opened with read_only=True; open it without, to write"
@@ -347,12 +352,14 @@ class StoreParquet:
     # -- what is committed
 
     def _current(self) -> tuple[Manifest, Mapping[str, Batches]]:
+        self._turns.check_open()
         manifest = self._committed.newest()
         if manifest is not self._state[0]:
             self._state = manifest, manifest.registers
         return self._state
 
     def _tiers_of(self, register: str) -> Tiers[FileBatch]:
+        self._turns.check_open()
         if self._tiers is None:
             raise StoreError(NOT_OPEN)
         if register not in self._tiers:

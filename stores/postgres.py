@@ -92,7 +92,11 @@ class StorePostgres:
         self._read_only = read_only
         self._driver_bytes = driver_bytes
         self._spark = spark
-        self._turns = Turns(self._forget)
+        self._turns = Turns(
+            self._forget,
+            f"{self._address}: the store is closed; open it again with "
+            "st.StorePostgres.from_graph(graph, url, schema=…)",
+        )
         self._registers: dict[str, Register] | None = None
         self._layouts: dict[str, Layout] = {}
         self._outputs: tuple[Layout, ...] = ()
@@ -170,7 +174,7 @@ class StorePostgres:
 
     def close(self) -> None:
         """Forget the step under way and let another writer in."""
-        self._turns.end()
+        self._turns.close()
         self._registers = None
         self._session.close()
 
@@ -367,6 +371,7 @@ class StorePostgres:
         return self._session.state()
 
     def _check_open(self) -> None:
+        self._turns.check_open()
         if self._registers is None:
             raise StoreError(NOT_OPEN)
 

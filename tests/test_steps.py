@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ import stepping_spark as st
 from stepping_spark import local
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.plan import plan_of
+from tests.every_store import MakeStore
 
 Z = st.ZSetPython
 
@@ -244,3 +245,40 @@ def test_the_progress_bar_of_a_source_begins_where_it_goes_on(
     st.Stepper(graph, store).run(changes[:2], source="numbers")
     st.Stepper(graph, store, progress=True).run(changes, source="numbers")
     assert "5/5" in capsys.readouterr().out
+
+
+def test_a_closed_store_is_neither_stepped_nor_read_nor_opened_again(
+    make_store: MakeStore,
+) -> None:
+    kept = st.Cache[int](name="kept")
+
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        return kept[a](lambda a: st.integrate(a))
+
+    graph = st.compile(query)
+    store = make_store(graph)
+    stepper = st.Stepper(graph, store)
+    (numbers,) = st.actions(store, graph)
+    numbers.insert(1)
+    store.close()
+    change = (Z({2: 1}),)
+    uses: list[Callable[[], object]] = [
+        lambda: stepper.step(change),
+        lambda: stepper.run([change], source="numbers"),
+        lambda: st.iteration(store, graph, change),
+        lambda: st.iteration(store, st.compile(query), change),
+        lambda: st.Stepper(graph, store),
+        lambda: numbers.insert(2),
+        lambda: kept.zset(store),
+    ]
+    for use in uses:
+        with pytest.raises(st.StoreError, match=r"the store is closed.*; .* with .*from_graph"):
+            use()
+
+
+def test_a_store_in_memory_is_closed_by_a_with() -> None:
+    graph = st.compile(echo)
+    with st.StoreMemory.from_graph(graph) as store:
+        st.iteration(store, graph, (Z({1: 1}),))
+    with pytest.raises(st.StoreError, match="what it kept is gone"):
+        store.last_step()
