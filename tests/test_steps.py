@@ -166,6 +166,44 @@ def test_a_state_is_not_taken_for_that_of_a_query_with_another_condition() -> No
         st.Stepper(two, store)
 
 
+def test_of_registers_that_differ_those_are_named_whose_own_operator_does() -> None:
+    def query_above(n: int) -> Any:
+        def query(a: st.ZSet[Order], b: st.ZSet[Order]) -> st.ZSet[st.Pair[Order, Order]]:
+            large = st.filter(a, f=lambda o: o.id > n)
+            return st.distinct(st.join(large, b, on_left=item, on_right=item))
+
+        return query
+
+    one, two = (st.compile(query_above(n)) for n in (1, 2))
+    with pytest.raises(st.StoreMismatch) as e:
+        st.Stepper(two, st.StoreMemory.from_graph(one))
+    assert str(e.value).splitlines()[1:-1] == [
+        "  register 'query.large by item': the state is the sum of filter [id > 1] by item, the "
+        "circuit sums filter [id > 2] by item",
+        "  1 more register differs in what it is computed from",
+    ]
+
+
+def test_where_no_register_differs_in_its_own_operator_the_first_one_is_named() -> None:
+    cache = st.Cache[int](name="kept")
+
+    def query_of(f: Any) -> Any:
+        def query(a: st.ZSet[int]) -> st.ZSet[int]:
+            once = st.distinct(st.map(a, f=st.python(f, to=int)))
+            twice = st.distinct(st.map(st.add(once, a), f=lambda x: x + 1))
+            return cache[twice](lambda a: st.integrate(a))
+
+        return query
+
+    one, two = (st.compile(query_of(f)) for f in (lambda x: x + 1, lambda x: x + 2))
+    with pytest.raises(st.StoreMismatch) as e:
+        st.Stepper(two, st.StoreMemory.from_graph(one))
+    first, more = str(e.value).splitlines()[1:-1]
+    assert first.startswith("  register 'query.map by row': the state and the circuit both sum map")
+    assert first.endswith("of other streams or with another function")
+    assert more == "  2 more registers differ in what they are computed from"
+
+
 def test_what_a_register_sums_is_told_in_the_same_words_by_each_process(
     spark: SparkSession,
 ) -> None:
