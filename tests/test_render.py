@@ -378,6 +378,35 @@ def test_a_dot_that_fails_is_an_error_with_what_it_said(
         st.write_svg(st.compile(joined), tmp_path / "graph.svg")
 
 
+@pytest.mark.parametrize(
+    ("write", "name", "remedy"),
+    [
+        (st.write_png, "graph.svg", "end it in .png, or write st.write_svg(graph, path)"),
+        (st.write_dot, "graph.png", "end it in .dot or .gv, or write st.write_png(graph, path)"),
+        (st.write_svg, "graph.gv", "end it in .svg, or write st.write_dot(graph, path)"),
+        (st.write_png, "graph.jpeg", "end it in .png"),
+        (st.write_svg, "graph", "end it in .svg"),
+        (st.write_png, ".png", "end it in .png"),
+        (st.write_png, None, "expected a path that ends in .png, found NoneType"),
+    ],
+)
+def test_a_path_that_ends_otherwise_than_its_kind_is_an_error(
+    write: Any, name: str | None, remedy: str, tmp_path: Path
+) -> None:
+    with pytest.raises(st.SteppingError) as e:
+        write(st.compile(joined), name and tmp_path / name)
+    assert re.match(r"test_render\.py:\d+", str(e.value))
+    assert remedy in str(e.value)
+    assert (name or "") in str(e.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["GRAPH.DOT", "graph.v2.gv"])
+def test_a_path_may_end_in_each_way_that_its_kind_is_written(name: str, tmp_path: Path) -> None:
+    st.write_dot(st.compile(joined), tmp_path / name)
+    assert [written.name for written in tmp_path.iterdir()] == [name]
+
+
 def test_a_path_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "graph.dot"
     with pytest.raises(st.SteppingError, match=r"cannot write .*missing.graph\.dot: No such file"):
