@@ -12,7 +12,7 @@ from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
 from stepping_spark.origin import user_line
 from stepping_spark.store import Register
 
-_DIGESTS = re.compile(r"( of)?( [0-9a-f]{16})+(?= |$)")
+_DIGEST = re.compile(r" [0-9a-f]{16}\b")
 
 Described = Mapping[str, Mapping[str, Any]]
 """For each register, by its name, what `Register.describe` says of it."""
@@ -48,9 +48,10 @@ def check_described(kept: Described, wanted: Sequence[Register]) -> None:
         # In the order of the plan, a register comes after those that it is computed from.
         first = next((n for n in others if not n.startswith(register_name(""))), others[0])
         others.remove(first)
+        both = in_words(asked[first]["sums"])
         differences.append(
-            f"register {first!r}: the state and the circuit both sum {_own(asked[first]['sums'])}, "
-            "of other streams or with another function"
+            f"register {first!r}: the state and the circuit both sum {both}, of other streams or "
+            "with another function"
         )
     if others:
         differences.append(
@@ -117,10 +118,10 @@ def _changes(name: str, kept: Register, wanted: Register) -> Iterator[str]:
             f"register {name!r}: the state has the key ({', '.join(kept.key)}), the circuit "
             f"({', '.join(wanted.key)})"
         )
-    if _own(kept.sums) != _own(wanted.sums):
+    if in_words(kept.sums) != in_words(wanted.sums):
         yield (
-            f"register {name!r}: the state is the sum of {_own(kept.sums)}, the circuit sums "
-            f"{_own(wanted.sums)}"
+            f"register {name!r}: the state is the sum of {in_words(kept.sums)}, the circuit sums "
+            f"{in_words(wanted.sums)}"
         )
 
 
@@ -130,9 +131,12 @@ def _is_of_other_streams(there: Described, asked: Described, name: str) -> bool:
     return not list(_differences({name: have}, {name: want})) and have["sums"] != want["sums"]
 
 
-def _own(sums: str) -> str:
+def in_words(sums: str) -> str:
     """What `Register.sums` says of the operator itself, and not of all that leads to it."""
-    return _DIGESTS.sub("", sums)
+    told = _DIGEST.sub("", sums)
+    if told.endswith(" of") and told != sums:
+        return f"{told.removesuffix(' of')}, in a recursion"
+    return told
 
 
 def _listed(parts: Sequence[Sequence[tuple[str, str]]]) -> str:
