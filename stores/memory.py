@@ -13,17 +13,17 @@ from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.codec import conform, frame_of
-from stepping_spark.errors import StoreError, StoreMismatch
+from stepping_spark.errors import StoreError
 from stepping_spark.graph import Graph
 from stepping_spark.plan import registers_of
 from stepping_spark.schema import Schema
 from stepping_spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Held, Now, Register
 from stores.batches import DriverBatch, built, ordered, wanted_places
-from stores.registers import check_are_registers, check_registers
+from stores.registers import check_are_registers, check_has_key, check_registers, unknown
 from stores.spark_batches import Settled, SparkBatch, cached, column, keys_of, settle
 from stores.tiers import AtOnce, Merge, Tiers, Work
-from stores.turns import NOT_OPEN, Turns
+from stores.turns import NOT_OPEN, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -92,7 +92,6 @@ class StoreMemory:
         self._outputs: tuple[Schema, ...] = ()
         self._state = State()
         self._added: dict[str, Batches] = {}
-        self._rows_added: dict[str, int] = {}
         if registers is not None:
             self.open(registers)
 
@@ -162,8 +161,7 @@ class StoreMemory:
     @property
     def rows_written(self) -> Mapping[str, int]:
         """By register: the rows written so far, by changes and by merges."""
-        tiers = self._tiers or {}
-        return {n: self._rows_added.get(n, 0) + t.rows_merged for n, t in tiers.items()}
+        return {n: tiers.rows_written for n, tiers in (self._tiers or {}).items()}
 
     @property
     def driver_bytes(self) -> int:
@@ -178,11 +176,7 @@ class StoreMemory:
         batches = self._committed(tiers)
         if keys is None:
             return tuple(_whole(b) for b in batches)
-        if not tiers.register.key:
-            raise StoreError(
-                f"register {register!r} was read by key and has none; read it whole, or make it "
-                "with the key that it is read by"
-            )
+        check_has_key(tiers.register)
         return _at(tiers.register, batches, keys) if batches else ()
 
     def add(self, register: str, change: Held) -> None:
@@ -207,12 +201,7 @@ class StoreMemory:
         """Make the additions of the step visible, all at once; after an error none of them are."""
         self._turns.begin()
         try:
-            last = self._state.step
-            if step != last + 1:
-                raise StoreError(
-                    f"step {step} cannot be committed: the last committed step is {last}, so that "
-                    f"the next is {last + 1}; the store is as it was before"
-                )
+            check_is_next(step, self._state.step)
             # Before the step is decided: what can fail here changes nothing that can be read.
             self._tend()
             self._spill()
@@ -224,7 +213,7 @@ class StoreMemory:
             kept = None if outputs is None else tuple(outputs)
             self._state = State(step, now, {**old, **new}, kept, dict(offsets))
             for n, batches in added.items():
-                self._rows_added[n] = self._rows_added.get(n, 0) + sum(b.rows for b in batches)
+                self._tiers_of(n).added(batches)
         finally:
             self._turns.end()
 
@@ -259,9 +248,7 @@ class StoreMemory:
         if self._tiers is None:
             raise StoreError(NOT_OPEN)
         if register not in self._tiers:
-            raise StoreMismatch(
-                f"there is no register {register!r}; there are: {', '.join(self._tiers) or 'none'}"
-            )
+            raise unknown(register, self._tiers)
         return self._tiers[register]
 
     def _committed(self, tiers: Tiers[Batch]) -> Batches:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.codec import conform
-from stepping_spark.errors import StoreError, StoreMismatch
+from stepping_spark.errors import StoreError
 from stepping_spark.graph import Graph
 from stepping_spark.plan import registers_of
 from stepping_spark.schema import Schema
@@ -28,10 +28,10 @@ from stores.filesystem import directory_of, reaching
 from stores.manifest import FileBatch, Manifest, next_revision
 from stores.memory import MOST_KEYS
 from stores.parquet_files import GROUP_ROWS, Damaged, FileReader
-from stores.registers import check_are_registers
+from stores.registers import check_are_registers, check_has_key, unknown
 from stores.spark_batches import keys_of
 from stores.tiers import Tiers, Work
-from stores.turns import NOT_OPEN, Turns
+from stores.turns import NOT_OPEN, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -114,7 +114,6 @@ class StoreParquet:
         # What is committed, and the batches of each register, some of them merged since.
         self._state: tuple[Manifest, Mapping[str, Batches]] = (Manifest(0, 0, 0, ""), {})
         self._added: dict[str, list[Added]] = {}
-        self._rows_added: dict[str, int] = {}
         if registers is not None:
             self.open(registers)
 
@@ -219,8 +218,7 @@ class StoreParquet:
     @property
     def rows_written(self) -> Mapping[str, int]:
         """By register: the rows written so far, by changes and by merges."""
-        tiers = self._tiers or {}
-        return {n: self._rows_added.get(n, 0) + t.rows_merged for n, t in tiers.items()}
+        return {n: tiers.rows_written for n, tiers in (self._tiers or {}).items()}
 
     @property
     def bytes_written(self) -> int:
@@ -235,11 +233,7 @@ class StoreParquet:
         of = tiers.register
         if keys is None:
             return self._retried(tiers, lambda batches: self._whole(of, batches))
-        if not of.key:
-            raise StoreError(
-                f"register {register!r} was read by key and has none; read it whole, or make it "
-                "with the key that it is read by"
-            )
+        check_has_key(of)
         if isinstance(keys, DataFrame):
             keys = keys.limit(MOST_KEYS + 1).toArrow()
         if keys.num_rows > MOST_KEYS:
@@ -281,12 +275,7 @@ class StoreParquet:
         self._turns.begin()
         try:
             manifest, _ = self._current()
-            if step != manifest.step + 1:
-                raise StoreError(
-                    f"step {step} cannot be committed: the last committed step is "
-                    f"{manifest.step}, so that the next is {manifest.step + 1}; the store is as "
-                    "it was before"
-                )
+            check_is_next(step, manifest.step)
             with self._reading(), reaching(self._directory.shown, f"commit step {step}"):
                 self._committed.renew()
                 self._tend()
@@ -308,7 +297,7 @@ class StoreParquet:
                     )
                 )
             for n, batches in written.items():
-                self._rows_added[n] = self._rows_added.get(n, 0) + sum(b.rows for b in batches)
+                self._tiers_of(n).added(batches)
         finally:
             self._turns.end()
 
@@ -363,9 +352,7 @@ class StoreParquet:
         if self._tiers is None:
             raise StoreError(NOT_OPEN)
         if register not in self._tiers:
-            raise StoreMismatch(
-                f"there is no register {register!r}; there are: {', '.join(self._tiers) or 'none'}"
-            )
+            raise unknown(register, self._tiers)
         return self._tiers[register]
 
     def _batches_of(self, tiers: Tiers[FileBatch]) -> Batches:

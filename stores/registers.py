@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -32,6 +32,22 @@ def check_are_registers(given: object, remedy: str) -> None:
             raise StoreError(
                 f"{user_line()}: expected registers, found {type(odd).__name__}; write {remedy}"
             )
+
+
+def check_has_key(register: Register) -> None:
+    """Refuse to read by key what has none."""
+    if not register.key:
+        raise StoreError(
+            f"register {register.name!r} was read by key and has none; read it whole, or make it "
+            "with the key that it is read by"
+        )
+
+
+def unknown(register: str, known: Iterable[str]) -> StoreMismatch:
+    """The error for a register that is not there."""
+    return StoreMismatch(
+        f"there is no register {register!r}; there are: {', '.join(known) or 'none'}"
+    )
 
 
 def check_registers(kept: Sequence[Register], wanted: Sequence[Register]) -> None:

@@ -10,6 +10,15 @@ from stepping_spark.errors import StoreError, StoreLocked
 NOT_OPEN = "the store was never opened; make it with from_graph(graph, …) of its class"
 
 
+def check_is_next(step: int, last: int) -> None:
+    """Refuse to commit a step that is not the next one."""
+    if step != last + 1:
+        raise StoreError(
+            f"step {step} cannot be committed: the last committed step is {last}, so that the "
+            f"next is {last + 1}; the store is as it was before"
+        )
+
+
 class Turns:
     """Gives the step of a store to one thread at a time, until the store is closed.
 
