@@ -870,6 +870,20 @@ def test_a_value_of_another_type_is_refused_by_a_step() -> None:
     assert table.to_pylist() == [{"x": 24, "name": "Bob", "_count_": 1}]
 
 
+def test_a_dataframe_that_was_looked_at_is_not_checked_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(few, "DRIVER_ROWS", 0)  # so that Spark keeps it
+    z = ZSetSpark.from_dataframe(spark.createDataFrame([(1, "a")], "x long, name string"), A)
+    z.to_dataframe().explain()
+    assert "raise_error" in capsys.readouterr().out
+    assert not z.empty()
+    frame = z.to_dataframe()
+    frame.explain()
+    assert "raise_error" not in capsys.readouterr().out
+    assert [tuple(row) for row in frame.collect()] == [(1, "a", 1)]
+
+
 def test_a_dataframe_that_spark_cannot_compute_is_one_clear_error(spark: SparkSession) -> None:
     frame = spark.range(3).selectExpr("CAST(1 / (id - 1) AS BIGINT) AS x", "'a' AS name")
     z = ZSetSpark.from_dataframe(frame, A)
