@@ -390,10 +390,8 @@ def main(days: int, where: str, schema: str | None, png: str) -> None:
     stepper, stop = None, Stop()
     try:
         stop.listen()
+        stop.during(get_session)
         graph = st.compile(delays_by_route)
-        get_session()
-        stop.listen()
-        stop.check()
         store = place.store(graph)
         check_is_of_these_days(store, days, place)
         stepper = st.Stepper(graph, store, progress=True)

@@ -56,6 +56,7 @@ def aggregate(
     if not asked:
         raise CompileError(f"{where}: no aggregate is asked for; write n=st.agg.count()")
     key = None if by is None else key_of(by, row, "`by` of aggregate")
+    note = (f"{target} by {key}" if key else str(target), *map(str, asked))
     doubted = _doubted(key, asked)
     stream, key, asked = _mapped(a, row, key, asked)
     planner = Planner(keyed=key is not None)
@@ -68,7 +69,7 @@ def aggregate(
     tracer().reductions.append(plan)
     pieces = _collated(stream, key, planner)
     fields = _fields(planner, key, target, doubted, where)
-    return cast("ZSet[R]", make(Map(Build(target, fields)), pieces))
+    return cast("ZSet[R]", make(Map(Build(target, fields), note=note), pieces))
 
 
 def _row_of(a: object) -> RowType:

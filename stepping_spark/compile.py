@@ -76,6 +76,7 @@ def compile(  # noqa: A001 - the interface's name
         loops=dict(tracer.loops),
         caches={n: v for n, (v, _) in tracer.caches.items()},
         origins=_unfinished_refused(tracer).origins(name),
+        called=tuple(tracer.called(s.vertex) for s in outputs),
         single=single,
         reductions=tuple(tracer.reductions),
         bodies=dict(tracer.bodies),

@@ -43,6 +43,8 @@ class Circuit(Protocol[V]):
     @property
     def outputs(self) -> tuple[V, ...]: ...
     @property
+    def called(self) -> tuple[str, ...]: ...
+    @property
     def no_output(self) -> tuple[V, ...]: ...
     @property
     def loops(self) -> Mapping[V, V]: ...
@@ -79,6 +81,7 @@ class Flat:
     name: str
     no_output: tuple[Part, ...] = ()
     outputs: tuple[Part, ...] = ()
+    called: tuple[str, ...] = ()
     caches: dict[str, Part] = field(default_factory=dict)
     loops: dict[Part, Part] = field(default_factory=dict)
     paths: dict[Part, Name] = field(default_factory=dict)
@@ -112,7 +115,7 @@ def flattened(graph: Circuit[Any]) -> Flat | None:
             insides[inner, inputs] = _inside(flat, inner, inputs, graph.paths[v].parts)
         parts[v] = insides[inner, inputs][inner.outputs[v.operator.number]]
     flat.loops.update((parts[leaf], parts[v]) for leaf, v in graph.loops.items())
-    flat.outputs = tuple(parts[v] for v in graph.outputs)
+    flat.outputs, flat.called = tuple(parts[v] for v in graph.outputs), graph.called
     flat.no_output = tuple(parts[v] for v in graph.no_output)
     flat.caches = {name: parts[v] for name, v in graph.caches.items()}
     return flat

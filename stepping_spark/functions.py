@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-import re
 import typing
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +19,7 @@ from stepping_spark.atoms import RowType
 from stepping_spark.errors import CompileError, SteppingError
 from stepping_spark.expr import Expr, PythonCall, coerce
 from stepping_spark.origin import Line, is_ours, user_line
-from stepping_spark.rows import class_called, fields_of
+from stepping_spark.rows import NoSuchRow
 from stepping_spark.session import get_session
 from stepping_spark.symbolic import trace_row
 from stepping_spark.types import ListOf, Optional, Struct, row_type
@@ -200,10 +199,8 @@ def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
 
 def _untraced(where: str, e: Exception) -> CompileError:
     said = f"{type(e).__name__}: {e}"
-    made = _MADE.match(str(e)) if isinstance(e, TypeError) else None
-    cls = made and class_called(made[1])
-    if cls:
-        return CompileError(f"{where}: {e}; {fields_of(cls)}")
+    if isinstance(e, NoSuchRow):
+        return CompileError(f"{where}: {e}")
     known = next((remedy for sign, remedy in _KNOWN.items() if sign in said), None)
     return CompileError(
         f"{where}: called with a symbolic row, it raised {said}; "
@@ -211,7 +208,6 @@ def _untraced(where: str, e: Exception) -> CompileError:
     )
 
 
-_MADE = re.compile(r"(.+)\.__init__\(\) ")  # how Python begins a complaint about a constructor
 _KNOWN = {
     "CANNOT_CONVERT_COLUMN_INTO_BOOL": "put each comparison in parentheses: (a.x > 1) & (a.y < 2)",
     "'_get_object_id'": "Spark's functions take columns and constants: write F.struct(…) for a "

@@ -122,6 +122,7 @@ class Graph(Generic[*Ins, Out]):
     loops: Mapping[Vertex, Vertex]
     caches: Mapping[str, Vertex]
     origins: Mapping[Vertex, Origin]
+    called: tuple[str, ...] = ()  # the variable of each output, or ""
     single: bool = True  # the query gives one stream, not a tuple of them
     optimized: bool = False  # its plan may then fuse vertices, too
     reductions: tuple[object, ...] = ()  # the plans of its aggregates, to be printed

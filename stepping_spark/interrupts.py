@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -25,7 +27,10 @@ class Stop:
         self.asked = False
 
     def listen(self) -> None:
-        """Take Ctrl-C from now on. A Spark session takes it when it starts: then say so again."""
+        """Take Ctrl-C from now on.
+
+        A Spark session that starts in the main thread takes it too: see `during`.
+        """
         signal.signal(signal.SIGINT, self)
 
     def __call__(self, number: int, frame: object) -> None:
@@ -38,6 +43,26 @@ class Stop:
         """A KeyboardInterrupt, if Ctrl-C was pressed."""
         if self.asked:
             raise KeyboardInterrupt
+
+    def during(self, work: Callable[[], T]) -> T:
+        """What a piece of work gives that Ctrl-C need not wait for, such as the start of Spark.
+
+        It is done in another thread: in the main one, PySpark makes Ctrl-C an exception from the
+        moment that a session starts, wherever that is just then.
+        """
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as e:
+                done.set_exception(e)
+
+        threading.Thread(target=run, daemon=True).start()
+        while not done.done():
+            self.check()
+            wait([done], timeout=0.05)
+        return done.result()
 
     def between(self, steps: Sequence[T]) -> UntilStopped[T]:
         """The same steps, for `Stepper.run`, as long as nobody presses Ctrl-C."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from stepping_spark.atoms import BOOL, INT, RowType
@@ -131,10 +131,14 @@ class Placeholder(Operator):
 
 @dataclass(frozen=True)
 class Map(Operator):
-    """Each row becomes another; the carried columns go along."""
+    """Each row becomes another; the carried columns go along.
+
+    `note` is what a picture says of it, a line each, in the place of the function.
+    """
 
     f: Expr
     carried: Columns = ()
+    note: tuple[str, ...] = field(default=(), compare=False)
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
 from stepping_spark.errors import SteppingError
-from stepping_spark.flat import Circuit, V, flattened
+from stepping_spark.flat import Circuit, V, Vertex, flattened
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -25,6 +25,7 @@ from stepping_spark.operators import (
     Integrate,
     Linearity,
     LookUp,
+    Map,
     Neg,
     Operator,
     Present,
@@ -39,6 +40,7 @@ LEVELS = {
 }
 WIDTH = 32  # of a line of a label, in characters
 TYPE_WIDTH = 36
+MOST_NOTED = 8
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ class _Drawing(Generic[V]):
         arrows = [a for v in self.order for a in self._arrows(v)]
         for i, v in enumerate(self.graph.outputs):
             number = "" if len(self.graph.outputs) == 1 else f" {i}"
-            lines = (f"output{number}", shorten(str(v.type)))
+            called = self.graph.called[i] if self.graph.called else ""
+            lines = (called or f"output{number}", shorten(str(v.type)))
             boxes[f"output{i}"] = Box(f"output{i}", "output", lines, hint=str(v.type))
             arrows += [Arrow(t, f"output{i}", "", s, hint=str(v.type)) for t, s in self._tails(v)]
         for cache, v in self.graph.caches.items():
@@ -192,10 +195,11 @@ class _Drawing(Generic[V]):
 
     def _drawn(self, name: str, v: V) -> Box:
         if name == "query":
-            return Box(name, "function", (self.graph.name, *self._kept(self.order)))
+            lines = (self.graph.name, *_noted(self.order), *self._kept(self.order))
+            return Box(name, "function", lines)
         if name.startswith("function "):
             inside = [m for m in self.order if self._inside(m)[:1] == self._inside(v)[:1]]
-            lines = (self._inside(v)[0], *self._kept(inside))
+            lines = (self._inside(v)[0], *_noted(inside), *self._kept(inside))
             return Box(name, "function", lines)
         path = ".".join(self.graph.paths[v].parts)
         detail = v.operator.describe()
@@ -229,7 +233,7 @@ class _Drawing(Generic[V]):
                 if self.home[kept] is v:
                     said.append(f"cache {cache}")
         else:
-            said = [_short(v.operator)]
+            said = _noted([v]) or [_short(v.operator)]
         names = (self._own_name(m) for m in self.members[v])
         doing = {f"{m.operator.name}{end}" for m in self.members[v] for end in ("d", "ed")}
         name = next((n for n in names if n and n.removesuffix("_delayed") not in doing), "")
@@ -338,6 +342,15 @@ def _kind(op: Operator) -> str:
     if op.linearity is Linearity.BILINEAR:
         return "bilinear"
     return "linear" if op.linearity is Linearity.LINEAR else "nonlinear"
+
+
+def _noted(vertices: Sequence[Vertex]) -> list[str]:
+    """What was noted for pictures of some vertices, as lines."""
+    found = [line for v in vertices if isinstance(v.operator, Map) for line in v.operator.note]
+    left_out = len(found) - MOST_NOTED
+    if left_out > 0:
+        found[MOST_NOTED:] = [f"… and {left_out} more"]
+    return [line for text in found for line in wrap(text)]
 
 
 def _short(op: Operator) -> str:

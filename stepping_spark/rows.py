@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import sys
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
 from typing_extensions import dataclass_transform, get_original_bases
 
-from stepping_spark.atoms import STORABLE
+from stepping_spark.atoms import ATOMS, STORABLE
 from stepping_spark.types import bound, canonical, is_open, row_type
 
 L = TypeVar("L")
 R = TypeVar("R")
+
+_MADE_CANONICAL = (float, list, tuple)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -47,10 +50,14 @@ class Data:
         except NameError as e:
             raise _undefined(cls, str(e.name)) from None
         cls.__row_annotations__ = hints | _bound(cls)
+        _check_have_types(cls)
+        own_init = "__init__" in vars(cls)
         try:
             dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         except ValueError as e:
             raise _changeable(cls, e) from None
+        if not own_init:
+            setattr(cls, "__init__", _telling(cls))  # noqa: B010
         seen: dict[str, str] = {}
         for name, annotation in cls.__row_fields__().items():
             _check_name(cls, name, seen)
@@ -62,14 +69,65 @@ class Data:
                 raise TypeError(f"{cls.__name__}.{name}: {e}") from None
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            if isinstance(value, float | list | tuple):
+        for name, value in self.__dict__.items():
+            if isinstance(value, _MADE_CANONICAL):
                 object.__setattr__(self, name, canonical(value))
 
     @classmethod
     def __row_fields__(cls) -> dict[str, Any]:
-        return {name: cls.__row_annotations__[name] for name in cls.__dataclass_fields__}
+        return {f.name: cls.__row_annotations__[f.name] for f in dataclasses.fields(cls)}
+
+
+class NoSuchRow(TypeError):
+    """The values that a row was to be made of are not those of its fields."""
+
+
+def _telling(cls: type[Data]) -> Callable[..., None]:
+    """The constructor of a row class, which says what the fields are where it is called amiss."""
+    made = cls.__init__
+
+    @functools.wraps(made)
+    def init(self: Data, *args: object, **values: object) -> None:
+        try:
+            made(self, *args, **values)
+        except TypeError:
+            wrong = ", ".join(_wrong(cls, len(args), values.keys()))
+            if wrong:
+                raise NoSuchRow(f"{cls.__name__}: {wrong}; {fields_of(cls)}") from None
+            raise
+
+    return init
+
+
+def _wrong(cls: type[Data], positional: int, given: Collection[str]) -> Iterator[str]:
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    if positional:
+        yield f"{positional} positional argument{'s' if positional > 1 else ''}"
+        return
+    unknown = [repr(n) for n in given if n not in fields]
+    if unknown:
+        yield f"no field {', '.join(unknown)}"
+    missing = [repr(n) for n, f in fields.items() if n not in given and not _has_default(f)]
+    if missing:
+        yield f"no value for {', '.join(missing)}"
+
+
+def _check_have_types(cls: type) -> None:
+    """Refuse what was meant for a field and is none, because it has no annotation."""
+    own = inspect.get_annotations(cls)
+    for name, value in vars(cls).items():
+        if name in own or name.startswith("_"):
+            continue
+        type_name = type(value).__name__ if type(value) in ATOMS else "…"
+        remedy = f"{name}: {'… | None' if value is None else type_name} = {value!r}"
+        if typing.get_origin(value) is not None or (isinstance(value, type) and value in ATOMS):
+            remedy = f"{name}: {value.__name__ if isinstance(value, type) else value}"
+        elif callable(value) or hasattr(value, "__get__"):
+            continue
+        raise TypeError(
+            f"{cls.__name__}.{name} = {value!r} has no type, and so is no field; write {remedy}, "
+            f"or for a constant of the class {name}: ClassVar = …"
+        )
 
 
 def _bound(cls: type) -> dict[str, Any]:
@@ -124,24 +182,14 @@ def _undefined(cls: type, name: str) -> TypeError:
     )
 
 
-def class_called(name: str) -> type[Data] | None:
-    """The row class of a qualified name; of several, the one made last."""
-    found, pending = None, [Data]
-    while pending:
-        cls = pending.pop(0)
-        pending += cls.__subclasses__()
-        found = cls if cls.__qualname__ == name else found
-    return found
-
-
 def fields_of(cls: type[Data]) -> str:
     """What the fields of a row class are, and how one is made, for messages."""
-    fields = cls.__dataclass_fields__
+    types = cls.__row_fields__()
     shown = ", ".join(
-        f"{n}: {_shown(t)}" + (" (may be left out)" if _has_default(fields[n]) else "")
-        for n, t in cls.__row_fields__().items()
+        f"{f.name}: {_shown(types[f.name])}" + (" (may be left out)" if _has_default(f) else "")
+        for f in dataclasses.fields(cls)
     )
-    call = ", ".join(f"{n}=…" for n in fields)
+    call = ", ".join(f"{n}=…" for n in types)
     return f"{cls.__name__} has the fields {shown}: write {cls.__name__}({call})"
 
 
@@ -150,8 +198,9 @@ def _shown(annotation: Any) -> str:
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:
-    missing = dataclasses.MISSING
-    return field.default is not missing or field.default_factory is not missing
+    # By its class: a row class that was sent to another process has another MISSING.
+    missing = type(dataclasses.MISSING)
+    return not (isinstance(field.default, missing) and isinstance(field.default_factory, missing))
 
 
 class Pair(Data, Generic[L, R]):

@@ -12,12 +12,14 @@ from typing import Any, Generic, TypeVar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from typing_extensions import TypeVarTuple
 
+from stepping_spark.atoms import short
 from stepping_spark.clock import TIMES, is_time
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
 from stepping_spark.graph import Graph, Vertex
 from stepping_spark.metrics import StepMetrics
 from stepping_spark.operators import Input
+from stepping_spark.origin import user_line
 from stepping_spark.plan import plan_of
 from stepping_spark.scheduler import Scheduler
 from stepping_spark.schema import ZSetType
@@ -62,6 +64,11 @@ class Stepper(Generic[*Ins, Out]):
             raise InputError(
                 f"local_rows={local_rows!r}: expected a number of rows, 0 or more; 0 sends "
                 "everything to Spark"
+            )
+        if isinstance(store, type) or not hasattr(store, "commit"):
+            raise InputError(
+                f"{user_line()}: expected a store, found {short(store)}; make one with "
+                "st.StoreMemory.from_graph(graph), or from_graph of another class"
             )
         self.graph = graph
         self.store = store

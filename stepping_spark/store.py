@@ -110,7 +110,8 @@ class Store(Protocol):
     def close(self) -> None:
         """Forget the step under way and let another writer in; a second call does nothing.
 
-        What outlives its process can then be opened again, by another object too.
+        A closed store serves nothing more: all but `abort` is a `StoreError` that says so. What
+        outlives its process can then be opened again, as another object.
         """
 
     def last_step(self) -> int:

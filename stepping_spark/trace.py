@@ -153,6 +153,7 @@ class Tracer:
     labels: dict[FrameType, tuple[str, ...]] = field(default_factory=dict)
     siblings: dict[tuple[str, ...], int] = field(default_factory=dict)
     names: dict[Vertex, str] = field(default_factory=dict)
+    held: dict[Vertex, str] = field(default_factory=dict)  # the variables of the query itself
     nesting: int = 0  # how many circuits per group are being traced
     reductions: list[object] = field(default_factory=list)  # the plans of aggregates
     bodies: dict[Operator, AnyGraph] = field(default_factory=dict)
@@ -222,6 +223,8 @@ class Tracer:
             return
         for name, value in frame.f_locals.items():
             if isinstance(value, Stream) and name != "_" and not name.startswith("."):
+                if len(self.labels[frame]) == 1:
+                    self.held.setdefault(value.vertex, name)
                 made = self.made.get(value.vertex)
                 if made is not None and made.home is frame:
                     self.names.setdefault(value.vertex, name)
@@ -241,6 +244,15 @@ class Tracer:
                 self.labels[frame] = wanted if n == 1 else (*scope, f"{wanted[-1]}_{n}")
             scope = self.labels[frame]
         return scope
+
+    def called(self, v: Vertex) -> str:
+        """What the query calls a stream, as its variable or as `name=`; "" for neither."""
+        made = self.made[v]
+        if made.explicit or isinstance(v.operator, Input):
+            return made.name
+        home = made.home
+        named = "" if home is None or is_ours(home.f_code.co_filename) else self.names.get(v, "")
+        return self.held.get(v, named)
 
     def origins(self, query: str) -> Mapping[Vertex, Origin]:
         """Where each vertex was made, and what it should be called."""

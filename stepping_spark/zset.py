@@ -243,7 +243,8 @@ class ZSetSpark(ZSet[T_co]):
     def to_dataframe(self, spark: SparkSession | None = None) -> DataFrame:
         held = self._held if self._checked is None else self._checked
         if isinstance(held, DataFrame):
-            return summed(guarded(held, self.type) if self._guarded else held, self.type)
+            unchecked = self._guarded and self._checked is None
+            return summed(guarded(held, self.type) if unchecked else held, self.type)
         return frame_of(
             consolidate(held, self.type.schema), self.type.schema, spark or get_session()
         )

@@ -14,7 +14,7 @@ import enum
 import math
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -307,6 +307,34 @@ class StoreContract:
         again = rival(store, [BY_WORD])
         assert content(again, BY_WORD) == {row("a", 1): (1,)}
         again.commit(2, None)
+
+    def test_a_closed_store_serves_nothing_more_and_says_so(
+        self, create: Create, hold: Hold
+    ) -> None:
+        store = create([BY_WORD])
+        add(store, BY_WORD, hold, [("a", 1, 1)])
+        store.commit(1, None)
+        add(store, BY_WORD, hold, [("b", 1, 1)])
+        store.close()
+        keys = hold(*keys_table(BY_WORD, [("a",)]))
+        uses: list[Callable[[], object]] = [
+            lambda: store.open([BY_WORD]),
+            store.last_step,
+            store.last_now,
+            store.last_offsets,
+            store.last_outputs,
+            lambda: store.read(BY_WORD.name),
+            lambda: store.read(BY_WORD.name, keys),
+            lambda: store.add(BY_WORD.name, table_of(WORDS, [("b", 1, 1)])),
+            lambda: store.commit(2, None),
+            store.compact,
+            lambda: store.batches(BY_WORD.name),
+        ]
+        for use in uses:
+            with pytest.raises(StoreError, match=r"the store is closed.*; .* with .*from_graph"):
+                use()
+        store.abort()
+        store.close()
 
     # -- opening
 

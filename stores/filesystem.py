@@ -19,10 +19,12 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from stepping_spark.errors import StoreUnavailable
+from stepping_spark.errors import StoreError, StoreUnavailable
+from stepping_spark.origin import user_line
 
 TEMPORARY = "tmp-"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_POSTGRES = re.compile(r"(postgres:)?postgres(ql)?://")
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 T = TypeVar("T")
@@ -244,7 +246,17 @@ def directory_of(path: str | os.PathLike[str], filesystem: pafs.FileSystem | Non
 
     With a filesystem the path is one of that, without a scheme; it may have passwords of its own.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise StoreError(
+            f"{user_line()}: expected a path or a URI, found {type(path).__name__}; write "
+            "st.StoreParquet.from_graph(graph, path)"
+        )
     text = os.fspath(path)
+    if _POSTGRES.match(text):
+        raise StoreUnavailable(
+            f"{user_line()}: expected a path or a URI of files, found a URL of Postgres; write "
+            "st.StorePostgres.from_graph(graph, url)"
+        )
     if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
         scheme = {"gcs": "gs", "abfs": "abfss"}.get(filesystem.type_name, filesystem.type_name)
         return ObjectDirectory(filesystem, text.strip("/"), scheme)
@@ -258,8 +270,9 @@ def directory_of(path: str | os.PathLike[str], filesystem: pafs.FileSystem | Non
         found, root = pafs.FileSystem.from_uri(uri)
     except (pa.ArrowException, OSError):
         # What pyarrow says holds the whole URI, and that may hold a password.
+        where = f"//{parts.hostname or ''}{parts.path}" if parts.netloc else "…"
         raise StoreUnavailable(
-            f"a store on {parts.scheme}://{parts.hostname or ''}{parts.path}: pyarrow cannot open "
+            f"a store on {parts.scheme}:{where}: pyarrow cannot open "
             "a file system of this URI; give one that `pyarrow.fs.FileSystem.from_uri` takes "
             "(s3://bucket/path, gs://…, abfss://…, file:///…), or filesystem="
         ) from None

@@ -11,15 +11,12 @@ where it cannot be read at all.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from stepping_spark.store import Now, Register, now_to_text
-
-_DIGEST = re.compile(r" [0-9a-f]{16}\b")
-
+from stores.registers import in_words
 
 LONG = 70
 """Characters of what a register is the sum of, from which on its arguments are left out."""
@@ -37,9 +34,7 @@ class Kept:
     @property
     def words(self) -> str:
         """What it is the sum of, for people: no digests, and what is long in outline."""
-        told = _DIGEST.sub("", self.register.sums)
-        if told.endswith(" of") and told != self.register.sums:
-            told = f"{told.removesuffix(' of')}, in a recursion"
+        told = in_words(self.register.sums)
         return told if len(told) <= LONG else _outline(told)
 
 

@@ -6,13 +6,14 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.codec import conform, frame_of
-from stepping_spark.errors import StoreError, StoreMismatch
+from stepping_spark.errors import StoreError
 from stepping_spark.graph import Graph
 from stepping_spark.plan import registers_of
 from stepping_spark.schema import Schema
@@ -20,10 +21,10 @@ from stepping_spark.session import get_session, quarter_of_memory
 from stepping_spark.settling import Settled
 from stepping_spark.store import Held, Now, Register
 from stores.batches import DriverBatch, built, ordered, wanted_places
-from stores.registers import check_registers
+from stores.registers import check_are_registers, check_has_key, check_registers, unknown
 from stores.spark_batches import SparkBatch, cached, keys_of, settle
 from stores.tiers import AtOnce, Merge, Tiers, Work
-from stores.turns import NOT_OPEN, Turns
+from stores.turns import NOT_OPEN, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -35,6 +36,12 @@ MOST_KEYS = 100_000
 
 MOST_FETCHED = 512 << 20
 """The bytes of a DataFrame that come to the driver: Spark refuses results of 1 GB by default."""
+
+
+_CLOSED = (
+    "the store is closed, and what it kept is gone; make a new one with "
+    "st.StoreMemory.from_graph(graph)"
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class State:
 
 
 class StoreMemory:
-    """Keeps registers in memory, until the process ends.
+    """Keeps registers in memory, until it is closed or the process ends.
 
     The driver holds them as Arrow tables, in which a few keys of millions of rows are found in
     well under a millisecond, as long as they take no more than `driver_bytes`: by default a
@@ -81,12 +88,11 @@ class StoreMemory:
     ) -> None:
         self._budget = quarter_of_memory() if driver_bytes is None else driver_bytes
         self._spark = spark
-        self._turns = Turns(self._forget)
+        self._turns = Turns(self._forget, _CLOSED)
         self._tiers: dict[str, Tiers[Batch]] | None = None
         self._outputs: tuple[Schema, ...] = ()
         self._state = State()
         self._added: dict[str, Batches] = {}
-        self._rows_added: dict[str, int] = {}
         if registers is not None:
             self.open(registers)
 
@@ -101,8 +107,20 @@ class StoreMemory:
         """An empty store for a circuit."""
         return cls(registers_of(graph), driver_bytes=driver_bytes, spark=spark)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
+        check_are_registers(registers, "st.StoreMemory.from_graph(graph)")
         self._turns.begin()
         try:
             if self._tiers is None:
@@ -115,24 +133,27 @@ class StoreMemory:
             self._turns.end()
 
     def close(self) -> None:
-        """Forget the step under way. The state goes when the store object does."""
-        self.abort()
+        """Forget the state, and the step under way."""
+        self._turns.close()
+        dropped, self._state, self._tiers = self._state, State(), None
+        for batches in dropped.batches.values():
+            _release(batches)
 
     def last_step(self) -> int:
         """The number of the last committed step; 0 before the first."""
-        return self._state.step
+        return self._known().step
 
     def last_now(self) -> Now:
         """The `now` of the last committed step; None before the first."""
-        return self._state.now
+        return self._known().now
 
     def last_offsets(self) -> Mapping[str, int]:
         """How far each source of changes was read at the last committed step."""
-        return self._state.offsets
+        return self._known().offsets
 
     def last_outputs(self) -> tuple[Held, ...] | None:
         """What the last committed step gave; None where it was not kept."""
-        return self._state.outputs
+        return self._known().outputs
 
     def batches(self, register: str) -> int:
         """How many batches the register is kept in."""
@@ -141,8 +162,7 @@ class StoreMemory:
     @property
     def rows_written(self) -> Mapping[str, int]:
         """By register: the rows written so far, by changes and by merges."""
-        tiers = self._tiers or {}
-        return {n: self._rows_added.get(n, 0) + t.rows_merged for n, t in tiers.items()}
+        return {n: tiers.rows_written for n, tiers in (self._tiers or {}).items()}
 
     @property
     def driver_bytes(self) -> int:
@@ -157,11 +177,7 @@ class StoreMemory:
         batches = self._committed(tiers)
         if keys is None:
             return tuple(_whole(b) for b in batches)
-        if not tiers.register.key:
-            raise StoreError(
-                f"register {register!r} was read by key and has none; read it whole, or make it "
-                "with the key that it is read by"
-            )
+        check_has_key(tiers.register)
         return _at(tiers.register, batches, keys) if batches else ()
 
     def add(self, register: str, change: Held) -> None:
@@ -185,12 +201,7 @@ class StoreMemory:
         """Make the additions of the step visible, all at once; after an error none of them are."""
         self._turns.begin()
         try:
-            last = self._state.step
-            if step != last + 1:
-                raise StoreError(
-                    f"step {step} cannot be committed: the last committed step is {last}, so that "
-                    f"the next is {last + 1}; the store is as it was before"
-                )
+            check_is_next(step, self._state.step)
             # Before the step is decided: what can fail here changes nothing that can be read.
             self._tend()
             self._spill()
@@ -202,7 +213,7 @@ class StoreMemory:
             kept = None if outputs is None else tuple(outputs)
             self._state = State(step, now, {**old, **new}, kept, dict(offsets))
             for n, batches in added.items():
-                self._rows_added[n] = self._rows_added.get(n, 0) + sum(b.rows for b in batches)
+                self._tiers_of(n).added(batches)
         finally:
             self._turns.end()
 
@@ -228,13 +239,16 @@ class StoreMemory:
 
     # -- where batches are
 
+    def _known(self) -> State:
+        self._turns.check_open()
+        return self._state
+
     def _tiers_of(self, register: str) -> Tiers[Batch]:
+        self._turns.check_open()
         if self._tiers is None:
             raise StoreError(NOT_OPEN)
         if register not in self._tiers:
-            raise StoreMismatch(
-                f"there is no register {register!r}; there are: {', '.join(self._tiers) or 'none'}"
-            )
+            raise unknown(register, self._tiers)
         return self._tiers[register]
 
     def _committed(self, tiers: Tiers[Batch]) -> Batches:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.codec import conform
-from stepping_spark.errors import StoreError, StoreMismatch
+from stepping_spark.errors import StoreError
 from stepping_spark.graph import Graph
 from stepping_spark.plan import registers_of
 from stepping_spark.schema import Schema
@@ -28,9 +28,10 @@ from stores.filesystem import directory_of, reaching
 from stores.manifest import FileBatch, Manifest, next_revision
 from stores.memory import MOST_KEYS
 from stores.parquet_files import GROUP_ROWS, Damaged, FileReader
+from stores.registers import check_are_registers, check_has_key, unknown
 from stores.spark_batches import keys_of
 from stores.tiers import Tiers, Work
-from stores.turns import NOT_OPEN, Turns
+from stores.turns import NOT_OPEN, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -103,13 +104,16 @@ class StoreParquet:
         self._reader = FileReader(self._directory, cache)
         self._files = BatchFiles(self._reader, self._session, driver_rows)
         self._committed = Committed(self._directory, driver_rows)
-        self._turns = Turns(self._forget)
+        self._turns = Turns(
+            self._forget,
+            f"{self._directory.shown}: the store is closed; open it again with "
+            "st.StoreParquet.from_graph(graph, path)",
+        )
         self._tiers: dict[str, Tiers[FileBatch]] | None = None
         self._outputs: tuple[Schema, ...] = ()
         # What is committed, and the batches of each register, some of them merged since.
         self._state: tuple[Manifest, Mapping[str, Batches]] = (Manifest(0, 0, 0, ""), {})
         self._added: dict[str, list[Added]] = {}
-        self._rows_added: dict[str, int] = {}
         if registers is not None:
             self.open(registers)
 
@@ -161,6 +165,7 @@ class StoreParquet:
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
+        check_are_registers(registers, "st.StoreParquet.from_graph(graph, path)")
         self._turns.begin()
         try:
             if self._tiers is not None:
@@ -176,7 +181,7 @@ class StoreParquet:
 
     def close(self) -> None:
         """Forget the step under way and let another writer in."""
-        self._turns.end()
+        self._turns.close()
         self._files.close()
         self._tiers = None
         self._committed.close()
@@ -213,8 +218,7 @@ class StoreParquet:
     @property
     def rows_written(self) -> Mapping[str, int]:
         """By register: the rows written so far, by changes and by merges."""
-        tiers = self._tiers or {}
-        return {n: self._rows_added.get(n, 0) + t.rows_merged for n, t in tiers.items()}
+        return {n: tiers.rows_written for n, tiers in (self._tiers or {}).items()}
 
     @property
     def bytes_written(self) -> int:
@@ -229,11 +233,7 @@ class StoreParquet:
         of = tiers.register
         if keys is None:
             return self._retried(tiers, lambda batches: self._whole(of, batches))
-        if not of.key:
-            raise StoreError(
-                f"register {register!r} was read by key and has none; read it whole, or make it "
-                "with the key that it is read by"
-            )
+        check_has_key(of)
         if isinstance(keys, DataFrame):
             keys = keys.limit(MOST_KEYS + 1).toArrow()
         if keys.num_rows > MOST_KEYS:
@@ -275,12 +275,7 @@ class StoreParquet:
         self._turns.begin()
         try:
             manifest, _ = self._current()
-            if step != manifest.step + 1:
-                raise StoreError(
-                    f"step {step} cannot be committed: the last committed step is "
-                    f"{manifest.step}, so that the next is {manifest.step + 1}; the store is as "
-                    "it was before"
-                )
+            check_is_next(step, manifest.step)
             with self._reading(), reaching(self._directory.shown, f"commit step {step}"):
                 self._committed.renew()
                 self._tend()
@@ -302,7 +297,7 @@ class StoreParquet:
                     )
                 )
             for n, batches in written.items():
-                self._rows_added[n] = self._rows_added.get(n, 0) + sum(b.rows for b in batches)
+                self._tiers_of(n).added(batches)
         finally:
             self._turns.end()
 
@@ -335,6 +330,7 @@ class StoreParquet:
             self._files.forget()
 
     def _check_writable(self) -> None:
+        self._turns.check_open()
         if self._read_only:
             raise StoreError(
                 f"{self._directory.shown} was opened with read_only=True; open it without, to write"
@@ -345,18 +341,18 @@ class StoreParquet:
     # -- what is committed
 
     def _current(self) -> tuple[Manifest, Mapping[str, Batches]]:
+        self._turns.check_open()
         manifest = self._committed.newest()
         if manifest is not self._state[0]:
             self._state = manifest, manifest.registers
         return self._state
 
     def _tiers_of(self, register: str) -> Tiers[FileBatch]:
+        self._turns.check_open()
         if self._tiers is None:
             raise StoreError(NOT_OPEN)
         if register not in self._tiers:
-            raise StoreMismatch(
-                f"there is no register {register!r}; there are: {', '.join(self._tiers) or 'none'}"
-            )
+            raise unknown(register, self._tiers)
         return self._tiers[register]
 
     def _batches_of(self, tiers: Tiers[FileBatch]) -> Batches:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.codec import conform
-from stepping_spark.errors import StoreError, StoreMismatch, StoreUnavailable
+from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.graph import Graph
 from stepping_spark.plan import registers_of
 from stepping_spark.relations import concat
@@ -26,9 +26,9 @@ from stores.postgres_link import Address, Connection
 from stores.postgres_rows import got, whole
 from stores.postgres_session import Session
 from stores.postgres_sql import Layout
-from stores.registers import check_registers
+from stores.registers import check_are_registers, check_has_key, check_registers, unknown
 from stores.spark_batches import keys_of
-from stores.turns import NOT_OPEN, Turns
+from stores.turns import NOT_OPEN, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -92,7 +92,11 @@ class StorePostgres:
         self._read_only = read_only
         self._driver_bytes = driver_bytes
         self._spark = spark
-        self._turns = Turns(self._forget)
+        self._turns = Turns(
+            self._forget,
+            f"{self._address}: the store is closed; open it again with "
+            "st.StorePostgres.from_graph(graph, url, schema=…)",
+        )
         self._registers: dict[str, Register] | None = None
         self._layouts: dict[str, Layout] = {}
         self._outputs: tuple[Layout, ...] = ()
@@ -146,6 +150,7 @@ class StorePostgres:
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
+        check_are_registers(registers, "st.StorePostgres.from_graph(graph, url)")
         self._turns.begin()
         try:
             if self._registers is None:
@@ -169,7 +174,7 @@ class StorePostgres:
 
     def close(self) -> None:
         """Forget the step under way and let another writer in."""
-        self._turns.end()
+        self._turns.close()
         self._registers = None
         self._session.close()
 
@@ -255,11 +260,7 @@ class StorePostgres:
         self._turns.begin()
         try:
             old = self._known()
-            if step != old.step + 1:
-                raise StoreError(
-                    f"step {step} cannot be committed: the last committed step is {old.step}, so "
-                    f"that the next is {old.step + 1}; the store is as it was before"
-                )
+            check_is_next(step, old.step)
             with self._session.use("could not commit the step") as connection:
                 given = self._given(connection, outputs)
                 new = State(
@@ -366,6 +367,7 @@ class StorePostgres:
         return self._session.state()
 
     def _check_open(self) -> None:
+        self._turns.check_open()
         if self._registers is None:
             raise StoreError(NOT_OPEN)
 
@@ -379,21 +381,14 @@ class StorePostgres:
     def _layout(self, register: str) -> Layout:
         self._check_open()
         if register not in self._layouts:
-            raise StoreMismatch(
-                f"there is no register {register!r}; there are: "
-                f"{', '.join(self._layouts) or 'none'}"
-            )
+            raise unknown(register, self._layouts)
         return self._layouts[register]
 
     def _wanted(self, register: str, keys: Held) -> pa.Table | None:
         """The keys as a table; None for too many."""
         assert self._registers is not None
         of = self._registers[register]
-        if not of.key:
-            raise StoreError(
-                f"register {register!r} was read by key and has none; read it whole, or make it "
-                "with the key that it is read by"
-            )
+        check_has_key(of)
         if isinstance(keys, DataFrame):
             keys = keys.limit(MOST_KEYS + 1).toArrow()
             if keys.num_rows > MOST_KEYS:

@@ -16,11 +16,15 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from stepping_spark.errors import StoreError, StoreLocked, StoreUnavailable
+from stepping_spark.origin import user_line
 
 Connection = psycopg.Connection[Any]
 
 OLDEST = 15
 """The oldest version of Postgres that has all that is used: MERGE is of this one."""
+
+_URL = "postgresql://user:password@host:5432/database"
+_FILES = "a directory, or an object store, is for st.StoreParquet.from_graph(graph, path)"
 
 _SETTINGS = """
 SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres';
@@ -132,19 +136,25 @@ class Address:
 
 
 def _parsed(url: str) -> dict[str, Any]:
+    if not isinstance(url, str):
+        raise StoreError(
+            f"{user_line()}: expected the URL of a database, found {type(url).__name__}; write "
+            f"st.StorePostgres.from_graph(graph, url), {_URL}; {_FILES}"
+        )
     try:
         return dict(conninfo_to_dict(url))
     except psycopg.Error:
         pass  # its text quotes the URL, password and all
     raise StoreUnavailable(
         f"{_without_secrets(url)!r} is no address of a Postgres database; give "
-        "postgresql://user:password@host:5432/database (other characters than letters and digits "
-        "in a password as %XX)"
+        f"{_URL} (other characters than letters and digits in a password as %XX); {_FILES}"
     )
 
 
 def _without_secrets(url: str) -> str:
     """As much of an address that cannot be parsed as surely holds no password."""
+    if re.fullmatch(r"[^:@=]*", url):
+        return url
     kind, found, _ = url.partition("://")
     return f"{kind}://…" if found and re.fullmatch(r"\w+", kind) else "what was given"
 

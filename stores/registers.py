@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from stepping_spark.errors import StoreCorrupt, StoreMismatch
+from stepping_spark.cache import register_name
+from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
+from stepping_spark.origin import user_line
 from stepping_spark.store import Register
+
+_DIGEST = re.compile(r" [0-9a-f]{16}\b")
 
 Described = Mapping[str, Mapping[str, Any]]
 """For each register, by its name, what `Register.describe` says of it."""
@@ -18,6 +23,33 @@ def described(registers: Sequence[Register]) -> Described:
     return {r.name: r.describe() for r in registers}
 
 
+def check_are_registers(given: object, remedy: str) -> None:
+    """Refuse what is given in the place of registers, such as the graph that has them."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        given = (given,)
+    for odd in given:
+        if not isinstance(odd, Register):
+            raise StoreError(
+                f"{user_line()}: expected registers, found {type(odd).__name__}; write {remedy}"
+            )
+
+
+def check_has_key(register: Register) -> None:
+    """Refuse to read by key what has none."""
+    if not register.key:
+        raise StoreError(
+            f"register {register.name!r} was read by key and has none; read it whole, or make it "
+            "with the key that it is read by"
+        )
+
+
+def unknown(register: str, known: Iterable[str]) -> StoreMismatch:
+    """The error for a register that is not there."""
+    return StoreMismatch(
+        f"there is no register {register!r}; there are: {', '.join(known) or 'none'}"
+    )
+
+
 def check_registers(kept: Sequence[Register], wanted: Sequence[Register]) -> None:
     """A `StoreMismatch` that names each register in which the state and the circuit differ."""
     check_described(described(kept), wanted)
@@ -25,7 +57,24 @@ def check_registers(kept: Sequence[Register], wanted: Sequence[Register]) -> Non
 
 def check_described(kept: Described, wanted: Sequence[Register]) -> None:
     """The same, where what is kept is known by its description only."""
-    differences = list(_differences(kept, described(wanted)))
+    asked = described(wanted)
+    differences = list(_differences(kept, asked))
+    others = [name for name in asked if name in kept and _is_of_other_streams(kept, asked, name)]
+    if others and not differences:
+        # In the order of the plan, a register comes after those that it is computed from.
+        first = next((n for n in others if not n.startswith(register_name(""))), others[0])
+        others.remove(first)
+        both = in_words(asked[first]["sums"])
+        differences.append(
+            f"register {first!r}: the state and the circuit both sum {both}, of other streams or "
+            "with another function"
+        )
+    if others:
+        differences.append(
+            f"{len(others)} more registers differ in what they are computed from"
+            if len(others) > 1
+            else "1 more register differs in what it is computed from"
+        )
     if differences:
         raise StoreMismatch(
             "the state belongs to another circuit:\n"
@@ -85,11 +134,25 @@ def _changes(name: str, kept: Register, wanted: Register) -> Iterator[str]:
             f"register {name!r}: the state has the key ({', '.join(kept.key)}), the circuit "
             f"({', '.join(wanted.key)})"
         )
-    if kept.sums != wanted.sums:
+    if in_words(kept.sums) != in_words(wanted.sums):
         yield (
-            f"register {name!r}: the state is the sum of {kept.sums}, the circuit sums "
-            f"{wanted.sums}"
+            f"register {name!r}: the state is the sum of {in_words(kept.sums)}, the circuit sums "
+            f"{in_words(wanted.sums)}"
         )
+
+
+def _is_of_other_streams(there: Described, asked: Described, name: str) -> bool:
+    """Whether two registers differ in what leads to their operator, and in nothing else."""
+    have, want = there[name], asked[name]
+    return not list(_differences({name: have}, {name: want})) and have["sums"] != want["sums"]
+
+
+def in_words(sums: str) -> str:
+    """What `Register.sums` says of the operator itself, and not of all that leads to it."""
+    told = _DIGEST.sub("", sums)
+    if told.endswith(" of") and told != sums:
+        return f"{told.removesuffix(' of')}, in a recursion"
+    return told
 
 
 def _listed(parts: Sequence[Sequence[tuple[str, str]]]) -> str:

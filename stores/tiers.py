@@ -110,7 +110,8 @@ class Tiers(Generic[B]):
         self, register: Register, start: Callable[[Register, Sequence[B]], Work[B]]
     ) -> None:
         self.register = register
-        self.rows_merged = 0  # rows written by merges so far
+        self.rows_written = 0
+        """The rows written so far, by changes and by merges."""
         self._start = start
         self._merges: list[tuple[tuple[B, ...], Work[B]]] = []
         self._set_aside: list[B] = []  # what failed to merge
@@ -136,6 +137,10 @@ class Tiers(Generic[B]):
             self._merges.append((due, merge))
             batches = self._advanced(due, merge, batches, rows)
         return batches
+
+    def added(self, batches: Sequence[B]) -> None:
+        """Count the batches of a change that was committed."""
+        self.rows_written += sum(b.rows for b in batches)
 
     def compacted(self, batches: tuple[B, ...]) -> tuple[B, ...]:
         """The same register in one batch."""
@@ -191,6 +196,6 @@ class Tiers(Generic[B]):
     ) -> tuple[B, ...]:
         if made is None:
             return batches
-        self.rows_merged += sum(b.rows for b in made)
+        self.rows_written += sum(b.rows for b in made)
         i = batches.index(run[0])
         return batches[:i] + made + batches[i + len(run) :]

@@ -1,25 +1,35 @@
-"""One step at a time: which thread has the step under way."""
+"""One step at a time: which thread has the step under way, and that none begins once closed."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
-from stepping_spark.errors import StoreLocked
+from stepping_spark.errors import StoreError, StoreLocked
 
-NOT_OPEN = (
-    "the store is closed, or was never opened; open it again with from_graph(graph, …) of its class"
-)
+NOT_OPEN = "the store was never opened; make it with from_graph(graph, …) of its class"
+
+
+def check_is_next(step: int, last: int) -> None:
+    """Refuse to commit a step that is not the next one."""
+    if step != last + 1:
+        raise StoreError(
+            f"step {step} cannot be committed: the last committed step is {last}, so that the "
+            f"next is {last + 1}; the store is as it was before"
+        )
 
 
 class Turns:
-    """Gives the step of a store to one thread at a time.
+    """Gives the step of a store to one thread at a time, until the store is closed.
 
     `forget` drops what was added in a step: where one ends, and where a thread that had one died.
+    `closed` is what there is to say of a store that is.
     """
 
-    def __init__(self, forget: Callable[[], None]) -> None:
+    def __init__(self, forget: Callable[[], None], closed: str) -> None:
         self._forget = forget
+        self._said = closed
+        self._closed = False
         self._lock = threading.Lock()
         self._owner: threading.Thread | None = None
 
@@ -30,6 +40,7 @@ class Turns:
         """
         me = threading.current_thread()
         with self._lock:
+            self.check_open()
             owner = self._owner
             if owner is not None and owner is not me and owner.is_alive():
                 raise StoreLocked(
@@ -40,6 +51,17 @@ class Turns:
             self._owner = me
         if owner is not me:
             self._forget()
+
+    def check_open(self) -> None:
+        """A `StoreError` once the store is closed."""
+        if self._closed:
+            raise StoreError(self._said)
+
+    def close(self) -> None:
+        """End the step under way, whosever it is; there is none after it."""
+        with self._lock:
+            self._closed = True
+        self.end()
 
     def end(self) -> None:
         """Forget what was added and not committed, and let another thread take the next step."""

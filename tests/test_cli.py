@@ -140,6 +140,33 @@ def test_show_tells_what_a_register_sums_in_words_without_digests(tmp_path: Path
     assert not re.search(r"sum of [^\n]*\b[0-9a-f]{16}\b", done.output)
 
 
+LONG = "delays_of_carriers.group_reduce_flatten.accumulated_departures by destination_of_route"
+
+
+@pytest.mark.parametrize("command", ["show", "compact"])
+def test_long_names_are_broken_between_their_words(tmp_path: Path, command: str) -> None:
+    register = Register(LONG, WORDS, ("word", "length"))
+    with StoreParquet(tmp_path / "state", [register], create=True) as store:
+        add(store, register, as_it_is, [("a", 1, 1)])
+        store.commit(1, 1)
+    lines = call(command, str(tmp_path / "state")).output.splitlines()
+    assert max(map(len, lines)) <= 80
+    (first,) = (i for i, line in enumerate(lines) if line.startswith("delays_of"))
+    parts = [re.split("  +", line)[0] for line in lines[first : first + 3] if line.strip()]
+    assert "".join(parts).replace(" ", "") == LONG.replace(" ", "")
+    assert all(part.endswith((".", "_", "by")) for part in parts[:-1])
+
+
+def test_a_table_takes_the_width_that_the_terminal_has(tmp_path: Path) -> None:
+    StoreParquet(tmp_path / "state", [Register(LONG, WORDS)], create=True).close()
+    wide, narrow = (
+        CliRunner(env={"COLUMNS": columns}).invoke(main, ["state", "show", str(tmp_path / "state")])
+        for columns in ("140", "40")
+    )
+    assert LONG in wide.output
+    assert max(map(len, narrow.output.splitlines()[4:])) <= 40
+
+
 # -- verify: what is wrong is found
 
 

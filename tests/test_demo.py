@@ -32,7 +32,13 @@ def demo(folder: Path, *arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
+
+
+def press_ctrl_c(process: subprocess.Popen[str]) -> None:
+    """What a terminal does: it tells the processes that this one has started, too."""
+    os.killpg(process.pid, signal.SIGINT)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -83,7 +89,7 @@ def test_a_demo_that_is_stopped_goes_on_where_it_stopped_and_ends_the_same(
     while last_step(store) < 3:
         assert process.poll() is None, ended(process)
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    press_ctrl_c(process)
     code, out, err = ended(process)
     stopped = last_step(store)
     assert code == 130
@@ -120,14 +126,20 @@ def test_a_demo_that_is_at_its_end_has_nothing_to_do_and_takes_no_other_days(
     assert last_step(str(tmp_path / "state")) == 4
 
 
+def has_a_child(process: subprocess.Popen[str]) -> bool:
+    """Whether Spark's JVM is being started."""
+    tasks = Path(f"/proc/{process.pid}/task")
+    return any((task / "children").read_text() for task in tasks.iterdir())
+
+
 @pytest.mark.spark
-def test_ctrl_c_at_the_start_is_one_line_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["Java starts", "the circuit is drawn"])
+def test_ctrl_c_at_the_start_is_one_line_too(tmp_path: Path, when: str) -> None:
     process = demo(tmp_path, "--days", "1")
-    # Whatever is imported by then is none of the demo's.
-    while "flights.png" not in {p.name for p in tmp_path.iterdir()}:
+    while not (has_a_child(process) if when == "Java starts" else list(tmp_path.glob("*.png"))):
         assert process.poll() is None, ended(process)
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    press_ctrl_c(process)
     code, _, err = ended(process)
     assert (code, err.count("\n")) == (130, 1)
     assert "Stopped" in err

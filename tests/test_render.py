@@ -143,6 +143,60 @@ def test_inputs_keep_the_order_of_the_parameters(tmp_path: Path) -> None:
     )
 
 
+def test_an_output_is_called_by_the_variable_that_holds_it(tmp_path: Path) -> None:
+    def doubled(a: st.ZSet[A]) -> st.ZSet[A]:
+        twice = st.add(a, a)
+        return twice
+
+    def query(
+        a: st.ZSet[A], b: st.ZSet[B]
+    ) -> tuple[st.ZSet[st.Pair[A, B]], st.ZSet[A], st.ZSet[A], st.ZSet[A], st.ZSet[A]]:
+        pairs = st.join(a, b, on_left=lambda a: a.name, on_right=lambda b: b.name)
+        return pairs, st.neg(a), doubled(a), st.add3(a, a, a, name="thrice"), a
+
+    dot = dot_of(query, tmp_path)
+    wanted = ["pairs", "output 1", "twice", "thrice", "a"]
+    for i, name in enumerate(wanted):
+        assert re.search(rf'output{i} \[label="{name}\\n', dot)
+    assert sum("shape=house" in rest for rest in boxes(dot).values()) == 5
+
+
+class Counted(st.Data):
+    name: str
+    n: int
+    total: int
+    largest: int
+
+
+def test_the_names_of_aggregates_are_in_the_box_that_gives_them(tmp_path: Path) -> None:
+    def query(a: st.ZSet[A]) -> st.ZSet[Counted]:
+        return st.aggregate(
+            a,
+            by=lambda a: a.name,
+            into=Counted,
+            n=st.agg.count(),
+            total=st.agg.sum(lambda a: a.x),
+            largest=st.agg.max(lambda a: a.x),
+        )
+
+    said = "Counted by name; n = count(); total = sum(x); largest = max(x)"
+    assert f"differentiated; {said}" in boxes(dot_of(query, tmp_path))
+    for level in (0, 1):
+        (function,) = (b for b in boxes(dot_of(query, tmp_path, level)) if "aggregate" in b)
+        assert function.startswith(f"aggregate; {said}; keeps ")
+
+
+def test_of_many_aggregates_a_box_names_the_first(tmp_path: Path) -> None:
+    many: dict[str, Any] = {f"n{i}": st.agg.count() for i in range(12)}
+    row: Any = type("Many", (st.Data,), {"__annotations__": dict.fromkeys(many, int)})
+
+    def query(a: st.ZSet[A]) -> Any:
+        return st.aggregate(a, by=None, into=row, **many)
+
+    (shown,) = (b for b in boxes(dot_of(query, tmp_path)) if "n0 = count()" in b)
+    assert shown.endswith("; n6 = count(); … and 5 more")
+
+
 def test_a_state_is_a_cylinder_that_names_the_key_it_is_kept_by(tmp_path: Path) -> None:
     shown = boxes(dot_of(joined, tmp_path))
     assert "shape=cylinder" in shown["l_integrated; integrate; kept by name"]
@@ -280,13 +334,13 @@ def test_level_1_draws_the_querys_own_vertices_and_one_box_for_each_function(
 def test_level_0_draws_functions_only(tmp_path: Path) -> None:
     dot = dot_of(three_steps, tmp_path, level=0)
     names = [text.partition(";")[0] for text in boxes(dot)]
-    assert names == ["query", "links", "output", "join", "join_2", "join_3"]
+    assert names == ["query", "links", "step", "join", "join_2", "join_3"]
     assert re.search(r'"function join" -> "function join_2" \[label=" ZSet\[Link\] "', dot)
 
 
 def test_level_0_of_a_query_that_calls_no_functions_is_one_box(tmp_path: Path) -> None:
     shown = boxes(dot_of(looped, tmp_path, level=0))
-    assert list(shown) == ["a; ZSet[A]", "output; ZSet[A]", "looped; keeps A"]
+    assert list(shown) == ["a; ZSet[A]", "kept; ZSet[A]", "looped; keeps A"]
 
 
 @pytest.mark.parametrize("level", [-1, 3, "all"])
@@ -376,6 +430,35 @@ def test_a_dot_that_fails_is_an_error_with_what_it_said(
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin{os.pathsep}/usr/bin")
     with pytest.raises(st.SteppingError, match='could not draw svg: Format: "svg" not recognized'):
         st.write_svg(st.compile(joined), tmp_path / "graph.svg")
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "remedy"),
+    [
+        (st.write_png, "graph.svg", "end it in .png, or write st.write_svg(graph, path)"),
+        (st.write_dot, "graph.png", "end it in .dot or .gv, or write st.write_png(graph, path)"),
+        (st.write_svg, "graph.gv", "end it in .svg, or write st.write_dot(graph, path)"),
+        (st.write_png, "graph.jpeg", "end it in .png"),
+        (st.write_svg, "graph", "end it in .svg"),
+        (st.write_png, ".png", "end it in .png"),
+        (st.write_png, None, "expected a path that ends in .png, found NoneType"),
+    ],
+)
+def test_a_path_that_ends_otherwise_than_its_kind_is_an_error(
+    write: Any, name: str | None, remedy: str, tmp_path: Path
+) -> None:
+    with pytest.raises(st.SteppingError) as e:
+        write(st.compile(joined), name and tmp_path / name)
+    assert re.match(r"test_render\.py:\d+", str(e.value))
+    assert remedy in str(e.value)
+    assert (name or "") in str(e.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["GRAPH.DOT", "graph.v2.gv"])
+def test_a_path_may_end_in_each_way_that_its_kind_is_written(name: str, tmp_path: Path) -> None:
+    st.write_dot(st.compile(joined), tmp_path / name)
+    assert [written.name for written in tmp_path.iterdir()] == [name]
 
 
 def test_a_path_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:

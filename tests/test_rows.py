@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import enum
+import functools
 import math
 import uuid
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -538,6 +539,92 @@ def test_a_type_that_no_column_can_hold_is_a_type_error(annotation: Any, said: s
 def test_a_precision_that_spark_has_not_is_a_type_error(digits: tuple[int, int]) -> None:
     with pytest.raises(TypeError, match="1 to 38 digits"):
         Precision(*digits)
+
+
+class Town(Data):
+    name: str
+    people: int = 0
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Town(), "Town: no value for 'name'"),  # type: ignore[call-arg]
+        (lambda: Town(name="a", size=1), "Town: no field 'size'"),  # type: ignore[call-arg]
+        (
+            lambda: Town(size=1, mayor="b"),  # type: ignore[call-arg]
+            "Town: no field 'size', 'mayor', no value for 'name'",
+        ),
+        (lambda: Town("a", 1), "Town: 2 positional arguments"),  # type: ignore[call-arg]
+    ],
+)
+def test_a_row_with_other_values_than_its_fields_says_what_they_are(make: Any, said: str) -> None:
+    with pytest.raises(TypeError) as e:
+        make()
+    rest = "Town has the fields name: str, people: int (may be left out): write Town("
+    assert str(e.value).startswith(f"{said}; {rest}")
+
+
+def test_a_type_error_of_a_class_of_its_own_stays_as_it_is() -> None:
+    class Even(Data):
+        x: int
+
+        def __post_init__(self) -> None:
+            raise TypeError("odd")
+
+    with pytest.raises(TypeError, match=r"^odd$"):
+        Even(x=1)
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        (3, "write x: int = 3"),
+        (None, "write x: … | None = None"),
+        ((1,), "write x: … = (1,)"),
+        (int, "write x: int"),
+        (list[int], "write x: list[int]"),
+        (int | None, "write x: int | None"),
+        (ListOf, None),
+        (len, None),
+        (property(lambda self: 1), None),
+        (classmethod(lambda cls: 1), None),
+        (Color, None),
+    ],
+)
+def test_a_value_without_a_type_is_no_field_and_says_so(value: Any, remedy: str | None) -> None:
+    if remedy is None:
+        assert type("A", (Data,), {"x": value}).x is not None  # type: ignore[attr-defined]
+        return
+    with pytest.raises(TypeError) as e:
+        type("A", (Data,), {"x": value})
+    assert "A.x = " in str(e.value)
+    assert remedy in str(e.value)
+
+
+def test_what_a_class_has_beside_its_fields_is_let_be() -> None:
+    class Kept(Data):
+        x: int
+        most: ClassVar[int] = 3
+        _inner = 4
+
+        class Unit(enum.Enum):
+            METRE = "m"
+
+        @property
+        def twice(self) -> int:
+            return 2 * self.x
+
+        @functools.cached_property
+        def thrice(self) -> int:
+            return 3 * self.x
+
+    class Again(Kept):
+        y: int = Kept.most
+
+    assert [n for n, _ in row_type(Again).fields] == ["x", "y"]  # type: ignore[attr-defined]
+    row = Again(x=2)
+    assert (row.y, row.most, row.twice, row.thrice, row._inner) == (3, 3, 4, 6, 4)
 
 
 def test_two_fields_that_differ_in_case_only_are_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ import stepping_spark as st
 from stepping_spark import local
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.plan import plan_of
+from tests.every_store import MakeStore
 
 Z = st.ZSetPython
 
@@ -165,6 +166,44 @@ def test_a_state_is_not_taken_for_that_of_a_query_with_another_condition() -> No
         st.Stepper(two, store)
 
 
+def test_of_registers_that_differ_those_are_named_whose_own_operator_does() -> None:
+    def query_above(n: int) -> Any:
+        def query(a: st.ZSet[Order], b: st.ZSet[Order]) -> st.ZSet[st.Pair[Order, Order]]:
+            large = st.filter(a, f=lambda o: o.id > n)
+            return st.distinct(st.join(large, b, on_left=item, on_right=item))
+
+        return query
+
+    one, two = (st.compile(query_above(n)) for n in (1, 2))
+    with pytest.raises(st.StoreMismatch) as e:
+        st.Stepper(two, st.StoreMemory.from_graph(one))
+    assert str(e.value).splitlines()[1:-1] == [
+        "  register 'query.large by item': the state is the sum of filter [id > 1] by item, the "
+        "circuit sums filter [id > 2] by item",
+        "  1 more register differs in what it is computed from",
+    ]
+
+
+def test_where_no_register_differs_in_its_own_operator_the_first_one_is_named() -> None:
+    cache = st.Cache[int](name="kept")
+
+    def query_of(f: Any) -> Any:
+        def query(a: st.ZSet[int]) -> st.ZSet[int]:
+            once = st.distinct(st.map(a, f=st.python(f, to=int)))
+            twice = st.distinct(st.map(st.add(once, a), f=lambda x: x + 1))
+            return cache[twice](lambda a: st.integrate(a))
+
+        return query
+
+    one, two = (st.compile(query_of(f)) for f in (lambda x: x + 1, lambda x: x + 2))
+    with pytest.raises(st.StoreMismatch) as e:
+        st.Stepper(two, st.StoreMemory.from_graph(one))
+    first, more = str(e.value).splitlines()[1:-1]
+    assert first.startswith("  register 'query.map by row': the state and the circuit both sum map")
+    assert first.endswith("of other streams or with another function")
+    assert more == "  2 more registers differ in what they are computed from"
+
+
 def test_what_a_register_sums_is_told_in_the_same_words_by_each_process(
     spark: SparkSession,
 ) -> None:
@@ -244,3 +283,40 @@ def test_the_progress_bar_of_a_source_begins_where_it_goes_on(
     st.Stepper(graph, store).run(changes[:2], source="numbers")
     st.Stepper(graph, store, progress=True).run(changes, source="numbers")
     assert "5/5" in capsys.readouterr().out
+
+
+def test_a_closed_store_is_neither_stepped_nor_read_nor_opened_again(
+    make_store: MakeStore,
+) -> None:
+    kept = st.Cache[int](name="kept")
+
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        return kept[a](lambda a: st.integrate(a))
+
+    graph = st.compile(query)
+    store = make_store(graph)
+    stepper = st.Stepper(graph, store)
+    (numbers,) = st.actions(store, graph)
+    numbers.insert(1)
+    store.close()
+    change = (Z({2: 1}),)
+    uses: list[Callable[[], object]] = [
+        lambda: stepper.step(change),
+        lambda: stepper.run([change], source="numbers"),
+        lambda: st.iteration(store, graph, change),
+        lambda: st.iteration(store, st.compile(query), change),
+        lambda: st.Stepper(graph, store),
+        lambda: numbers.insert(2),
+        lambda: kept.zset(store),
+    ]
+    for use in uses:
+        with pytest.raises(st.StoreError, match=r"the store is closed.*; .* with .*from_graph"):
+            use()
+
+
+def test_a_store_in_memory_is_closed_by_a_with() -> None:
+    graph = st.compile(echo)
+    with st.StoreMemory.from_graph(graph) as store:
+        st.iteration(store, graph, (Z({1: 1}),))
+    with pytest.raises(st.StoreError, match="what it kept is gone"):
+        store.last_step()

@@ -352,101 +352,30 @@ def drawn(text: str) -> str:
     return text.strip("\n")
 
 
-def test_the_first_box_of_the_documents() -> None:
-    z = ZSetPython(
-        {A(x=24, name="Bob"): 2, A(x=12, name="Sue"): 1, A(x=3, name="Bob"): 1},
-    )
-    assert repr(z) == drawn("""
-<ZSetPython>
-╭───────────┬─────┬────────╮
-│   _count_ │   x │ name   │
-├───────────┼─────┼────────┤
-│         2 │  24 │ Bob    │
-│         1 │   3 │ Bob    │
-│         1 │  12 │ Sue    │
-╰───────────┴─────┴────────╯
-""")
+def joined(x: int, name: str, y: int) -> Pair[A, B]:
+    return Pair(left=A(x=x, name=name), right=B(y=y, name=name))
 
 
-def test_the_boxes_of_a_sum_and_of_a_product() -> None:
-    a = ZSetPython({A(x=24, name="Bob"): 1})
-    b = ZSetPython({A(x=24, name="Bob"): 3, A(x=4, name="Steve"): -1})
-    assert repr(a + b) == drawn("""
-<ZSetPython>
-╭───────────┬─────┬────────╮
-│   _count_ │   x │ name   │
-├───────────┼─────┼────────┤
-│         4 │  24 │ Bob    │
-│        -1 │   4 │ Steve  │
-╰───────────┴─────┴────────╯
-""")
-    assert repr(b * 3) == drawn("""
-<ZSetPython>
-╭───────────┬─────┬────────╮
-│   _count_ │   x │ name   │
-├───────────┼─────┼────────┤
-│         9 │  24 │ Bob    │
-│        -3 │   4 │ Steve  │
-╰───────────┴─────┴────────╯
-""")
+GROUPS = ZSetPython(
+    {
+        Pair(left=ZSetPython({"hullo": 1}), right=5): 1,
+        Pair(left=ZSetPython({"foo": 1, "bar": 1}), right=3): 1,
+    }
+)
 
 
-def test_the_boxes_of_joined_rows() -> None:
-    def joined(x: int, name: str, y: int) -> Pair[A, B]:
-        return Pair(left=A(x=x, name=name), right=B(y=y, name=name))
-
-    assert repr(ZSetPython({joined(1, "Bob", 3): 1})) == drawn("""
-<ZSetPython>
-╒═══════════╤════════════════════╤════════════════════╕
-│   _count_ │ left               │ right              │
-╞═══════════╪════════════════════╪════════════════════╡
-│         1 │ A(x=1, name='Bob') │ B(y=3, name='Bob') │
-╘═══════════╧════════════════════╧════════════════════╛
-""")
-    gone = ZSetPython({joined(1, "Bob", 4): -2, joined(1, "Bob", 3): -1})
-    assert repr(on_driver(gone, Pair[A, B])) == drawn("""
-<ZSetSpark>
-╒═══════════╤════════════════════╤════════════════════╕
-│   _count_ │ left               │ right              │
-╞═══════════╪════════════════════╪════════════════════╡
-│        -1 │ A(x=1, name='Bob') │ B(y=3, name='Bob') │
-├───────────┼────────────────────┼────────────────────┤
-│        -2 │ A(x=1, name='Bob') │ B(y=4, name='Bob') │
-╘═══════════╧════════════════════╧════════════════════╛
-""")
-
-
-def test_the_box_of_groups_has_a_box_in_each_cell() -> None:
-    groups = ZSetPython(
-        {
-            Pair(left=ZSetPython({"hullo": 1}), right=5): 1,
-            Pair(left=ZSetPython({"foo": 1, "bar": 1}), right=3): 1,
-        }
-    )
-    assert repr(groups) == drawn("""
-<ZSetPython>
-╒═══════════╤═══════════════════════════╤═════════╕
-│   _count_ │ left                      │   right │
-╞═══════════╪═══════════════════════════╪═════════╡
-│         1 │ <ZSetPython>              │       3 │
-│           │ ╒═══════════╤═══════════╕ │         │
-│           │ │   _count_ │ _value_   │ │         │
-│           │ ╞═══════════╪═══════════╡ │         │
-│           │ │         1 │ bar       │ │         │
-│           │ ├───────────┼───────────┤ │         │
-│           │ │         1 │ foo       │ │         │
-│           │ ╘═══════════╧═══════════╛ │         │
-├───────────┼───────────────────────────┼─────────┤
-│         1 │ <ZSetPython>              │       5 │
-│           │ ╒═══════════╤═══════════╕ │         │
-│           │ │   _count_ │ _value_   │ │         │
-│           │ ╞═══════════╪═══════════╡ │         │
-│           │ │         1 │ hullo     │ │         │
-│           │ ╘═══════════╧═══════════╛ │         │
-╘═══════════╧═══════════════════════════╧═════════╛
-""")
-    typed = on_driver(groups, Pair[ZSetPython[str], int])
-    assert repr(typed) == repr(groups).replace("<ZSetPython>", "<ZSetSpark>", 1)
+@pytest.mark.parametrize(
+    ("z", "of"),
+    [
+        (ZSetPython({BOB: 4, STEVE: -1}), A),
+        (ZSetPython({joined(1, "Bob", 4): -2, joined(1, "Bob", 3): -1}), Pair[A, B]),
+        (GROUPS, Pair[ZSetPython[str], int]),
+    ],
+    ids=["rows", "pairs", "groups"],
+)
+def test_a_large_zset_is_drawn_like_a_small_one(z: ZSetPython[Any], of: Any) -> None:
+    # How that is drawn stands in test_seed.
+    assert repr(on_driver(z, of)) == repr(z).replace("<ZSetPython>", "<ZSetSpark>", 1)
 
 
 def test_a_box_shows_numbers_to_the_right_and_text_to_the_left() -> None:
@@ -939,6 +868,20 @@ def test_a_value_of_another_type_is_refused_by_a_step() -> None:
     table = z.checked(ZSetType(row_type(A)), "input 'a'")
     assert not isinstance(table, DataFrame)
     assert table.to_pylist() == [{"x": 24, "name": "Bob", "_count_": 1}]
+
+
+def test_a_dataframe_that_was_looked_at_is_not_checked_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(few, "DRIVER_ROWS", 0)  # so that Spark keeps it
+    z = ZSetSpark.from_dataframe(spark.createDataFrame([(1, "a")], "x long, name string"), A)
+    z.to_dataframe().explain()
+    assert "raise_error" in capsys.readouterr().out
+    assert not z.empty()
+    frame = z.to_dataframe()
+    frame.explain()
+    assert "raise_error" not in capsys.readouterr().out
+    assert [tuple(row) for row in frame.collect()] == [(1, "a", 1)]
 
 
 def test_a_dataframe_that_spark_cannot_compute_is_one_clear_error(spark: SparkSession) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from pathlib import Path
 
 import click
 
 from stepping_spark.cli.state import state
+from stepping_spark.interrupts import INTERRUPTED
 
 __all__ = ["main"]
 
@@ -34,6 +36,10 @@ def demo(arguments: tuple[str, ...]) -> None:
             "the demo is examples/flights.py of the project's checkout, and this is an installed "
             "copy without it: clone the project, and pip install -e '.[demo]' there"
         )
-    command: click.Command = runpy.run_path(str(script))["main"]
+    try:
+        command: click.Command = runpy.run_path(str(script))["main"]
+    except KeyboardInterrupt:
+        click.echo("Stopped before the first step.", err=True)
+        sys.exit(INTERRUPTED)
     command.context_settings["help_option_names"] = ["-h", "--help"]
     command.main(list(arguments), prog_name="stepping-spark demo")

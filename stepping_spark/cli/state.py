@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Concatenate, NoReturn, ParamSpec
 
 import click
 from rich import box
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group
 from rich.filesize import decimal
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -161,7 +165,7 @@ def _registers(found: Summary) -> Table:
     table = _table("rows", "batches", "size")
     for k in found.registers:
         table.add_row(
-            _named(k), Text(", ".join(k.register.key)), f"{k.rows:,}", f"{k.batches:,}",
+            _named(k), _Broken(", ".join(k.register.key)), f"{k.rows:,}", f"{k.batches:,}",
             decimal(k.nbytes),
         )  # fmt: skip
     table.add_section()
@@ -172,10 +176,39 @@ def _registers(found: Summary) -> Table:
     return table
 
 
-def _named(k: Kept) -> Text:
+def _named(k: Kept) -> Group:
     """The register's name, and what it is the sum of."""
     words = k.words if len(k.words) <= MOST_WORDS else f"{k.words[: MOST_WORDS - 1]}…"
-    return Text.assemble(k.register.name, *(("\nsum of ", (words, "dim")) if words else ()))
+    more = [_Broken(f"sum of {words}", "dim")] if words else []
+    return Group(_Broken(k.register.name), *more)
+
+
+@dataclass(frozen=True)
+class _Broken:
+    """A text that goes on in the next line after a space, a `.` or a `_`, as far as that will do.
+
+    The names of registers are long, and have few spaces.
+    """
+
+    text: str
+    style: str = ""
+
+    @property
+    def pieces(self) -> list[str]:
+        return re.findall(r"_*[^ ._]+_*\.? *|.", self.text)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        least = max((cell_len(piece.rstrip()) for piece in self.pieces), default=0)
+        return Measurement(least, cell_len(self.text)).with_maximum(options.max_width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        line = ""
+        for piece in self.pieces:
+            if line and cell_len((line + piece).rstrip()) > options.max_width:
+                yield Text(line.rstrip(), self.style, overflow="fold")
+                line = ""
+            line += piece
+        yield Text(line.rstrip(), self.style, overflow="fold")
 
 
 def _saved(before: Summary, after: Summary) -> Table:
@@ -184,7 +217,7 @@ def _saved(before: Summary, after: Summary) -> Table:
     for k in after.registers:
         was = old.get(k.register.name, k)
         table.add_row(
-            Text(k.register.name),
+            _Broken(k.register.name),
             _from_to(f"{was.batches:,}", f"{k.batches:,}"),
             _from_to(decimal(was.nbytes), decimal(k.nbytes)),
         )

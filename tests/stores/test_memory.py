@@ -146,7 +146,7 @@ def test_a_register_without_a_key_is_not_read_by_key() -> None:
 
 
 def test_a_store_that_is_not_open_says_so() -> None:
-    with pytest.raises(StoreError, match="open it"):
+    with pytest.raises(StoreError, match="never opened; make it"):
         StoreMemory().read("words")
 
 

@@ -527,10 +527,3 @@ def test_a_new_store_is_not_made_among_files_of_other_things(tmp_path: Path) -> 
     with pytest.raises(StoreUnavailable, match=r"no store, but notes\.txt; a new store needs"):
         StoreParquet(tmp_path, REGISTERS, create=True)
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
-
-
-def test_a_store_that_is_closed_says_how_it_is_opened_again(path: Path) -> None:
-    store = StoreParquet(path, REGISTERS)
-    store.close()
-    with pytest.raises(StoreError, match=r"closed, or was never opened.*from_graph"):
-        store.read(BY_WORD.name)

@@ -370,7 +370,7 @@ def test_a_reader_needs_no_lock_and_sees_each_step(stores: Stores) -> None:
 def test_a_store_that_is_not_open_says_so(postgres: PostgresServer) -> None:
     store = StorePostgres(postgres.url)
     for use in (store.last_step, store.last_outputs, lambda: store.read("words")):
-        with pytest.raises(StoreError, match="open it"):
+        with pytest.raises(StoreError, match="never opened; make it"):
             use()
 
 
