@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from stepping_spark.codec import conform
 from stepping_spark.relations import consolidate
 from stepping_spark.schema import Schema
-from stepping_spark.settling import Measured, measure
+from stepping_spark.settling import Measured, fetched, measure
 
 DRIVER_ROWS = 1_000_000
 DRIVER_BYTES = 256 << 20
@@ -30,4 +30,4 @@ def brought(frame: DataFrame, schema: Schema, measured: Measured | None = None) 
         measured = measure(frame, schema)
     if measured.rows > DRIVER_ROWS or measured.nbytes > DRIVER_BYTES:
         return None
-    return consolidate(conform(frame.toArrow(), schema), schema)
+    return consolidate(conform(fetched(frame, schema, measured), schema), schema)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import decimal
 import functools
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -25,6 +27,7 @@ Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 Ids = npt.NDArray[np.int64]
 
 INT_WIDE = pa.decimal128(38, 0)  # sums of any number of 64-bit ints fit
+FEW = 1_000  # rows; with more, Arrow is faster
 WIDEST = 76  # digits of a decimal256
 
 
@@ -79,6 +82,9 @@ def nonzero(table: pa.Table, schema: Schema) -> npt.NDArray[np.bool_]:
     there = np.zeros(table.num_rows, np.bool_)
     for name, _ in schema.diffs:
         diff: Any = table.column(name)
+        if pa.types.is_integer(diff.type):
+            there |= diff.to_numpy() != 0
+            continue
         zero: Any = pa.scalar(0, pa.int64()).cast(diff.type)
         there |= pc.not_equal(diff, zero).to_numpy()
     return there
@@ -94,6 +100,9 @@ def distinct_rows(table: pa.Table, *, drop_nulls: bool) -> pa.Table:
     if table.num_rows < 2 or not table.num_columns:
         return table.slice(0, 1)
     keys = [f for c in table.columns for f in flat(c)]
+    few = _few(keys)
+    if few is not None:
+        return table if len(few.first) == table.num_rows else table.take(pa.array(few.first))
     return table.take(_grouped(keys, []).column("first"))
 
 
@@ -212,9 +221,16 @@ def _added(
 ) -> tuple[list[Column], list[Column]]:
     """Equal rows as one, with their diffs added."""
     rows = len(diffs[0])
+    keys = [f for c in columns for f in flat(c)]
+    few = _few(keys)
+    if few is not None and len(few.first) == rows:
+        return columns, diffs
+    if few is not None and all(t.arrow == pa.int64() for _, t in schema.diffs):
+        with suppress(OverflowError):
+            counts: list[Column] = [few.added(d) for d in diffs]
+            return [c.take(pa.array(few.first)) for c in columns], counts
     wide = [_widened(d, rows) for d in diffs]
     nested = any(pa.types.is_nested(c.type) for c in columns)
-    keys = [f for c in columns for f in flat(c)]
     groups = _grouped(keys, wide)
     if nested:
         first = groups.column("first")
@@ -229,6 +245,52 @@ def _added(
         except pa.ArrowInvalid:
             raise _beyond(columns, total, schema, name, t) from None
     return columns, sums
+
+
+@dataclass(frozen=True)
+class _Few:
+    """The groups of a few rows: the number of each row's, and the first row of each."""
+
+    numbers: list[int]
+    first: list[int]
+
+    def added(self, diff: Column) -> Array:
+        """The sums of a diff; an OverflowError where one is beyond 64 bits."""
+        sums = [0] * len(self.first)
+        values: Any = diff.to_pylist()
+        for number, n in zip(self.numbers, values, strict=True):
+            sums[number] += n
+        return pa.array(sums, pa.int64())
+
+
+def _few(keys: Sequence[Column]) -> _Few | None:
+    """The groups of rows; None where there are so many, or such, that Arrow is faster.
+
+    A dictionary of Python's is made in a fraction of the time that Arrow takes to begin with.
+    """
+    if not keys or len(keys[0]) > FEW or not all(_is_simple(k.type) for k in keys):
+        return None
+    groups: dict[tuple[Any, ...], int] = {}
+    few = _Few([], [])
+    for i, row in enumerate(zip(*(k.to_pylist() for k in keys), strict=True)):
+        number = groups.setdefault(row, len(groups))
+        if number == len(few.first):
+            few.first.append(i)
+        few.numbers.append(number)
+    return few
+
+
+@functools.cache
+def _is_simple(t: pa.DataType) -> bool:
+    """Whether values are equal in Python where they are in Arrow, and soon made."""
+    return (
+        pa.types.is_integer(t)
+        or pa.types.is_boolean(t)
+        or pa.types.is_date(t)
+        or pa.types.is_string(t)
+        or pa.types.is_binary(t)
+        or pa.types.is_large_binary(t)
+    )
 
 
 def _grouped(keys: Sequence[Column], diffs: Sequence[Column]) -> pa.Table:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -21,6 +22,8 @@ from stepping_spark.errors import StepError
 from stepping_spark.literals import text
 from stepping_spark.schema import Schema
 from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
+
+FETCHED_BYTES = 64 << 20
 
 BROADCAST_BYTES = 32 << 20
 """A relation of the driver that takes no more than this is sent to all workers, for a join."""
@@ -96,6 +99,19 @@ def measure(frame: DataFrame, schema: Schema, tests: Sequence[tuple[str, str]] =
     assert found is not None
     wrong = tuple(name for i, (name, _) in enumerate(tests) if found[f"n{i}"])
     return Measured(found["rows"], found["bytes"] or 0, wrong)
+
+
+def fetched(frame: DataFrame, schema: Schema, measured: Measured) -> pa.Table:
+    """The rows of a DataFrame that Spark has computed, on the driver; in several goes, if large.
+
+    Spark has what a task gives three or four times in memory until it is sent: a heap that is
+    large enough for the rest must do for that too.
+    """
+    pieces = -(-measured.nbytes // FETCHED_BYTES)
+    if pieces < 2 or not schema.columns:
+        return frame.toArrow()
+    piece = F.pmod(F.xxhash64(*[column(n) for n, _ in schema.columns]), F.lit(pieces))
+    return pa.concat_tables([frame.where(piece == i).toArrow() for i in range(pieces)])
 
 
 def column(name: str) -> Column:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from stepping_spark.codec import conform
 from stepping_spark.hashing import Hashes
 from stepping_spark.schema import Schema
-from stepping_spark.settling import column
+from stepping_spark.settling import column, fetched
 from stepping_spark.store import Held, Register
 from stores import spark_files
 from stores.batches import DriverBatch, built, ordered
@@ -68,8 +68,8 @@ class BatchFiles:
         settled = settle(change, register)
         measured = settled.measured
         if measured.rows <= self._driver_rows and measured.nbytes <= MOST_FETCHED:
-            fetched = conform(settled.frame.toArrow(), register.schema)
-            return Added(register, stem, ordered(fetched, register))
+            table = fetched(settled.frame, register.schema, measured)
+            return Added(register, stem, ordered(conform(table, register.schema), register))
         directory = self._reader.directory
         made = spark_files.write(settled.frame, measured.rows, register, directory, stem)
         return Added(register, stem, files=self._noted(made))

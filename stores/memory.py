@@ -18,7 +18,7 @@ from stepping_spark.graph import Graph
 from stepping_spark.plan import registers_of
 from stepping_spark.schema import Schema
 from stepping_spark.session import get_session, quarter_of_memory
-from stepping_spark.settling import Settled
+from stepping_spark.settling import Settled, fetched
 from stepping_spark.store import Held, Now, Register
 from stores.batches import DriverBatch, built, ordered, wanted_places
 from stores.registers import check_are_registers, check_has_key, check_registers, unknown
@@ -316,7 +316,8 @@ class StoreMemory:
             return ()
         if register.schema.columns and measured.nbytes > min(left, MOST_FETCHED):
             return (cached(settled, register),)
-        return (ordered(conform(settled.frame.toArrow(), register.schema), register),)
+        table = fetched(settled.frame, register.schema, measured)
+        return (ordered(conform(table, register.schema), register),)
 
 
 def _at(register: Register, batches: Batches, keys: Held) -> tuple[Held, ...]:

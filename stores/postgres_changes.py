@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from stepping_spark.codec import conform
 from stepping_spark.errors import StepError, StoreUnavailable
 from stepping_spark.relations import concat, consolidate
+from stepping_spark.settling import fetched
 from stepping_spark.store import Held, Register
 from stores.postgres_catalog import Catalog, State
 from stores.postgres_link import Connection
@@ -63,7 +64,7 @@ def accepted(held: Held, register: str, layout: Layout, driver_bytes: int) -> He
         return conform(held, schema)
     settled = settle(held, Register(register, schema, layout.key))
     if settled.measured.nbytes <= driver_bytes or not schema.columns:
-        return conform(settled.frame.toArrow(), schema)
+        return conform(fetched(settled.frame, schema, settled.measured), schema)
     return settled.frame
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
-from stepping_spark import few, queries
+from stepping_spark import few, queries, settling
 from stepping_spark.schema import ZSetType
-from stepping_spark.settling import settle, settled_by
+from stepping_spark.settling import fetched, measure, settle, settled_by
 from stepping_spark.source import Sources
 from stepping_spark.store import Register
 from stepping_spark.types import row_type
@@ -176,3 +177,18 @@ def test_a_small_side_of_a_join_is_sent_to_all_workers(
         hints.append([side for side in "lr" if f"BROADCAST({side})" in text])
         assert "SHUFFLE_HASH" not in text
     assert ("l" in hints[0], "r" in hints[1]) == (True, True)
+
+
+def test_what_is_fetched_in_pieces_is_all_of_it(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = spark.range(100).selectExpr(
+        "id AS _1", "if(id % 3 = 0, NULL, id) AS _2", "1L AS _count_"
+    )
+    schema = ZSetType(row_type(tuple[int, int | None])).schema
+    measured = measure(frame, schema)
+    whole = fetched(frame, schema, measured)
+    monkeypatch.setattr(settling, "FETCHED_BYTES", measured.nbytes // 5)
+    pieces = fetched(frame, schema, measured)
+    assert pieces.column("_1").num_chunks > whole.column("_1").num_chunks
+    assert sorted(pieces.to_pylist(), key=itemgetter("_1")) == whole.to_pylist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepping_spark import relations
 from stepping_spark.atoms import FLOAT, INT, STR
 from stepping_spark.errors import StepError
 from stepping_spark.relations import (
@@ -24,9 +26,20 @@ from stepping_spark.relations import (
 )
 from stepping_spark.schema import BIG_INT, COUNT, Schema
 from stepping_spark.types import ListOf, Optional, Struct
-from tests.relation_cases import Rows, in_pieces, relations, row_key, table_of
+from tests import relation_cases
+from tests.relation_cases import Rows, in_pieces, row_key, table_of
 
 MOST = 2**63 - 1
+
+
+@pytest.fixture(autouse=True, scope="module", params=[0, relations.FEW], ids=["in Arrow", "few"])
+def few(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Few rows are grouped by Python, where their types are simple."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relations, "FEW", request.param)
+        yield
+
+
 WORDS = Schema((("word", Optional(STR)),))
 TOTAL = Schema((), (("_value_", BIG_INT),))
 
@@ -53,7 +66,7 @@ def read(schema: Schema, table: pa.Table) -> dict[Any, tuple[Any, ...]]:
     return found
 
 
-@given(relation=relations(), at=st.lists(st.integers(0, 99), max_size=3))
+@given(relation=relation_cases.relations(), at=st.lists(st.integers(0, 99), max_size=3))
 def test_consolidation_adds_up_equal_rows_of_any_type(
     relation: tuple[Schema, Rows], at: list[int]
 ) -> None:
@@ -64,7 +77,7 @@ def test_consolidation_adds_up_equal_rows_of_any_type(
     assert read(schema, consolidate(found, schema)) == read(schema, found)
 
 
-@given(relation=relations())
+@given(relation=relation_cases.relations())
 def test_a_relation_and_its_negation_add_up_to_nothing(relation: tuple[Schema, Rows]) -> None:
     schema, rows = relation
     table = table_of(schema, rows)
@@ -73,7 +86,11 @@ def test_a_relation_and_its_negation_add_up_to_nothing(relation: tuple[Schema, R
     assert consolidate(both, schema).num_rows == 0
 
 
-@given(relation=relations(), drop=st.booleans(), at=st.lists(st.integers(0, 99), max_size=3))
+@given(
+    relation=relation_cases.relations(),
+    drop=st.booleans(),
+    at=st.lists(st.integers(0, 99), max_size=3),
+)
 def test_distinct_rows_are_each_row_once(
     relation: tuple[Schema, Rows], drop: bool, at: list[int]
 ) -> None:

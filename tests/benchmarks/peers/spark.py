@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -18,6 +19,7 @@ def session(directory: Path, **settings: str) -> SparkSession:
         "spark.driver.memory": os.environ.get(HEAP, "2g"),
         "spark.local.dir": str(directory),
         "spark.log.level": "ERROR",
+        "spark.pyspark.python": sys.executable,
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
