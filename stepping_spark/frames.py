@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
@@ -51,7 +52,7 @@ def relation_of(df: DataFrame, t: ZSetType, count: str | None, where: str) -> Da
 
     An InputError says which column is missing, too many, or of a type that does not fit.
     """
-    columns = _by_name(df.schema, where)
+    columns = by_name(df.schema.fields, where)
     counted = "1L"
     if count is not None:
         counted = _count(columns, count, where)
@@ -60,7 +61,7 @@ def relation_of(df: DataFrame, t: ZSetType, count: str | None, where: str) -> Da
         # One column can only be the value, whatever it is called.
         columns = {VALUE: next(iter(columns.values()))}
     wanted = t.schema.columns
-    _compare(columns, [n for n, _ in wanted], where, count)
+    compare(columns, [n for n, _ in wanted], where, count)
     shown = [
         f"{_converted(quote(f.name), f.dataType, ft, f'{where}, column {f.name!r}')} AS {quote(n)}"
         for (n, ft), f in ((w, columns[w[0].lower()]) for w in wanted)
@@ -68,9 +69,20 @@ def relation_of(df: DataFrame, t: ZSetType, count: str | None, where: str) -> Da
     return df.selectExpr(*shown, f"{counted} AS {COUNT}")
 
 
-def _by_name(schema: T.StructType, where: str) -> dict[str, T.StructField]:
-    found: dict[str, T.StructField] = {}
-    for f in schema.fields:
+class Named(Protocol):
+    """A field of Spark, or of Arrow."""
+
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+def by_name(fields: Iterable[N], where: str) -> dict[str, N]:
+    """The fields by their names in lower case: Spark ignores it."""
+    found: dict[str, N] = {}
+    for f in fields:
         other = found.setdefault(f.name.lower(), f)
         if other is not f:
             raise InputError(
@@ -93,9 +105,10 @@ def _count(columns: dict[str, T.StructField], count: str, where: str) -> str:
     return f"CAST({quote(f.name)} AS BIGINT)"
 
 
-def _compare(
-    columns: dict[str, T.StructField], wanted: list[str], where: str, count: str | None = None
+def compare(
+    columns: Mapping[str, Named], wanted: list[str], where: str, count: str | None = None
 ) -> None:
+    """Refuse columns that are missing, or too many."""
     missing = [n for n in wanted if n.lower() not in columns]
     known = {n.lower() for n in wanted}
     extra = [f.name for n, f in columns.items() if n not in known]
@@ -153,8 +166,8 @@ def _converted_atom(sql: str, found: T.DataType, t: Atom, where: str) -> str:
 
 
 def _converted_struct(sql: str, found: T.StructType, t: Struct, where: str, depth: int) -> str:
-    fields = _by_name(found, where)
-    _compare(fields, [n for n, _ in t.fields], where)
+    fields = by_name(found.fields, where)
+    compare(fields, [n for n, _ in t.fields], where)
     parts = []
     for n, ft in t.fields:
         f = fields[n.lower()]

@@ -138,7 +138,7 @@ class Stepper(Generic[*Ins, Out]):
 
     def _held(self, inputs: Sequence[object]) -> dict[Vertex, Held]:
         given = self.graph.given(inputs)
-        if any(isinstance(value, ZSetSpark) for _, value, _ in given):
+        if any(isinstance(value, ZSetSpark) and value.in_spark for _, value, _ in given):
             self._scheduler.count_from_here()
         held = {}
         for v, value, where in given:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar, overload
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.algebra import By, T_co, ZSet
@@ -240,6 +241,8 @@ def instead_of(value: object, otherwise: str) -> str:
         return "give st.ZSetSpark.from_dataframe(spark.createDataFrame(df), T)"
     if isinstance(value, DataFrame):
         return "give st.ZSetSpark.from_dataframe(df, T)"
+    if isinstance(value, pa.Table):
+        return "give st.ZSetSpark.from_arrow(table, T)"
     if isinstance(value, Data):
         return "give st.ZSetPython({row: 1})"
     if isinstance(value, Mapping):

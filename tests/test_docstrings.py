@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -36,7 +37,7 @@ NAMES = dict(public())
 
 def examples(name: str) -> doctest.DocTest:
     """The example of a name."""
-    known = {"Annotated": Annotated, "Decimal": Decimal, "datetime": datetime, "st": st}
+    known = {"Annotated": Annotated, "Decimal": Decimal, "datetime": datetime, "pa": pa, "st": st}
     (found,) = FINDER.find(NAMES[name], name, globs=known)
     return found
 

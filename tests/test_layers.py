@@ -54,6 +54,7 @@ LAYERS = (
     "settling",
     "few",
     "frames",
+    "arrow_rows",
     "keyed",
     "zset_python",
     "zset",

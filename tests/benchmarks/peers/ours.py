@@ -134,14 +134,15 @@ class Peer:
 
     def step(self, change: Tables) -> int | None:
         inputs = tuple(
-            st.ZSetPython(_rows(change[n], t)) if n in change else None for n, t in ROWS.items()
+            st.ZSetSpark.from_arrow(change[n], t, count=WEIGHT) if n in change else None
+            for n, t in ROWS.items()
         )
         (self._out,) = self._stepper.step(inputs)
         jobs: int | None = self._stepper.metrics[-1].jobs
         return jobs
 
     def keep(self) -> None:
-        self._outs.append(self._out.to_dataframe().toArrow())
+        self._outs.append(self._out.to_arrow())
 
     def result(self) -> pa.Table:
         columns = list(COLUMNS[self._view])
@@ -158,9 +159,3 @@ class Peer:
     def close(self) -> None:
         self._spark.stop()
         self._ends.close()
-
-
-def _rows(table: pa.Table, t: type[Any]) -> list[tuple[Any, int]]:
-    weights = table.column(WEIGHT).to_numpy().tolist()
-    rows = table.drop_columns([WEIGHT]).to_pylist()
-    return [(t(**row), n) for row, n in zip(rows, weights, strict=True)]
