@@ -99,23 +99,24 @@ def draw(plot: Path, view: str, runs: Sequence[Mapping[str, Any]]) -> None:
     sizes = sorted({int(k) for r in runs for ms in r["medians"].values() for k in ms})
     names = dict.fromkeys(name for r in runs for name in r["medians"])
     colours = {name: f"C{i}" for i, name in enumerate(names)}
-    figure = Figure(figsize=(5 * (len(runs) + 1), 4.5), layout="constrained")
+    figure = Figure(figsize=(4 * (len(runs) + 1) + 2, 4.5), layout="constrained")
     axes = figure.subplots(1, len(runs) + 1, sharey=True)
     for axis, r in zip(axes, runs, strict=False):
         for name, ms in r["medians"].items():
             points = sorted((int(k), v) for k, v in ms.items())
             axis.plot(*zip(*points, strict=True), marker="o", label=name, color=colours[name])
-        for other in ("recomputed", "duck"):
+        for other in ("recomputed:cached", "duck"):
             k = crossing(r["medians"].get("ours", {}), r["medians"].get(other, {}))
             if k is not None:
                 axis.axvline(k, linestyle=":", color="grey")
-                axis.annotate(f"as fast as {other}: K={k:,.0f}", (k, axis.get_ylim()[0]),
-                              rotation=90, fontsize=7)  # fmt: skip
+                axis.annotate(f"as fast as {other}: K={k:,.0f}", (k, 0.02), rotation=90,
+                              fontsize=7, xycoords=("data", "axes fraction"))  # fmt: skip
         axis.set(title=f"{view}, scale {r['scale']:g}", xlabel="orders that come in a step, K")
         axis.set_xscale("log")
     _by_scale(axes[-1], runs, str(sizes[0]), colours)
     axes[0].set(ylabel="a step, ms (median)", yscale="log")
-    axes[0].legend(fontsize=8)
+    lines = {line.get_label(): line for axis in axes for line in axis.get_lines()}
+    figure.legend([lines[n] for n in names], names, loc="outside right center", fontsize=8)
     figure.savefig(plot, dpi=120)
 
 
@@ -128,7 +129,6 @@ def _by_scale(
         if points:
             axis.plot(*zip(*points, strict=True), marker="o", label=name, color=colour)
     axis.set(title=f"K = {k}", xlabel="scale of the tables", xscale="log")
-    axis.legend(fontsize=8)
 
 
 def crossing(ours: Mapping[str, float], other: Mapping[str, float]) -> float | None:
