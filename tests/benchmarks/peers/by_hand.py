@@ -225,4 +225,6 @@ def _summed(days: pa.Table) -> pa.Table:
     sums: Sequence[Any] = [("n_lines", "sum"), ("revenue", "sum")]
     found = days.group_by(["custkey", "orderdate"]).aggregate(sums)
     named = found.rename_columns({"n_lines_sum": "n_lines", "revenue_sum": "revenue"})
-    return named.filter(pc.not_equal(named["n_lines"], 0)).select(COLUMNS_OF["days"])
+    # A line may come where another goes: a change of the price alone.
+    some = pc.or_(pc.not_equal(named["n_lines"], 0), pc.not_equal(named["revenue"], 0))
+    return named.filter(some).select(COLUMNS_OF["days"])
