@@ -23,7 +23,7 @@ from stepping_spark.store import Held, Now, Register
 from stores.postgres_catalog import State, snapshot
 from stores.postgres_changes import Change, Changes, Transaction, accepted, stage
 from stores.postgres_link import Address, Connection
-from stores.postgres_rows import got, whole
+from stores.postgres_rows import got, size_of, whole
 from stores.postgres_session import Session
 from stores.postgres_sql import Layout
 from stores.registers import check_are_registers, check_has_key, check_registers, unknown
@@ -34,6 +34,7 @@ Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
 
 DRIVER_BYTES = 64 << 20
+SMALL_BYTES = 1 << 20  # of an output, which is read through at each step
 MOST_KEYS = 100_000
 """A read by the keys of a DataFrame looks up no more than this; for more it gives all rows."""
 
@@ -101,6 +102,7 @@ class StorePostgres:
         self._layouts: dict[str, Layout] = {}
         self._outputs: tuple[Layout, ...] = ()
         self._added: dict[str, Changes] = {}
+        self._emptied: dict[str, Layout] = {}  # large outputs whose rows are deleted, not removed
         if registers is not None:
             self.open(registers)
 
@@ -272,8 +274,9 @@ class StorePostgres:
                 )
                 self._check_connected()
                 with self._session.committing(new):
-                    self._write(connection, given or [], old, new)
+                    emptied = self._write(connection, given or [], old, new)
                 self._added = {}
+            self._reclaim(emptied)
         finally:
             self._turns.end()
 
@@ -283,19 +286,33 @@ class StorePostgres:
         given: Sequence[tuple[Layout, Change]],
         old: State,
         new: State,
-    ) -> None:
+    ) -> list[Layout]:
         changes = list(self._added.values())
+        made = Transaction(connection, self._catalog, together=True)
         try:
             with connection.transaction():
-                Transaction(connection, self._catalog, together=True).write(
-                    changes, given, old, new
-                )
+                made.write(changes, given, old, new)
         except errors.NumericValueOutOfRange:
             # Again, a statement at a time: it fails at the register whose sum it was.
+            made = Transaction(connection, self._catalog, together=False)
             with connection.transaction():
-                Transaction(connection, self._catalog, together=False).write(
-                    changes, given, old, new
-                )
+                made.write(changes, given, old, new)
+        return made.emptied
+
+    def _reclaim(self, emptied: Sequence[Layout]) -> None:
+        """Have the server forget the rows of a large output, which each step would look at again.
+
+        What a step gives comes behind the rows that it deletes: those are gone from the file after
+        the next step. This one is committed, whatever becomes of that.
+        """
+        self._emptied.update({layout.table: layout for layout in emptied})
+        if not self._emptied:
+            return
+        with suppress(StoreError), self._session.use("could not be compacted") as connection:
+            for layout in list(self._emptied.values()):
+                connection.execute(sql.SQL("VACUUM {}").format(layout.place).as_bytes())
+                if size_of(connection, layout)[1] < SMALL_BYTES:
+                    del self._emptied[layout.table]
 
     def _given(
         self, connection: Connection, outputs: Sequence[Held] | None

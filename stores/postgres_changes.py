@@ -23,6 +23,7 @@ from stores.postgres_rows import put, send
 from stores.postgres_sql import ATTEMPT, Layout
 from stores.spark_batches import settle
 
+MANY_GONE = 10_000  # rows of an output that the next step deletes
 INLINE_ROWS = 2_000
 """So many rows go along with their statement; more go by COPY."""
 
@@ -86,6 +87,12 @@ class Transaction:
         self._catalog = catalog
         self._together = together
         self._expected: list[tuple[str, Any, int]] = []
+        self._emptied: list[tuple[Layout, Any]] = []
+
+    @property
+    def emptied(self) -> list[Layout]:
+        """The outputs of which many rows were deleted: they are in the way until a VACUUM."""
+        return [layout for layout, cursor in self._emptied if cursor.rowcount > MANY_GONE]
 
     def write(
         self,
@@ -123,7 +130,7 @@ class Transaction:
                 with self._blame(change.register):
                     self._merge(change.register, change.layout, table)
             for layout, held in outputs:
-                self._connection.execute(layout.empty)
+                self._emptied.append((layout, self._connection.execute(layout.empty)))
                 if isinstance(held, pa.Table) and 0 < held.num_rows <= INLINE_ROWS:
                     self._insert(layout, held)
         for layout, staged in large:

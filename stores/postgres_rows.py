@@ -132,7 +132,7 @@ def whole(
 
     A large table becomes a DataFrame, which is computed here: it is a value, not a view.
     """
-    pages, size = _size(connection, layout)
+    pages, size = size_of(connection, layout)
     if size <= driver_bytes:
         return concat(got(connection, layout), layout.schema)
     parts = min(max(2, -(-size // PART_BYTES)), max(pages, 1))
@@ -157,7 +157,7 @@ def spark_errors(address: Address) -> Iterator[None]:
         raise (StoreUnavailable if kind == "StoreUnavailable" else StoreError)(text) from e
 
 
-def _size(connection: Connection, layout: Layout) -> tuple[int, int]:
+def size_of(connection: Connection, layout: Layout) -> tuple[int, int]:
     """The pages of a table, and its bytes with those of long values."""
     name = sql.Literal(layout.place.as_string())
     found = connection.execute(

@@ -274,6 +274,30 @@ def test_a_sum_that_no_column_can_hold_is_an_error_that_names_the_register(
     assert content(store, BY_WORD) == {row(w, n): (sign * (LARGEST - 1),) for w, n, _ in given}
 
 
+def test_the_rows_of_a_large_output_are_not_looked_at_by_all_steps_after_it(
+    stores: Stores, postgres: PostgresServer
+) -> None:
+    store = stores.create([BY_WORD])
+    store.open([BY_WORD], [WORDS])
+    sizes = []
+    for step, rows in enumerate((40_000, 3, 3, 3), 1):
+        given = [(f"w{step}", i, 1) for i in range(rows)]
+        store.commit(step, None, [table_of(WORDS, given)])
+        (output,) = store.last_outputs() or ()
+        assert isinstance(output, pa.Table)
+        assert output.num_rows == rows
+        with psycopg.connect(postgres.url) as connection:
+            found = connection.execute(
+                "SELECT pg_relation_size(oid) FROM pg_class WHERE relname = '_output_1_' "
+                "AND relnamespace::regnamespace::text = quote_ident(%s)",
+                [stores.schema(store)],
+            ).fetchone()
+        assert found is not None
+        sizes.append(found[0])
+    assert sizes[0] > 1 << 20
+    assert sizes[2] < 1 << 16
+
+
 def test_a_number_that_grows_beyond_its_digits_is_an_error(stores: Stores) -> None:
     register = Register("total", NUMBER)
     store = stores.create([register])
