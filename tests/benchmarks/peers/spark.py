@@ -13,13 +13,13 @@ HEAP = "BENCHMARK_HEAP"  # the environment variable that says how much memory a 
 
 def session(directory: Path, **settings: str) -> SparkSession:
     """A local session tuned for this machine's size; settings as `spark_sql_x` or given whole."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its workers need what this one has
     conf = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": os.environ.get(HEAP, "2g"),
         "spark.local.dir": str(directory),
         "spark.log.level": "ERROR",
-        "spark.pyspark.python": sys.executable,
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
