@@ -48,15 +48,17 @@ class Settled:
     measured: Measured
 
 
-_SETTLED: WeakKeyDictionary[DataFrame, Settled] = WeakKeyDictionary()
+# What is known of a DataFrame does not hold it: else it, and what Spark keeps of it, would stay.
+_SETTLED: WeakKeyDictionary[DataFrame, tuple[Schema, tuple[str, ...], Measured]]
+_SETTLED = WeakKeyDictionary()
 
 
 def settled_by(frame: DataFrame, schema: Schema, key: Sequence[str]) -> Settled | None:
     """What is known of a DataFrame that was settled by this key; None where it was not."""
     found = _SETTLED.get(frame)
-    if found is None or found.key != tuple(key) or found.schema != schema:
+    if found is None or found[:2] != (schema, tuple(key)):
         return None
-    return found
+    return Settled(frame, *found)
 
 
 def settle(
@@ -86,9 +88,9 @@ def settle(
             if _too_large(name, t, whose) in str(e):
                 raise StepError(_too_large(name, t, whose)) from e
         raise
-    made = Settled(kept, schema, tuple(key), measure(kept, schema, tests))
-    _SETTLED[kept] = made
-    return made
+    known = (schema, tuple(key), measure(kept, schema, tests))
+    _SETTLED[kept] = known
+    return Settled(kept, *known)
 
 
 def measure(frame: DataFrame, schema: Schema, tests: Sequence[tuple[str, str]] = ()) -> Measured:

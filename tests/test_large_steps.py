@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any
@@ -87,15 +89,23 @@ def test_a_settled_relation_has_each_row_once_and_is_known_by_its_key(spark: Spa
     settled = settle(frame, SCHEMA, ("_1",), "pairs")
     assert sorted(map(tuple, settled.frame.collect())) == [(1, 1, 3), (2, 1, 3)]
     assert (settled.measured.rows, settled.measured.nulls) == (2, ())
-    assert settled_by(settled.frame, SCHEMA, ("_1",)) is settled
+    assert settled_by(settled.frame, SCHEMA, ("_1",)) == settled
     assert settled_by(settled.frame, SCHEMA, ("_2",)) is None
     assert settled_by(frame, SCHEMA, ("_1",)) is None
 
 
+def test_a_settled_relation_is_forgotten_with_its_dataframe(spark: SparkSession) -> None:
+    settled = settle(frame_of({(1, 1): 2}, spark), SCHEMA, ("_1",), "pairs")
+    frame = weakref.ref(settled.frame)
+    del settled
+    gc.collect()
+    assert frame() is None
+
+
 def test_a_store_takes_what_was_settled_for_it_as_it_is(spark: SparkSession) -> None:
     settled = settle(frame_of({(1, 1): 2, (2, 1): 3}, spark), SCHEMA, ("_1",), "pairs")
-    assert spark_batches.settle(settled.frame, BY_FIRST) is settled
-    assert spark_batches.settle(settled.frame, BY_SECOND) is not settled
+    assert spark_batches.settle(settled.frame, BY_FIRST) == settled
+    assert spark_batches.settle(settled.frame, BY_SECOND) != settled
     store = StoreMemory([BY_FIRST, BY_SECOND], driver_bytes=0)
     for register in (BY_FIRST, BY_SECOND):
         store.add(register.name, settled.frame)
