@@ -10,14 +10,12 @@ import pyarrow.compute
 
 from stepping_spark.atoms import Atom, RowType
 from stepping_spark.errors import InputError
-from stepping_spark.frames import by_name, compare
+from stepping_spark.frames import UUID_TEXT, by_name, compare
 from stepping_spark.relations import Array, lengths_of, one_array
 from stepping_spark.schema import COUNT, VALUE, ZSetType
 from stepping_spark.types import ListOf, Optional, Struct
 
 pc: Any = pyarrow.compute
-
-_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 
 def _is_text(t: pa.DataType) -> bool:
@@ -130,7 +128,7 @@ def _atoms(array: Array, t: Atom, where: str) -> Array:
         raise InputError(f"{where}: expected {t} ({t.arrow}), found {array.type}: {e}") from None
     if t.name == "UUID":
         values = pc.utf8_lower(values)
-        _check(values, pc.match_substring_regex(values, _UUID), "a UUID", where)
+        _check(values, pc.match_substring_regex(values, UUID_TEXT), "a UUID", where)
     elif t.name == "Enum":
         names = [str(m.value) for m in t.python]  # type: ignore[attr-defined]
         one_of = f"one of {', '.join(names)}"

@@ -18,7 +18,7 @@ from stepping_spark.schema import COUNT, VALUE, ZSetType
 from stepping_spark.spark_types import first_line
 from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
 
-_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+UUID_TEXT = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _MARK = "stepping_spark: "  # begins what the guard raises inside Spark
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _TAKEN: dict[str, tuple[type[T.DataType], ...]] = {
@@ -273,7 +273,7 @@ def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:
         return
     yield Wrong(path, str(t), "NULL", f"{sql} IS NULL")
     if isinstance(t, Atom) and t.name == "UUID":
-        yield Wrong(path, "a UUID", "other text", f"NOT {sql} RLIKE {text(_UUID)}")
+        yield Wrong(path, "a UUID", "other text", f"NOT {sql} RLIKE {text(UUID_TEXT)}")
     elif isinstance(t, Atom) and t.name == "Enum":
         values = [str(m.value) for m in t.python]  # type: ignore[attr-defined]
         condition = f"{sql} NOT IN ({', '.join(map(text, values))})"
