@@ -17,6 +17,8 @@ from stepping_spark.types import ListOf, Optional, Struct
 
 pc: Any = pyarrow.compute
 
+ADDED = "rename one with table.rename_columns(…), or make it with table.append_column(…)"
+
 
 def _is_text(t: pa.DataType) -> bool:
     if pa.types.is_dictionary(t):
@@ -67,7 +69,7 @@ def relation_of_arrow(table: pa.Table, t: ZSetType, count: str | None, where: st
         # One column can only be the value, whatever it is called.
         columns = {VALUE: next(iter(columns.values()))}
     wanted = t.schema.columns
-    compare(columns, [n for n, _ in wanted], where, count)
+    compare(columns, [n for n, _ in wanted], where, count, ADDED)
     made = [
         converted(_column(table, columns[n.lower()]), ft, f"{where}, column {n!r}")
         for n, ft in wanted
@@ -102,7 +104,7 @@ def converted(array: Array, t: RowType, where: str) -> Array:
     whole: Any = array
     if isinstance(t, Struct) and pa.types.is_struct(array.type):
         fields = by_name(array.type, where)
-        compare(fields, [n for n, _ in t.fields], where)
+        compare(fields, [n for n, _ in t.fields], where, None, ADDED)
         parts = [
             converted(whole.field(fields[n.lower()].name), ft, f"{where}.{n}") for n, ft in t.fields
         ]

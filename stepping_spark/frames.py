@@ -105,10 +105,17 @@ def _count(columns: dict[str, T.StructField], count: str, where: str) -> str:
     return f"CAST({quote(f.name)} AS BIGINT)"
 
 
+ADDED = "rename one with df.withColumnRenamed(…), or make it with df.withColumn(…)"
+
+
 def compare(
-    columns: Mapping[str, Named], wanted: list[str], where: str, count: str | None = None
+    columns: Mapping[str, Named],
+    wanted: list[str],
+    where: str,
+    count: str | None = None,
+    remedy: str = ADDED,
 ) -> None:
-    """Refuse columns that are missing, or too many."""
+    """Refuse columns that are missing, for which there is a remedy, or too many."""
     missing = [n for n in wanted if n.lower() not in columns]
     known = {n.lower() for n in wanted}
     extra = [f.name for n, f in columns.items() if n not in known]
@@ -116,8 +123,7 @@ def compare(
         have = ", ".join(f.name for f in columns.values()) or "none"
         raise InputError(
             f"{where}: column {', '.join(map(repr, missing))} is missing; expected "
-            f"{', '.join(wanted)}, found {have}; rename one with df.withColumnRenamed(…), or make "
-            "it with df.withColumn(…)"
+            f"{', '.join(wanted)}, found {have}; {remedy}"
         )
     if extra:
         hint = f" (or say count={COUNT!r})" if COUNT in extra and count is None else ""

@@ -121,7 +121,7 @@ BAD: dict[str, tuple[Bad, str]] = {
     "no table": (lambda: st.ZSetSpark.from_arrow(NO_TABLE, int), "expected a pyarrow Table"),
     "missing": (
         lambda: st.ZSetSpark.from_arrow(pa.table({"a": [1]}), Inner),
-        "column 'key' is missing",
+        "column 'key' is missing; expected a, key, found a; rename one with table.rename_columns",
     ),
     "too many": (
         lambda: st.ZSetSpark.from_arrow(pa.table({"a": [1], "key": [None], "b": [1]}), Inner),
