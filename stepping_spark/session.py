@@ -265,6 +265,7 @@ def _conf(scratch: Path) -> Mapping[str, str]:
         "spark.driver.memory": f"{max(quarter_of_memory() >> 20, LEAST_MEGABYTES)}m",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
