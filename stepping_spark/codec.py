@@ -108,6 +108,8 @@ def conform(table: pa.Table, schema: Schema) -> pa.Table:
     settings, in the width of strings and the zone of timestamps.
     """
     target = schema.arrow
+    if table.schema.equals(target, check_metadata=True):
+        return table
     table = table.select(target.names).replace_schema_metadata(None)
     return table if table.schema.equals(target) else table.cast(target)
 

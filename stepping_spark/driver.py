@@ -20,7 +20,7 @@ from stepping_spark.store import Held
 from stepping_spark.terms import Leaf, Member, is_nothing
 from stepping_spark.working import Made, Step, failed, schema_of
 
-LOCAL_ROWS = 1_000_000  # what a stream reads at most, to be computed on the driver
+LOCAL_ROWS = 2_000_000  # what a stream reads at most, to be computed on the driver
 
 
 class Driver:
@@ -38,7 +38,7 @@ class Driver:
         held: Held
         if is_nothing(m.term, step.is_empty):
             held, how = empty(m.vertex.type.schema), "nothing to do"
-        elif self._is_small(step, m):
+        elif self._is_small(step, m) and not step.is_for_spark(m):
             try:
                 held, how = self._local(step, m, rows), "driver"
             except FanOut:
@@ -96,6 +96,10 @@ class Driver:
         schema = schema_of(leaf)
         wanted = schema.arrow.names
         parts = step.parts(leaf)
-        tables = [p.select(wanted) for p in parts if isinstance(p, pa.Table)]
+        tables = [_selected(p, wanted) for p in parts if isinstance(p, pa.Table)]
         assert len(tables) == len(parts)  # `_is_small` has seen to it
         return concat(tables, schema)
+
+
+def _selected(table: pa.Table, names: list[str]) -> pa.Table:
+    return table if table.column_names == names else table.select(names)

@@ -1,7 +1,7 @@
 """Bringing to the driver what Spark has computed, where it is few rows.
 
-On one machine the driver joins, groups and sorts a million rows in a fraction of the time that
-Spark's jobs take for them; beyond, and where rows are wide, memory is what counts.
+On one machine the driver joins, groups and sorts a million rows, or two, in a fraction of the time
+that Spark's jobs take for them; beyond, and where rows are wide, memory is what counts.
 """
 
 from __future__ import annotations
@@ -10,17 +10,27 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from stepping_spark.codec import conform
-from stepping_spark.relations import consolidate
+from stepping_spark.relations import consolidate, each_once
 from stepping_spark.schema import Schema
 from stepping_spark.settling import Measured, fetched, measure
 
-DRIVER_ROWS = 1_000_000
+DRIVER_ROWS = 2_000_000
 DRIVER_BYTES = 256 << 20
 SAMPLE = 10_000  # rows that are brought without being counted
 
 
-def brought(frame: DataFrame, schema: Schema, measured: Measured | None = None) -> pa.Table | None:
-    """The rows of a DataFrame that is computed, each once; None where they are too many."""
+def brought(
+    frame: DataFrame,
+    schema: Schema,
+    measured: Measured | None = None,
+    *,
+    most_bytes: int = DRIVER_BYTES,
+    once: bool = False,
+) -> pa.Table | None:
+    """The rows of a DataFrame that is computed, each once; None where they are too many.
+
+    `once` says that Spark has each of them once.
+    """
     if DRIVER_ROWS < 1:
         return None
     if measured is None:
@@ -28,6 +38,7 @@ def brought(frame: DataFrame, schema: Schema, measured: Measured | None = None) 
         if sample.num_rows <= min(SAMPLE, DRIVER_ROWS):
             return consolidate(conform(sample, schema), schema)
         measured = measure(frame, schema)
-    if measured.rows > DRIVER_ROWS or measured.nbytes > DRIVER_BYTES:
+    if measured.rows > DRIVER_ROWS or measured.nbytes > most_bytes:
         return None
-    return consolidate(conform(fetched(frame, schema, measured), schema), schema)
+    table = conform(fetched(frame, schema, measured), schema)
+    return each_once(table, schema) if once else consolidate(table, schema)

@@ -11,7 +11,7 @@ from stepping_spark.graph import Vertex
 from stepping_spark.nulls import null_tests
 from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection
-from stepping_spark.settling import measure, settle
+from stepping_spark.settling import BROADCAST_BYTES, measure, settle
 from stepping_spark.store import Held
 from stepping_spark.terms import State
 from stepping_spark.working import Step, null_error
@@ -52,13 +52,16 @@ class Once:
             kept, measured, schema = settled.frame, settled.measured, register.schema
         if measured.nulls:
             raise null_error(measured.nulls[0], where)
-        few = brought(kept, schema, measured)
-        held: Held = kept if few is None else few
-        if state is None:
-            return held
-        step.kept[state.register.name] = held
+        few = brought(kept, schema, measured, once=state is not None)
         own = [n for n, _ in v.type.schema.all]
-        return held if not state.stored else held.select(*own) if few is None else few.select(own)
+        if state is not None:
+            step.kept[state.register.name] = kept if few is None else few
+            if state.stored:
+                kept = kept.select(*own)
+                few = None if few is None else few.select(own)
+        if few is not None and few.nbytes > BROADCAST_BYTES:
+            step.in_spark[v] = kept  # a large query is not to send it back
+        return kept if few is None else few
 
     def _first(self, v: Vertex) -> State | None:
         """The register that a stream is kept in, if there is one; without more columns, if so."""

@@ -58,6 +58,7 @@ from stepping_spark.terms import (
     Term,
     key_columns,
     key_of_each,
+    nodes,
     python_of,
     refs,
     shown_key,
@@ -103,26 +104,26 @@ class Plan:
 
     @cached_property
     def passing(self) -> frozenset[Vertex]:
-        """Streams that only have to be computed for the keys at which registers are read.
+        """Streams that those who read them can have within, where all registers are empty.
 
-        Where all registers are empty, the one query that reads such a stream can have it within.
+        They are no register's and no output, but there for the keys at which registers are read,
+        or joins that two streams are made of: those are sooner computed twice than written down.
         """
         members = [m for stage in self.stages for m in stage.members]
-        uses: dict[Vertex, int] = {}
-        wanted = {*self.outputs, *(s.change for s in self.states)}
+        readers: dict[Vertex, int] = {}
+        wanted = {*self.outputs, *(s.change for s in self.states), *self.loops}
         for m in members:
             if m.vertex in self.loops or m.python is not None:
                 wanted.update(m.vertex.inputs)
             for v in refs(m.term):
-                uses[v] = uses.get(v, 0) + 1
-        return frozenset(
-            m.vertex
-            for m in members
-            if uses.get(m.vertex, 0) < 2
-            and m.vertex not in wanted
-            and m.vertex not in self.loops
-            and all(map(_passes_nulls, parts_of(m.vertex.operator)))
-        )
+                readers[v] = readers.get(v, 0) + 1
+        times: dict[Vertex, int] = {}  # how often the dearest part of each is computed
+        for m in members:
+            inner = max((times.get(v, 1) for v in refs(m.term)), default=1)
+            often = inner * max(readers.get(m.vertex, 0), 1)
+            if often <= 2 and m.vertex not in wanted and _passes(m.term):
+                times[m.vertex] = often
+        return frozenset(times)
 
     def state_of(self, read: Read) -> State:
         """The register that serves a read."""
@@ -154,11 +155,20 @@ class Plan:
         return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
 
 
-def _passes_nulls(op: Operator) -> bool:
-    """Whether an operator gives no NULL that was not there before."""
+def _passes(t: Term) -> bool:
+    """Whether a term gives the same rows each time, and no NULL that was not there before."""
+    return all(_is_sure(part) for n in nodes(t) for part in parts_of(n.operator))
+
+
+def _is_sure(op: Operator) -> bool:
     if isinstance(op, Map | Filter):
         return is_plain(op.f)
-    return isinstance(op, Add | Neg | Join | LookUp)
+    join = join_of(op)
+    if join is not None:
+        return all(e.in_sql for e in (*join.left.parts, *join.right.parts))
+    if isinstance(op, LookUp):
+        return all(e.in_sql for e in (*op.on, *op.key))
+    return isinstance(op, Add | Neg)
 
 
 def registers_of(graph: Circuit) -> tuple[Register, ...]:

@@ -18,7 +18,14 @@ from stepping_spark.atoms import Atom, RowType
 from stepping_spark.codec import conform, frame_of
 from stepping_spark.expr import Expr, Field, fields_of
 from stepping_spark.local import column as plain_column
-from stepping_spark.relations import Array, distinct_rows, one_array
+from stepping_spark.relations import (
+    Array,
+    canonical,
+    distinct_rows,
+    each_once,
+    is_each_once,
+    one_array,
+)
 from stepping_spark.schema import Schema
 from stepping_spark.source import inline, is_inline
 from stepping_spark.store import Held
@@ -42,11 +49,16 @@ class Projection:
     def select(self, held: Held, schema: Schema, exprs: Named, *, beside: bool) -> Held:
         """A relation of the expressions, called as said; `beside`: with the columns it has."""
         if isinstance(held, pa.Table):
-            found = {e: plain_column(e, held) for _, e in exprs}
-            asked = [e for e, c in found.items() if c is None]
+            plain = {e: plain_column(e, held) for _, e in exprs}
+            found = {e: c for e, c in plain.items() if c is not None}
+            asked = [e for e in plain if e not in found]
             if asked:
                 found.update(zip(asked, self.values(held, schema, asked), strict=True))
-            return _joined(held, schema, exprs, [found[e] for _, e in exprs], beside)
+            made = _joined(held, schema, exprs, [canonical(found[e]) for _, e in exprs], beside)
+            if beside and is_each_once(held, schema):
+                columns = (*schema.columns, *((n, e.type) for n, e in exprs))
+                return each_once(made, Schema(columns, schema.diffs))
+            return made
         shown = [self._column(e).alias(n) for n, e in exprs]
         if beside:
             own, diffs = (

@@ -28,7 +28,7 @@ from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held
 from stepping_spark.terms import Member, Read, Ref, Term
 from stepping_spark.types import quote
-from stepping_spark.working import Made, Step, failed, schema_of
+from stepping_spark.working import Made, Step, failed, rows_of, schema_of
 
 SMALL_ROWS = 100_000  # what a query of one partition reads at most
 _PLAN_NUMBERS = itertools.count(1)
@@ -51,14 +51,12 @@ class Queries:
             low = Lowering(f"{self._prefix}_{len(self._lowered)}")
             self._lowered[key] = (low, [low.term(m.term) for m in members])
         low, texts = self._lowered[key]
-        rows = 0
-        large = False
+        rows = [rows_of(*step.parts(leaf)) for leaf in low.leaves]
+        large = None in rows or sum(n or 0 for n in rows) > SMALL_ROWS
         small: set[str] = set()
         for leaf, name in low.leaves.items():
-            parts = step.parts(leaf)
+            parts = step.parts_for_spark(leaf) if large else step.parts(leaf)
             tables = [p for p in parts if isinstance(p, pa.Table)]
-            rows += sum(t.num_rows for t in tables)
-            large = large or len(tables) < len(parts)
             if len(tables) == len(parts) and sum(t.nbytes for t in tables) <= BROADCAST_BYTES:
                 small.add(name)
             keyed = isinstance(leaf, Read) and leaf.by is not None
@@ -68,7 +66,7 @@ class Queries:
             with count_jobs(self._spark()) as jobs:
                 for d in low.derived:
                     step.sources.derive(d)
-                if large or rows > SMALL_ROWS:
+                if large:
                     held = self._large(step, members, texts, small)
                 else:
                     held = self._small(step, members, texts)
@@ -116,7 +114,7 @@ class Queries:
         def one(m: Member, text: str) -> tuple[Held, int | None]:
             with count_jobs(self._spark()) as jobs:  # Spark counts by thread
                 frame = step.sources.sql(for_many_rows(text, small))
-                if step.first and m.vertex in self.plan.passing:
+                if m.vertex in step.passing:
                     step.passed[m.vertex] = m
                     held: Held = frame
                 else:

@@ -101,13 +101,15 @@ class Scheduler:
                 "that are there already; set it back"
             )
         sources = Sources(lambda: self.spark, self._now_in_sql(now))
+        first = not self.store.last_step()
         step = Step(
             dict(inputs),
             now,
             self.store.last_now(),
             sources,
             metrics,
-            first=not self.store.last_step(),
+            first=first,
+            passing=self.plan.passing if first else frozenset(),
         )
         try:
             for v, held in inputs.items():

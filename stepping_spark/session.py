@@ -265,6 +265,7 @@ def _conf(scratch: Path) -> Mapping[str, str]:
         "spark.driver.memory": f"{max(quarter_of_memory() >> 20, LEAST_MEGABYTES)}m",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.catalogImplementation": "in-memory",
+        # The queries of a step are some 150 classes: of 100, Spark would find none again.
         "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.graph import Vertex
@@ -16,7 +17,7 @@ from stepping_spark.schema import Schema
 from stepping_spark.source import Sources
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held, Now
-from stepping_spark.terms import Leaf, Member, Read, Ref
+from stepping_spark.terms import Leaf, Member, Read, Ref, refs
 
 
 @dataclass
@@ -31,11 +32,22 @@ class Step:
     reads: dict[Leaf, tuple[Held, ...]] = field(default_factory=dict)
     first: bool = False  # whether all registers are empty
     kept: dict[str, Held] = field(default_factory=dict)  # as a register has it, by its name
+    passing: frozenset[Vertex] = frozenset()  # what those who read it may have within
     passed: dict[Vertex, Member] = field(default_factory=dict)  # computed by who reads them
+    in_spark: dict[Vertex, DataFrame] = field(default_factory=dict)  # what the driver has, too
 
     def parts(self, leaf: Leaf) -> tuple[Held, ...]:
         """The relations whose sum a leaf stands for."""
         return (self.values[leaf.vertex],) if isinstance(leaf, Ref) else self.reads[leaf]
+
+    def parts_for_spark(self, leaf: Leaf) -> tuple[Held, ...]:
+        """The same, from Spark's memory where they are there too."""
+        frame = self.in_spark.get(leaf.vertex) if isinstance(leaf, Ref) else None
+        return self.parts(leaf) if frame is None else (frame,)
+
+    def is_for_spark(self, m: Member) -> bool:
+        """Whether a stream that few rows make is sooner computed where its readers will be."""
+        return m.vertex in self.passing and any(v in self.in_spark for v in refs(m.term))
 
     def is_empty(self, leaf: Leaf) -> bool:
         """Whether a leaf is known to have no rows, without a job."""

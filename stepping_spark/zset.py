@@ -26,6 +26,7 @@ from stepping_spark.keyed import check_set, keyed_frame, keyed_pairs, matching
 from stepping_spark.relations import concat, consolidate, has_floats
 from stepping_spark.schema import COUNT, ZSetType
 from stepping_spark.session import get_session
+from stepping_spark.settling import BROADCAST_BYTES
 from stepping_spark.store import Held
 from stepping_spark.types import quote, row_type
 from stepping_spark.zset_python import ZSetPython, class_of, instead_of
@@ -155,7 +156,8 @@ class ZSetSpark(ZSet[T_co]):
         rows = guarded(frame, self.type) if self._guarded else frame
         try:
             kept = rows.localCheckpoint()
-            few = brought(kept, self.type.schema)
+            # What is more is left for a step to bring, which has a use for it in Spark, too.
+            few = brought(kept, self.type.schema, most_bytes=BROADCAST_BYTES)
             if few is not None:
                 return few
             if any(has_floats(c) for c in self.type.schema.arrow.types):

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark import few, queries, settling
+from stepping_spark import few, once, queries, settling, source, zset
+from stepping_spark.plan import plan_of
 from stepping_spark.schema import ZSetType
 from stepping_spark.settling import fetched, measure, settle, settled_by
 from stepping_spark.source import Sources
@@ -41,6 +43,31 @@ def chained(starts: st.ZSet[int], first: st.ZSet[Two], second: st.ZSet[Two]) -> 
     two = st.Lookup(second, key=lambda p: p[0], on=lambda row: row[1][1])
     found = st.delta_join(starts, one, two)
     return st.map(found, f=lambda row: Chained(start=row[0], middle=row[1][1], end=row[2][1]))
+
+
+class Bought(st.Data):
+    key: int
+    n: int
+    most: int
+
+
+def met(first: st.ZSet[Two], second: st.ZSet[Two]) -> st.ZSet[st.Pair[Two, Two]]:
+    return st.join(first, second, on_left=lambda p: p[0], on_right=lambda p: p[0])
+
+
+def summed(joined: st.ZSet[st.Pair[Two, Two]]) -> st.ZSet[Bought]:
+    """Two streams that read the same: the counts, and the greatest values."""
+    return st.aggregate(
+        joined,
+        by=lambda p: (p.left[1],),
+        into=Bought,
+        n=st.agg.count(),
+        most=st.agg.max(lambda p: p.right[1]),
+    )
+
+
+def bought(first: st.ZSet[Two], second: st.ZSet[Two]) -> st.ZSet[Bought]:
+    return summed(met(first, second))
 
 
 @pytest.fixture
@@ -148,6 +175,56 @@ def test_a_first_load_materialises_less_than_the_steps_after_it(
         assert (out.to_python(),) == reference.step(step)
         checkpoints.append(count[0])
     assert checkpoints[0] < checkpoints[1]
+
+
+def passing(query: Any) -> list[str]:
+    plan = plan_of(st.compile(query))
+    return sorted(str(plan.names[v][0]) for v in plan.passing)
+
+
+@pytest.mark.spark
+def test_a_first_load_has_a_join_within_the_two_streams_that_read_it() -> None:
+    absolute: Any = F.abs
+
+    def of_spark(first: st.ZSet[Two], second: st.ZSet[Two]) -> st.ZSet[Bought]:
+        found = st.map(
+            met(first, second), f=lambda p: st.Pair(left=p.left, right=(absolute(p.right[0]), 1))
+        )
+        return summed(found)
+
+    assert passing(bought) == ["bought.met.join.added"]
+    assert passing(of_spark) == []  # what a function gives is looked at for NULLs
+
+
+def test_a_first_load_computes_nothing_four_times() -> None:
+    def nested(first: st.ZSet[Two], second: st.ZSet[Two]) -> tuple[st.ZSet[Bought], st.ZSet[Two]]:
+        joined = met(first, second)
+        twice = st.add(joined, met(second, first))
+        return summed(twice), st.map(joined, f=lambda p: p.left)
+
+    assert passing(nested) == ["nested.met.join.added"]
+
+
+@pytest.mark.usefixtures("large")
+def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few, "DRIVER_ROWS", 100)
+    monkeypatch.setattr(few, "SAMPLE", 0)
+    for module in (zset, once):
+        monkeypatch.setattr(module, "BROADCAST_BYTES", 0)
+    graph = st.compile(bought)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    step: tuple[Z[Two], Z[Two]] = (
+        Z({(i, i % 3): 1 for i in range(9)}),
+        Z({(i, 10 * i): 2 for i in range(9)}),
+    )
+    changes = given(zip(step, (Two, Two), strict=True), spark)
+    sent = []
+    monkeypatch.setattr(source, "frame_of", lambda table, *_: sent.append(table))
+    (out,) = stepper.step(changes)
+    assert (out.to_python(),) == st.reference(graph).step(step)
+    assert sent == []
 
 
 @pytest.mark.usefixtures("large")

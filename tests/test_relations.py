@@ -22,6 +22,7 @@ from stepping_spark.relations import (
     distinct_keys,
     distinct_rows,
     empty,
+    is_each_once,
     negate,
 )
 from stepping_spark.schema import BIG_INT, COUNT, Schema
@@ -75,6 +76,18 @@ def test_consolidation_adds_up_equal_rows_of_any_type(
     assert found.schema.equals(schema.arrow)
     assert read(schema, found) == sums(schema, rows)
     assert read(schema, consolidate(found, schema)) == read(schema, found)
+
+
+def test_a_relation_is_consolidated_once() -> None:
+    words = table_of(WORDS, [("a", 1), ("a", 2), ("b", 1)])
+    once = consolidate(words, WORDS)
+    assert consolidate(once, WORDS) is once
+    assert concat([empty(WORDS), once], WORDS) is once
+    other = Schema((), WORDS.diffs)
+    assert rows_of(consolidate(once, other)) == [(4,)]
+    twice = concat([once, once], WORDS)
+    assert not is_each_once(twice, WORDS)
+    assert sorted(rows_of(consolidate(twice, WORDS))) == [("a", 6), ("b", 2)]
 
 
 @given(relation=relation_cases.relations())

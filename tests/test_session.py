@@ -80,6 +80,8 @@ def test_the_session_started_here_is_tuned_for_small_steps(spark: SparkSession) 
     assert spark.conf.get("spark.sql.adaptive.enabled") == "false"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    # A step of many queries would have each of them compiled again: Spark keeps 100 classes.
+    assert int(spark.conf.get("spark.sql.codegen.cache.maxEntries") or 0) == 1_000
     assert spark.sparkContext.uiWebUrl is None
 
 

@@ -21,6 +21,7 @@ def session(directory: Path, **settings: str) -> SparkSession:
         "spark.local.dir": str(directory),
         "spark.log.level": "ERROR",
         "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
