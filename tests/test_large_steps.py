@@ -211,6 +211,7 @@ def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
 ) -> None:
     monkeypatch.setattr(few, "DRIVER_ROWS", 100)
     monkeypatch.setattr(few, "SAMPLE", 0)
+    monkeypatch.setattr(source, "INLINE_CELLS", 0)
     for module in (zset, once):
         monkeypatch.setattr(module, "BROADCAST_BYTES", 0)
     graph = st.compile(bought)
