@@ -6,8 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
@@ -24,7 +23,7 @@ from stores.batches import DriverBatch, built, ordered, wanted_places
 from stores.registers import check_are_registers, check_has_key, check_registers, unknown
 from stores.spark_batches import SparkBatch, cached, keys_of, settle
 from stores.tiers import AtOnce, Merge, Tiers, Work
-from stores.turns import NOT_OPEN, Turns, check_is_next
+from stores.turns import NOT_OPEN, Closing, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -55,7 +54,7 @@ class State:
     offsets: Mapping[str, int] = field(default_factory=dict)
 
 
-class StoreMemory:
+class StoreMemory(Closing):
     """Keeps registers in memory, until it is closed or the process ends.
 
     The driver holds them as Arrow tables, in which a few keys of millions of rows are found in
@@ -106,17 +105,6 @@ class StoreMemory:
     ) -> StoreMemory:
         """An empty store for a circuit."""
         return cls(registers_of(graph), driver_bytes=driver_bytes, spark=spark)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""

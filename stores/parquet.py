@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import pyarrow.fs as pafs
 from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +30,7 @@ from stores.parquet_files import GROUP_ROWS, Damaged, FileReader
 from stores.registers import check_are_registers, check_has_key, unknown
 from stores.spark_batches import keys_of
 from stores.tiers import Tiers, Work
-from stores.turns import NOT_OPEN, Turns, check_is_next
+from stores.turns import NOT_OPEN, Closing, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -148,17 +147,6 @@ class StoreParquet:
             filesystem=filesystem,
             spark=spark,
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"StoreParquet({self._directory.shown!r})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Self, TypeVar
 
 import pyarrow as pa
@@ -28,7 +27,7 @@ from stores.postgres_session import Session
 from stores.postgres_sql import Layout
 from stores.registers import check_are_registers, check_has_key, check_registers, unknown
 from stores.spark_batches import keys_of
-from stores.turns import NOT_OPEN, Turns, check_is_next
+from stores.turns import NOT_OPEN, Closing, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -39,7 +38,7 @@ MOST_KEYS = 100_000
 """A read by the keys of a DataFrame looks up no more than this; for more it gives all rows."""
 
 
-class StorePostgres:
+class StorePostgres(Closing):
     """Keeps registers as tables of a Postgres database, in a schema of their own.
 
     `url` is `postgresql://user:password@host:port/database`; it is never shown with its password.
@@ -136,17 +135,6 @@ class StorePostgres:
 
     def __repr__(self) -> str:
         return f"<StorePostgres {self._address!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- opening
 

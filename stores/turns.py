@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from types import TracebackType
+from typing import Self
 
 from stepping_spark.errors import StoreError, StoreLocked
 
@@ -17,6 +20,25 @@ def check_is_next(step: int, last: int) -> None:
             f"step {step} cannot be committed: the last committed step is {last}, so that the "
             f"next is {last + 1}; the store is as it was before"
         )
+
+
+class Closing(ABC):
+    """A store that a `with` block closes at its end."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what it holds; it serves nothing after that."""
 
 
 class Turns:
