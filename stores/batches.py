@@ -55,6 +55,10 @@ class DriverBatch:
 
         Costs a bisection for each key, and a copy of the rows found.
         """
+        if not len(keys) or not self.rows:
+            return None
+        near = np.searchsorted(ends_of(keys), self.places[0])
+        keys = keys[near : np.searchsorted(keys, self.places[-1], side="right")]
         begins = np.searchsorted(self.places, keys)
         counts = np.searchsorted(self.places, ends_of(keys), side="right") - begins
         total = int(counts.sum())

@@ -40,13 +40,17 @@ Batches = tuple[FileBatch, ...]
 DRIVER_BATCH_ROWS = 100_000
 """The rows of the largest batch that the driver reads and writes itself."""
 
-MOST_LOOKED_AT = 1 << 22
-"""Rows that the driver reads to find keys in; where it would be more, Spark reads the batches."""
+MOST_LOOKED_AT = 1 << 24
+"""Rows that the driver reads to find keys in; where it would be more, Spark reads the batches.
+
+Two cores decode so many in about two seconds, and find the keys in them; what Spark reads is joined
+by Spark, and so is what comes of it.
+"""
 
 _TRIES = 5
 
 
-class StoreParquet:
+class StoreParquet(Closing):
     """Keeps registers in Parquet files, in a local directory or in an object store.
 
     `path` is a path, or a URI that `pyarrow.fs` knows (`s3://bucket/state`; `s3a` is the same);
@@ -232,10 +236,9 @@ class StoreParquet:
 
         def at(batches: Batches) -> tuple[Held, ...]:
             groups = [g for b in batches for g in self._reader.wanted(b, places)]
-            if len(groups) * GROUP_ROWS > MOST_LOOKED_AT:
+            if self._reader.missing(groups) * GROUP_ROWS > MOST_LOOKED_AT:
                 return self._whole(of, batches)
-            found = (g.at(places) for g in self._reader.groups(groups, of))
-            return tuple(part for part in found if part is not None)
+            return tuple(self._reader.at(groups, places, of))
 
         return self._retried(tiers, at)
 

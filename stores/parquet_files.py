@@ -36,6 +36,10 @@ DATA = "data"
 GROUP_ROWS = 1 << 13
 """The rows of a row group: what is read at least to find a key in a large file."""
 
+GROUPS_AT_ONCE = 512
+MANY_PARTS = 16
+"""Above so many, relations are sooner copied into one than handed on."""
+
 FILE_ROWS = 1 << 20
 """The rows of a file, or more where a batch would have many files."""
 
@@ -234,6 +238,21 @@ class FileReader:
                 begins = np.searchsorted(ends, bounds.firsts)
                 hit = begins < np.searchsorted(keys, bounds.lasts, side="right")
                 found += ((f, int(i)) for i in np.flatnonzero(hit))
+        return found
+
+    def missing(self, groups: Sequence[Group]) -> int:
+        """How many row groups would have to be read from files."""
+        return sum(self._cache.get((f.name, i)) is None for f, i in groups)
+
+    def at(self, groups: Sequence[Group], keys: Hashes, register: Register) -> list[pa.Table]:
+        """The rows of row groups that have one of the keys, not many groups at a time in memory."""
+        found: list[pa.Table] = []
+        for i in range(0, len(groups), GROUPS_AT_ONCE):
+            some = self.groups(groups[i : i + GROUPS_AT_ONCE], register)
+            parts = [part for g in some if (part := g.at(keys)) is not None]
+            found += (
+                [pa.concat_tables(parts).combine_chunks()] if len(parts) > MANY_PARTS else parts
+            )
         return found
 
     def groups(

@@ -6,13 +6,25 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
+from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.store import Register, Store
-from stores import file_merges, parquet_files, tiers
+from stores import file_merges, parquet, parquet_files, tiers
 from stores.contract import StoreContract
-from stores.contract_rows import BY_WORD, WHOLE, Create, Reopen, add, as_it_is, content
+from stores.contract_rows import (
+    BY_WORD,
+    WHOLE,
+    Create,
+    Reopen,
+    add,
+    as_it_is,
+    content,
+    keys_table,
+    row,
+)
 from stores.parquet import StoreParquet
 from tests.stores.model import Move, hold_against_sums, moves, words
 
@@ -78,6 +90,8 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(parquet_files, "GROUP_ROWS", 4)
     patch.setattr(file_merges, "GROUP_ROWS", 4)
     patch.setattr(parquet_files, "FILE_ROWS", 12)
+    patch.setattr(parquet_files, "GROUPS_AT_ONCE", 3)
+    patch.setattr(parquet_files, "MANY_PARTS", 1)
 
 
 @given(made=moves, wanted=words)
@@ -113,6 +127,27 @@ def test_a_row_is_rewritten_a_logarithmic_number_of_times(
             assert store.batches(BY_WORD.name) <= 20
         assert 900 <= store.rows_written[BY_WORD.name] <= 900 * 10
         assert len(content(store, BY_WORD)) == 900
+
+
+@pytest.mark.spark
+def test_keys_all_over_a_large_batch_are_found_without_spark(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [(f"w{i}", i, 1) for i in range(4 * parquet_files.GROUP_ROWS)]
+    path = tmp_path / "state"
+    with StoreParquet(path, [BY_WORD], create=True, driver_rows=100) as store:
+        add(store, BY_WORD, as_it_is, rows)
+        store.commit(1, None)
+    wanted, _ = keys_table(BY_WORD, [(w,) for w, _, _ in rows[::7]])
+    monkeypatch.setattr(parquet, "MOST_LOOKED_AT", 2 * parquet_files.GROUP_ROWS)
+    with StoreParquet(path, [BY_WORD], driver_rows=100) as store:
+        (found,) = store.read(BY_WORD.name, wanted)
+        assert isinstance(found, DataFrame)  # rather than to read four row groups
+        for word, _, _ in rows[::999]:
+            store.read(BY_WORD.name, keys_table(BY_WORD, [(word,)])[0])
+        parts = store.read(BY_WORD.name, wanted)  # all of which are in memory by now
+        assert all(isinstance(part, pa.Table) for part in parts)
+        assert content(store, BY_WORD, wanted) == {row(w, n): (1,) for w, n, _ in rows[::7]}
 
 
 def test_a_merge_under_way_is_given_up_when_the_store_is_closed(
