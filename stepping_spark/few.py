@@ -24,6 +24,7 @@ def brought(
     schema: Schema,
     measured: Measured | None = None,
     *,
+    most_rows: int | None = None,
     most_bytes: int = DRIVER_BYTES,
     once: bool = False,
 ) -> pa.Table | None:
@@ -31,14 +32,15 @@ def brought(
 
     `once` says that Spark has each of them once.
     """
-    if DRIVER_ROWS < 1:
+    most_rows = DRIVER_ROWS if most_rows is None else min(most_rows, DRIVER_ROWS)
+    if most_rows < 1:
         return None
     if measured is None:
         sample = frame.limit(SAMPLE + 1).toArrow()
-        if sample.num_rows <= min(SAMPLE, DRIVER_ROWS):
+        if sample.num_rows <= min(SAMPLE, most_rows):
             return consolidate(conform(sample, schema), schema)
         measured = measure(frame, schema)
-    if measured.rows > DRIVER_ROWS or measured.nbytes > most_bytes:
+    if measured.rows > most_rows or measured.nbytes > most_bytes:
         return None
     table = conform(fetched(frame, schema, measured), schema)
     return each_once(table, schema) if once else consolidate(table, schema)

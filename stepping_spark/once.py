@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from stepping_spark.few import brought
+from stepping_spark import few
 from stepping_spark.graph import Vertex
 from stepping_spark.nulls import null_tests
 from stepping_spark.plan import Plan
@@ -25,9 +25,15 @@ class Once:
     """
 
     def __init__(
-        self, plan: Plan, projection: Projection, adders: Mapping[Vertex, Sequence[State]]
+        self,
+        plan: Plan,
+        projection: Projection,
+        adders: Mapping[Vertex, Sequence[State]],
+        local_rows: int,
     ) -> None:
         self._plan = plan
+        # What the driver is not to compute with, it need not have.
+        self._most_rows = max(local_rows, few.SAMPLE)
         self._projection = projection
         self._adders = adders
 
@@ -52,16 +58,18 @@ class Once:
             kept, measured, schema = settled.frame, settled.measured, register.schema
         if measured.nulls:
             raise null_error(measured.nulls[0], where)
-        few = brought(kept, schema, measured, once=state is not None)
+        table = few.brought(
+            kept, schema, measured, most_rows=self._most_rows, once=state is not None
+        )
         own = [n for n, _ in v.type.schema.all]
         if state is not None:
-            step.kept[state.register.name] = kept if few is None else few
+            step.kept[state.register.name] = kept if table is None else table
             if state.stored:
                 kept = kept.select(*own)
-                few = None if few is None else few.select(own)
-        if few is not None and few.nbytes > BROADCAST_BYTES:
+                table = None if table is None else table.select(own)
+        if table is not None and table.nbytes > BROADCAST_BYTES:
             step.in_spark[v] = kept  # a large query is not to send it back
-        return kept if few is None else few
+        return kept if table is None else table
 
     def _first(self, v: Vertex) -> State | None:
         """The register that a stream is kept in, if there is one; without more columns, if so."""

@@ -59,7 +59,7 @@ class Scheduler:
         self._stepping = False
         self._driver = Driver(plan, self._projection, local_rows)
         self._adders: dict[Vertex, list[State]] = {}
-        self._once = Once(plan, self._projection, self._adders)
+        self._once = Once(plan, self._projection, self._adders, local_rows)
         self._queries = Queries(plan, lambda: self.spark, self._once)
         for s in plan.states:
             self._adders.setdefault(s.change, []).append(s)

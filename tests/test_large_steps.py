@@ -214,8 +214,8 @@ def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
     monkeypatch.setattr(source, "INLINE_CELLS", 0)
     for module in (zset, once):
         monkeypatch.setattr(module, "BROADCAST_BYTES", 0)
-    graph = st.compile(bought)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    graph = st.compile(met)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=10)
     step: tuple[Z[Two], Z[Two]] = (
         Z({(i, i % 3): 1 for i in range(9)}),
         Z({(i, 10 * i): 2 for i in range(9)}),
