@@ -11,6 +11,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
+from stepping_spark.driver import Driver
+from stepping_spark.plan import Plan
+from stepping_spark.projection import Projection
 from stepping_spark.session import get_session
 from tests.every_store import InFiles, InMemory, InPostgres, MakeStore
 from tests.postgres_server import PostgresServer
@@ -21,6 +24,25 @@ settings.register_profile(
 # The same examples in every run: a failure in CI is to be one that the change has caused.
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--in-spark",
+        action="store_true",
+        help="take the steps of all tests with local_rows=0, save those that are marked `driver`",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--in-spark"):
+        return
+    made = Driver.__init__
+
+    def idle(driver: Driver, plan: Plan, projection: Projection, local_rows: int) -> None:
+        made(driver, plan, projection, 0)
+
+    pytest.MonkeyPatch().setattr(Driver, "__init__", idle)
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +59,9 @@ def without_spark_unless_marked(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fail a test that needs Java and is not marked so, also where there is Java."""
-    if request.node.get_closest_marker("spark") is None:
+    if request.config.getoption("--in-spark"):
+        request.getfixturevalue("spark")
+    elif request.node.get_closest_marker("spark") is None:
         monkeypatch.setattr(SparkSession, "active", _refuse)
 
 
@@ -69,10 +93,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     What takes minutes is left out, unless it is asked for.
     """
-    if "long" not in config.option.markexpr:
-        left_out = [item for item in items if item.get_closest_marker("long") is not None]
-        items[:] = [item for item in items if item.get_closest_marker("long") is None]
-        config.hook.pytest_deselected(items=left_out)
+    unwanted = [] if "long" in config.option.markexpr else ["long"]
+    unwanted += ["driver"] if config.getoption("--in-spark") else []
+    left_out = {item for item in items if any(map(item.get_closest_marker, unwanted))}
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
