@@ -51,11 +51,11 @@ class Queries:
             low = Lowering(f"{self._prefix}_{len(self._lowered)}")
             self._lowered[key] = (low, [low.term(m.term) for m in members])
         low, texts = self._lowered[key]
-        rows = [rows_of(*step.parts(leaf)) for leaf in low.leaves]
+        rows = [rows_of(*step.parts_for_spark(leaf)) for leaf in low.leaves]
         large = None in rows or sum(n or 0 for n in rows) > SMALL_ROWS
         small: set[str] = set()
         for leaf, name in low.leaves.items():
-            parts = step.parts_for_spark(leaf) if large else step.parts(leaf)
+            parts = step.parts_for_spark(leaf)
             tables = [p for p in parts if isinstance(p, pa.Table)]
             if len(tables) == len(parts) and sum(t.nbytes for t in tables) <= BROADCAST_BYTES:
                 small.add(name)

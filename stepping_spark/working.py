@@ -42,8 +42,9 @@ class Step:
 
     def parts_for_spark(self, leaf: Leaf) -> tuple[Held, ...]:
         """The same, from Spark's memory where they are there too."""
-        frame = self.in_spark.get(leaf.vertex) if isinstance(leaf, Ref) else None
-        return self.parts(leaf) if frame is None else (frame,)
+        if isinstance(leaf, Ref) and leaf.vertex in self.in_spark:
+            return (self.in_spark[leaf.vertex],)
+        return self.parts(leaf)
 
     def is_for_spark(self, m: Member) -> bool:
         """Whether a stream that few rows make is sooner computed where its readers will be."""
