@@ -26,7 +26,7 @@ from stepping_spark.keyed import check_set, keyed_frame, keyed_pairs, matching
 from stepping_spark.relations import concat, consolidate, has_floats
 from stepping_spark.schema import COUNT, ZSetType
 from stepping_spark.session import get_session
-from stepping_spark.settling import BROADCAST_BYTES
+from stepping_spark.settling import BROADCAST_BYTES, fetched, measure
 from stepping_spark.store import Held
 from stepping_spark.types import quote, row_type
 from stepping_spark.zset_python import ZSetPython, class_of, instead_of
@@ -109,9 +109,9 @@ class ZSetSpark(ZSet[T_co]):
         >>> st.ZSetSpark.from_arrow(pa.table({"x": [1, 1]}), int).to_arrow().to_pylist()
         [{'_value_': 1, '_count_': 2}]
         """
-        held = self._look()
+        held = self.checked(self.type, "ZSetSpark") if self._guarded else self._held
         if isinstance(held, DataFrame):
-            held = held.toArrow()
+            held = fetched(held, self.type.schema, measure(held, self.type.schema))
         return consolidate(conform(held, self.type.schema), self.type.schema)
 
     @staticmethod
@@ -276,10 +276,7 @@ class ZSetSpark(ZSet[T_co]):
 
     def to_python(self) -> ZSetPython[T_co]:
         if self._python is None:
-            held = self._look()
-            if isinstance(held, DataFrame):
-                held = conform(held.toArrow(), self.type.schema)
-            self._python = ZSetPython(decode(held, self.type), of=self.type.row)
+            self._python = ZSetPython(decode(self.to_arrow(), self.type), of=self.type.row)
         return self._python
 
     def to_dataframe(self, spark: SparkSession | None = None) -> DataFrame:
