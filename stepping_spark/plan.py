@@ -115,8 +115,8 @@ class Plan:
         for m in members:
             if m.vertex in self.loops or m.python is not None:
                 wanted.update(m.vertex.inputs)
-            for v in refs(m.term):
-                readers[v] = readers.get(v, 0) + 1
+            for v, often in _texts(m.term):
+                readers[v] = readers.get(v, 0) + often
         times: dict[Vertex, int] = {}  # how often the dearest part of each is computed
         for m in members:
             inner = max((times.get(v, 1) for v in refs(m.term)), default=1)
@@ -153,6 +153,17 @@ class Plan:
             return f"{{{self.state_of(t).register.name}{keys}}}"
         assert isinstance(t, Node)
         return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
+
+
+def _texts(t: Term, often: int = 1) -> Iterator[tuple[Vertex, int]]:
+    """The streams that a term reads, and how often each stands in the text of its query."""
+    if isinstance(t, Ref):
+        yield t.vertex, often
+    elif isinstance(t, Node):
+        # With what it finds, what it does not find, and NULL; with the keys that are there.
+        left = isinstance(t.operator, LookUp) and t.operator.left
+        for a, more in zip(t.args, (3, 2) if left else (1,) * len(t.args), strict=True):
+            yield from _texts(a, often * more)
 
 
 def _passes(t: Term) -> bool:

@@ -205,6 +205,18 @@ def test_a_first_load_computes_nothing_four_times() -> None:
     assert passing(nested) == ["nested.met.join.added"]
 
 
+def test_a_first_load_keeps_what_a_left_lookup_reads_three_times() -> None:
+    def padded(
+        starts: st.ZSet[int], first: st.ZSet[Two], second: st.ZSet[Two]
+    ) -> st.ZSet[tuple[int, Two, Two | None]]:
+        one = st.Lookup(first, key=lambda p: p[0], on=lambda row: row[0])
+        two = st.Lookup(second, key=lambda p: p[0], on=lambda row: row[1][1], how="left")
+        return st.delta_join(starts, one, two)
+
+    assert "chained.delta_join.add" in passing(chained)
+    assert passing(padded) == ["padded.delta_join.map", "padded.delta_join.map_5"]
+
+
 @pytest.mark.usefixtures("large")
 def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
