@@ -101,11 +101,11 @@ class Scheduler:
                 "that are there already; set it back"
             )
         sources = Sources(lambda: self.spark, self._now_in_sql(now))
-        first = not self.store.last_step()
+        since, first = self.store.last_now(), not self.store.last_step()
         step = Step(
             dict(inputs),
             now,
-            self.store.last_now(),
+            since,
             sources,
             metrics,
             first=first,

@@ -453,6 +453,7 @@ def least_of_all(a: st.ZSet[int]) -> st.ZSet[int]:
     return st.first_n(a, lambda n: n, 1)
 
 
+@pytest.mark.driver
 def test_deleting_the_least_of_a_million_rows_reads_buckets_and_not_the_group(
     spark: SparkSession,
 ) -> None:

@@ -368,6 +368,7 @@ def test_registers_of_a_recursion_have_the_same_names_in_every_process() -> None
     ]
 
 
+@pytest.mark.driver
 def test_metrics_count_iterations(spark: Any) -> None:
     graph = st.compile(closure)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))

@@ -127,6 +127,7 @@ def test_a_chain_over_a_join_needs_no_further_shuffle_job_or_query(
     assert found[0][0] == 1
 
 
+@pytest.mark.driver
 def test_a_chain_asks_spark_once_on_the_driver(spark: SparkSession) -> None:
     graph = st.compile(chain)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))

@@ -190,6 +190,7 @@ def test_a_stage_with_several_streams_is_one_query(spark: SparkSession) -> None:
     assert stepper.metrics[-1].jobs == 2
 
 
+@pytest.mark.driver
 def test_metrics_name_every_vertex() -> None:
     graph = st.compile(three_steps)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))

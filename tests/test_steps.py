@@ -96,6 +96,7 @@ def test_a_null_where_the_type_has_none_is_an_error_that_names_the_field(
     assert out == Z({st.Pair(left=1, right=Item(name="TEA")): 1})
 
 
+@pytest.mark.driver
 def test_a_small_join_that_fans_out_does_not_go_through_the_driver(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_small_join_that_fans_out_does_not_go_through_the_driver(
     assert any(v.how == "spark" for v in stepper.metrics[-1].vertices.values())
 
 
+@pytest.mark.driver
 def test_functions_of_few_rows_are_evaluated_without_a_job(spark: SparkSession) -> None:
     def query(a: st.ZSet[Order]) -> st.ZSet[str]:
         long = st.filter(a, f=lambda o: F.length(item(o)) > 2)
@@ -132,6 +134,7 @@ def test_functions_of_few_rows_are_evaluated_without_a_job(spark: SparkSession) 
     assert [m.jobs for m in stepper.metrics] == [0, 0, 0]
 
 
+@pytest.mark.driver
 def test_all_jobs_of_a_step_are_counted_and_no_cost_is_counted_twice(spark: SparkSession) -> None:
     def query(a: st.ZSet[Order]) -> tuple[st.ZSet[Order], st.ZSet[str]]:
         named = st.map(a, f=st.python(lambda o: o.item or "", to=str))
