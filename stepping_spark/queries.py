@@ -31,6 +31,9 @@ from stepping_spark.types import quote
 from stepping_spark.working import Made, Step, failed, rows_of, schema_of
 
 SMALL_ROWS = 100_000  # what a query of one partition reads at most
+MOST_TOGETHER = 8
+"""Streams in one query: each join and sum of it takes some of its one task's memory at first."""
+
 _PLAN_NUMBERS = itertools.count(1)
 
 
@@ -46,6 +49,10 @@ class Queries:
 
     def computed(self, step: Step, members: list[Member]) -> Iterator[Made]:
         """Streams that wait for none of each other."""
+        for i in range(0, len(members), MOST_TOGETHER):
+            yield from self._together(step, members[i : i + MOST_TOGETHER])
+
+    def _together(self, step: Step, members: list[Member]) -> Iterator[Made]:
         key = tuple(members)
         if key not in self._lowered:
             low = Lowering(f"{self._prefix}_{len(self._lowered)}")
