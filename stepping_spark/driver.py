@@ -18,7 +18,7 @@ from stepping_spark.relations import Array, concat, consolidate, empty
 from stepping_spark.schema import Schema, StreamType
 from stepping_spark.store import Held
 from stepping_spark.terms import Leaf, Member, is_nothing
-from stepping_spark.working import Made, Step, failed, schema_of
+from stepping_spark.working import Made, Step, failed, rows_of, schema_of
 
 LOCAL_ROWS = 2_000_000  # what a stream reads at most, to be computed on the driver
 
@@ -49,9 +49,8 @@ class Driver:
 
     def _is_small(self, step: Step, m: Member) -> bool:
         """Whether the driver has all that a stream is made of, and it is few rows."""
-        parts = [p for leaf in m.leaves for p in step.parts(leaf)]
-        tables = [p for p in parts if isinstance(p, pa.Table)]
-        return len(tables) == len(parts) and sum(t.num_rows for t in tables) <= self.local_rows
+        rows = rows_of(*(p for leaf in m.leaves for p in step.parts(leaf)))
+        return rows is not None and rows <= self.local_rows
 
     def _local(self, step: Step, m: Member, rows: Rows) -> Held:
         context = Local(

@@ -58,8 +58,8 @@ class Queries:
             low = Lowering(f"{self._prefix}_{len(self._lowered)}")
             self._lowered[key] = (low, [low.term(m.term) for m in members])
         low, texts = self._lowered[key]
-        rows = [rows_of(*step.parts_for_spark(leaf)) for leaf in low.leaves]
-        large = None in rows or sum(n or 0 for n in rows) > SMALL_ROWS
+        rows = rows_of(*(p for leaf in low.leaves for p in step.parts_for_spark(leaf)))
+        large = rows is None or rows > SMALL_ROWS
         small: set[str] = set()
         for leaf, name in low.leaves.items():
             parts = step.parts_for_spark(leaf)
