@@ -253,9 +253,11 @@ class ZSetSpark(ZSet[T_co]):
             rows = None if wanted is None else {row for row, _ in decode(wanted, self.type)}
             yield from self.to_python().iter(rows)
             return
-        if wanted is not None:
-            held = matching(held, wanted, self.type.schema.columns)
-        yield from decode(conform(held.toArrow(), self.type.schema), self.type)
+        if wanted is None:
+            yield from decode(self.to_arrow(), self.type)
+            return
+        found = matching(held, wanted, self.type.schema.columns)
+        yield from decode(conform(found.toArrow(), self.type.schema), self.type)
 
     def iter_by_index(
         self, index: By[K], match_keys: AbstractSet[object] | None = None
