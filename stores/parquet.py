@@ -236,7 +236,8 @@ class StoreParquet(Closing):
 
         def at(batches: Batches) -> tuple[Held, ...]:
             groups = [g for b in batches for g in self._reader.wanted(b, places)]
-            if self._reader.missing(groups) * GROUP_ROWS > MOST_LOOKED_AT:
+            most = MOST_LOOKED_AT // GROUP_ROWS
+            if len(groups) > most and self._reader.missing(groups) > most:
                 return self._whole(of, batches)
             return tuple(self._reader.at(groups, places, of))
 

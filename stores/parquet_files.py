@@ -37,6 +37,8 @@ GROUP_ROWS = 1 << 13
 """The rows of a row group: what is read at least to find a key in a large file."""
 
 GROUPS_AT_ONCE = 512
+"""The row groups that are in memory at a time, beside the cache, to find keys in them."""
+
 MANY_PARTS = 16
 """Above so many, relations are sooner copied into one than handed on."""
 
