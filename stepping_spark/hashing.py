@@ -12,6 +12,7 @@ import pyarrow as pa
 from stepping_spark.relations import Array, canonical, lengths_of, one_array
 
 Hashes = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int64]
 
 BLOCK = 1 << 16  # rows at a time: what fits a processor's cache
 
@@ -80,19 +81,8 @@ def _of_values(array: Any) -> Hashes:
 
 def _of_bytes(array: Any) -> Hashes:
     """Strings as sequences of words of eight bytes."""
-    _, offsets_buffer, data = array.buffers()
-    if offsets_buffer is None or not len(array):
-        return np.zeros(len(array), np.uint64)
-    offsets = np.frombuffer(offsets_buffer, np.int32)[array.offset :][: len(array) + 1]
-    offsets = offsets.astype(np.int64)
-    begin, end = int(offsets[0]), int(offsets[-1])
-    padded = np.zeros(end - begin + 8, np.uint8)  # the last word of all ends beyond the data
-    if end > begin:
-        padded[: end - begin] = np.frombuffer(data, np.uint8)[begin:end]
-    # A word may begin at any byte.
-    words_at = np.ndarray((len(padded) - 7,), "<u8", buffer=padded, strides=(1,))
-    starts, lengths = offsets[:-1] - begin, np.diff(offsets)
-    if lengths.max() <= _EIGHT:
+    words_at, starts, lengths = words_of(array)
+    if lengths.max(initial=0) <= _EIGHT:
         return _of_word(words_at[starts] & _MASKS[lengths], lengths)
     counts = (lengths + 7) // _EIGHT
     done = _places(counts) * _EIGHT
@@ -101,9 +91,28 @@ def _of_bytes(array: Any) -> Hashes:
     return _of_sequences(words, counts, lengths)
 
 
-def _of_sequences(
-    items: Hashes, counts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64] | None = None
-) -> Hashes:
+def words_of(array: Any) -> tuple[Hashes, Numbers, Numbers]:
+    """The bytes of strings: the word of eight at each byte, and each string's start and length.
+
+    What follows a string is in its last word too.
+    """
+    _, offsets_buffer, data = array.buffers()
+    if offsets_buffer is None or not len(array):
+        none = np.zeros(len(array), np.int64)
+        return np.zeros(1, np.uint64), none, none
+    narrow = np.frombuffer(offsets_buffer, np.int32)[array.offset :][: len(array) + 1]
+    offsets = narrow.astype(np.int64)
+    begin, end = int(offsets[0]), int(offsets[-1])
+    padded = np.zeros(end - begin + 8, np.uint8)  # the last word of all ends beyond the data
+    if end > begin:
+        padded[: end - begin] = np.frombuffer(data, np.uint8)[begin:end]
+    # A word may begin at any byte.
+    words_at: Hashes = np.ndarray((len(padded) - 7,), "<u8", buffer=padded, strides=(1,))
+    starts: Numbers = offsets[:-1] - begin
+    return words_at, starts, np.diff(offsets)
+
+
+def _of_sequences(items: Hashes, counts: Numbers, lengths: Numbers | None = None) -> Hashes:
     """The hash of each run of items: the sum of the items', each with its place in the run."""
     mixed = _mixed(items + _salt(_places(counts)))
     sums = np.zeros(len(mixed) + 1, np.uint64)
@@ -112,23 +121,23 @@ def _of_sequences(
     return _ended(sums[ends] - sums[ends - counts], counts if lengths is None else lengths)
 
 
-def _of_word(words: Hashes, lengths: npt.NDArray[np.int64]) -> Hashes:
+def _of_word(words: Hashes, lengths: Numbers) -> Hashes:
     """The same as `_of_sequences`, for runs of at most one word; the empty one has none."""
     mixed = _mixed(words + _salt(np.zeros(1, np.int64)))
     mixed[lengths == 0] = 0
     return _ended(mixed, lengths)
 
 
-def _ended(sums: Hashes, lengths: npt.NDArray[np.int64]) -> Hashes:
+def _ended(sums: Hashes, lengths: Numbers) -> Hashes:
     return _mixed(sums + lengths.view(np.uint64) * _SECOND)
 
 
-def _salt(places: npt.NDArray[np.int64]) -> Hashes:
+def _salt(places: Numbers) -> Hashes:
     """What tells an item at one place from the same at another."""
     return places.view(np.uint64) * _FIRST
 
 
-def _places(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _places(counts: Numbers) -> Numbers:
     """0, 1, 2 … for each run."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 import xxhash
 
 from stepping_spark.atoms import Atom, RowType
-from stepping_spark.hashing import Hashes
+from stepping_spark.hashing import Hashes, words_of
 from stepping_spark.operations import unwrap
+from stepping_spark.relations import one_array
 from stepping_spark.types import ListOf, Struct, ZSetOf
 
 SEED = 42  # where Spark starts
@@ -68,9 +69,7 @@ def spark_hashes(column: Any, t: RowType, seeds: Hashes) -> Hashes:
     elif isinstance(t, Atom) and t.name in _EIGHT_BYTES:
         found = _of_eight(_numbers(column, np.int64), seeds)
     elif isinstance(t, Atom) and t.name in _TEXT:
-        texts = zip(column.cast(pa.binary()).to_pylist(), seeds.tolist(), strict=True)
-        hashed = [s if b is None else xxhash.xxh64_intdigest(b, s) for b, s in texts]
-        return np.array(hashed, np.uint64)
+        found = _of_texts(one_array(column.cast(pa.binary())), seeds)
     else:
         values = zip(column.to_pylist(), seeds.tolist(), strict=True)
         return np.array([spark_hash(v, t, s) for v, s in values], np.uint64)
@@ -97,6 +96,28 @@ def _of_eight(values: npt.NDArray[np.int64], seeds: Hashes) -> Hashes:
 def _of_four(values: npt.NDArray[np.int32], seeds: Hashes) -> Hashes:
     mixed = values.view(np.uint32).astype(np.uint64) * _P1
     return _ended(_turned((seeds + _P5 + np.uint64(4)) ^ mixed, 23) * _P2 + _P3)
+
+
+def _of_texts(texts: Any, seeds: Hashes) -> Hashes:
+    """Of texts of up to 31 bytes all at once, as xxHash takes them in; of longer ones by itself."""
+    words_at, starts, lengths = words_of(texts)
+    found = seeds + _P5 + lengths.view(np.uint64)
+    for done in (0, 8, 16):
+        rows = np.flatnonzero(lengths >= done + 8)
+        mixed = _turned(words_at[starts[rows] + done] * _P2, 31) * _P1
+        found[rows] = _turned(found[rows] ^ mixed, 27) * _P1 + _P4
+    rows = np.flatnonzero(lengths & 4)
+    half = words_at[(starts + (lengths & ~7))[rows]] & np.uint64(0xFFFFFFFF)
+    found[rows] = _turned(found[rows] ^ (half * _P1), 23) * _P2 + _P3
+    for done in (0, 1, 2):
+        rows = np.flatnonzero(lengths & 3 > done)
+        byte = words_at[(starts + (lengths & ~3) + done)[rows]] & np.uint64(0xFF)
+        found[rows] = _turned(found[rows] ^ (byte * _P5), 11) * _P1
+    found = _ended(found)
+    for i in np.flatnonzero(lengths >= 32).tolist():
+        text = texts[i].as_py()  # NULL may have a length, too
+        found[i] = 0 if text is None else xxhash.xxh64_intdigest(text, int(seeds[i]))
+    return found
 
 
 def _turned(values: Hashes, by: int) -> Hashes:
