@@ -55,14 +55,21 @@ def _by_key(keys: Sequence[Any]) -> Numbers:
 def in_order(
     keys: Sequence[Column], order: Sequence[tuple[Column, bool]], row: Sequence[Column]
 ) -> tuple[Numbers, Numbers]:
-    """The positions of rows by key, then by the order, then by the row; and their keys' ids."""
+    """The positions of rows, those of a key together, by the order, then by the row; key ids."""
     parts = [f for k in keys for f in flat(canonical(k))]
     ids = row_ids(parts)
-    by = [ids]
+    shared = np.bincount(ids)[ids] > 1
+    among, alone = np.flatnonzero(shared), np.flatnonzero(~shared)
+    taken = positions(among)
+    by = [ids[among]]
     for column, up in order:
-        by += [r if up else -r for r in ranks(column)]
-    by += [r for column in row for r in ranks(column)]
-    return np.asarray(np.lexsort(by[::-1]), np.int64), ids
+        by += [r if up else -r for r in ranks(_taken(column, taken))]
+    by += [r for column in row for r in ranks(_taken(column, taken))]
+    return np.append(among[np.lexsort(by[::-1])], alone), ids
+
+
+def _taken(column: Column, at: Array) -> Column:
+    return column if len(at) == len(column) else column.take(at)
 
 
 def positions(at: Any, mask: Any = None) -> Any:
