@@ -11,7 +11,7 @@ from stepping_spark.graph import Vertex
 from stepping_spark.nulls import null_tests
 from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection
-from stepping_spark.settling import BROADCAST_BYTES, measure, settle
+from stepping_spark.settling import BROADCAST_BYTES, measure, settle, settled_by
 from stepping_spark.store import Held
 from stepping_spark.terms import State
 from stepping_spark.working import Step, null_error
@@ -51,11 +51,13 @@ class Once:
             kept = frame.localCheckpoint()
             measured = measure(kept, schema, tests)
         else:
-            register = state.register
-            rows = self._projection.select(frame, schema, state.stored, beside=True)
-            assert isinstance(rows, DataFrame)
-            settled = settle(rows, register.schema, register.key, where, tests=tests)
-            kept, measured, schema = settled.frame, settled.measured, register.schema
+            schema, key = state.register.schema, state.register.key
+            settled = settled_by(frame, schema, key)
+            if settled is None:
+                rows = self._projection.select(frame, v.type.schema, state.stored, beside=True)
+                assert isinstance(rows, DataFrame)
+                settled = settle(rows, schema, key, where, tests=tests)
+            kept, measured = settled.frame, settled.measured
         if measured.nulls:
             raise null_error(measured.nulls[0], where)
         table = few.brought(
@@ -70,6 +72,11 @@ class Once:
         if table is not None and table.nbytes > BROADCAST_BYTES:
             step.in_spark[v] = kept  # a large query is not to send it back
         return kept if table is None else table
+
+    def key_kept_by(self, v: Vertex) -> tuple[str, ...] | None:
+        """The columns by which the first register keeps a stream; None: none that it has."""
+        state = self._first(v)
+        return None if state is None or state.stored else state.register.key
 
     def _first(self, v: Vertex) -> State | None:
         """The register that a stream is kept in, if there is one; without more columns, if so."""

@@ -129,20 +129,22 @@ class Stepper(Generic[*Ins, Out]):
         metrics = StepMetrics(number)
         begun = time.perf_counter()
         with self._all_or_nothing(number, inputs), self._scheduler.counting(metrics):
-            outputs = self._scheduler.run(metrics, self._held(inputs), now)
+            outputs = self._scheduler.run(metrics, self._held(inputs, first=not last), now)
             answers = self._answers(outputs)
             self.store.commit(number, now, outputs, offsets)
         metrics.ms = (time.perf_counter() - begun) * 1e3
         self.metrics.append(metrics)
         return answers
 
-    def _held(self, inputs: Sequence[object]) -> dict[Vertex, Held]:
+    def _held(self, inputs: Sequence[object], *, first: bool) -> dict[Vertex, Held]:
         given = self.graph.given(inputs)
         if any(isinstance(value, ZSetSpark) and value.in_spark for _, value, _ in given):
             self._scheduler.count_from_here()
         held = {}
         for v, value, where in given:
-            held[v] = held_input(value, v.type, where)
+            # A first change is a large one, if it comes as a DataFrame.
+            key = self._scheduler.key_kept_by(v) if first else None
+            held[v] = held_input(value, v.type, where, key)
             if isinstance(v.operator, Input) and v.operator.append_only:
                 assert isinstance(v.type, ZSetType)
                 check_grows(held[v], v.type, where)

@@ -92,6 +92,10 @@ class Scheduler:
         """Count jobs that are run before the scheduler needs a session itself."""
         _ = self.spark
 
+    def key_kept_by(self, v: Vertex) -> tuple[str, ...] | None:
+        """The columns by which the first register keeps a stream; None: none that it has."""
+        return self._once.key_kept_by(v)
+
     def run(self, metrics: StepMetrics, inputs: Mapping[Vertex, Held], now: Now) -> list[Held]:
         """Compute a step, and add its changes to the store; the caller commits."""
         if self._spark is not None and _settings(self._spark) != self._settings:

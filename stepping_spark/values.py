@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,8 +25,11 @@ from stepping_spark.zset import ZSetPython, ZSetSpark
 from stepping_spark.zset_python import class_of, no_zset
 
 
-def held_input(value: object, t: StreamType, where: str) -> Held:
-    """An input's change as a relation; an InputError where it does not fit."""
+def held_input(value: object, t: StreamType, where: str, key: Sequence[str] | None = None) -> Held:
+    """An input's change as a relation; an InputError where it does not fit.
+
+    With a key, a DataFrame is computed as a register with that key will have it.
+    """
     if value is None:
         return empty(t.schema)
     if isinstance(t, ScalarType):
@@ -35,7 +38,7 @@ def held_input(value: object, t: StreamType, where: str) -> Held:
     if isinstance(value, ZSetPython):
         return encode(value.iter(), t, where)
     if isinstance(value, ZSetSpark):
-        return value.checked(t, where)
+        return value.checked(t, where, key)
     raise no_zset(value, t, where)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, TypeVar
 
@@ -26,7 +26,7 @@ from stepping_spark.keyed import check_set, keyed_frame, keyed_pairs, matching
 from stepping_spark.relations import concat, consolidate, has_floats
 from stepping_spark.schema import COUNT, ZSetType
 from stepping_spark.session import get_session
-from stepping_spark.settling import BROADCAST_BYTES, fetched, measure
+from stepping_spark.settling import BROADCAST_BYTES, fetched, measure, settle
 from stepping_spark.store import Held
 from stepping_spark.types import quote, row_type
 from stepping_spark.zset_python import ZSetPython, class_of, instead_of
@@ -132,18 +132,20 @@ class ZSetSpark(ZSet[T_co]):
         """Whether it is Spark that has the rows, and not the driver."""
         return isinstance(self._held, DataFrame)
 
-    def checked(self, t: ZSetType, where: str) -> Held:
+    def checked(self, t: ZSetType, where: str, key: Sequence[str] | None = None) -> Held:
         """The relation as a step takes it: nothing in it is not of type t.
 
         A DataFrame is computed once, and kept: on the driver if it has few rows, each then once.
-        The InputError, which begins with `where`, names the column and shows a row.
+        With a key it is taken for a large one, and consolidated and partitioned as a register
+        with that key will have it. The InputError, which begins with `where`, names the column
+        and shows a row.
         """
         if t.row != self.type.row:
             raise InputError(f"{where}: expected {t}, found {self.type}; give rows of the type")
         if self._checked is None:
             held = self._held
             if isinstance(held, DataFrame):
-                self._checked = self._computed(held, where)
+                self._checked = self._computed(held, where, key)
             else:
                 self._checked = consolidate(held, self.type.schema)
         return self._checked
@@ -152,15 +154,20 @@ class ZSetSpark(ZSet[T_co]):
         """Compute the DataFrame anew when it is next used: what was kept of it may be lost."""
         self._checked = None
 
-    def _computed(self, frame: DataFrame, where: str) -> Held:
+    def _computed(self, frame: DataFrame, where: str, key: Sequence[str] | None) -> Held:
+        schema, measured = self.type.schema, None
         rows = guarded(frame, self.type) if self._guarded else frame
         try:
-            kept = rows.localCheckpoint()
+            if key is not None:
+                settled = settle(rows, schema, key, where)
+                kept, measured = settled.frame, settled.measured
+            else:
+                kept = rows.localCheckpoint()
             # What is more is left for a step to bring, which has a use for it in Spark, too.
-            few = brought(kept, self.type.schema, most_bytes=BROADCAST_BYTES)
+            few = brought(kept, schema, measured, most_bytes=BROADCAST_BYTES, once=key is not None)
             if few is not None:
                 return few
-            if any(has_floats(c) for c in self.type.schema.arrow.types):
+            if key is None and any(has_floats(c) for c in schema.arrow.types):
                 # Grouping makes one zero of two, and one NaN.
                 return summed(kept, self.type).localCheckpoint()
         except PySparkException as e:

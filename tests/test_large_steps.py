@@ -26,6 +26,7 @@ from stores.memory import StoreMemory
 
 Z = st.ZSetPython
 Two = tuple[int, int]
+PAIRS: Any = Two
 SCHEMA = ZSetType(row_type(Two)).schema
 BY_FIRST = Register("pairs by _1", SCHEMA, ("_1",))
 BY_SECOND = Register("pairs by _2", SCHEMA, ("_2",))
@@ -175,6 +176,51 @@ def test_a_first_load_materialises_less_than_the_steps_after_it(
         assert (out.to_python(),) == reference.step(step)
         checkpoints.append(count[0])
     assert checkpoints[0] < checkpoints[1]
+
+
+@pytest.mark.usefixtures("large")
+def test_a_first_change_is_computed_once_as_its_register_keeps_it(spark: SparkSession) -> None:
+    graph = st.compile(met)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, driver_bytes=0), local_rows=0)
+    computed = spark.sparkContext.accumulator(0)
+
+    def counted(x: int) -> int:
+        computed.add(1)
+        return x
+
+    seen: Any = F.udf(lambda x: counted(x), "bigint")  # without hints, which PySpark looks into
+    rows: Z[Two] = Z({(i, i % 3): 1 for i in range(9)})
+    frame = rows.to_dataframe(spark)
+    watched = frame.withColumn("_1", seen(frame["_1"]))
+    first: st.ZSetSpark[Any] = st.ZSetSpark.from_dataframe(watched, PAIRS, count="_count_")
+    (out,) = stepper.step((first, rows))
+    assert computed.value == 9
+    assert (out.to_python(),) == st.reference(graph).step((rows, rows))
+    held = first.checked(first.type, "input 'first'")
+    assert isinstance(held, DataFrame)
+    assert settled_by(held, first.type.schema, ("_1",)) is not None
+    assert first.to_python() == rows
+    assert computed.value == 9
+
+
+def test_a_first_change_that_does_not_fit_is_one_clear_error(spark: SparkSession) -> None:
+    graph = st.compile(met)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    holes = spark.sql("SELECT 1L _1, CAST(NULL AS BIGINT) _2")
+    wrong: Any = st.ZSetSpark.from_dataframe(holes, PAIRS)
+    with pytest.raises(
+        st.InputError, match=r"input 'first', column '_2': expected int, found NULL"
+    ):
+        stepper.step((wrong, None))
+    beyond = frame_of({(1, 1): 2**62}, spark)
+    twice: Any = st.ZSetSpark.from_dataframe(beyond.unionAll(beyond), PAIRS, count="_count_")
+    with pytest.raises(
+        st.SteppingError, match="input 'first': _count_ of a row adds up to what is"
+    ):
+        stepper.step((twice, None))
+    fine: Any = (Z[Two]({(1, 1): 1}), Z[Two]({(1, 2): 1}))
+    (out,) = stepper.step(fine)
+    assert out == Z({st.Pair(left=(1, 1), right=(1, 2)): 1})
 
 
 def passing(query: Any) -> list[str]:
