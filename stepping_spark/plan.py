@@ -82,7 +82,7 @@ class Plan:
     names: dict[Vertex, tuple[Path, Line]] = field(repr=False)
     summed: dict[Vertex, Vertex] = field(repr=False)  # what I, z⁻¹ and D keep the sum of
 
-    @property
+    @cached_property
     def times(self) -> dict[RowType, tuple[Path, Line]]:
         """The types that `now` is compared with, each with a vertex that does."""
         return {

@@ -72,9 +72,18 @@ class Scheduler:
             advise(self._spark)
             self._settings = _settings(self._spark)
         if self._stepping and self._jobs is None:
+            self._check_settings(self._spark)
             self._jobs = count_jobs(self._spark)
             self._jobs.__enter__()
         return self._spark
+
+    def _check_settings(self, spark: SparkSession) -> None:
+        found = _settings(spark)
+        if found != self._settings:
+            raise StepError(
+                f"the session had {self._settings} when the first step ran, and has {found} now: "
+                "row functions would say something else of rows that are there already; set it back"
+            )
 
     @contextmanager
     def counting(self, metrics: StepMetrics) -> Iterator[None]:
@@ -98,12 +107,6 @@ class Scheduler:
 
     def run(self, metrics: StepMetrics, inputs: Mapping[Vertex, Held], now: Now) -> list[Held]:
         """Compute a step, and add its changes to the store; the caller commits."""
-        if self._spark is not None and _settings(self._spark) != self._settings:
-            raise StepError(
-                f"the session had {self._settings} when the first step ran, and has "
-                f"{_settings(self._spark)} now: row functions would say something else of rows "
-                "that are there already; set it back"
-            )
         sources = Sources(lambda: self.spark, self._now_in_sql(now))
         since, first = self.store.last_now(), not self.store.last_step()
         step = Step(
