@@ -6,6 +6,7 @@ import datetime as dt
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +23,7 @@ import stepping_spark as st
 from stepping_spark.atoms import DATE, INT, STR, UUID
 from stepping_spark.codec import frame_of
 from stepping_spark.errors import StepError, StoreError, StoreMismatch, StoreUnavailable
-from stepping_spark.schema import BIG_INT, Schema
+from stepping_spark.schema import BIG_INT, COUNT, Schema
 from stepping_spark.store import Held, Register
 from stepping_spark.types import Optional, Struct
 from stores import postgres_sql
@@ -296,6 +297,39 @@ def test_the_rows_of_a_large_output_are_not_looked_at_by_all_steps_after_it(
         sizes.append(found[0])
     assert sizes[0] > 1 << 20
     assert sizes[2] < 1 << 16
+
+
+def test_a_large_change_of_a_larger_table_reads_no_table_whole(
+    stores: Stores, postgres: PostgresServer
+) -> None:
+    def change(begin: int, end: int) -> pa.Table:
+        words = [f"w{i}" for i in range(begin, end)]
+        lengths, counts = pa.array(range(begin, end)), pa.array([1] * len(words))
+        return pa.table({"word": words, "length": lengths, COUNT: counts})
+
+    def seen() -> tuple[int, int]:
+        """The rows that were read in turn, and those that were found by an index."""
+        time.sleep(1.1)  # a process tells what it has done once a second at most
+        store.read(BY_WORD.name, keys_table(BY_WORD, [("w1",)])[0])
+        query = "SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_all_tables WHERE schemaname = {}"
+        with psycopg.connect(postgres.url) as connection:
+            text = sql.SQL(query).format(sql.Literal(stores.schema(store)))
+            found = [row for row in connection.execute(text) if row[1] is not None]
+        return max(row[0] for row in found), sum(row[1] for row in found)
+
+    store = stores.create([BY_WORD])
+    store.add(BY_WORD.name, change(0, 200_000))
+    store.commit(1, None)
+    before = seen()
+    store.add(BY_WORD.name, change(199_000, 202_000))
+    store.commit(2, None)
+    words = [(f"w{i}",) for i in range(0, 200_000, 100)]
+    (found,) = store.read(BY_WORD.name, keys_table(BY_WORD, words)[0])
+    assert isinstance(found, pa.Table)
+    assert found.num_rows == 2_000
+    in_turn, by_index = (after - b for after, b in zip(seen(), before, strict=True))
+    assert by_index >= 3_000
+    assert in_turn < 100
 
 
 def test_a_number_that_grows_beyond_its_digits_is_an_error(stores: Stores) -> None:
