@@ -18,7 +18,7 @@ from stores.places import place_of
 from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
-DAYS = 20
+DAYS = 10
 STEPS = DAYS + 1
 PROOF = "It equals, exactly, what one plain Spark SQL query gives on the final tables."
 

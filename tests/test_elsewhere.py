@@ -12,9 +12,9 @@ import pytest
 from tests.elsewhere import WORKERS
 
 ROOT = Path(__file__).resolve().parent.parent
-# One of each family; with `-m long` it is all.
+# With `-m long` it is all of them.
 SOME = {
-    "connect": ("left join", "functions of columns", "first n of each user"),
+    "connect": ("left join", "functions of columns"),
     "cluster": ("group ints by user", "recursion"),
 }
 kinds = pytest.mark.parametrize("kind", ["connect", "cluster"])

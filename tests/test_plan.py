@@ -146,7 +146,7 @@ class Asked:
 
 @pytest.mark.parametrize(
     ("local_rows", "steps"),
-    [pytest.param(LOCAL_ROWS, 200, id="driver"), pytest.param(0, 30, id="spark")],
+    [pytest.param(LOCAL_ROWS, 100, id="driver"), pytest.param(0, 15, id="spark")],
 )
 def test_a_step_is_as_large_in_the_end_as_step_3(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, local_rows: int, steps: int
