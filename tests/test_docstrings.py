@@ -51,7 +51,7 @@ def with_example(*, spark: bool) -> list[str]:
 
 def run(test: doctest.DocTest) -> None:
     said: list[str] = []
-    doctest.DocTestRunner().run(test, out=said.append)
+    doctest.DocTestRunner(verbose=False).run(test, out=said.append)
     assert said == []
 
 
