@@ -136,12 +136,18 @@ class Queries:
 
     def _blame(self, step: Step, members: list[Member], error: Exception) -> StepError:
         """Say which vertex failed: run the terms of a failed query again, from the leaves up."""
+        shown = ", ".join(str(self.plan.names[m.vertex][0]) for m in members)
+        if "OutOfMemoryError" in str(error):
+            return StepError(
+                f"{shown}: Spark has not enough memory ({first_line(error)}); give it more "
+                "(spark.driver.memory, and spark.executor.memory on a cluster), or feed the change "
+                "in several steps; the store is as it was before the step"
+            )
         for m in members:
             for part in self._with_passed(step, m):
                 found = failing_vertex(part.term, lambda t: self._probe(step, t))
                 if found is not None:
                     return failed(self.plan, *found, error)
-        shown = ", ".join(str(self.plan.names[m.vertex][0]) for m in members)
         return StepError(f"{shown}: {first_line(error)}; the store is as it was before the step")
 
     def _with_passed(self, step: Step, m: Member) -> Iterator[Member]:
@@ -158,7 +164,8 @@ class Queries:
             step.sources.define(name, step.parts(leaf), schema_of(leaf))
         for d in low.derived:
             step.sources.derive(d)
-        step.sources.sql(text).toArrow()
+        # What a large query gives is computed, and kept nowhere.
+        step.sources.sql(text).write.format("noop").mode("overwrite").save()
 
 
 def _untagged(union: pa.Table, tag: int, schema: Schema) -> pa.Table:

@@ -302,6 +302,34 @@ def test_of_a_first_load_the_vertex_that_failed_is_named_though_others_read_it(
 
 
 @pytest.mark.usefixtures("large")
+def test_where_spark_has_not_enough_memory_no_vertex_is_looked_for(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = st.compile(met)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    step = (Z[Two]({(1, 1): 1}), Z[Two]({(1, 2): 1}))
+
+    def full(*_: Any, **__: Any) -> None:
+        raise PySparkException("Job aborted: org.apache.spark.memory.SparkOutOfMemoryError: got 0")
+
+    with monkeypatch.context() as patch:
+        texts = Texts(patch)
+        changes = given(zip(step, (Two, Two), strict=True), spark)
+        original = once.Once.computed
+        inputs = graph.inputs
+
+        def computed(self: once.Once, s: Any, v: Any, *rest: Any, **named: Any) -> Any:
+            return (original if v in inputs else full)(self, s, v, *rest, **named)
+
+        patch.setattr(once.Once, "computed", computed)
+        with pytest.raises(st.StepError, match=r"enough memory .*got 0.*spark\.driver\.memory"):
+            stepper.step(changes)
+    assert not any("probe" in text for text in texts.asked)
+    (out,) = stepper.step(given(zip(step, (Two, Two), strict=True), spark))
+    assert (out.to_python(),) == st.reference(graph).step(step)
+
+
+@pytest.mark.usefixtures("large")
 def test_a_small_side_of_a_join_is_sent_to_all_workers(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
