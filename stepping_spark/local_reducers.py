@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stepping_spark.hashing import Numbers
 from stepping_spark.relations import Array, Column, canonical, flat, one_array, row_ids
 from stepping_spark.types import sort_key
-
-Numbers = npt.NDArray[np.int64]
 
 
 def ranks(column: Column) -> list[Numbers]:
