@@ -49,6 +49,8 @@ VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 LEAST_MEGABYTES = 1024
 MOST_CORES = 8
 """More cores than this only add overhead to the small stages a step is made of."""
+PARTITIONS_PER_CORE = 4
+"""Of what is shuffled, which in a small step nothing is: a task sorts a part of its core's rows."""
 
 _LOG4J = """\
 rootLogger.level = error
@@ -276,7 +278,7 @@ def _conf(scratch: Path) -> Mapping[str, str]:
         conf |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.sql.shuffle.partitions": str(cores),
+            "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * cores),
             "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         }
     return conf
