@@ -50,7 +50,7 @@ class Driver:
     def _is_small(self, step: Step, m: Member) -> bool:
         """Whether the driver has all that a stream is made of, and it is few rows."""
         rows = rows_of(*(p for leaf in m.leaves for p in step.parts(leaf)))
-        return rows is not None and rows <= self.local_rows
+        return rows is not None and (rows <= self.local_rows or m.only_picks)
 
     def _local(self, step: Step, m: Member, rows: Rows) -> Held:
         context = Local(

@@ -90,7 +90,7 @@ def explain(graph: AnyGraph) -> Explanation:
     check_is_graph(graph, "; write st.explain(st.compile(query))")
     plan = plan_of(graph)
     graph = plan.graph  # in which some vertices are one
-    within = {v: m for stage in plan.stages for m in stage.members for v in m.inner}
+    within = {v: m for stage in plan.stages for m in stage.streams for v in m.inner}
     full = _read_in_full(plan)
     explained = []
     for v in graph.walk():
@@ -177,7 +177,7 @@ def _read_in_full(plan: Plan) -> dict[Vertex, str]:
     """The vertices that read a whole register, and which; those of one row do not count."""
     found: dict[Vertex, str] = {}
     for stage in plan.stages:
-        for m in stage.members:
+        for m in stage.streams:
             for n in nodes(m.term):
                 for leaf in m.leaves_of(n):
                     if isinstance(leaf, Read) and leaf.by is None and not leaf.due:

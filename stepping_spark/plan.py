@@ -109,7 +109,7 @@ class Plan:
         They are no register's and no output, but there for the keys at which registers are read,
         or joins that two streams are made of: those are sooner computed twice than written down.
         """
-        members = [m for stage in self.stages for m in stage.members]
+        members = [m for stage in self.stages for m in stage.streams]
         readers: dict[Vertex, int] = {}
         wanted = {*self.outputs, *(s.change for s in self.states), *self.loops}
         for m in members:
@@ -134,7 +134,7 @@ class Plan:
         lines = []
         for i, stage in enumerate(self.stages, 1):
             lines.append(f"stage {i}")
-            for m in stage.members:
+            for m in stage.streams:
                 lines.append(f"  {self.names[m.vertex][0]} = {self._shown(m.term)}")
         for s in self.states:
             lines.append(f"register {s.register.name} += {self.names[s.change][0]}")
@@ -164,6 +164,14 @@ def _texts(t: Term, often: int = 1) -> Iterator[tuple[Vertex, int]]:
         left = isinstance(t.operator, LookUp) and t.operator.left
         for a, more in zip(t.args, (3, 2) if left else (1,) * len(t.args), strict=True):
             yield from _texts(a, often * more)
+
+
+def _waits(m: Member) -> Iterator[Vertex]:
+    """What is to be materialised before a stream is."""
+    for leaf in m.leaves:
+        v = leaf.by if isinstance(leaf, Read) else leaf.vertex
+        if v is not None:
+            yield v
 
 
 def _passes(t: Term) -> bool:
@@ -214,11 +222,7 @@ class _Planner:
 
     def plan(self) -> Plan:
         members = [Member(v, self._definition(v)) for v in self.materialised]
-        depth = self._depths(members)
-        deepest = max(depth.values(), default=0)
-        stages = tuple(
-            Stage(tuple(m for m in members if depth[m.vertex] == d)) for d in range(1, deepest + 1)
-        )
+        stages = self._stages(members)
         outputs = tuple(self._resolve(v) for v in self.graph.outputs)
         loops = self._loops(members)
         states = self._states(stages, loops)
@@ -410,21 +414,29 @@ class _Planner:
     def _read(change: Vertex, at: Read | None) -> Read:
         return Read(change) if at is None else Read(change, at.key, at.by, at.by_key, at.nulls)
 
-    def _depths(self, members: list[Member]) -> dict[Vertex, int]:
+    def _stages(self, members: list[Member]) -> tuple[Stage, ...]:
+        """Each stream in the first stage that has what it waits for, which picks do not delay."""
         by_vertex = {m.vertex: m for m in members}
-        depth: dict[Vertex, int] = {}
+        waits = {m.vertex: [w for w in _waits(m) if w in by_vertex] for m in members}
+        waited_for = {w for ws in waits.values() for w in ws}
+        picks = {m.vertex for m in members if m.only_picks and m.vertex in waited_for}
+        depth: dict[Vertex, int] = {}  # each after those it waits for
 
         def visit(v: Vertex) -> int:
-            if v not in by_vertex:
-                return 0
             if v not in depth:
-                waits = [x.by if isinstance(x, Read) else x.vertex for x in by_vertex[v].leaves]
-                depth[v] = 1 + max((visit(w) for w in waits if w is not None), default=0)
+                found = [visit(w) + (w not in picks) for w in waits[v]]
+                depth[v] = max(found, default=1)
             return depth[v]
 
         for m in members:
             visit(m.vertex)
-        return depth
+        return tuple(
+            Stage(
+                tuple(m for m in members if depth[m.vertex] == d and m.vertex not in picks),
+                tuple(by_vertex[v] for v, at in depth.items() if at == d and v in picks),
+            )
+            for d in range(1, max(depth.values(), default=0) + 1)
+        )
 
     # -- registers
 

@@ -39,7 +39,8 @@ class Stepper(Generic[*Ins, Out]):
     """A circuit and its store, ready to be stepped: holds the compiled plan.
 
     `progress`: whether `run` shows a progress bar. A stream that reads at most `local_rows` rows is
-    computed on the driver, Spark evaluating its row functions; 0 sends everything to Spark.
+    computed on the driver, Spark evaluating its row functions; 0 sends everything to Spark, where
+    more is to be done than to pick fields of rows that the driver has.
     `metrics` has what each of the last 1,000 steps did. Raises `StoreMismatch` where the store was
     made for another circuit.
 

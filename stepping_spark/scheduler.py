@@ -132,6 +132,9 @@ class Scheduler:
     # -- a stage
 
     def _run_stage(self, step: Step, stage: Stage) -> None:
+        for m in stage.picks:
+            for made in self._computed(step, [m]):
+                self._done(step, made)
         for read in stage.reads:
             if read not in step.reads:
                 step.reads[read] = self._read(step, read)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from stepping_spark.expr import Expr, Field, PythonCall
+from stepping_spark.expr import Expr, Field, PythonCall, is_plain
 from stepping_spark.graph import Vertex
-from stepping_spark.operators import Haitch, LookUp, MakeSet, Operator, join_of
+from stepping_spark.operators import Haitch, LookUp, MakeSet, Map, Operator, join_of
 from stepping_spark.schema import Schema, StreamType
 from stepping_spark.store import Register
 from stepping_spark.types import Struct
@@ -116,12 +116,29 @@ class Member:
         """The Python function, where that is what the stream waits for."""
         return python_of(self.vertex)
 
+    @property
+    def only_picks(self) -> bool:
+        """Whether it is fields of another stream, called otherwise: nothing is to be computed."""
+        t = self.term
+        if not isinstance(t, Node) or not isinstance(t.operator, Map):
+            return False
+        return isinstance(t.args[0], Ref) and is_plain(t.operator.f)
+
 
 @dataclass(frozen=True)
 class Stage:
-    """Streams that can be materialised together, once the stages before are."""
+    """Streams that can be materialised together, once the stages before are.
+
+    `picks` come before them, each after those it waits for: they cost no query, if they are small.
+    """
 
     members: tuple[Member, ...]
+    picks: tuple[Member, ...] = ()
+
+    @property
+    def streams(self) -> tuple[Member, ...]:
+        """All that the stage materialises."""
+        return (*self.picks, *self.members)
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:

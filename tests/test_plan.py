@@ -190,6 +190,25 @@ def test_a_stage_with_several_streams_is_one_query(spark: SparkSession) -> None:
     assert stepper.metrics[-1].jobs == 2
 
 
+def test_to_pick_fields_costs_no_query_and_delays_nothing(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Link]) -> tuple[st.ZSet[Node], st.ZSet[Node]]:
+        targets = st.map(a, f=lambda a: Node(id=a.target))
+        heads = st.map(targets, f=lambda t: t)
+        return st.distinct(targets), heads
+
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    for n in range(3):
+        distinct, heads = stepper.step((Z({Link(source=n, target=n // 2): 1}),))
+    assert distinct == Z({Node(id=1): 1})
+    assert heads == Z({Node(id=1): 1})
+    (stage,) = plan_of(graph).stages
+    assert len(stage.picks) == 1
+    metrics = stepper.metrics[-1]
+    assert metrics.queries == metrics.jobs == 1
+    assert metrics.vertices["query.targets"].how == "driver"
+
+
 @pytest.mark.driver
 def test_metrics_name_every_vertex() -> None:
     graph = st.compile(three_steps)
