@@ -25,6 +25,7 @@ from stepping_spark.origin import user_line
 TEMPORARY = "tmp-"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _POSTGRES = re.compile(r"(postgres:)?postgres(ql)?://")
+_PARQUET = "parquet:"
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
 T = TypeVar("T")
@@ -256,6 +257,12 @@ def directory_of(path: str | os.PathLike[str], filesystem: pafs.FileSystem | Non
         raise StoreUnavailable(
             f"{user_line()}: expected a path or a URI of files, found a URL of Postgres; write "
             "st.StorePostgres.from_graph(graph, url)"
+        )
+    if text.startswith(_PARQUET):
+        raise StoreUnavailable(
+            f"{user_line()}: {_PARQUET} says on a command line what kind of store a path is of; "
+            "here the path alone is expected: leave it out, or write ./ before a directory of "
+            "that name"
         )
     if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
         scheme = {"gcs": "gs", "abfs": "abfss"}.get(filesystem.type_name, filesystem.type_name)

@@ -81,6 +81,14 @@ def test_a_url_of_postgres_in_the_place_of_a_path(url: str) -> None:
     )
 
 
+def test_a_place_of_the_command_line_in_the_place_of_a_path(tmp_path: Path) -> None:
+    refused(
+        lambda: st.StoreParquet.from_graph(GRAPH, f"parquet:{tmp_path}", create=True),
+        "parquet: says on a command line",
+        "leave it out",
+    )
+
+
 @pytest.mark.parametrize("path", ["state", "/var/state", "s3://key:secret@bucket/x", Path("state")])
 def test_a_path_in_the_place_of_a_url_of_postgres(path: Any) -> None:
     refused(
