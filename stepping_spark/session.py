@@ -271,6 +271,8 @@ def _conf(scratch: Path) -> Mapping[str, str]:
         "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
+        # What a page that is not shown would tell of each query, with the text of its plan.
+        "spark.sql.ui.retainedExecutions": "20",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
