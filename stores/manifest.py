@@ -109,7 +109,19 @@ class Manifest:
             if self.outputs is None
             else [{"schema": kinds, "files": _listed(b)} for kinds, b in self.outputs],
         }
-        return json.dumps({"manifest": body, "sha256": _digest(body)}, indent=1).encode()
+        return _lines({"manifest": body, "sha256": _digest(body)}).encode()
+
+
+def _lines(value: Any, depth: int = 5, end: str = "\n") -> str:
+    """JSON with a line for each file, which is at this depth: all on lines of their own is slow."""
+    if not depth or not value or not isinstance(value, dict | list):
+        return json.dumps(value)
+    start = f"{end} "
+    if isinstance(value, list):
+        items = (_lines(v, depth - 1, start) for v in value)
+        return f"[{start}{f',{start}'.join(items)}{end}]"
+    items = (f"{json.dumps(k)}: {_lines(v, depth - 1, start)}" for k, v in value.items())
+    return f"{{{start}{f',{start}'.join(items)}{end}}}"
 
 
 def _listed(batch: FileBatch) -> list[dict[str, Any]]:
