@@ -271,8 +271,10 @@ def _conf(scratch: Path) -> Mapping[str, str]:
         "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
-        # What a page that is not shown would tell of each query, with the text of its plan.
+        # What a page that is not shown would tell of each query and stage, with their plans. Of
+        # jobs, as many are kept as Spark does: those of a step are counted.
         "spark.sql.ui.retainedExecutions": "20",
+        "spark.ui.retainedStages": "20",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
