@@ -15,7 +15,7 @@ from stepping_spark.atoms import BOOL, INT, RowType
 from stepping_spark.carried import Carrying, carrying
 from stepping_spark.code_of import digest_of
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Expr, Field, PythonCall
+from stepping_spark.expr import Expr, Field, PythonCall, is_plain
 from stepping_spark.index import Key
 from stepping_spark.origin import user_line
 from stepping_spark.rows import Pair, Timed
@@ -552,3 +552,8 @@ def join_of(op: Operator) -> Join | None:
     """The join that an operator begins with, if it does."""
     first = parts_of(op)[0]
     return first if isinstance(first, Join) else None
+
+
+def only_picks(op: Operator) -> bool:
+    """Whether an operator only picks fields, so that it costs nothing to have it twice."""
+    return isinstance(op, Map) and is_plain(op.f)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from stepping_spark.expr import Expr, Field, PythonCall, is_plain
+from stepping_spark.expr import Expr, Field, PythonCall
 from stepping_spark.graph import Vertex
-from stepping_spark.operators import Haitch, LookUp, MakeSet, Map, Operator, join_of
+from stepping_spark.operators import Haitch, LookUp, MakeSet, Operator, join_of, only_picks
 from stepping_spark.schema import Schema, StreamType
 from stepping_spark.store import Register
 from stepping_spark.types import Struct
@@ -120,9 +120,7 @@ class Member:
     def only_picks(self) -> bool:
         """Whether it is fields of another stream, called otherwise: nothing is to be computed."""
         t = self.term
-        if not isinstance(t, Node) or not isinstance(t.operator, Map):
-            return False
-        return isinstance(t.args[0], Ref) and is_plain(t.operator.f)
+        return isinstance(t, Node) and only_picks(t.operator) and isinstance(t.args[0], Ref)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from stepping_spark.expr import PythonCall, is_plain
+from stepping_spark.expr import PythonCall
 from stepping_spark.graph import Origin, Vertex
 from stepping_spark.operators import (
     Accumulate,
@@ -20,6 +20,7 @@ from stepping_spark.operators import (
     Join,
     Map,
     MapMany,
+    only_picks,
     parts_of,
 )
 from stepping_spark.rewrite import Circuit, substitute
@@ -66,7 +67,7 @@ class _Fusing:
         (before,) = v.inputs
         if self.readers[before] != 1:
             return None
-        if isinstance(before.operator, Add) and _only_picks(v.operator):
+        if isinstance(before.operator, Add) and only_picks(v.operator):
             sides = before.inputs
             if all(self.readers[s] == 1 and self._is_join(s) for s in sides):
                 made = Vertex(Add(), *(self._joined(s, v, self.origins[s]) for s in sides))
@@ -93,8 +94,3 @@ def _in_python(v: Vertex) -> bool:
     op = v.operator
     f = op.pick if isinstance(op, Accumulate) else getattr(op, "f", None)
     return isinstance(f, PythonCall)
-
-
-def _only_picks(op: object) -> bool:
-    """Whether an operator only picks fields, so that it costs nothing to have it twice."""
-    return isinstance(op, Map) and is_plain(op.f)
