@@ -12,8 +12,9 @@ class VertexMetrics:
 
     `rows_in` and `rows_out` count the rows that it read (of changes, and of state) and gave; None
     where that is not known: for rows that are in Spark, and for vertices that run inside a query.
-    `how` is "driver", "spark" or "python". Where vertices share one computation, the first of them
-    has its milliseconds and jobs, and the others say `within` which vertex that is.
+    `how` is "driver", "spark", "python", "loop" (of a recursion), or "nothing to do" (what it reads
+    has not changed). Where vertices share one computation, the first of them has its milliseconds
+    and jobs, and the others say `within` which vertex that is.
     """
 
     path: str
