@@ -17,7 +17,7 @@ from stepping_spark.projection import Projection, fetched
 from stepping_spark.relations import Array, concat, consolidate, empty
 from stepping_spark.schema import Schema, StreamType
 from stepping_spark.store import Held
-from stepping_spark.terms import Leaf, Member, is_nothing
+from stepping_spark.terms import Leaf, Member, Read, is_nothing
 from stepping_spark.working import Made, Step, failed, rows_of, schema_of
 
 LOCAL_ROWS = 2_000_000  # what a stream reads at most, to be computed on the driver
@@ -31,26 +31,44 @@ class Driver:
         self.local_rows = local_rows
         self._projection = projection
 
-    def computed(self, step: Step, m: Member) -> Made | None:
-        """A stream; None where it is one for Spark."""
+    def computed(self, step: Step, m: Member) -> Made | str:
+        """A stream; why it is one for Spark, where it is."""
         begun = time.perf_counter()
         rows: Rows = {}
         held: Held
         if is_nothing(m.term, step.is_empty):
             held, how = empty(m.vertex.type.schema), "nothing to do"
-        elif self._is_small(step, m) and not step.is_for_spark(m):
+            why = "what it reads is empty, or what it joins that with"
+        else:
+            is_ours, why = self._is_ours(step, m)
+            if not is_ours:
+                return why
             try:
                 held, how = self._local(step, m, rows), "driver"
-            except FanOut:
-                return None
-        else:
-            return None
-        return Made(m, held, Cost((time.perf_counter() - begun) * 1e3, 0, how), rows)
+            except FanOut as e:
+                return str(e)
+        return Made(m, held, Cost((time.perf_counter() - begun) * 1e3, 0, how, why), rows)
 
-    def _is_small(self, step: Step, m: Member) -> bool:
-        """Whether the driver has all that a stream is made of, and it is few rows."""
-        rows = rows_of(*(p for leaf in m.leaves for p in step.parts(leaf)))
-        return rows is not None and (rows <= self.local_rows or m.only_picks)
+    def _is_ours(self, step: Step, m: Member) -> tuple[bool, str]:
+        """Whether the driver has all that a stream is made of, and it is few rows; and why."""
+        rows = 0
+        for leaf in m.leaves:
+            of_leaf = rows_of(*step.parts(leaf))
+            if of_leaf is None:
+                return False, f"{self._name(leaf)} is in Spark"
+            rows += of_leaf
+        if step.is_for_spark(m):
+            return False, "what it reads is in Spark too, and so is what reads it"
+        if rows <= self.local_rows:
+            return True, f"rows read: {rows:,}, no more than local_rows={self.local_rows:,}"
+        if m.only_picks:
+            return True, "it only picks fields"
+        return False, f"rows read: {rows:,}, more than local_rows={self.local_rows:,}"
+
+    def _name(self, leaf: Leaf) -> str:
+        if isinstance(leaf, Read):
+            return self.plan.state_of(leaf).register.name
+        return str(self.plan.names[leaf.vertex][0])
 
     def _local(self, step: Step, m: Member, rows: Rows) -> Held:
         context = Local(

@@ -86,7 +86,7 @@ MOST_PAIRS = 1_000_000
 
 
 class FanOut(Exception):
-    """What was to be computed on the driver gives too many rows for it."""
+    """What was to be computed on the driver gives too many rows for it; the text says how many."""
 
 
 class Failed(Exception):
@@ -209,8 +209,10 @@ def join_indices(left: Columns, right: Columns) -> tuple[Array, Array]:
         columns = [k[side] for k in keys]
         rows = pa.array(np.arange(len(columns[0])))
         sides.append(pa.table([*columns, rows], names=[*names, position]))
-    if len(left[0]) * len(right[0]) > MOST_PAIRS and _pairs(sides, names) > MOST_PAIRS:
-        raise FanOut
+    if len(left[0]) * len(right[0]) > MOST_PAIRS:
+        pairs = _pairs(sides, names)
+        if pairs > MOST_PAIRS:
+            raise FanOut(f"a join gives {pairs:,} rows, more than {MOST_PAIRS:,}")
     joined = sides[0].join(sides[1], keys=names, join_type="inner", use_threads=False)
     return one_array(joined.column("i")), one_array(joined.column("j"))
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+HOW = ("nothing to do", "driver", "python", "spark", "loop")
+"""Where a vertex runs. Of one that ran in several iterations it is the last of these that is told,
+and why it was so when it first was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,9 +16,12 @@ class VertexMetrics:
 
     `rows_in` and `rows_out` count the rows that it read (of changes, and of state) and gave; None
     where that is not known: for rows that are in Spark, and for vertices that run inside a query.
-    `how` is "driver", "spark", "python", "loop" (of a recursion), or "nothing to do" (what it reads
-    has not changed). Where vertices share one computation, the first of them has its milliseconds
-    and jobs, and the others say `within` which vertex that is.
+    `how` is "driver", "spark", "python", "loop" (of a recursion), or "nothing to do", and `why`
+    says what decided that: how many rows it reads and how many the driver takes, what of it is in
+    Spark, that a join of it gives too many rows. Where vertices share one computation, the first of
+    them has its milliseconds and jobs, and the others say `within` which vertex that is. Vertices
+    that a recursion iterates have the sums over its iterations; the recursion itself has what is
+    left, looking up and keeping its state.
     """
 
     path: str
@@ -23,16 +30,35 @@ class VertexMetrics:
     ms: float
     jobs: int | None
     how: str
+    why: str
     within: str | None = None
+
+    def __str__(self) -> str:
+        rows = " -> ".join("?" if n is None else f"{n:,}" for n in (self.rows_in, self.rows_out))
+        where = f"within {self.within}" if self.within else f"{self.ms:.1f} ms"
+        jobs = f", {_plural(self.jobs, 'job')}" if self.jobs else ""
+        return f"{self.path}: {self.how}, {where}{jobs}, rows {rows}"
+
+    def plus(self, other: VertexMetrics) -> VertexMetrics:
+        """This and a further iteration."""
+        told = max(self, other, key=lambda v: HOW.index(v.how))
+        return replace(
+            told,
+            rows_in=_sum(self.rows_in, other.rows_in),
+            rows_out=_sum(self.rows_out, other.rows_out),
+            ms=self.ms + other.ms,
+            jobs=_sum(self.jobs, other.jobs),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a computation took, and where; `within` the vertex that has the cost, if another has."""
+    """What a computation took, where it ran and why; `within` the vertex that has the cost."""
 
     ms: float
     jobs: int | None
     how: str
+    why: str
     within: str | None = None
 
 
@@ -42,7 +68,7 @@ class StepMetrics:
 
     `jobs` are those of the whole step, reading inputs and keeping state included; None on Spark
     Connect, which does not tell. `queries` counts what Spark was asked, with or without a job,
-    `iterations` those of each recursion, by its path.
+    `iterations` those of each recursion, by its path. Printed, it is a page of text.
     """
 
     step: int
@@ -52,9 +78,22 @@ class StepMetrics:
     iterations: dict[str, int] = field(default_factory=dict)  # of each recursion, by its path
     vertices: dict[str, VertexMetrics] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        jobs = "?" if self.jobs is None else f"{self.jobs:,}"
+        lines = [
+            f"step {self.step}: {self.ms:.1f} ms; Spark: jobs {jobs}, queries {self.queries:,}"
+        ]
+        lines += [f"  {path}: {_plural(n, 'iteration')}" for path, n in self.iterations.items()]
+        for v in self.vertices.values():
+            lines.append(f"  {v}")
+            host = self.vertices.get(v.within) if v.within else None
+            if host is None or host.why != v.why:
+                lines.append(f"      {v.why}")
+        return "\n".join(lines)
+
     def add_jobs(self, jobs: int | None) -> None:
         """Count the jobs of a query; unknown stays unknown."""
-        self.jobs = None if jobs is None or self.jobs is None else self.jobs + jobs
+        self.jobs = _sum(self.jobs, jobs)
 
     def note(
         self,
@@ -65,9 +104,26 @@ class StepMetrics:
         inner: Mapping[str, tuple[int | None, int | None]],
     ) -> None:
         """Note what a vertex took; `inner` are those that ran within it, with rows in and out."""
-        self.vertices[path] = VertexMetrics(
-            path, rows_in, rows_out, cost.ms, cost.jobs, cost.how, cost.within
+        self._add(
+            VertexMetrics(
+                path, rows_in, rows_out, cost.ms, cost.jobs, cost.how, cost.why, cost.within
+            )
         )
         for name, (read, gave) in inner.items():
-            within = VertexMetrics(name, read, gave, 0.0, 0, cost.how, path)
-            self.vertices.setdefault(name, within)
+            self._add(VertexMetrics(name, read, gave, 0.0, 0, cost.how, cost.why, path))
+
+    def _add(self, v: VertexMetrics) -> None:
+        """Add to what is there of the iterations before; the first host of a vertex has it."""
+        before = self.vertices.get(v.path)
+        if before is None:
+            self.vertices[v.path] = v
+        elif before.within == v.within:
+            self.vertices[v.path] = before.plus(v)
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def _plural(n: int, what: str) -> str:
+    return f"{n:,} {what}" + ("" if n == 1 else "s")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -47,12 +47,15 @@ class Queries:
         self._prefix = f"step{next(_PLAN_NUMBERS)}"
         self._lowered: dict[tuple[Member, ...], tuple[Lowering, list[str]]] = {}
 
-    def computed(self, step: Step, members: list[Member]) -> Iterator[Made]:
-        """Streams that wait for none of each other."""
+    def computed(self, step: Step, why: Mapping[Member, str]) -> Iterator[Made]:
+        """Streams that wait for none of each other, and why Spark is to compute each."""
+        members = list(why)
         for i in range(0, len(members), MOST_TOGETHER):
-            yield from self._together(step, members[i : i + MOST_TOGETHER])
+            yield from self._together(step, members[i : i + MOST_TOGETHER], why)
 
-    def _together(self, step: Step, members: list[Member]) -> Iterator[Made]:
+    def _together(
+        self, step: Step, members: list[Member], why: Mapping[Member, str]
+    ) -> Iterator[Made]:
         key = tuple(members)
         if key not in self._lowered:
             low = Lowering(f"{self._prefix}_{len(self._lowered)}")
@@ -83,10 +86,12 @@ class Queries:
             raise self._blame(step, members, e) from e
         ms = (time.perf_counter() - begun) * 1e3
         step.metrics.queries += 1
-        cost = Cost(ms, jobs.count, "spark")
-        for m, h in zip(members, held, strict=True):
+        first = str(self.plan.names[members[0].vertex][0])
+        for i, (m, h) in enumerate(zip(members, held, strict=True)):
+            cost = (
+                Cost(0.0, 0, "spark", why[m], first) if i else Cost(ms, jobs.count, "spark", why[m])
+            )
             yield Made(m, h, cost)
-            cost = Cost(0.0, 0, "spark", within=str(self.plan.names[members[0].vertex][0]))
 
     def _small(self, step: Step, members: list[Member], texts: list[str]) -> list[Held]:
         """One query for all: each stream a struct column of its own, NULL in others' rows."""

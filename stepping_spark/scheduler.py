@@ -33,7 +33,7 @@ from stepping_spark.schema import Schema
 from stepping_spark.session import JobCounter, count_jobs, get_session
 from stepping_spark.source import Sources
 from stepping_spark.store import Held, Now, Store
-from stepping_spark.terms import Leaf, Member, Read, Stage, State
+from stepping_spark.terms import Leaf, Member, Read, Stage, State, is_nothing
 from stepping_spark.values import answer
 from stepping_spark.working import Made, Step, null_error, rows_of
 
@@ -148,39 +148,41 @@ class Scheduler:
 
     def _computed(self, step: Step, members: Sequence[Member]) -> Iterator[Made]:
         """Streams that wait for no others of these."""
-        queries: list[Member] = []
+        for_spark: dict[Member, str] = {}
         for m in members:
-            made = self._driver.computed(step, m) if m.python is None else self._python(step, m)
-            if made is None:
-                queries.append(m)
+            is_python = m.python is not None and not is_nothing(m.term, step.is_empty)
+            made = self._python(step, m) if is_python else self._driver.computed(step, m)
+            if isinstance(made, str):
+                for_spark[m] = made
             else:
                 yield made
-        if queries:
-            yield from self._queries.computed(step, queries)
+        yield from self._queries.computed(step, for_spark)
 
     def _loop(self, step: Step, loop: Loop, members: Sequence[Member]) -> None:
         """The streams that a recursion gives."""
         begun = time.perf_counter()
-        jobs: list[int | None] = [0]
+        within = 0.0  # what the streams that it iterates take, told with them
 
         def compute(wanted: Sequence[Member], parts: Mapping[Leaf, tuple[Held, ...]]) -> list[Held]:
+            nonlocal within
             inner = Step({}, step.now, step.since, step.sources, step.metrics, dict(parts))
             made = {m.member: m for m in self._computed(inner, wanted)}
-            jobs.extend(m.cost.jobs for m in made.values())
+            for m in made.values():
+                self._note(inner, m)
+                within += m.cost.ms
             return [made[m].held for m in wanted]
 
         run = Run(loop, self.store, self._projection, self._state_around, compute)
         given = run.run([step.values[v] for v in loop.inputs])
         step.metrics.iterations[str(loop.path)] = run.iterations
-        ms = (time.perf_counter() - begun) * 1e3
-        jobs.append(run.jobs)
-        taken = None if None in jobs else sum(j or 0 for j in jobs)
-        cost = Cost(ms, taken, "loop")
+        ms = (time.perf_counter() - begun) * 1e3 - within
+        why = "a recursion" if run.iterations else "a recursion; what it reads is empty"
+        cost = Cost(ms, run.jobs, "loop", why)
         for m in members:
             assert isinstance(m.vertex.operator, Fixpoint)
             made = Made(m, given[m.vertex.operator.number], cost, {}, run.rows)
             self._done(step, made)
-            cost = Cost(0.0, 0, "loop", within=self._path(members[0]))
+            cost = Cost(0.0, 0, "loop", why, within=self._path(members[0]))
 
     def _state_around(self, change: Vertex, key: tuple[Expr, ...]) -> State:
         return self.plan.state_of(Read(change, key))
@@ -192,11 +194,13 @@ class Scheduler:
         (held,) = step.parts(leaf)
         made: Held
         if isinstance(held, pa.Table):
+            why = "a Python function, of rows on the driver"
             made = apply_python(m.vertex, held, f"{path} ({line})")
         else:
+            why = "a Python function, of rows in Spark"
             applied = apply_python_in_spark(m.vertex, held, f"{path} ({line})")
             made = self._once.computed(step, m.vertex, applied)
-        return Made(m, made, Cost((time.perf_counter() - begun) * 1e3, 0, "python"))
+        return Made(m, made, Cost((time.perf_counter() - begun) * 1e3, 0, "python", why))
 
     # -- the store
 
@@ -260,10 +264,14 @@ class Scheduler:
         if isinstance(m.vertex.operator, IdentityPrint):
             print(f"{m.vertex.operator.label}: {answer(held, m.vertex.type)!r}")
         self._add(step, m.vertex, held)
+        self._note(step, made)
+
+    def _note(self, step: Step, made: Made) -> None:
+        m = made.member
         read = rows_of(*(p for leaf in m.leaves for p in step.parts(leaf)))
         read = None if read is None else read + made.rows_in
         inner = {str(self.plan.names[v][0]): made.rows.get(v, (None, None)) for v in m.inner}
-        step.metrics.note(str(path), made.cost, read, rows_of(held), inner)
+        step.metrics.note(self._path(m), made.cost, read, rows_of(made.held), inner)
 
     def _path(self, m: Member) -> str:
         return str(self.plan.names[m.vertex][0])

@@ -1,0 +1,152 @@
+"""What a step tells of itself: where each vertex ran, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import stepping_spark as st
+from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.metrics import VertexMetrics
+
+pytestmark = pytest.mark.driver
+
+Z = st.ZSetPython
+Link = st.Pair[int, int]
+
+
+class Order(st.Data):
+    id: int
+    item: str
+
+
+def stepper_of(query: Any, local_rows: int = LOCAL_ROWS) -> st.Stepper[Any, Any]:
+    graph = st.compile(query)
+    return st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+
+
+def orders(n: int) -> st.ZSetPython[Order]:
+    return Z({Order(id=i, item="tea"): 1 for i in range(n)})
+
+
+def counts(a: st.ZSet[Order]) -> st.ZSet[int]:
+    items = st.map(a, f=lambda o: o.item)
+    return st.count(st.distinct(items))
+
+
+def told(stepper: st.Stepper[Any, Any]) -> dict[str, tuple[str, str]]:
+    """Where each vertex of the last step ran, and why."""
+    return {path: (v.how, v.why) for path, v in stepper.metrics[-1].vertices.items()}
+
+
+def test_few_rows_are_for_the_driver() -> None:
+    stepper = stepper_of(counts)
+    stepper.step((orders(3),))
+    assert told(stepper)["counts.items"][0] == "driver"
+    assert told(stepper)["counts.count.reduce.total"] == (
+        "driver",
+        "rows read: 1, no more than local_rows=2,000,000",
+    )
+
+
+def test_more_rows_than_local_rows_are_for_spark(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
+        return st.distinct(a)
+
+    stepper = stepper_of(query, local_rows=4)
+    stepper.step((orders(4),))
+    few = "rows read: 4, no more than local_rows=4"
+    assert told(stepper)["query.distinct.changed"] == ("driver", few)
+    stepper.step((orders(3),))  # and the three that are there
+    many = "rows read: 6, more than local_rows=4"
+    assert told(stepper)["query.distinct.changed"] == ("spark", many)
+
+
+def test_rows_in_spark_stay_there(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Order]) -> tuple[st.ZSet[Order], st.ZSet[str], st.ZSet[int]]:
+        once = st.distinct(a)
+        loud = st.map(once, f=st.python(lambda o: o.item + "!", to=str))
+        digits = st.map(once, f=lambda o: o.id % 10)
+        return once, loud, st.distinct(digits)
+
+    stepper = stepper_of(query, local_rows=4)
+    frame = spark.range(150_000).selectExpr("id", "'tea' AS item")
+    stepper.step((st.ZSetSpark.from_dataframe(frame, Order),))
+    assert told(stepper)["query.loud"] == ("python", "a Python function, of rows in Spark")
+    assert told(stepper)["query.digits"] == ("spark", "query.distinct.changed is in Spark")
+    stepper.step((Z({Order(id=-1, item="tea"): 1}),))
+    on_driver = ("python", "a Python function, of rows on the driver")
+    assert told(stepper)["query.loud"] == on_driver
+    stepper.step((None,))
+    assert told(stepper)["query.loud"][0] == "nothing to do"
+
+
+def test_nothing_to_do_is_told() -> None:
+    stepper = stepper_of(counts)
+    stepper.step((orders(1),))
+    stepper.step((None,))
+    assert told(stepper)["counts.distinct.changed"] == (
+        "nothing to do",
+        "what it reads is empty, or what it joins that with",
+    )
+
+
+def closure(a: st.ZSet[Link]) -> st.ZSet[Link]:
+    return st.transitive_closure(a)
+
+
+def chain(n: int) -> st.ZSetPython[Link]:
+    return Z({st.Pair(left=i, right=i + 1): 1 for i in range(n)})
+
+
+def test_a_recursion_has_the_vertices_that_it_iterates(spark: SparkSession) -> None:
+    stepper = stepper_of(closure)
+    stepper.step((chain(4),))
+    metrics = stepper.metrics[-1]
+    loop = metrics.vertices["closure.transitive_closure.closed"]
+    (iterations,) = metrics.iterations.values()
+    assert (loop.how, loop.why, iterations) == ("loop", "a recursion", 5)
+    added = metrics.vertices["closure.transitive_closure.closed.add"]
+    assert (added.how, added.rows_out) == ("driver", 4 + 3 + 2 + 1)
+    assert sum(v.ms for v in metrics.vertices.values()) <= metrics.ms
+    stepper.step((None,))
+    assert told(stepper)["closure.transitive_closure.closed"] == (
+        "loop",
+        "a recursion; what it reads is empty",
+    )
+
+
+def test_the_jobs_of_a_recursion_are_told_with_the_vertices_that_have_them(
+    spark: SparkSession,
+) -> None:
+    stepper = stepper_of(closure, local_rows=0)
+    stepper.step((chain(2),))
+    metrics = stepper.metrics[-1]
+    added = metrics.vertices["closure.transitive_closure.closed.add"]
+    assert added.how == "spark"
+    assert added.jobs
+    assert sum(v.jobs or 0 for v in metrics.vertices.values()) == metrics.jobs
+
+
+def test_iterations_are_summed_and_the_dearest_place_is_told() -> None:
+    idle = VertexMetrics("v", 0, 0, 1.0, 0, "nothing to do", "nothing")
+    here = VertexMetrics("v", 2, 1, 2.0, 0, "driver", "few")
+    there = VertexMetrics("v", None, 5, 4.0, 1, "spark", "many")
+    assert idle.plus(here) == VertexMetrics("v", 2, 1, 3.0, 0, "driver", "few")
+    assert here.plus(idle).how == "driver"
+    assert here.plus(there) == VertexMetrics("v", None, 6, 6.0, 1, "spark", "many")
+    assert there.plus(here) == here.plus(there)
+
+
+def test_printed_it_is_a_page(spark: SparkSession) -> None:
+    stepper = stepper_of(counts, local_rows=0)
+    stepper.step((orders(2),))
+    metrics = stepper.metrics[-1]
+    lines = str(metrics).splitlines()
+    assert lines[0] == f"step 1: {metrics.ms:.1f} ms; Spark: jobs 2, queries 2"
+    assert "      rows read: 1, more than local_rows=0" in lines
+    for path in metrics.vertices:
+        assert any(line.startswith(f"  {path}: ") for line in lines), path
+    assert max(map(len, lines)) < 100
