@@ -20,7 +20,8 @@ from stepping_spark.operators import (
     MakeSet,
     parts_of,
 )
-from stepping_spark.plan import Plan, plan_of
+from stepping_spark.plan import Plan
+from stepping_spark.planner import plan_of
 from stepping_spark.reduce_plan import ReducePlan
 from stepping_spark.schema import ScalarType
 from stepping_spark.terms import Read, State, nodes

@@ -20,7 +20,7 @@ from stepping_spark.graph import Graph, Vertex
 from stepping_spark.metrics import StepMetrics
 from stepping_spark.operators import Input
 from stepping_spark.origin import user_line
-from stepping_spark.plan import plan_of
+from stepping_spark.planner import plan_of
 from stepping_spark.scheduler import Scheduler
 from stepping_spark.schema import ZSetType
 from stepping_spark.spark_types import first_line

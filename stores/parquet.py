@@ -15,7 +15,7 @@ from typing_extensions import TypeVarTuple
 from stepping_spark.codec import conform
 from stepping_spark.errors import StoreError
 from stepping_spark.graph import Graph
-from stepping_spark.plan import registers_of
+from stepping_spark.planner import registers_of
 from stepping_spark.schema import Schema
 from stepping_spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Held, Now, Register, now_from_text, now_to_text

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark import few, once, queries, settling, source, zset
-from stepping_spark.plan import plan_of
+from stepping_spark.planner import plan_of
 from stepping_spark.schema import ZSetType
 from stepping_spark.settling import fetched, measure, settle, settled_by
 from stepping_spark.source import Sources

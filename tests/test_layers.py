@@ -96,6 +96,7 @@ LAYERS = (
     "terms",
     "loops",
     "plan",
+    "planner",
     "lower_reducers",
     "lower",
     "local_sums",

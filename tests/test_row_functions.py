@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 import stepping_spark as st
 from stepping_spark.code_of import digest_of
 from stepping_spark.driver import LOCAL_ROWS
-from stepping_spark.plan import plan_of
+from stepping_spark.planner import plan_of
 from stepping_spark.schema import columns_of
 from stepping_spark.types import row_type
 

@@ -1,0 +1,361 @@
+"""Makes the plan of a step.
+
+The state of a circuit is registers, and a register is the sum of a stream of changes: I(x) and
+z⁻¹I(x) are the new and the old value of the register of x; any other z⁻¹(y) is the register of
+D(y). So within a step the circuit has no loops: its leaves are inputs and reads of old values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from stepping_spark.body import Fixpoint, named
+from stepping_spark.cache import register_name
+from stepping_spark.clock import tick
+from stepping_spark.expr import Expr, Field
+from stepping_spark.graph import AnyGraph, Path, Vertex, check_is_graph
+from stepping_spark.loops import Loop, loop_of
+from stepping_spark.operators import (
+    Add,
+    Arrange,
+    Delay,
+    Differentiate,
+    Feedback,
+    Filter,
+    Haitch,
+    Hold,
+    IdentityPrint,
+    Input,
+    Integrate,
+    Join,
+    LookUp,
+    Neg,
+    join_of,
+    parts_of,
+)
+from stepping_spark.origin import Line
+from stepping_spark.passes.fuse import fuse
+from stepping_spark.plan import Plan
+from stepping_spark.schema import Schema
+from stepping_spark.store import Register
+from stepping_spark.terms import (
+    Member,
+    Node,
+    Read,
+    Ref,
+    Stage,
+    State,
+    Term,
+    key_columns,
+    key_of_each,
+    python_of,
+    shown_key,
+    told,
+)
+
+# What is read, and not computed, within a step; anything else that several read is kept.
+READ = (Input, Feedback, Arrange, Integrate, Delay)
+
+
+def registers_of(graph: AnyGraph) -> tuple[Register, ...]:
+    """The registers that a store keeps for a circuit."""
+    check_is_graph(graph, "; the graph comes first: from_graph(st.compile(query), …)")
+    return plan_of(graph).registers
+
+
+def plan_of(graph: AnyGraph) -> Plan:
+    """The plan of a circuit; the same object each time."""
+    check_is_graph(
+        graph,
+        "; beside a store, the order is st.iteration(store, graph, …), st.Stepper(graph, store)",
+    )
+    found = graph.memo.get("plan")
+    if not isinstance(found, Plan):
+        found = graph.memo["plan"] = _Planner(fuse(graph) if graph.optimized else graph).plan()
+    return found
+
+
+class _Planner:
+    """Holds what is known while a plan is made."""
+
+    def __init__(self, graph: AnyGraph) -> None:
+        self.graph = graph
+        self.whole: dict[Vertex, bool] = {}
+        self.held_back: dict[Vertex, Vertex] = {}
+        self.names: dict[Vertex, tuple[Path, Line]] = {
+            v: (path, graph.line(v)) for path, v in graph.vertices.items()
+        }
+        self.materialised = self._materialised()
+
+    def plan(self) -> Plan:
+        members = [Member(v, self._definition(v)) for v in self.materialised]
+        stages = self._stages(members)
+        outputs = tuple(self._resolve(v) for v in self.graph.outputs)
+        loops = self._loops(members)
+        states = self._states(stages, loops)
+        kept = dict(self._kept())
+        return Plan(self.graph, stages, states, outputs, loops, self.names, kept)
+
+    def _kept(self) -> Iterator[tuple[Vertex, Vertex]]:
+        for v in self.graph.walk():
+            if isinstance(v.operator, Integrate):
+                yield v, self._summed(v)
+            elif isinstance(v.operator, Delay):
+                yield v, self._change(v)
+            elif isinstance(v.operator, Differentiate):
+                yield v, v
+            elif isinstance(v.operator, Hold):
+                yield v, self._held_back(v)
+
+    def _loops(self, members: Sequence[Member]) -> dict[Vertex, Loop]:
+        made: dict[tuple[object, ...], Loop] = {}
+        loops = {}
+        for v in (m.vertex for m in members):
+            if isinstance(v.operator, Fixpoint):
+                inputs = tuple(self._resolve(i) for i in v.inputs)
+                key = (v.operator.body, v.operator.max_iterations, inputs)
+                if key not in made:
+                    made[key] = loop_of(named(v.operator, self.graph), inputs, *self.names[v])
+                    self.names = {**made[key].names, **self.names}
+                loops[v] = made[key]
+        return loops
+
+    # -- what is materialised
+
+    def _materialised(self) -> list[Vertex]:
+        found: dict[Vertex, None] = dict.fromkeys(self.graph.outputs)
+        order = list(self.graph.walk())
+        for v in order:
+            op = v.operator
+            if isinstance(op, Integrate):
+                found[v.inputs[0]] = None
+            elif isinstance(op, Delay):
+                found[self._change(v)] = None
+            elif isinstance(op, Differentiate | IdentityPrint):
+                found[v] = None
+            elif isinstance(op, Hold):
+                found[v.inputs[0]] = found[v] = found[self._held_back(v)] = None
+            elif python_of(v) is not None:
+                found[v.inputs[0]] = found[v] = None
+            elif isinstance(op, Haitch):
+                found[v.inputs[1]] = None
+            elif isinstance(op, Fixpoint):
+                found.update(dict.fromkeys((*v.inputs, v)))
+            elif isinstance(op, LookUp):
+                found[v.inputs[0]] = None  # also of a state: its text stands three times in a query
+            elif join_of(op):
+                for side, other in (v.inputs, v.inputs[::-1]):
+                    if self._is_whole(side) and not self._is_whole(other):
+                        found[other] = None
+        for v in self.graph.caches.values():
+            found[self._summed(v)] = None
+        for v in self._shared(order, found):
+            found[v] = None
+        resolved = dict.fromkeys(self._resolve(v) for v in found)
+        return [v for v in resolved if not isinstance(v.operator, Input)]
+
+    def _shared(self, order: Sequence[Vertex], found: dict[Vertex, None]) -> list[Vertex]:
+        readers: dict[Vertex, int] = {}
+        for v in order:
+            for i in v.inputs:
+                readers[i] = readers.get(i, 0) + 1
+        return [
+            v
+            for v in order
+            if readers.get(v, 0) > 1 and not isinstance(v.operator, READ) and v not in found
+        ]
+
+    def _resolve(self, v: Vertex) -> Vertex:
+        """The vertex that has the value: not a fed back or merely arranged one."""
+        while True:
+            if isinstance(v.operator, Feedback):
+                v = self.graph.loops[v]
+            elif isinstance(v.operator, Arrange):
+                v = v.inputs[0]
+            else:
+                return v
+
+    def _change(self, delay: Vertex) -> Vertex:
+        """The stream whose sum a delay gives the old value of."""
+        return self._summed(delay.inputs[0], delay)
+
+    def _held_back(self, v: Vertex) -> Vertex:
+        """The change of what a hold keeps: what came in, less what came out."""
+        rest = Vertex(Add(), self._resolve(v.inputs[0]), Vertex(Neg(), v))
+        if rest not in self.held_back:
+            self.held_back[rest] = v
+            path, line = self.names[v]
+            self.names[rest] = (Path((*path.scope, f"{path.parts[-1]}_to_come")), line)
+        return rest
+
+    def _summed(self, v: Vertex, named_after: Vertex | None = None) -> Vertex:
+        v = self._resolve(v)
+        if isinstance(v.operator, Integrate):
+            return self._resolve(v.inputs[0])
+        change = Vertex(Differentiate(), v)
+        if change not in self.names:
+            path, line = self.names[named_after or v]
+            self.names[change] = (Path((*path.scope, f"{path.parts[-1]}_change")), line)
+        return change
+
+    def _is_whole(self, v: Vertex) -> bool:
+        """Whether a value is a state, and not a change of one."""
+        v = self._resolve(v)
+        known = self.whole.get(v)
+        if known is None:
+            op = v.operator
+            if isinstance(op, Integrate | Delay):
+                known = True
+            elif isinstance(op, Input | Differentiate | Haitch) or op.gives_change:
+                known = False
+            else:
+                rule = all if join_of(op) or isinstance(op, LookUp) else any
+                known = rule(self._is_whole(i) for i in v.inputs)
+            self.whole[v] = known
+        return known
+
+    # -- terms
+
+    def _definition(self, v: Vertex) -> Term:
+        """The term of a vertex that is materialised."""
+        if isinstance(v.operator, Differentiate):
+            old = Node(v, Neg(), (Read(v),))
+            return Node(v, Add(), (self._term(v.inputs[0]), old))
+        if v in self.held_back:
+            came, out = v.inputs[0], Ref(self.held_back[v])
+            return Node(v, Add(), (self._term(came), Node(v, Neg(), (out,))))
+        return self._operator(v, None)
+
+    def _term(self, v: Vertex, at: Read | None = None) -> Term:
+        """The term of a vertex inside another's; `at`: only these keys of it matter."""
+        v = self._resolve(v)
+        ready = isinstance(v.operator, Input) or v in self.materialised_set
+        if ready and not (at is not None and self._is_whole(v)):
+            return Ref(v)
+        return self._operator(v, at)
+
+    @cached_property
+    def materialised_set(self) -> set[Vertex]:
+        return set(self.materialised)
+
+    def _operator(self, v: Vertex, at: Read | None) -> Term:
+        op = v.operator
+        if isinstance(op, Integrate):
+            x = self._resolve(v.inputs[0])
+            return Node(v, Add(), (self._read(x, at), self._term(x)))
+        if isinstance(op, Delay):
+            return self._read(self._change(v), at)
+        join = join_of(op)
+        if join is not None:
+            return Node(v, op, self._join_sides(v, join))
+        if isinstance(op, LookUp):
+            return Node(v, op, self._look_up_sides(v, op))
+        if isinstance(op, Hold):
+            rest = self._held_back(v)
+            old = Read(rest, (tick(Field(op.time, ("time",))),), due=True)
+            return Node(v, op, (Node(v, Add(), (old, self._term(v.inputs[0]))),))
+        if isinstance(op, Haitch):
+            change = self._resolve(v.inputs[1])
+            key = key_of_each(op.of, change.type)
+            state = self._term(v.inputs[0], Read(change, key, change, key, nulls=True))
+            return Node(v, op, (state, self._term(change)))
+        passed = at if all(isinstance(p, Add | Neg | Filter) for p in parts_of(op)) else None
+        return Node(v, op, tuple(self._term(i, passed) for i in v.inputs))
+
+    def _join_sides(self, v: Vertex, op: Join) -> tuple[Term, Term]:
+        left, right = (self._resolve(i) for i in v.inputs)
+        on, key = op.left.parts, op.right.parts
+        if self._is_whole(left) and not self._is_whole(right):
+            return self._term(left, Read(left, on, right, key)), self._term(right)
+        if self._is_whole(right) and not self._is_whole(left):
+            return self._term(left), self._term(right, Read(right, key, left, on))
+        return self._term(left), self._term(right)
+
+    def _look_up_sides(self, v: Vertex, op: LookUp) -> tuple[Term, Term]:
+        known, table = (self._resolve(i) for i in v.inputs)
+        if self._is_whole(table) and not self._is_whole(known):
+            return self._term(known), self._term(table, Read(table, op.key, known, op.on))
+        return self._term(known), self._term(table)
+
+    @staticmethod
+    def _read(change: Vertex, at: Read | None) -> Read:
+        return Read(change) if at is None else Read(change, at.key, at.by, at.by_key, at.nulls)
+
+    def _stages(self, members: list[Member]) -> tuple[Stage, ...]:
+        """Each stream in the first stage that has what it waits for, which picks do not delay."""
+        by_vertex = {m.vertex: m for m in members}
+        waits = {m.vertex: [w for w in _waits(m) if w in by_vertex] for m in members}
+        waited_for = {w for ws in waits.values() for w in ws}
+        picks = {m.vertex for m in members if m.only_picks and m.vertex in waited_for}
+        depth: dict[Vertex, int] = {}  # each after those it waits for
+
+        def visit(v: Vertex) -> int:
+            if v not in depth:
+                found = [visit(w) + (w not in picks) for w in waits[v]]
+                depth[v] = max(found, default=1)
+            return depth[v]
+
+        for m in members:
+            visit(m.vertex)
+        return tuple(
+            Stage(
+                tuple(m for m in members if depth[m.vertex] == d and m.vertex not in picks),
+                tuple(by_vertex[v] for v, at in depth.items() if at == d and v in picks),
+            )
+            for d in range(1, max(depth.values(), default=0) + 1)
+        )
+
+    # -- registers
+
+    def _states(self, stages: tuple[Stage, ...], loops: dict[Vertex, Loop]) -> tuple[State, ...]:
+        wanted: dict[tuple[Vertex, tuple[Expr, ...]], str] = {}
+        for name, v in self.graph.caches.items():
+            keys = self._indexes(v) or [()]
+            for i, key in enumerate(keys):
+                wanted[self._summed(v), key] = register_name(name) if i == 0 else ""
+        for stage in stages:
+            for read in stage.reads:
+                wanted.setdefault((read.change, read.key), "")
+        for loop in loops.values():
+            for read_by_key in loop.reads:
+                wanted.setdefault(read_by_key, "")
+        keyed = {change for change, key in wanted if key}
+        taken: dict[str, int] = {}
+        states = []
+        for (change, key), name in wanted.items():
+            if not key and change in keyed and not name:
+                continue  # read whole through the register that has a key
+            columns, stored = key_columns(change.type.schema, key)
+            named = name or self._register_name(change, key)
+            n = taken[named] = taken.get(named, 0) + 1
+            schema = change.type.schema
+            held = Schema(schema.columns + tuple((c, e.type) for c, e in stored), schema.diffs)
+            name = named if n == 1 else f"{named} {n}"
+            register = Register(name, held, columns, told(change, key))
+            states.append(State(register, change, key, stored))
+        return tuple(states)
+
+    def _indexes(self, v: Vertex) -> list[tuple[Expr, ...]]:
+        keys = []
+        while isinstance(v.operator, Arrange | Feedback):
+            if isinstance(v.operator, Arrange):
+                keys.append(v.operator.key.parts)
+                v = v.inputs[0]
+            else:
+                v = self.graph.loops[v]
+        return keys[::-1]
+
+    def _register_name(self, change: Vertex, key: tuple[Expr, ...]) -> str:
+        path = str(self.names[change][0])
+        if not key:
+            return path
+        return f"{path} by {shown_key(key)}"
+
+
+def _waits(m: Member) -> Iterator[Vertex]:
+    """What is to be materialised before a stream is."""
+    for leaf in m.leaves:
+        v = leaf.by if isinstance(leaf, Read) else leaf.vertex
+        if v is not None:
+            yield v
