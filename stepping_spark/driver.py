@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from stepping_spark.expr import Expr
-from stepping_spark.local import Failed, FanOut, Local, Rows
+from stepping_spark.local import Failed, Local, Rows
+from stepping_spark.local_joins import FanOut
 from stepping_spark.lower import LOWER, Lowering
 from stepping_spark.metrics import Cost
 from stepping_spark.operators import Fused, Operator

@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.arrow_calls import computed, is_known
+from stepping_spark.arrow_calls import is_known
 from stepping_spark.atoms import RowType
-from stepping_spark.derived import Derived
-from stepping_spark.expr import Build, Call, Expr, Field, Literal, Singleton
+from stepping_spark.expr import Build, Expr, Field
 from stepping_spark.graph import Vertex
+from stepping_spark.local_columns import Columns, column, spread
+from stepping_spark.local_joins import FanOut, join_indices
 from stepping_spark.local_reducers import collated, first, in_order, lists, positions
 from stepping_spark.local_sums import contributions, totals
 from stepping_spark.lower import type_of
@@ -54,14 +55,11 @@ from stepping_spark.reducers import Collate, Listed, Order, Top
 from stepping_spark.relations import (
     Array,
     Ids,
-    canonical,
     concat,
     consolidate,
     empty,
-    flat,
     negate,
     one_array,
-    row_ids,
 )
 from stepping_spark.schema import (
     COUNT,
@@ -75,18 +73,9 @@ from stepping_spark.store import Now
 from stepping_spark.terms import Leaf, Node, Term
 from stepping_spark.types import Struct
 
-Columns: TypeAlias = list[Array]
 Rows: TypeAlias = dict[Vertex, tuple[int, int]]
 Project = Callable[[pa.Table, Schema, tuple[Expr, ...]], Columns]
 Chain = Callable[[pa.Table, StreamType, Sequence[Operator]], pa.Table]
-
-
-MOST_PAIRS = 1_000_000
-"""A join that gives more rows than this is not for the driver, however few it reads."""
-
-
-class FanOut(Exception):
-    """What was to be computed on the driver gives too many rows for it; the text says how many."""
 
 
 class Failed(Exception):
@@ -151,104 +140,12 @@ class Local:
         return [known[e] for e in exprs]
 
 
-def column(e: Expr, table: pa.Table) -> Array | None:
-    """The column that an expression is, as far as Arrow can say; None: Spark must evaluate it."""
-    if isinstance(e, Literal):
-        value = e.type.encode(e.constant, "a constant")
-        return pa.array([value] * table.num_rows, e.type.arrow)
-    t = unwrap(e.type)
-    if isinstance(e, Build) and isinstance(t, Struct):
-        parts = [column(p, table) for p in e.fields]
-        if any(p is None for p in parts):
-            return None
-        return struct(parts, t)
-    if isinstance(e, Singleton):
-        return _singletons(e, table)
-    if isinstance(e, Derived):
-        known = [column(a, table) for a in e.args]
-        return None if any(c is None for c in known) else e.arrow(known)
-    if isinstance(e, Call):
-        args = [column(a, table) for a in e.args] if is_known(e) else [None]
-        return None if any(a is None for a in args) else computed(e, args)
-    if not isinstance(e, Field):
-        return None
-    if not e.path:
-        assert isinstance(t, Struct)
-        return struct([one_array(table.column(n)) for n, _ in t.fields], t)
-    found = one_array(table.column(e.path[0]))
-    for part in e.path[1:]:
-        found = pc.struct_field(found, part)
-    return found
-
-
-def _singletons(e: Singleton, table: pa.Table) -> Array | None:
-    item = column(e.item, table)
-    if item is None:
-        return None
-    rows = len(item)
-    lists: Any = e.type.arrow
-    items = pa.StructArray.from_arrays(
-        [item, pa.array(np.ones(rows, np.int64))], fields=list(lists.value_type)
-    )
-    return pa.ListArray.from_arrays(pa.array(np.arange(rows + 1), pa.int32()), items)
-
-
-def struct(parts: Sequence[Any], t: Struct) -> Array:
-    """One column of rows, from the columns of their fields."""
-    fields = [pa.field(n, ft.arrow) for n, ft in t.fields]
-    arrays = [p.cast(f.type) if p.type != f.type else p for p, f in zip(parts, fields, strict=True)]
-    return pa.StructArray.from_arrays(arrays, fields=fields)
-
-
-def join_indices(left: Columns, right: Columns) -> tuple[Array, Array]:
-    """The positions of rows whose keys are equal; NULL equals nothing."""
-    names = [f"k{i}" for i in range(len(left))]
-    keys = [_comparable(a, b) for a, b in zip(left, right, strict=True)]
-    sides = []
-    for side, position in ((0, "i"), (1, "j")):
-        columns = [k[side] for k in keys]
-        rows = pa.array(np.arange(len(columns[0])))
-        sides.append(pa.table([*columns, rows], names=[*names, position]))
-    if len(left[0]) * len(right[0]) > MOST_PAIRS:
-        pairs = _pairs(sides, names)
-        if pairs > MOST_PAIRS:
-            raise FanOut(f"a join gives {pairs:,} rows, more than {MOST_PAIRS:,}")
-    joined = sides[0].join(sides[1], keys=names, join_type="inner", use_threads=False)
-    return one_array(joined.column("i")), one_array(joined.column("j"))
-
-
-def _pairs(sides: list[pa.Table], names: list[str]) -> int:
-    """How many rows a join gives."""
-    counts = [side.group_by(names).aggregate([([], "count_all")]) for side in sides]
-    both = counts[0].join(counts[1], keys=names, join_type="inner", right_suffix="_right")
-    each: Any = pc.multiply(both.column("count_all"), both.column("count_all_right"))
-    return pc.sum(each).as_py() or 0
-
-
-def _comparable(a: Array, b: Array) -> tuple[Array, Array]:
-    """Two columns of keys as such that Arrow can join by."""
-    if pa.types.is_duration(a.type):
-        return a.cast(pa.int64()), b.cast(pa.int64())
-    if not pa.types.is_nested(a.type):
-        return one_array(canonical(a)), one_array(canonical(b))
-    both = pa.concat_arrays([a, b])
-    ids = pa.array(row_ids(flat(canonical(both))), mask=both.is_null().to_numpy(False))
-    return ids[: len(a)], ids[len(a) :]
-
-
 def _relation(columns: Sequence[Any], diffs: Sequence[Any], schema: Schema) -> pa.Table:
     arrays = [
         a.cast(f.type) if a.type != f.type else a
         for a, f in zip((*columns, *diffs), schema.arrow, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=schema.arrow)
-
-
-def spread(values: Array, t: RowType) -> Columns:
-    """The columns of rows that stand in one column."""
-    if not isinstance(t, Struct):
-        return [values]
-    return [pc.struct_field(values, n) for n, _ in t.fields]
 
 
 def _map(ctx: Local, op: Map, args: list[pa.Table], types: list[StreamType]) -> pa.Table:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from stepping_spark.atoms import Atom, RowType
 from stepping_spark.codec import conform, frame_of
 from stepping_spark.expr import Expr, Field, fields_of
-from stepping_spark.local import column as plain_column
+from stepping_spark.local_columns import column as plain_column
 from stepping_spark.relations import (
     Array,
     canonical,

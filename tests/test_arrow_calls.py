@@ -16,7 +16,7 @@ from stepping_spark.arrow_calls import is_known
 from stepping_spark.atoms import INT
 from stepping_spark.expr import Call, Field, Literal
 from stepping_spark.literals import literal
-from stepping_spark.local import column
+from stepping_spark.local_columns import column
 from stepping_spark.operations import result_type
 from stepping_spark.types import Optional, row_type
 

@@ -19,7 +19,7 @@ from stepping_spark.atoms import INT, Atom, RowType
 from stepping_spark.derived import Bucket, Mean, bucket, given, known
 from stepping_spark.expr import Expr, Field
 from stepping_spark.literals import literal
-from stepping_spark.local import column
+from stepping_spark.local_columns import column
 from stepping_spark.spark_hash import spark_hash, spark_hashes
 from stepping_spark.types import Optional, row_type
 

@@ -99,6 +99,8 @@ LAYERS = (
     "planner",
     "lower_reducers",
     "lower",
+    "local_columns",
+    "local_joins",
     "local_sums",
     "local_reducers",
     "local",

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark import local
+from stepping_spark import local_joins
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.planner import plan_of
 from tests.every_store import MakeStore
@@ -100,7 +100,7 @@ def test_a_null_where_the_type_has_none_is_an_error_that_names_the_field(
 def test_a_small_join_that_fans_out_does_not_go_through_the_driver(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "MOST_PAIRS", 1_000)
+    monkeypatch.setattr(local_joins, "MOST_PAIRS", 1_000)
 
     class Two(st.Data):
         key: int
