@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from stepping_spark import few
 from stepping_spark.expr import Expr
 from stepping_spark.local import Failed, Local, Rows
-from stepping_spark.local_joins import FanOut
 from stepping_spark.lower import LOWER, Lowering
 from stepping_spark.metrics import Cost
 from stepping_spark.operators import Fused, Operator
 from stepping_spark.plan import Plan
-from stepping_spark.projection import Projection, fetched
+from stepping_spark.projection import Projection
 from stepping_spark.relations import Array, concat, consolidate, empty
 from stepping_spark.schema import Schema, StreamType
 from stepping_spark.store import Held
 from stepping_spark.terms import Leaf, Member, Read, is_nothing
-from stepping_spark.working import Made, Step, failed, rows_of, schema_of
+from stepping_spark.working import ForSpark, Made, Step, failed, rows_of, schema_of
 
 LOCAL_ROWS = 2_000_000  # what a stream reads at most, to be computed on the driver
 
@@ -32,9 +32,9 @@ class Driver:
         self.local_rows = local_rows
         self._projection = projection
 
-    def computed(self, step: Step, m: Member) -> Made | str:
+    def computed(self, step: Step, m: Member) -> Made | ForSpark:
         """A stream; why it is one for Spark, where it is."""
-        begun = time.perf_counter()
+        begun, jobs_before = time.perf_counter(), self._projection.jobs
         rows: Rows = {}
         held: Held
         if is_nothing(m.term, step.is_empty):
@@ -43,12 +43,15 @@ class Driver:
         else:
             is_ours, why = self._is_ours(step, m)
             if not is_ours:
-                return why
+                return ForSpark(why)
             try:
                 held, how = self._local(step, m, rows), "driver"
-            except FanOut as e:
-                return str(e)
-        return Made(m, held, Cost((time.perf_counter() - begun) * 1e3, 0, how, why), rows)
+            except few.FanOut as e:
+                return ForSpark(str(e), many=True)
+        ms, jobs = (time.perf_counter() - begun) * 1e3, self._projection.jobs
+        if jobs is not None and jobs_before is not None:
+            jobs -= jobs_before
+        return Made(m, held, Cost(ms, jobs, how, why), rows)
 
     def _is_ours(self, step: Step, m: Member) -> tuple[bool, str]:
         """Whether the driver has all that a stream is made of, and it is few rows; and why."""
@@ -81,7 +84,7 @@ class Driver:
         )
         try:
             return consolidate(context.term(m.term), m.vertex.type.schema)
-        except FanOut:
+        except few.FanOut:
             raise
         except Failed as e:
             assert e.__cause__ is not None
@@ -92,14 +95,12 @@ class Driver:
     def _evaluate(
         self, step: Step, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
     ) -> list[Array]:
-        step.metrics.queries += 1
         return self._projection.values(table, schema, exprs)
 
     def _chain(
         self, step: Step, table: pa.Table, t: StreamType, parts: Sequence[Operator]
     ) -> pa.Table:
         """What linear operators make of a relation, one after the other, asked of Spark at once."""
-        step.metrics.queries += 1
         name = step.sources.name("chain")
         low = Lowering(name)
         step.sources.define(name, (table,), t.schema)
@@ -107,7 +108,9 @@ class Driver:
         for d in low.derived:
             step.sources.derive(d)
         made = Fused(tuple(parts)).type_of(t)
-        columns = fetched(step.sources.sql(text), [c for _, c in made.schema.all])
+        frame = step.sources.sql(f"SELECT * FROM ({text}) LIMIT {few.GIVEN_ROWS + 1}")
+        columns = self._projection.fetched(frame, [c for _, c in made.schema.all], job=True)
+        few.check_few(len(columns[0]), parts[-1].name)
         return pa.Table.from_arrays(columns, schema=made.schema.arrow)
 
     def _table(self, step: Step, leaf: Leaf) -> pa.Table:

@@ -17,6 +17,18 @@ from stepping_spark.settling import Measured, fetched, measure
 DRIVER_ROWS = 2_000_000
 DRIVER_BYTES = 256 << 20
 SAMPLE = 10_000  # rows that are brought without being counted
+GIVEN_ROWS = 1_000_000
+"""What a computation may give on the driver, or one query to it, however few rows it reads."""
+
+
+class FanOut(Exception):
+    """A computation gives too many rows for the driver; the text says how many."""
+
+
+def check_few(rows: int, what: str) -> None:
+    """Raises `FanOut` where a computation is about to give too many rows."""
+    if rows > GIVEN_ROWS:
+        raise FanOut(f"{what} gives {rows:,} rows, more than {GIVEN_ROWS:,}")
 
 
 def brought(

@@ -21,9 +21,10 @@ import pyarrow.compute as pc
 from stepping_spark.arrow_calls import is_known
 from stepping_spark.atoms import RowType
 from stepping_spark.expr import Build, Expr, Field
+from stepping_spark.few import FanOut, check_few
 from stepping_spark.graph import Vertex
 from stepping_spark.local_columns import Columns, column, spread
-from stepping_spark.local_joins import FanOut, join_indices
+from stepping_spark.local_joins import join_indices
 from stepping_spark.local_reducers import collated, first, in_order, lists, positions
 from stepping_spark.local_sums import contributions, totals
 from stepping_spark.lower import type_of
@@ -168,22 +169,27 @@ def _map_many(ctx: Local, op: MapMany, args: list[pa.Table], types: list[StreamT
     (a,) = args
     (lists,) = ctx.values(a, types[0].schema, (op.f,))
     item: RowType = unwrap(op.f.type).inner  # type: ignore[attr-defined]
-    a = a.take(pc.list_parent_indices(lists))
-    columns = spread(pc.list_flatten(lists), item)
-    columns = columns + [one_array(a.column(n)) for n, _ in op.carried]
-    return _relation(columns, [one_array(a.column(COUNT))], op.type_of(types[0]).schema)
+    items, (count, *carried) = _for_each_item(a, lists, op)
+    return _relation([*spread(items, item), *carried], [count], op.type_of(types[0]).schema)
 
 
 def _explode(ctx: Local, op: Explode, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
     (a,) = args
     (lists,) = ctx.values(a, types[0].schema, (op.f,))
-    items: Any = pc.list_flatten(lists)
-    a = a.take(pc.list_parent_indices(lists))
+    items, (count, *carried) = _for_each_item(a, lists, op)
     *parts, weights = (pc.struct_field(items, n) for n, _ in op.item.fields)
-    counts = pc.multiply_checked(one_array(a.column(COUNT)), weights)
+    counts = pc.multiply_checked(count, weights)
     columns = parts if len(parts) == 2 else spread(parts[0], op.item.fields[0][1])
-    columns = columns + [one_array(a.column(n)) for n, _ in op.carried]
-    return _relation(columns, [counts], op.type_of(types[0]).schema)
+    return _relation([*columns, *carried], [counts], op.type_of(types[0]).schema)
+
+
+def _for_each_item(a: pa.Table, lists: Array, op: MapMany | Explode) -> tuple[Any, Columns]:
+    """The items of all lists; and of the rows they are from, the weights, and what is carried."""
+    items: Any = pc.list_flatten(lists)
+    check_few(len(items), op.name)
+    rows = pc.list_parent_indices(lists)
+    # The other columns, the lists among them, are not repeated for each item.
+    return items, [one_array(a.column(n)).take(rows) for n in (COUNT, *(n for n, _ in op.carried))]
 
 
 def _add(ctx: Local, op: Add, args: list[pa.Table], types: list[StreamType]) -> pa.Table:
@@ -305,6 +311,8 @@ def _fused(ctx: Local, op: Fused, args: list[pa.Table], types: list[StreamType])
                 args, types = [ctx.chain(args[0], types[0], op.parts[done:end])], [made[end - 1]]
                 done, asked = end, []
                 continue
+            except FanOut:
+                raise
             except Exception:
                 asked = []  # which part fails is seen when each is asked by itself
         part = op.parts[done]

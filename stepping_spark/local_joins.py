@@ -8,19 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stepping_spark import few
 from stepping_spark.local_columns import Columns
 from stepping_spark.relations import Array, canonical, flat, one_array, row_ids
 
-MOST_PAIRS = 1_000_000
-"""A join that gives more rows than this is not for the driver, however few it reads."""
-
-
-class FanOut(Exception):
-    """What was to be computed on the driver gives too many rows for it; the text says how many."""
-
 
 def join_indices(left: Columns, right: Columns) -> tuple[Array, Array]:
-    """The positions of rows whose keys are equal; NULL equals nothing."""
+    """The positions of rows whose keys are equal; NULL equals nothing. `FanOut`: too many."""
     names = [f"k{i}" for i in range(len(left))]
     keys = [_comparable(a, b) for a, b in zip(left, right, strict=True)]
     sides = []
@@ -28,10 +22,8 @@ def join_indices(left: Columns, right: Columns) -> tuple[Array, Array]:
         columns = [k[side] for k in keys]
         rows = pa.array(np.arange(len(columns[0])))
         sides.append(pa.table([*columns, rows], names=[*names, position]))
-    if len(left[0]) * len(right[0]) > MOST_PAIRS:
-        pairs = _pairs(sides, names)
-        if pairs > MOST_PAIRS:
-            raise FanOut(f"a join gives {pairs:,} rows, more than {MOST_PAIRS:,}")
+    if len(left[0]) * len(right[0]) > few.GIVEN_ROWS:
+        few.check_few(_pairs(sides, names), "a join")
     joined = sides[0].join(sides[1], keys=names, join_type="inner", use_threads=False)
     return one_array(joined.column("i")), one_array(joined.column("j"))
 

@@ -19,9 +19,11 @@ class VertexMetrics:
     `how` is "driver", "spark", "python", "loop" (of a recursion), or "nothing to do", and `why`
     says what decided that: how many rows it reads and how many the driver takes, what of it is in
     Spark, that a join of it gives too many rows. Where vertices share one computation, the first of
-    them has its milliseconds and jobs, and the others say `within` which vertex that is. Vertices
-    that a recursion iterates have the sums over its iterations; the recursion itself has what is
-    left, looking up and keeping its state.
+    them has its milliseconds and jobs, and the others say `within` which vertex that is. Large ones
+    are computed side by side, so that their milliseconds may add up to more than the step's.
+    Vertices that a recursion iterates have the sums over its iterations; the recursion itself has
+    what is left, looking up and keeping its state. Inputs, integrals and delays are not told: what
+    they stand for is read where it is used.
     """
 
     path: str

@@ -27,6 +27,7 @@ from stepping_spark.relations import (
     one_array,
 )
 from stepping_spark.schema import Schema
+from stepping_spark.session import count_jobs
 from stepping_spark.source import inline, is_inline
 from stepping_spark.store import Held
 from stepping_spark.symbolic import to_column
@@ -40,9 +41,15 @@ COLLECTED_ROWS = 5_000
 
 
 class Projection:
-    """Evaluates expressions; keeps the Columns that they are to Spark."""
+    """Evaluates expressions; keeps the Columns that they are to Spark.
+
+    `queries` and `jobs` count what Spark was asked to bring to the driver so far; `jobs` is None
+    where Spark does not tell.
+    """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
+        self.queries = 0
+        self.jobs: int | None = 0
         self._spark = spark
         self._columns: dict[Expr, Column] = {}
 
@@ -77,13 +84,26 @@ class Projection:
             source = inline(table, schema)
             if all(e.in_sql for e in exprs):
                 texts = ", ".join(f"{e.sql('t')} AS e{i}" for i, e in enumerate(exprs))
-                return fetched(self._spark().sql(f"SELECT {texts} FROM ({source}) t"), types)
+                return self.fetched(self._spark().sql(f"SELECT {texts} FROM ({source}) t"), types)
             frame = self._spark().sql(source)
         else:
             frame = frame_of(table, schema, self._spark())
         shown = [self._column(e).alias(f"e{i}") for i, e in enumerate(exprs)]
         few = table.num_rows <= COLLECTED_ROWS
-        return fetched(frame.select(*shown), types, few=few)
+        return self.fetched(frame.select(*shown), types, few=few)
+
+    def fetched(
+        self, frame: DataFrame, types: Sequence[RowType], *, few: bool = True, job: bool = False
+    ) -> list[Array]:
+        """The columns of a DataFrame, of these types; `job`: it is not just local rows."""
+        simple = few and all(map(_is_simple, types))
+        self.queries += 1
+        if simple and not job:
+            return _collected(frame, types)
+        with count_jobs(self._spark()) as jobs:
+            columns = _collected(frame, types) if simple else _as_arrow(frame, types)
+        self.jobs = None if self.jobs is None or jobs.count is None else self.jobs + jobs.count
+        return columns
 
     def keys(
         self,
@@ -125,11 +145,12 @@ def _read_by(exprs: Sequence[Expr], table: pa.Table, schema: Schema) -> tuple[pa
     return table.select([n for n, _ in columns]), Schema(columns, ())
 
 
-def fetched(frame: DataFrame, types: Sequence[RowType], *, few: bool = True) -> list[Array]:
-    """The columns of a DataFrame, of these types; by `collect` where they are few and simple."""
-    if few and all(map(_is_simple, types)):
-        rows = frame.collect()
-        return [pa.array([r[i] for r in rows], t.arrow) for i, t in enumerate(types)]
+def _collected(frame: DataFrame, types: Sequence[RowType]) -> list[Array]:
+    rows = frame.collect()
+    return [pa.array([r[i] for r in rows], t.arrow) for i, t in enumerate(types)]
+
+
+def _as_arrow(frame: DataFrame, types: Sequence[RowType]) -> list[Array]:
     made = Schema(tuple(zip(frame.columns, types, strict=True)), ())
     table = conform(frame.toArrow(), made)
     return [one_array(c) for c in table.columns]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from stepping_spark import few
 from stepping_spark.blame import failing_vertex
 from stepping_spark.codec import conform
 from stepping_spark.errors import StepError, SteppingError
@@ -28,7 +29,7 @@ from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held
 from stepping_spark.terms import Member, Read, Ref, Term
 from stepping_spark.types import quote
-from stepping_spark.working import Made, Step, failed, rows_of, schema_of
+from stepping_spark.working import ForSpark, Made, Step, failed, rows_of, schema_of
 
 SMALL_ROWS = 100_000  # what a query of one partition reads at most
 MOST_TOGETHER = 8
@@ -47,22 +48,23 @@ class Queries:
         self._prefix = f"step{next(_PLAN_NUMBERS)}"
         self._lowered: dict[tuple[Member, ...], tuple[Lowering, list[str]]] = {}
 
-    def computed(self, step: Step, why: Mapping[Member, str]) -> Iterator[Made]:
+    def computed(self, step: Step, why: Mapping[Member, ForSpark]) -> Iterator[Made]:
         """Streams that wait for none of each other, and why Spark is to compute each."""
-        members = list(why)
-        for i in range(0, len(members), MOST_TOGETHER):
-            yield from self._together(step, members[i : i + MOST_TOGETHER], why)
+        small = [m for m in why if not why[m].many]
+        for members in (small, [m for m in why if why[m].many]):
+            for i in range(0, len(members), MOST_TOGETHER):
+                yield from self._together(step, members[i : i + MOST_TOGETHER], why)
 
     def _together(
-        self, step: Step, members: list[Member], why: Mapping[Member, str]
-    ) -> Iterator[Made]:
+        self, step: Step, members: list[Member], why: Mapping[Member, ForSpark]
+    ) -> list[Made]:
         key = tuple(members)
         if key not in self._lowered:
             low = Lowering(f"{self._prefix}_{len(self._lowered)}")
             self._lowered[key] = (low, [low.term(m.term) for m in members])
         low, texts = self._lowered[key]
         rows = rows_of(*(p for leaf in low.leaves for p in step.parts_for_spark(leaf)))
-        large = rows is None or rows > SMALL_ROWS
+        large = rows is None or rows > SMALL_ROWS or why[members[0]].many
         small: set[str] = set()
         for leaf, name in low.leaves.items():
             parts = step.parts_for_spark(leaf)
@@ -71,59 +73,59 @@ class Queries:
                 small.add(name)
             keyed = isinstance(leaf, Read) and leaf.by is not None
             step.sources.define(name, parts, schema_of(leaf), added_up=keyed)
-        begun = time.perf_counter()
         try:
-            with count_jobs(self._spark()) as jobs:
-                for d in low.derived:
-                    step.sources.derive(d)
-                if large:
-                    held = self._large(step, members, texts, small)
-                else:
-                    held = self._small(step, members, texts)
+            for d in low.derived:
+                step.sources.derive(d)
+            made = None if large else self._small(step, members, texts, why)
+            return self._large(step, members, texts, why, small) if made is None else made
         except SteppingError:
             raise
         except Exception as e:
             raise self._blame(step, members, e) from e
-        ms = (time.perf_counter() - begun) * 1e3
-        step.metrics.queries += 1
-        first = str(self.plan.names[members[0].vertex][0])
-        for i, (m, h) in enumerate(zip(members, held, strict=True)):
-            cost = (
-                Cost(0.0, 0, "spark", why[m], first) if i else Cost(ms, jobs.count, "spark", why[m])
-            )
-            yield Made(m, h, cost)
 
-    def _small(self, step: Step, members: list[Member], texts: list[str]) -> list[Held]:
-        """One query for all: each stream a struct column of its own, NULL in others' rows."""
+    def _small(
+        self, step: Step, members: list[Member], texts: list[str], why: Mapping[Member, ForSpark]
+    ) -> list[Made] | None:
+        """One query for all: each stream a struct column of its own, NULL in others' rows.
+
+        None where they are too many rows to be fetched.
+        """
+        begun = time.perf_counter()
         schemas = [m.vertex.type.schema for m in members]
+        text = texts[0] if len(members) == 1 else _tagged(texts, schemas)
+        query = f"SELECT {ONE} * FROM ({text}) LIMIT {few.GIVEN_ROWS + 1}"
+        step.metrics.queries += 1
+        with count_jobs(self._spark()) as jobs:
+            found = step.sources.sql(query).toArrow()
+        if found.num_rows > few.GIVEN_ROWS:
+            return None
         if len(members) == 1:
-            query = f"SELECT {ONE} * FROM ({texts[0]})"
-            table = conform(step.sources.sql(query).toArrow(), schemas[0])
-            return [consolidate(table, schemas[0])]
-        columns = [
-            f"STRUCT<{', '.join(f'{quote(n)}: {t.ddl}' for n, t in s.all)}>" for s in schemas
+            held = [consolidate(conform(found, schemas[0]), schemas[0])]
+        else:
+            held = [_untagged(found, i, s) for i, s in enumerate(schemas)]
+        ms = (time.perf_counter() - begun) * 1e3
+        first, *others = zip(members, held, strict=True)
+        host = str(self.plan.names[members[0].vertex][0])
+        return [
+            Made(*first, Cost(ms, jobs.count, "spark", why[first[0]].why)),
+            *(Made(m, h, Cost(0.0, 0, "spark", why[m].why, host)) for m, h in others),
         ]
-        terms = []
-        for i, text in enumerate(texts):
-            row = ", ".join(f"'{n}', {quote(n)}" for n, _ in schemas[i].all)
-            cells = [
-                f"{f'named_struct({row})' if j == i else f'CAST(NULL AS {c})'} AS m{j}"
-                for j, c in enumerate(columns)
-            ]
-            terms.append(f"(SELECT {i} AS tag, {', '.join(cells)} FROM ({text}))")
-        query = f"SELECT {ONE} * FROM ({' UNION ALL '.join(terms)})"
-        union = step.sources.sql(query).toArrow()
-        return [_untagged(union, i, s) for i, s in enumerate(schemas)]
 
     def _large(
-        self, step: Step, members: list[Member], texts: list[str], small: AbstractSet[str]
-    ) -> list[Held]:
+        self,
+        step: Step,
+        members: list[Member],
+        texts: list[str],
+        why: Mapping[Member, ForSpark],
+        small: AbstractSet[str],
+    ) -> list[Made]:
         """A query for each, side by side; results stay in Spark unless they prove to be small.
 
         `small` are the relations that can be sent to all workers.
         """
 
-        def one(m: Member, text: str) -> tuple[Held, int | None]:
+        def one(m: Member, text: str) -> Made:
+            begun = time.perf_counter()
             with count_jobs(self._spark()) as jobs:  # Spark counts by thread
                 frame = step.sources.sql(for_many_rows(text, small))
                 if m.vertex in step.passing:
@@ -131,13 +133,15 @@ class Queries:
                     held: Held = frame
                 else:
                     held = self._once.computed(step, m.vertex, frame)
-            return held, jobs.count
+            ms = (time.perf_counter() - begun) * 1e3
+            return Made(m, held, Cost(ms, jobs.count, "spark", why[m].why))
 
+        step.metrics.queries += len(members)
         with no_constraints(self._spark()), ThreadPoolExecutor(max_workers=4) as pool:
             made = list(pool.map(one, members, texts))
-        for _, jobs in made:
-            step.metrics.add_jobs(jobs)
-        return [held for held, _ in made]
+        for m in made:
+            step.metrics.add_jobs(m.cost.jobs)
+        return made
 
     def _blame(self, step: Step, members: list[Member], error: Exception) -> StepError:
         """Say which vertex failed: run the terms of a failed query again, from the leaves up."""
@@ -171,6 +175,20 @@ class Queries:
             step.sources.derive(d)
         # What a large query gives is computed, and kept nowhere.
         step.sources.sql(text).write.format("noop").mode("overwrite").save()
+
+
+def _tagged(texts: list[str], schemas: list[Schema]) -> str:
+    """The rows of several queries, each in a column of its own, with the number of its query."""
+    columns = [f"STRUCT<{', '.join(f'{quote(n)}: {t.ddl}' for n, t in s.all)}>" for s in schemas]
+    terms = []
+    for i, text in enumerate(texts):
+        row = ", ".join(f"'{n}', {quote(n)}" for n, _ in schemas[i].all)
+        cells = [
+            f"{f'named_struct({row})' if j == i else f'CAST(NULL AS {c})'} AS m{j}"
+            for j, c in enumerate(columns)
+        ]
+        terms.append(f"(SELECT {i} AS tag, {', '.join(cells)} FROM ({text}))")
+    return " UNION ALL ".join(terms)
 
 
 def _untagged(union: pa.Table, tag: int, schema: Schema) -> pa.Table:

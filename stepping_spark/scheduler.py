@@ -35,7 +35,7 @@ from stepping_spark.source import Sources
 from stepping_spark.store import Held, Now, Store
 from stepping_spark.terms import Leaf, Member, Read, Stage, State, is_nothing
 from stepping_spark.values import answer
-from stepping_spark.working import Made, Step, null_error, rows_of
+from stepping_spark.working import ForSpark, Made, Step, null_error, rows_of
 
 SETTINGS = ("spark.sql.ansi.enabled", "spark.sql.session.timeZone")
 
@@ -59,6 +59,7 @@ class Scheduler:
         self._stepping = False
         self._driver = Driver(plan, self._projection, local_rows)
         self._adders: dict[Vertex, list[State]] = {}
+        self._inner: dict[Member, tuple[tuple[str, Vertex | None], ...]] = {}
         self._once = Once(plan, self._projection, self._adders, local_rows)
         self._queries = Queries(plan, lambda: self.spark, self._once)
         for s in plan.states:
@@ -108,6 +109,7 @@ class Scheduler:
     def run(self, metrics: StepMetrics, inputs: Mapping[Vertex, Held], now: Now) -> list[Held]:
         """Compute a step, and add its changes to the store; the caller commits."""
         sources = Sources(lambda: self.spark, self._now_in_sql(now))
+        asked = self._projection.queries
         since, first = self.store.last_now(), not self.store.last_step()
         step = Step(
             dict(inputs),
@@ -127,6 +129,7 @@ class Scheduler:
                 self._run_stage(step, stage)
         finally:
             sources.drop()
+        metrics.queries += self._projection.queries - asked
         return [step.values[v] for v in self.plan.outputs]
 
     # -- a stage
@@ -148,11 +151,11 @@ class Scheduler:
 
     def _computed(self, step: Step, members: Sequence[Member]) -> Iterator[Made]:
         """Streams that wait for no others of these."""
-        for_spark: dict[Member, str] = {}
+        for_spark: dict[Member, ForSpark] = {}
         for m in members:
             is_python = m.python is not None and not is_nothing(m.term, step.is_empty)
             made = self._python(step, m) if is_python else self._driver.computed(step, m)
-            if isinstance(made, str):
+            if isinstance(made, ForSpark):
                 for_spark[m] = made
             else:
                 yield made
@@ -195,12 +198,15 @@ class Scheduler:
         made: Held
         if isinstance(held, pa.Table):
             why = "a Python function, of rows on the driver"
+            jobs: int | None = 0
             made = apply_python(m.vertex, held, f"{path} ({line})")
         else:
             why = "a Python function, of rows in Spark"
-            applied = apply_python_in_spark(m.vertex, held, f"{path} ({line})")
-            made = self._once.computed(step, m.vertex, applied)
-        return Made(m, made, Cost((time.perf_counter() - begun) * 1e3, 0, "python", why))
+            with count_jobs(self.spark) as counted:
+                applied = apply_python_in_spark(m.vertex, held, f"{path} ({line})")
+                made = self._once.computed(step, m.vertex, applied)
+            jobs = counted.count
+        return Made(m, made, Cost((time.perf_counter() - begun) * 1e3, jobs, "python", why))
 
     # -- the store
 
@@ -270,8 +276,24 @@ class Scheduler:
         m = made.member
         read = rows_of(*(p for leaf in m.leaves for p in step.parts(leaf)))
         read = None if read is None else read + made.rows_in
-        inner = {str(self.plan.names[v][0]): made.rows.get(v, (None, None)) for v in m.inner}
+        inner = {
+            path: (None, None) if v is None else made.rows.get(v, (None, None))
+            for path, v in self._within(m)
+        }
         step.metrics.note(self._path(m), made.cost, read, rows_of(made.held), inner)
+
+    def _within(self, m: Member) -> tuple[tuple[str, Vertex | None], ...]:
+        """The vertices within a stream, by path; those that were fused into one are none now."""
+        found = self._inner.get(m)
+        if found is None:
+            origins = self.plan.graph.origins
+            names: dict[str, Vertex | None] = {str(self.plan.names[v][0]): v for v in m.inner}
+            for v in (m.vertex, *m.inner):
+                parts = origins[v].parts if v in origins else ()
+                names.update((str(o.path), None) for o in parts if str(o.path) not in names)
+            names.pop(self._path(m), None)
+            found = self._inner[m] = tuple(names.items())
+        return found
 
     def _path(self, m: Member) -> str:
         return str(self.plan.names[m.vertex][0])

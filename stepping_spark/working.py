@@ -56,6 +56,14 @@ class Step:
 
 
 @dataclass(frozen=True)
+class ForSpark:
+    """Why a stream is one for Spark; `many`: it gives many rows, however few it reads."""
+
+    why: str
+    many: bool = False
+
+
+@dataclass(frozen=True)
 class Made:
     """A stream as it was computed, and what that took."""
 

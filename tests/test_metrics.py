@@ -8,8 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
+from stepping_spark import queries
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.metrics import VertexMetrics
+from stepping_spark.operators import Arrange, Delay, Feedback, Input, Integrate
+from tests.queries import CIRCUITS, QUERIES, Circuit
 
 pytestmark = pytest.mark.driver
 
@@ -128,6 +131,51 @@ def test_the_jobs_of_a_recursion_are_told_with_the_vertices_that_have_them(
     assert added.how == "spark"
     assert added.jobs
     assert sum(v.jobs or 0 for v in metrics.vertices.values()) == metrics.jobs
+
+
+# Values and inputs are there, and nothing is computed for them.
+SILENT = (Input, Integrate, Delay, Arrange, Feedback)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("query", [*QUERIES, *CIRCUITS], ids=str)
+def test_every_vertex_that_computes_is_named(query: Circuit, optimize: bool) -> None:
+    graph = st.compile(query.changes, optimize=optimize)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    stepper.step((None,) * len(graph.input))
+    computing = {str(p) for p, v in graph.vertices.items() if not isinstance(v.operator, SILENT)}
+    assert computing <= set(stepper.metrics[-1].vertices)
+
+
+def test_jobs_of_large_streams_are_told_with_each(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def query(a: st.ZSet[Order]) -> tuple[st.ZSet[int], st.ZSet[Order], st.ZSet[str]]:
+        loud = st.map(a, f=st.python(lambda o: o.item + "!", to=str))
+        return st.distinct(st.map(a, f=lambda o: o.id)), st.distinct(a), loud
+
+    monkeypatch.setattr(queries, "SMALL_ROWS", 0)
+    stepper = stepper_of(query, local_rows=4)
+    frame = spark.range(20_000).selectExpr("id", "CAST(id AS STRING) AS item")
+    stepper.step((st.ZSetSpark.from_dataframe(frame, Order),))
+    stepper.step((Z({Order(id=i, item="tea"): 1 for i in range(5)}),))
+    metrics = stepper.metrics[-1]
+    ran = {p: v for p, v in metrics.vertices.items() if v.how == "spark" and v.within is None}
+    assert len(ran) == 2
+    assert all(v.jobs for v in ran.values())
+    assert sum(v.jobs or 0 for v in metrics.vertices.values()) == metrics.jobs
+    assert metrics.queries == 2
+
+
+def test_jobs_of_python_functions_in_spark_are_told(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Order]) -> st.ZSet[str]:
+        once = st.distinct(a)
+        return st.map(once, f=st.python(lambda o: o.item + "!", to=str), name="loud")
+
+    stepper = stepper_of(query, local_rows=4)
+    frame = spark.range(150_000).selectExpr("id", "'tea' AS item")
+    stepper.step((st.ZSetSpark.from_dataframe(frame, Order),))
+    assert stepper.metrics[-1].vertices["query.loud"].jobs
 
 
 def test_iterations_are_summed_and_the_dearest_place_is_told() -> None:

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark import local_joins
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.planner import plan_of
 from tests.every_store import MakeStore
@@ -94,31 +93,6 @@ def test_a_null_where_the_type_has_none_is_an_error_that_names_the_field(
         stepper.step((st.ZSetSpark.from_dataframe(frame, Order),))
     (out,) = stepper.step((Z({Order(id=1, item="tea"): 1}),))
     assert out == Z({st.Pair(left=1, right=Item(name="TEA")): 1})
-
-
-@pytest.mark.driver
-def test_a_small_join_that_fans_out_does_not_go_through_the_driver(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local_joins, "MOST_PAIRS", 1_000)
-
-    class Two(st.Data):
-        key: int
-        n: int
-
-    def query(a: st.ZSet[Two], b: st.ZSet[Two]) -> st.ZSet[int]:
-        pairs = st.join(a, b, on_left=lambda x: x.key, on_right=lambda x: x.key)
-        return st.count(pairs)
-
-    stepper = stepper_of(query)
-    few, many = (Z({Two(key=0, n=i): 1 for i in range(n)}) for n in (31, 40))
-    assert stepper.step((few, few)) == (Z({961: 1}),)
-    assert stepper.metrics[-1].jobs == 0
-    total = (31 + 31) * (31 + 40)
-    assert stepper.step((few, many)) == (Z({961: -1, total: 1}),)
-    assert stepper.metrics[-1].jobs != 0
-    why = {v.why for v in stepper.metrics[-1].vertices.values() if v.how == "spark"}
-    assert "a join gives 2,480 rows, more than 1,000" in why
 
 
 @pytest.mark.driver

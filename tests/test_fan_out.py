@@ -1,0 +1,146 @@
+"""Changes of few rows that give many: they do not go through the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.dataframe import DataFrame
+
+import stepping_spark as st
+from stepping_spark import few
+
+pytestmark = pytest.mark.driver
+
+Z = st.ZSetPython
+GIVEN = 1_000
+
+
+class Two(st.Data):
+    key: int
+    n: int
+
+
+class Listed(st.Data):
+    key: int
+    ns: list[int]
+
+
+Pairs = st.Pair[Two, Two]
+
+
+def joined(a: st.ZSet[Two], b: st.ZSet[Two]) -> st.ZSet[Pairs]:
+    return st.join(a, b, on_left=lambda x: x.key, on_right=lambda x: x.key)
+
+
+def looked_up(a: st.ZSet[Two], b: st.ZSet[Two]) -> st.ZSet[tuple[Two, Two, Two]]:
+    """One row meets a few, and each of them many."""
+    table = st.Lookup(b, on=lambda row: row[0].key, key=lambda x: x.key)
+    return st.delta_join(a, table, st.Lookup(b, on=lambda row: row[1].key, key=lambda x: x.key))
+
+
+def listed(a: st.ZSet[Listed]) -> st.ZSet[int]:
+    return st.map_many(a, f=lambda x: x.ns)
+
+
+def counted(a: st.ZSet[Two]) -> st.ZSet[int]:
+    """The list is Spark's to make."""
+    return st.map_many(a, f=lambda x: F.sequence(F.lit(1), column(x.n)))
+
+
+def counted_twice(a: st.ZSet[Two]) -> st.ZSet[int]:
+    """Two functions that Spark evaluates, asked at once."""
+    ns = st.map_many(a, f=lambda x: F.sequence(F.lit(1), column(x.n)), to=int)
+    return st.map(ns, f=lambda n: F.abs(F.lit(3) - n), to=int)
+
+
+def column(x: Any) -> Any:
+    """The column that a field is in a row function."""
+    return x
+
+
+def twos(n: int) -> st.ZSetPython[Two]:
+    return Z({Two(key=0, n=i): 1 for i in range(n)})
+
+
+CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+    (joined, (twos(40), twos(40))),
+    (looked_up, (twos(1), twos(40))),
+    (listed, (Z({Listed(key=i, ns=list(range(i * 100, i * 100 + 100))): 1 for i in range(20)}),)),
+    (counted, (Z({Two(key=0, n=2_000): 1}),)),
+    (counted_twice, (Z({Two(key=0, n=2_000): 1}),)),
+]
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of each relation that Spark has sent to the driver."""
+    rows: list[int] = []
+    to_arrow = DataFrame.toArrow
+
+    def noted(frame: DataFrame) -> pa.Table:
+        table = to_arrow(frame)
+        rows.append(table.num_rows)
+        return table
+
+    monkeypatch.setattr(DataFrame, "toArrow", noted)
+    return rows
+
+
+@pytest.mark.parametrize("local_rows", [GIVEN, 0])
+@pytest.mark.parametrize(("query", "inputs"), CASES, ids=lambda x: getattr(x, "__name__", ""))
+def test_what_fans_out_stays_in_spark(
+    query: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    local_rows: int,
+    spark: SparkSession,
+    fetched: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = st.compile(query)
+    (expected,) = st.iteration(st.StoreMemory.from_graph(graph), graph, inputs)
+    fetched.clear()
+    monkeypatch.setattr(few, "GIVEN_ROWS", GIVEN)
+    monkeypatch.setattr(few, "SAMPLE", GIVEN)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+    (out,) = stepper.step(inputs)
+    assert max(fetched, default=0) <= GIVEN + 1
+    ran = stepper.metrics[-1].vertices.values()
+    in_spark = [v for v in ran if v.rows_out is None and v.within is None]
+    assert {v.how for v in in_spark} == {"spark"}
+    reason = "more than 1,000" if local_rows else "local_rows=0"
+    assert any(reason in v.why for v in in_spark)
+    assert out == expected
+
+
+def test_few_rows_of_a_join_stay_on_the_driver(
+    fetched: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few, "GIVEN_ROWS", GIVEN)
+    graph = st.compile(joined)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    (out,) = stepper.step((twos(31), twos(31)))
+    assert len(list(out.iter())) == 961
+    assert {v.how for v in stepper.metrics[-1].vertices.values()} == {"driver"}
+    assert not fetched
+
+
+def test_memory_for_a_long_list_grows_with_its_length() -> None:
+    graph = st.compile(listed)
+    most = []
+    for n in (2_000, 8_000):
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+        change = Z({Listed(key=0, ns=list(range(n))): 1})
+        pool = pa.proxy_memory_pool(pa.default_memory_pool())
+        monkey = pa.default_memory_pool()
+        pa.set_memory_pool(pool)
+        try:
+            stepper.step((change,))
+        finally:
+            pa.set_memory_pool(monkey)
+        most.append(pool.max_memory() or 0)
+    assert most[1] < 8 * most[0]
