@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
-from stepping_spark.driver import Driver
 from stepping_spark.plan import Plan
-from stepping_spark.projection import Projection
+from stepping_spark.scheduler import Scheduler
 from stepping_spark.session import get_session
+from stepping_spark.store import Store
 from tests.every_store import InFiles, InMemory, InPostgres, MakeStore
 from tests.postgres_server import PostgresServer
 
@@ -37,12 +37,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--in-spark"):
         return
-    made = Driver.__init__
+    made = Scheduler.__init__
 
-    def idle(driver: Driver, plan: Plan, projection: Projection, local_rows: int) -> None:
-        made(driver, plan, projection, 0)
+    def idle(
+        scheduler: Scheduler,
+        plan: Plan,
+        store: Store,
+        spark: SparkSession | None = None,
+        local_rows: int = 0,
+    ) -> None:
+        made(scheduler, plan, store, spark, 0)
 
-    pytest.MonkeyPatch().setattr(Driver, "__init__", idle)
+    pytest.MonkeyPatch().setattr(Scheduler, "__init__", idle)
 
 
 @pytest.fixture(scope="session")

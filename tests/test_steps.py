@@ -95,6 +95,18 @@ def test_a_null_where_the_type_has_none_is_an_error_that_names_the_field(
     assert out == Z({st.Pair(left=1, right=Item(name="TEA")): 1})
 
 
+def test_steps_of_tests_run_where_they_are_asked_to(
+    spark: SparkSession, request: pytest.FixtureRequest
+) -> None:
+    def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
+        return st.distinct(a)
+
+    stepper = stepper_of(query)
+    stepper.step((Z({Order(id=1, item="tea"): 1}),))
+    asked = "spark" if request.config.getoption("--in-spark") else "driver"
+    assert {v.how for v in stepper.metrics[-1].vertices.values()} == {asked}
+
+
 @pytest.mark.driver
 def test_functions_of_few_rows_are_evaluated_without_a_job(spark: SparkSession) -> None:
     def query(a: st.ZSet[Order]) -> st.ZSet[str]:

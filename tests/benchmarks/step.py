@@ -23,6 +23,7 @@ from rich.table import Table
 import stepping_spark as st
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.session import count_jobs, get_session
+from tests.benchmarks.peers import report
 from tests.benchmarks.tables import Customer, Order, Tables, query
 
 
@@ -149,7 +150,7 @@ def main(rows: str, rounds: int) -> None:
         ours[n] = statistics.median(ways["our step"].ms)
         for way, timed in ways.items():
             ms = statistics.median(timed.ms)
-            p95 = sorted(timed.ms)[int(len(timed.ms) * 0.95)]
+            p95 = report.p95(timed.ms)
             jobs = f"{statistics.median(timed.jobs):g}" if timed.jobs else ""
             table.add_row(
                 f"{n:,}", way, f"{ms:.1f}", f"{p95:.1f}", f"{ms / empty:.2f}", f"{ms / hand:.2f}",

@@ -61,7 +61,8 @@ def check(made: Workload, view: str, peers: list[Child], directory: Path) -> lis
     wrong = []
     for peer in peers:
         result = directory / f"{peer.name.replace(':', '_')}.parquet"
-        if "error" in peer.ask("result", str(result)) or peer.measured.left_out:
+        peer.ask("result", str(result))
+        if peer.measured.left_out:
             continue
         only = peer.name.partition(":")[0] in INSERTS_ONLY
         if n := workload.differences(made, view, result, inserts_only=only):
@@ -117,8 +118,11 @@ def main(
         runs = report.remember(results or home / "results.json", view, scale, measured)
         if plot is not None:
             report.draw(plot, view, runs)
-    if wrong:
-        raise click.ClickException(f"DuckDB says otherwise of: {', '.join(wrong)}")
+    failed = [c.name for c in children if c.measured.failed]
+    if wrong or failed:
+        said = [f"DuckDB says otherwise of: {', '.join(wrong)}"] if wrong else []
+        said += [f"failed, and not compared with DuckDB: {', '.join(failed)}"] if failed else []
+        raise click.ClickException("; ".join(said))
 
 
 if __name__ == "__main__":

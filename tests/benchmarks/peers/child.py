@@ -22,7 +22,10 @@ PROBED = 0.25  # seconds
 
 @dataclass
 class Measured:
-    """What one peer took, in milliseconds, by size of change."""
+    """What one peer took, in milliseconds, by size of change.
+
+    `left_out` says why there is nothing of it, and `failed` that this is not for want of a program.
+    """
 
     load: float = 0.0
     ms: dict[int, list[float]] = field(default_factory=dict)
@@ -30,6 +33,7 @@ class Measured:
     empty: list[float] = field(default_factory=list)
     peak_bytes: int = 0
     left_out: str = ""
+    failed: bool = False
 
 
 class Child:
@@ -71,6 +75,7 @@ class Child:
         elif "error" in found:
             end = "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
             self.measured.left_out = f"{found['error']}\n{end}"
+            self.measured.failed = True
         return found
 
     def _answer(self, command: str) -> dict[str, Any]:
@@ -97,7 +102,7 @@ class Child:
             time.sleep(PROBED)
 
     def _bytes(self) -> int:
-        """The memory of the process and of those it has started."""
+        """The memory of the process and of those it has started; what they share, for each."""
         total = 0
         with suppress(psutil.Error):
             of = psutil.Process(self._process.pid)

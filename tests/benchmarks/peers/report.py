@@ -26,7 +26,7 @@ def median(numbers: Sequence[float]) -> float | None:
 
 def p95(numbers: Sequence[float]) -> float:
     """What 95 % of the numbers are no more than."""
-    return sorted(numbers)[min(len(numbers) - 1, round(0.95 * len(numbers)))]
+    return sorted(numbers)[math.ceil(0.95 * len(numbers)) - 1]
 
 
 def show(
@@ -37,7 +37,10 @@ def show(
     sizes: Sequence[int],
     measured: Mapping[str, Measured],
 ) -> None:
-    """Print what each peer took, and ratios to the others: below 1 it is faster."""
+    """Print what each peer took, and ratios to the others: below 1 it is faster.
+
+    Of a peer that failed on the way there are no numbers: what it gave was not compared.
+    """
     counted = ", ".join(f"{n:,} {name}" for name, n in rows.items())
     table = Table(title=f"{view}, scale {scale:g}: {counted}; milliseconds")
     headings = ["K", "peer", "median", "p95", "/ empty job"]
@@ -45,7 +48,7 @@ def show(
     for name in (*headings, "jobs"):
         table.add_column(name, justify="left" if name == "peer" else "right")
     for k in sizes:
-        medians = {name: median(m.ms.get(k, ())) for name, m in measured.items()}
+        medians = {n: None if m.left_out else median(m.ms.get(k, ())) for n, m in measured.items()}
         for name, m in measured.items():
             ms = medians[name]
             if ms is None:
@@ -85,7 +88,7 @@ def remember(
     medians = {
         name: {str(k): statistics.median(ms) for k, ms in m.ms.items()}
         for name, m in measured.items()
-        if m.ms
+        if m.ms and not m.left_out
     }
     runs.append({"view": view, "scale": scale, "medians": medians})
     results.write_text(json.dumps(runs, indent=1))
@@ -94,48 +97,58 @@ def remember(
 
 
 def draw(plot: Path, view: str, runs: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the time of a step by the size of the change, a picture for each scale, and by scale."""
+    """Draw the time of a step by the size of the change, for each scale, and by scale, for each."""
     runs = sorted((r for r in runs if r["view"] == view), key=lambda r: r["scale"])
     sizes = sorted({int(k) for r in runs for ms in r["medians"].values() for k in ms})
     names = dict.fromkeys(name for r in runs for name in r["medians"])
     colours = {name: f"C{i}" for i, name in enumerate(names)}
-    figure = Figure(figsize=(4 * (len(runs) + 1) + 2, 4.5), layout="constrained")
-    axes = figure.subplots(1, len(runs) + 1, sharey=True)
-    for axis, r in zip(axes, runs, strict=False):
-        for name, ms in r["medians"].items():
-            points = sorted((int(k), v) for k, v in ms.items())
-            axis.plot(*zip(*points, strict=True), marker="o", label=name, color=colours[name])
-        for other in ("recomputed:cached", "duck"):
-            k = crossing(r["medians"].get("ours", {}), r["medians"].get(other, {}))
-            if k is not None:
-                axis.axvline(k, linestyle=":", color="grey")
-                axis.annotate(f"as fast as {other}: K={k:,.0f}", (k, 0.02), rotation=90,
-                              fontsize=7, xycoords=("data", "axes fraction"))  # fmt: skip
+    columns = max(len(runs), len(sizes))
+    figure = Figure(figsize=(4 * columns + 2, 8), layout="constrained")
+    axes = figure.subplots(2, columns, sharey=True, squeeze=False)
+    for axis, r in zip(axes[0], runs, strict=False):
+        by_size = {
+            name: sorted((float(k), v) for k, v in ms.items()) for name, ms in r["medians"].items()
+        }
+        _lines(axis, by_size, colours)
         axis.set(title=f"{view}, scale {r['scale']:g}", xlabel="orders that come in a step, K")
-        axis.set_xscale("log")
-    _by_scale(axes[-1], runs, str(sizes[0]), colours)
-    axes[0].set(ylabel="a step, ms (median)", yscale="log")
-    lines = {line.get_label(): line for axis in axes for line in axis.get_lines()}
+    for axis, k in zip(axes[1], sizes, strict=False):
+        of_k = {
+            n: [(r["scale"], r["medians"][n][str(k)]) for r in runs if n in r["medians"]]
+            for n in names
+        }
+        _lines(axis, {n: points for n, points in of_k.items() if points}, colours)
+        axis.set(title=f"{view}, K = {k:,}", xlabel="scale of the tables")
+    for axis in (*axes[0][len(runs) :], *axes[1][len(sizes) :]):
+        axis.set_axis_off()
+    for axis in axes[:, 0]:
+        axis.set(ylabel="a step, ms (median)", yscale="log")
+    lines = {line.get_label(): line for axis in axes.flat for line in axis.get_lines()}
     figure.legend([lines[n] for n in names], names, loc="outside right center", fontsize=8)
-    figure.savefig(plot, dpi=120)
+    figure.savefig(plot, dpi=100)
 
 
-def _by_scale(
-    axis: Any, runs: Sequence[Mapping[str, Any]], k: str, colours: Mapping[str, str]
-) -> None:
-    for name, colour in colours.items():
-        medians = [(r["scale"], r["medians"].get(name, {}).get(k)) for r in runs]
-        points = [(scale, ms) for scale, ms in medians if ms is not None]
-        if points:
-            axis.plot(*zip(*points, strict=True), marker="o", label=name, color=colour)
-    axis.set(title=f"K = {k}", xlabel="scale of the tables", xscale="log")
+Points = Sequence[tuple[float, float]]
 
 
-def crossing(ours: Mapping[str, float], other: Mapping[str, float]) -> float | None:
-    """The size of change from which the other is faster, where that lies between two sizes."""
-    sizes = sorted(int(k) for k in ours if k in other)
-    for low, high in itertools.pairwise(sizes):
-        gap = [math.log(ours[str(k)] / other[str(k)]) for k in (low, high)]
-        if gap[0] < 0 <= gap[1]:
-            return float(low * (high / low) ** (-gap[0] / (gap[1] - gap[0])))
+def _lines(axis: Any, points: Mapping[str, Points], colours: Mapping[str, str]) -> None:
+    """A line for each peer, and where recomputing is as fast as a step."""
+    for name, of_peer in points.items():
+        axis.plot(*zip(*of_peer, strict=True), marker="o", label=name, color=colours[name])
+    axis.set_xscale("log")
+    for other in ("recomputed", "recomputed:cached", "duck"):
+        x = crossing(points.get("ours", ()), points.get(other, ()))
+        if x is not None:
+            axis.axvline(x, linestyle=":", color="grey")
+            shown = f"{x:,.0f}" if x >= 10 else f"{x:.2g}"
+            axis.annotate(f"as fast as {other}: {shown}", (x, 0.02), rotation=90,
+                          fontsize=7, xycoords=("data", "axes fraction"))  # fmt: skip
+
+
+def crossing(ours: Points, other: Points) -> float | None:
+    """Where one begins to be faster than the other, if that lies between two points of both."""
+    theirs = dict(other)
+    gaps = [(x, math.log(ms / theirs[x])) for x, ms in ours if x in theirs]
+    for (low, before), (high, after) in itertools.pairwise(gaps):
+        if before < 0 <= after or after < 0 <= before:
+            return float(low * (high / low) ** (before / (before - after)))
     return None
