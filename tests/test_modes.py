@@ -1,0 +1,211 @@
+"""On the driver and in Spark alike: overflow, and what depends on the session's time zone."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as hs
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import stepping_spark as st
+from stepping_spark.driver import LOCAL_ROWS
+
+Z = st.ZSetPython
+pytestmark = pytest.mark.driver  # each test takes its steps in both modes
+
+Price = Annotated[Decimal, st.Precision(38, 2)]
+LEAST, MOST = -(2**63), 2**63 - 1
+PRICES = [Decimal("9" * 36 + ".99"), Decimal("-0.01"), Decimal(10) ** 18]
+
+
+class Item(st.Data):
+    id: int
+    n: int
+    price: Price
+
+
+items = hs.builds(
+    Item,
+    id=hs.sampled_from([0, 1]),
+    n=hs.sampled_from([LEAST, LEAST + 1, -(2**62), -1, 0, 1, 2**32, 2**62, MOST]),
+    price=hs.sampled_from([*PRICES, *(-p for p in PRICES)]),
+)
+weights = hs.sampled_from([-(2**62), -1, 1, 2, 2**62])
+changes = hs.lists(hs.tuples(items, weights), max_size=3)
+
+
+def added(a: st.ZSet[Item]) -> st.ZSet[int]:
+    return st.map(a, f=lambda x: x.n + x.id - 1)
+
+
+def multiplied(a: st.ZSet[Item]) -> st.ZSet[int]:
+    return st.map(st.filter(a, f=lambda x: x.n * 2 > 0), f=lambda x: -x.n)
+
+
+def weighted(a: st.ZSet[Item]) -> st.ZSet[st.Pair[Item, Item]]:
+    return st.join(a, a, on_left=lambda x: x.id, on_right=lambda x: x.id)
+
+
+def totals(a: st.ZSet[Item]) -> st.ZSet[st.Pair[int, int]]:
+    return st.group_reduce_flatten(a, by=lambda x: x.id, zero=int, pick_value=lambda x: x.n)
+
+
+class Total(st.Data):
+    id: int
+    price: Price | None
+    least: int
+    most: int
+
+
+def aggregated(a: st.ZSet[Item]) -> st.ZSet[Total]:
+    return st.aggregate(
+        a,
+        lambda x: x.id,
+        Total,
+        price=st.agg.sum(lambda x: x.price),
+        least=st.agg.min(lambda x: x.n),
+        most=st.agg.max(lambda x: x.n),
+    )
+
+
+OVERFLOWING = (added, multiplied, weighted, totals, aggregated)
+
+
+def outcome(
+    query: Callable[..., Any], steps: Sequence[Any], local_rows: int
+) -> list[tuple[Any, ...] | type[Exception]]:
+    """What each step gives, or that it fails; what fails leaves the store as it was."""
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+    found: list[tuple[Any, ...] | type[Exception]] = []
+    for step in steps:
+        try:
+            found.append(stepper.step((Z(step),)))
+        except st.SteppingError as e:
+            found.append(type(e))
+    return found
+
+
+@pytest.mark.parametrize("query", OVERFLOWING, ids=lambda q: q.__name__)
+@settings(max_examples=5)
+@given(steps=hs.lists(changes, min_size=1, max_size=3))
+def test_what_is_beyond_a_column_is_so_in_both_modes(
+    spark: SparkSession, query: Callable[..., Any], steps: list[Any]
+) -> None:
+    assert outcome(query, steps, LOCAL_ROWS) == outcome(query, steps, 0)
+
+
+@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize(
+    ("query", "item"),
+    [
+        (added, (Item(id=0, n=LEAST, price=PRICES[1]), 1)),
+        (multiplied, (Item(id=1, n=2**62, price=PRICES[1]), 1)),
+        (weighted, (Item(id=1, n=1, price=PRICES[1]), 2**32)),
+        (totals, (Item(id=1, n=2**62, price=PRICES[1]), 2)),
+        (aggregated, (Item(id=1, n=0, price=PRICES[0]), 2)),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_what_is_beyond_a_column_is_an_error(
+    spark: SparkSession, query: Callable[..., Any], item: Any, local_rows: int
+) -> None:
+    ok = (Item(id=0, n=5, price=PRICES[1]), 1)
+    first, beyond, again = outcome(query, [[ok], [item], [ok]], local_rows)
+    assert beyond is st.StepError
+    assert [first, again] == outcome(query, [[ok], [ok]], local_rows)
+
+
+class Reading(st.Data):
+    at: dt.datetime
+    local: st.LocalDateTime | None
+
+
+class Seen(st.Data):
+    hour: int
+    day: dt.date
+    local: st.LocalDateTime
+    at: dt.datetime | None
+
+
+@pytest.fixture(params=["America/New_York", "Asia/Kathmandu"])
+def zone(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[ZoneInfo]:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    yield ZoneInfo(request.param)
+    spark.conf.set("spark.sql.session.timeZone", str(before))
+
+
+def field(x: Any) -> Any:
+    """What a field is to Spark's functions."""
+    return x
+
+
+def wall(t: dt.datetime) -> Any:
+    """What a clock on the wall says."""
+    return t.replace(tzinfo=None)
+
+
+def seen(a: st.ZSet[Reading]) -> st.ZSet[Seen]:
+    return st.map(
+        a,
+        f=lambda r: Seen(
+            hour=field(F.hour(field(r.at))),
+            day=field(F.to_date(field(r.at))),
+            local=field(r.at).cast("timestamp_ntz"),
+            at=field(r.local).cast("timestamp"),
+        ),
+    )
+
+
+def latest(a: st.ZSet[Reading]) -> st.ZSet[Seen]:
+    """The last of each hour."""
+    found = st.distinct(seen(a))
+    return st.first_n(found, lambda s: s.local, 2, by=lambda s: s.hour)
+
+
+# Before and after clocks are changed in New York, and an hour that is there twice.
+INSTANTS = [
+    dt.datetime(2024, 3, 10, 6, 59, 59, tzinfo=dt.UTC),
+    dt.datetime(2024, 3, 10, 7, 0, tzinfo=dt.UTC),
+    dt.datetime(2024, 11, 3, 5, 30, tzinfo=dt.UTC),
+    dt.datetime(2024, 11, 3, 6, 30, tzinfo=dt.UTC),
+    dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC),
+]
+LOCALS = [None, dt.datetime(2024, 3, 10, 2, 30), dt.datetime(2024, 11, 3, 1, 30)]
+readings = hs.builds(Reading, at=hs.sampled_from(INSTANTS), local=hs.sampled_from(LOCALS))
+
+
+@pytest.mark.parametrize("query", [seen, latest], ids=lambda q: q.__name__)
+def test_the_session_s_time_zone_is_that_of_both_modes(
+    spark: SparkSession, zone: ZoneInfo, query: Callable[..., Any]
+) -> None:
+    @settings(max_examples=4)
+    @given(
+        steps=hs.lists(
+            hs.lists(hs.tuples(readings, hs.sampled_from([-1, 1, 2])), max_size=4),
+            min_size=1,
+            max_size=3,
+        )
+    )
+    def holds(steps: list[Any]) -> None:
+        assert outcome(query, steps, LOCAL_ROWS) == outcome(query, steps, 0)
+
+    holds()
+
+
+@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+def test_functions_of_instants_are_in_the_session_s_time_zone(
+    spark: SparkSession, zone: ZoneInfo, local_rows: int
+) -> None:
+    (found,) = outcome(seen, [[(Reading(at=at, local=None), 1) for at in INSTANTS]], local_rows)
+    there = [at.astimezone(zone) for at in INSTANTS]
+    rows = [Seen(hour=t.hour, day=t.date(), local=wall(t), at=None) for t in there]
+    assert found == (Z([(row, 1) for row in rows]),)
