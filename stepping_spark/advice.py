@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 PER_CORE = 8  # partitions; above it a step of a few rows waits for tasks that have nothing to do
+CLASSES = "spark.sql.codegen.cache.maxEntries"
+ENOUGH_CLASSES = 500  # of generated code; a circuit of three joins and an aggregate has 150
 
 _log = logging.getLogger("stepping_spark")
 _advised: WeakSet[SparkSession] = WeakSet()
@@ -28,14 +30,29 @@ def advice(session: SparkSession) -> str | None:
     """What would make steps faster in this session, if it is much and known."""
     if not isinstance(session, SparkSession):  # one of Spark Connect, which does not tell of cores
         return None
-    partitions = int(session.conf.get(PARTITIONS) or 0)
-    cores = session.sparkContext.defaultParallelism
-    # On a cluster large steps may need them all.
-    local = str(session.sparkContext.master).startswith("local[")
-    if not local or partitions <= PER_CORE * cores:
+    # On a cluster large steps may need all partitions, and other things cost more than code.
+    if not str(session.sparkContext.master).startswith("local["):
         return None
-    return (
-        f"{PARTITIONS} is {partitions}, with {cores} cores: a small step that needs Spark jobs "
-        f"takes about half as long again as with {cores}; "
-        f"spark.conf.set({PARTITIONS!r}, {cores}) before the first step, if no step is large"
+    return advice_for(
+        int(session.conf.get(PARTITIONS) or 0),
+        session.sparkContext.defaultParallelism,
+        int(session.conf.get(CLASSES) or 0),
     )
+
+
+def advice_for(partitions: int, cores: int, classes: int) -> str | None:
+    """The line for a local session of so many shuffle partitions, cores, and classes kept."""
+    said = []
+    if partitions > PER_CORE * cores:
+        said.append(
+            f"{PARTITIONS} is {partitions}, with {cores} cores: a small step that needs Spark jobs "
+            f"takes about half as long again as with {cores}; "
+            f"spark.conf.set({PARTITIONS!r}, {cores}) before the first step, if no step is large"
+        )
+    if classes < ENOUGH_CLASSES:
+        said.append(
+            f"{CLASSES} is {classes}: where the queries of a step have more, all of them are "
+            "compiled again at each step, which takes half as long again; "
+            f".config({CLASSES!r}, 1000) when the session is built"
+        )
+    return ". ".join(said) or None

@@ -14,7 +14,7 @@ from tests.elsewhere import WORKERS
 ROOT = Path(__file__).resolve().parent.parent
 # With `-m long` it is all of them.
 SOME = {
-    "connect": ("left join", "functions of columns"),
+    "connect": ("left join", "functions of columns", "group ints by user", "recursion"),
     "cluster": ("group ints by user", "recursion"),
 }
 kinds = pytest.mark.parametrize("kind", ["connect", "cluster"])
@@ -38,9 +38,7 @@ def run(directory: Path, module: str, *arguments: str) -> str:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["connect", pytest.param("cluster", marks=pytest.mark.long)])
-def test_an_operator_of_each_family_gives_what_plain_python_gives(
-    kind: str, tmp_path: Path
-) -> None:
+def test_some_circuits_give_what_plain_python_gives(kind: str, tmp_path: Path) -> None:
     said = run(tmp_path, "tests.elsewhere", kind, *SOME[kind])
     assert said.count("as plain Python says") == len(SOME[kind])
 
@@ -53,7 +51,7 @@ def test_every_circuit_gives_what_plain_python_gives(kind: str, tmp_path: Path) 
 
 
 @pytest.mark.spark
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_large_change_uses_both_workers_and_survives_the_death_of_one(tmp_path: Path) -> None:
     said = run(tmp_path, "tests.two_workers")
     assert "both workers computed it" in said

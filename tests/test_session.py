@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from stepping_spark.advice import advice, advise
+from stepping_spark.advice import advice, advice_for, advise
 from stepping_spark.session import count_jobs, get_session, in_session
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -237,6 +237,17 @@ def test_a_session_with_many_partitions_is_told_of_them_once(
     assert "spark.sql.shuffle.partitions is 200" in said
     assert "before the first step" in said
     assert other.conf.get("spark.sql.shuffle.partitions") == "200"
+
+
+def test_advice_names_each_setting_that_costs_much() -> None:
+    assert advice_for(partitions=4, cores=2, classes=1000) is None
+    one, both = (advice_for(partitions, 2, 100) for partitions in (4, 200))
+    assert one is not None
+    assert "spark.sql.codegen.cache.maxEntries is 100" in one
+    assert "shuffle.partitions" not in one
+    assert both is not None
+    assert one in both
+    assert "spark.sql.shuffle.partitions is 200" in both
 
 
 def test_a_dataframe_of_another_session_becomes_one_of_this_one(spark: SparkSession) -> None:

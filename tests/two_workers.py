@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -68,13 +69,16 @@ def executors(spark: SparkSession) -> list[int]:
     return found
 
 
-def kill_one_when_busy(spark: SparkSession, killed: list[int]) -> None:
+def kill_one_when_busy(
+    spark: SparkSession, stepper: st.Stepper[Any, Any], killed: list[int]
+) -> None:
+    """Kill an executor as soon as it has work to do; notes how many steps were done then."""
     tracker = spark.sparkContext.statusTracker()
     while not tracker.getActiveJobsIds():
         time.sleep(0.01)
     time.sleep(0.2)  # so that it has begun
-    killed.append(executors(spark)[0])
-    os.kill(killed[0], signal.SIGKILL)
+    os.kill(executors(spark)[0], signal.SIGKILL)
+    killed.append(len(stepper.metrics))
 
 
 def a_worker_dies(spark: SparkSession, directory: Path) -> None:
@@ -89,7 +93,7 @@ def a_worker_dies(spark: SparkSession, directory: Path) -> None:
             change = st.ZSetSpark.from_dataframe(rows, Row)
             given = (change, st.ZSetSpark.from_dataframe(names, Row) if n == 1 else None)
             killed: list[int] = []
-            killer = threading.Thread(target=kill_one_when_busy, args=(spark, killed))
+            killer = threading.Thread(target=kill_one_when_busy, args=(spark, stepper, killed))
             if n == 2:
                 killer.start()
             try:
@@ -102,7 +106,7 @@ def a_worker_dies(spark: SparkSession, directory: Path) -> None:
                 stepper.step(given, step=n)
             if n == 2:
                 killer.join()
-                assert killed
+                assert killed == [n - 1], "it died when the step was done"
         whole = tables[0].unionAll(tables[1]).unionAll(tables[2])
         expected = (
             whole.join(names.withColumnRenamed("value", "name"), "key")
