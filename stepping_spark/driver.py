@@ -8,18 +8,18 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from stepping_spark import few
-from stepping_spark.expr import Expr
 from stepping_spark.local import Failed, Local, Rows
 from stepping_spark.lower import LOWER, Lowering
 from stepping_spark.metrics import Cost
 from stepping_spark.operators import Fused, Operator
 from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection
-from stepping_spark.relations import Array, concat, consolidate, empty
-from stepping_spark.schema import Schema, StreamType
+from stepping_spark.questions import Questions
+from stepping_spark.relations import consolidate, empty
+from stepping_spark.schema import StreamType
 from stepping_spark.store import Held
 from stepping_spark.terms import Leaf, Member, Read, is_nothing
-from stepping_spark.working import ForSpark, Made, Step, failed, rows_of, schema_of
+from stepping_spark.working import ForSpark, Made, Step, failed, rows_of
 
 LOCAL_ROWS = 2_000_000  # what a stream reads at most, to be computed on the driver
 
@@ -31,6 +31,15 @@ class Driver:
         self.plan = plan
         self.local_rows = local_rows
         self._projection = projection
+        self._questions = Questions(projection)
+
+    def begin(self, step: Step, members: Sequence[Member]) -> None:
+        """Get ready to compute streams that wait for none of each other."""
+        self._questions.begin(step, members)
+
+    def end(self) -> None:
+        """Forget what was read."""
+        self._questions.end()
 
     def computed(self, step: Step, m: Member) -> Made | ForSpark:
         """A stream; why it is one for Spark, where it is."""
@@ -76,8 +85,8 @@ class Driver:
 
     def _local(self, step: Step, m: Member, rows: Rows) -> Held:
         context = Local(
-            table=lambda leaf: self._table(step, leaf),
-            project=lambda table, schema, exprs: self._evaluate(step, table, schema, exprs),
+            table=lambda leaf: self._questions.table(step, leaf),
+            project=lambda table, schema, exprs: self._questions.values(m, table, schema, exprs),
             chain=lambda table, t, parts: self._chain(step, table, t, parts),
             now=step.now,
             rows=rows,
@@ -91,11 +100,6 @@ class Driver:
             raise failed(self.plan, e.vertex, e.part, e.__cause__) from e.__cause__
         except Exception as e:
             raise failed(self.plan, m.vertex, 0, e) from e
-
-    def _evaluate(
-        self, step: Step, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
-    ) -> list[Array]:
-        return self._projection.values(table, schema, exprs)
 
     def _chain(
         self, step: Step, table: pa.Table, t: StreamType, parts: Sequence[Operator]
@@ -112,15 +116,3 @@ class Driver:
         columns = self._projection.fetched(frame, [c for _, c in made.schema.all], job=True)
         few.check_few(len(columns[0]), parts[-1].name)
         return pa.Table.from_arrays(columns, schema=made.schema.arrow)
-
-    def _table(self, step: Step, leaf: Leaf) -> pa.Table:
-        schema = schema_of(leaf)
-        wanted = schema.arrow.names
-        parts = step.parts(leaf)
-        tables = [_selected(p, wanted) for p in parts if isinstance(p, pa.Table)]
-        assert len(tables) == len(parts)  # `_is_small` has seen to it
-        return concat(tables, schema)
-
-
-def _selected(table: pa.Table, names: list[str]) -> pa.Table:
-    return table if table.column_names == names else table.select(names)

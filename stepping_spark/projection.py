@@ -39,12 +39,15 @@ Named = Sequence[tuple[str, Expr]]
 COLLECTED_ROWS = 5_000
 """What is fetched row by row; measured: `collect` and `toArrow` take as long at about 5,000."""
 
+MOST_KNOWN = 100  # relations of which values are known: in a recursion there are ever more
+
 
 class Projection:
     """Evaluates expressions; keeps the Columns that they are to Spark.
 
-    `queries` and `jobs` count what Spark was asked to bring to the driver so far; `jobs` is None
-    where Spark does not tell.
+    What it found out of small relations on the driver it knows until it is to `forget`. `queries`
+    and `jobs` count what Spark was asked to bring to the driver so far; `jobs` is None where Spark
+    does not tell.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
@@ -52,6 +55,7 @@ class Projection:
         self.jobs: int | None = 0
         self._spark = spark
         self._columns: dict[Expr, Column] = {}
+        self._known: dict[int, tuple[pa.Table, dict[Expr, Array]]] = {}  # by the table's identity
 
     def select(self, held: Held, schema: Schema, exprs: Named, *, beside: bool) -> Held:
         """A relation of the expressions, called as said; `beside`: with the columns it has."""
@@ -78,6 +82,21 @@ class Projection:
         """The values of expressions over the rows of a relation on the driver, in their order."""
         if not table.num_rows:
             return [pa.array([], e.type.arrow) for e in exprs]
+        if table.num_rows > COLLECTED_ROWS:
+            return self._evaluated(table, schema, exprs)
+        if len(self._known) > MOST_KNOWN:
+            self.forget()
+        _, known = self._known.setdefault(id(table), (table, {}))
+        missing = [e for e in dict.fromkeys(exprs) if e not in known]
+        if missing:
+            known.update(zip(missing, self._evaluated(table, schema, missing), strict=True))
+        return [known[e] for e in exprs]
+
+    def forget(self) -> None:
+        """Forget the values that are known."""
+        self._known.clear()
+
+    def _evaluated(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
         types = [e.type for e in exprs]
         table, schema = _read_by(exprs, table, schema)
         if is_inline(table, schema):

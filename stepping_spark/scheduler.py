@@ -128,6 +128,7 @@ class Scheduler:
             for stage in self.plan.stages:
                 self._run_stage(step, stage)
         finally:
+            self._driver.end()
             sources.drop()
         metrics.queries += self._projection.queries - asked
         return [step.values[v] for v in self.plan.outputs]
@@ -151,6 +152,7 @@ class Scheduler:
 
     def _computed(self, step: Step, members: Sequence[Member]) -> Iterator[Made]:
         """Streams that wait for no others of these."""
+        self._driver.begin(step, members)
         for_spark: dict[Member, ForSpark] = {}
         for m in members:
             is_python = m.python is not None and not is_nothing(m.term, step.is_empty)

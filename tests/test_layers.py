@@ -114,6 +114,7 @@ LAYERS = (
     "metrics",
     "values",
     "working",
+    "questions",
     "driver",
     "once",
     "queries",

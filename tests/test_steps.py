@@ -95,6 +95,48 @@ def test_a_null_where_the_type_has_none_is_an_error_that_names_the_field(
     assert out == Z({st.Pair(left=1, right=Item(name="TEA")): 1})
 
 
+@pytest.mark.driver
+def test_what_streams_want_of_a_relation_is_asked_of_spark_at_once(spark: SparkSession) -> None:
+    def query(
+        a: st.ZSet[Order], b: st.ZSet[Order]
+    ) -> tuple[st.ZSet[str], st.ZSet[str], st.ZSet[st.Pair[Order, Order]]]:
+        loud = st.distinct(st.map(a, f=lambda o: F.upper(item(o)), to=str))
+        short = st.distinct(st.map(a, f=lambda o: F.substring(item(o), 1, 1), to=str))
+        key: Any = lambda o: F.length(item(o))  # noqa: E731
+        return loud, short, st.join(a, b, on_left=key, on_right=key)
+
+    graph = st.compile(query)
+    ours, by_jobs = (
+        st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=n) for n in (LOCAL_ROWS, 0)
+    )
+    for i, names in enumerate((("milk", "tea"), ("rice", "salt"), ("oil", "tea"))):
+        change = Z({Order(id=i, item=name): 1 for name in names})
+        assert ours.step((change, change)) == by_jobs.step((change, change))
+    first, *others = [m.queries for m in ours.metrics]
+    # The key of each input's register, what else is wanted of `a`, and keys of old rows.
+    assert others == [5, 5]
+    assert first == 4
+    assert sum(m.jobs or 0 for m in ours.metrics) == 0
+
+
+@pytest.mark.driver
+def test_of_functions_that_are_asked_at_once_the_one_that_fails_is_told(
+    spark: SparkSession,
+) -> None:
+    def query(a: st.ZSet[Order]) -> tuple[st.ZSet[str], st.ZSet[int]]:
+        loud = st.distinct(st.map(a, f=lambda o: F.upper(item(o)), to=str))
+        number = st.map(a, f=lambda o: item(o).cast("bigint"), to=int, name="number")
+        return loud, st.distinct(number)
+
+    stepper = stepper_of(query)
+    stepper.step((Z({Order(id=1, item="1"): 1}),))
+    stepper.step((Z({Order(id=2, item="2"): 1}),))
+    with pytest.raises(st.StepError, match=r"number.*tea"):
+        stepper.step((Z({Order(id=3, item="tea"): 1}),))
+    assert stepper.step((Z({Order(id=3, item="3"): 1}),)) == (Z({"3": 1}), Z({3: 1}))
+    assert stepper.metrics[-1].queries == 1
+
+
 def test_steps_of_tests_run_where_they_are_asked_to(
     spark: SparkSession, request: pytest.FixtureRequest
 ) -> None:

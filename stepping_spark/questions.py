@@ -1,0 +1,75 @@
+"""What the driver asks Spark of the relations that streams read: of each of them once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+
+from stepping_spark.expr import Expr
+from stepping_spark.projection import COLLECTED_ROWS, Projection
+from stepping_spark.relations import Array, concat
+from stepping_spark.schema import Schema
+from stepping_spark.terms import Leaf, Member, is_nothing
+from stepping_spark.working import Step, rows_of, schema_of
+
+
+class Questions:
+    """Has Spark evaluate functions of rows, those of a stage together as far as that goes.
+
+    A stream wants of a relation what it wanted when it was computed before; so from the second
+    step on, all that the streams of a stage want of one is asked at once. Not of several: a
+    projection of one local relation is no Spark job, and a union of them is.
+    """
+
+    def __init__(self, projection: Projection) -> None:
+        self._projection = projection
+        self._wanted: dict[Member, dict[Leaf, dict[tuple[Expr, ...], None]]] = {}
+        self._tables: dict[Leaf, pa.Table] = {}
+
+    def begin(self, step: Step, members: Sequence[Member]) -> None:
+        """Ask what several streams are going to want of the same relation."""
+        self._tables.clear()
+        wanted: dict[Leaf, list[tuple[Expr, ...]]] = {}
+        for m in members if self._wanted else ():
+            if m in self._wanted and not is_nothing(m.term, step.is_empty):
+                for leaf, questions in self._wanted[m].items():
+                    wanted.setdefault(leaf, []).extend(questions)
+        for leaf, asked in wanted.items():
+            rows = rows_of(*step.parts(leaf))
+            if len(asked) > 1 and rows is not None and 0 < rows <= COLLECTED_ROWS:
+                exprs = [e for some in asked for e in some]
+                # Whose function fails is seen when each asks for its own.
+                with suppress(Exception):
+                    self._projection.values(self.table(step, leaf), schema_of(leaf), exprs)
+
+    def end(self) -> None:
+        """Forget the relations and what was found out of them."""
+        self._tables.clear()
+        self._projection.forget()
+
+    def table(self, step: Step, leaf: Leaf) -> pa.Table:
+        """The relation that a leaf stands for; its parts are all on the driver."""
+        found = self._tables.get(leaf)
+        if found is None:
+            schema = schema_of(leaf)
+            names = schema.arrow.names
+            parts = step.parts(leaf)
+            tables = [_selected(p, names) for p in parts if isinstance(p, pa.Table)]
+            assert len(tables) == len(parts)
+            found = self._tables[leaf] = concat(tables, schema)
+        return found
+
+    def values(
+        self, m: Member, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
+    ) -> list[Array]:
+        """The values of expressions that a stream wants of the rows of a relation."""
+        leaf = next((leaf for leaf, t in self._tables.items() if t is table), None)
+        if leaf is not None:
+            self._wanted.setdefault(m, {}).setdefault(leaf, {})[exprs] = None
+        return self._projection.values(table, schema, exprs)
+
+
+def _selected(table: pa.Table, names: list[str]) -> pa.Table:
+    return table if table.column_names == names else table.select(names)
