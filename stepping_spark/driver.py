@@ -11,9 +11,9 @@ from stepping_spark import few
 from stepping_spark.local import Failed, Local, Rows
 from stepping_spark.lower import LOWER, Lowering
 from stepping_spark.metrics import Cost
-from stepping_spark.operators import Fused, Operator
+from stepping_spark.operators import Explode, Fused, MapMany, Operator
 from stepping_spark.plan import Plan
-from stepping_spark.projection import Projection
+from stepping_spark.projection import COLLECTED_ROWS, Projection
 from stepping_spark.questions import Questions
 from stepping_spark.relations import consolidate, empty
 from stepping_spark.schema import StreamType
@@ -112,7 +112,13 @@ class Driver:
         for d in low.derived:
             step.sources.derive(d)
         made = Fused(tuple(parts)).type_of(t)
-        frame = step.sources.sql(f"SELECT * FROM ({text}) LIMIT {few.GIVEN_ROWS + 1}")
-        columns = self._projection.fetched(frame, [c for _, c in made.schema.all], job=True)
+        grows = any(isinstance(p, MapMany | Explode) for p in parts)
+        if grows:
+            text = f"SELECT * FROM ({text}) LIMIT {few.GIVEN_ROWS + 1}"
+        columns = self._projection.fetched(
+            step.sources.sql(text),
+            [c for _, c in made.schema.all],
+            few=table.num_rows <= COLLECTED_ROWS and not grows,
+        )
         few.check_few(len(columns[0]), parts[-1].name)
         return pa.Table.from_arrays(columns, schema=made.schema.arrow)

@@ -112,15 +112,19 @@ class Projection:
         return self.fetched(frame.select(*shown), types, few=few)
 
     def fetched(
-        self, frame: DataFrame, types: Sequence[RowType], *, few: bool = True, job: bool = False
+        self, frame: DataFrame, types: Sequence[RowType], *, few: bool = True
     ) -> list[Array]:
-        """The columns of a DataFrame, of these types; `job`: it is not just local rows."""
-        simple = few and all(map(_is_simple, types))
+        """The columns of a DataFrame, of these types; `few`: it is local rows, and not many.
+
+        Those are collected, without a job, where they are simple.
+        """
         self.queries += 1
-        if simple and not job:
-            return _collected(frame, types)
+        if few and all(map(_is_simple, types)):
+            rows = frame.collect()
+            return [pa.array([r[i] for r in rows], t.arrow) for i, t in enumerate(types)]
         with count_jobs(self._spark()) as jobs:
-            columns = _collected(frame, types) if simple else _as_arrow(frame, types)
+            made = Schema(tuple(zip(frame.columns, types, strict=True)), ())
+            columns = [one_array(c) for c in conform(frame.toArrow(), made).columns]
         self.jobs = None if self.jobs is None or jobs.count is None else self.jobs + jobs.count
         return columns
 
@@ -162,17 +166,6 @@ def _read_by(exprs: Sequence[Expr], table: pa.Table, schema: Schema) -> tuple[pa
     if not columns:
         return table, schema
     return table.select([n for n, _ in columns]), Schema(columns, ())
-
-
-def _collected(frame: DataFrame, types: Sequence[RowType]) -> list[Array]:
-    rows = frame.collect()
-    return [pa.array([r[i] for r in rows], t.arrow) for i, t in enumerate(types)]
-
-
-def _as_arrow(frame: DataFrame, types: Sequence[RowType]) -> list[Array]:
-    made = Schema(tuple(zip(frame.columns, types, strict=True)), ())
-    table = conform(frame.toArrow(), made)
-    return [one_array(c) for c in table.columns]
 
 
 # Python's values of these are Arrow's; not so instants, which PySpark gives in the local time zone.
