@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
@@ -366,3 +367,26 @@ def test_what_is_fetched_in_pieces_is_all_of_it(
     pieces = fetched(frame, schema, measured)
     assert pieces.column("_1").num_chunks > whole.column("_1").num_chunks
     assert sorted(pieces.to_pylist(), key=itemgetter("_1")) == whole.to_pylist()
+
+
+def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_side(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def query(a: st.ZSet[int]) -> tuple[st.ZSet[int], st.ZSet[int]]:
+        twos, threes = st.map(a, f=lambda x: x % 2), st.map(a, f=lambda x: x % 3)
+        return st.distinct(twos), st.distinct(threes)
+
+    together = threading.Barrier(2)
+    computed = once.Once.computed
+
+    def meeting(*args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            together.wait(timeout=60)
+        return computed(*args, **kwargs)
+
+    monkeypatch.setattr(once.Once, "computed", meeting)
+    monkeypatch.setattr(queries, "SMALL_ROWS", 0)
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    outs = stepper.step((Z(dict.fromkeys(range(6), 1)),))
+    assert outs == (Z(dict.fromkeys(range(2), 1)), Z(dict.fromkeys(range(3), 1)))

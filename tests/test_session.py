@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from stepping_spark.advice import advice, advice_for, advise
-from stepping_spark.session import count_jobs, get_session, in_session
+from stepping_spark.session import PARTITIONS_PER_CORE, count_jobs, get_session, in_session
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -80,6 +80,9 @@ def test_the_session_started_here_is_tuned_for_small_steps(spark: SparkSession) 
     assert spark.conf.get("spark.sql.adaptive.enabled") == "false"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert spark.conf.get("spark.sql.execution.arrow.pyspark.enabled") == "true"
+    given = spark.newSession().conf.get("spark.sql.shuffle.partitions")  # `spark` has fewer
+    assert int(given or 0) == PARTITIONS_PER_CORE * spark.sparkContext.defaultParallelism
     # A step of many queries would have each of them compiled again: Spark keeps 100 classes.
     assert int(spark.conf.get("spark.sql.codegen.cache.maxEntries") or 0) == 1_000
     assert spark.sparkContext.uiWebUrl is None
