@@ -35,7 +35,7 @@ class Driver:
 
     def begin(self, step: Step, members: Sequence[Member]) -> None:
         """Get ready to compute streams that wait for none of each other."""
-        self._questions.begin(step, members)
+        self._questions.begin(step, members, lambda m: self._is_ours(step, m)[0])
 
     def end(self) -> None:
         """Forget what was read."""
@@ -43,7 +43,7 @@ class Driver:
 
     def computed(self, step: Step, m: Member) -> Made | ForSpark:
         """A stream; why it is one for Spark, where it is."""
-        begun, jobs_before = time.perf_counter(), self._projection.jobs
+        begun, asked, jobs = time.perf_counter(), self._projection.queries, self._projection.jobs
         rows: Rows = {}
         held: Held
         if is_nothing(m.term, step.is_empty):
@@ -56,11 +56,13 @@ class Driver:
             try:
                 held, how = self._local(step, m, rows), "driver"
             except few.FanOut as e:
+                self._questions.drop(m)
                 return ForSpark(str(e), many=True)
-        ms, jobs = (time.perf_counter() - begun) * 1e3, self._projection.jobs
-        if jobs is not None and jobs_before is not None:
-            jobs -= jobs_before
-        return Made(m, held, Cost(ms, jobs, how, why), rows)
+        ms, now = (time.perf_counter() - begun) * 1e3, self._projection.jobs
+        taken = None if jobs is None or now is None else now - jobs
+        if self._projection.queries == asked:
+            taken = 0
+        return Made(m, held, Cost(ms, taken, how, why), rows)
 
     def _is_ours(self, step: Step, m: Member) -> tuple[bool, str]:
         """Whether the driver has all that a stream is made of, and it is few rows; and why."""
@@ -120,5 +122,6 @@ class Driver:
             [c for _, c in made.schema.all],
             few=table.num_rows <= COLLECTED_ROWS and not grows,
         )
-        few.check_few(len(columns[0]), parts[-1].name)
+        if grows and len(columns[0]) > few.GIVEN_ROWS:
+            raise few.FanOut(f"{parts[-1].name} gives more than {few.GIVEN_ROWS:,} rows")
         return pa.Table.from_arrays(columns, schema=made.schema.arrow)

@@ -18,7 +18,10 @@ DRIVER_ROWS = 2_000_000
 DRIVER_BYTES = 256 << 20
 SAMPLE = 10_000  # rows that are brought without being counted
 GIVEN_ROWS = 1_000_000
-"""What a computation may give on the driver, or one query to it, however few rows it reads."""
+"""What a computation may give on the driver, or one query to it, however few rows it reads.
+
+A list that a function of a row makes is one value, and comes whole before its items are counted.
+"""
 
 
 class FanOut(Exception):

@@ -92,6 +92,7 @@ class Origin:
     line: Line
     explicit: bool = False  # the user said name=
     parts: tuple[Origin, ...] = ()  # of the operators that were fused into it
+    beside: tuple[Origin, ...] = ()  # of vertices that it also stands for, and no operator of it is
     inner: bool = False  # a rewrite made it, below a vertex that has a name
 
 

@@ -46,6 +46,7 @@ class VertexMetrics:
         told = max(self, other, key=lambda v: HOW.index(v.how))
         return replace(
             told,
+            within=told.within if self.within and other.within else None,
             rows_in=_sum(self.rows_in, other.rows_in),
             rows_out=_sum(self.rows_out, other.rows_out),
             ms=self.ms + other.ms,
@@ -79,6 +80,7 @@ class StepMetrics:
     queries: int = 0
     iterations: dict[str, int] = field(default_factory=dict)  # of each recursion, by its path
     vertices: dict[str, VertexMetrics] = field(default_factory=dict)
+    _inner: set[str] = field(default_factory=set, repr=False)  # noted within others only
 
     def __str__(self) -> str:
         jobs = "?" if self.jobs is None else f"{self.jobs:,}"
@@ -105,22 +107,25 @@ class StepMetrics:
         rows_out: int | None,
         inner: Mapping[str, tuple[int | None, int | None]],
     ) -> None:
-        """Note what a vertex took; `inner` are those that ran within it, with rows in and out."""
-        self._add(
-            VertexMetrics(
-                path, rows_in, rows_out, cost.ms, cost.jobs, cost.how, cost.why, cost.within
-            )
-        )
-        for name, (read, gave) in inner.items():
-            self._add(VertexMetrics(name, read, gave, 0.0, 0, cost.how, cost.why, path))
+        """Note what a vertex took; `inner` are those that ran within it, with rows in and out.
 
-    def _add(self, v: VertexMetrics) -> None:
-        """Add to what is there of the iterations before; the first host of a vertex has it."""
-        before = self.vertices.get(v.path)
-        if before is None:
-            self.vertices[v.path] = v
-        elif before.within == v.within:
-            self.vertices[v.path] = before.plus(v)
+        What was noted of it in iterations before is added to. A vertex may run within several, and
+        by itself: then the first of those has it, or it itself.
+        """
+        own = VertexMetrics(
+            path, rows_in, rows_out, cost.ms, cost.jobs, cost.how, cost.why, cost.within
+        )
+        before = None if path in self._inner else self.vertices.get(path)
+        self.vertices[path] = own if before is None else before.plus(own)
+        self._inner.discard(path)
+        for name, (read, gave) in inner.items():
+            found = VertexMetrics(name, read, gave, 0.0, 0, cost.how, cost.why, path)
+            before = self.vertices.get(name)
+            if before is None:
+                self.vertices[name] = found
+                self._inner.add(name)
+            elif name in self._inner and before.within == path:
+                self.vertices[name] = before.plus(found)
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

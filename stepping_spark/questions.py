@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -28,12 +28,14 @@ class Questions:
         self._wanted: dict[Member, dict[Leaf, dict[tuple[Expr, ...], None]]] = {}
         self._tables: dict[Leaf, pa.Table] = {}
 
-    def begin(self, step: Step, members: Sequence[Member]) -> None:
-        """Ask what several streams are going to want of the same relation."""
+    def begin(
+        self, step: Step, members: Sequence[Member], is_ours: Callable[[Member], bool]
+    ) -> None:
+        """Ask what several streams are going to want of the same relation, those that are ours."""
         self._tables.clear()
         wanted: dict[Leaf, list[tuple[Expr, ...]]] = {}
         for m in members if self._wanted else ():
-            if m in self._wanted and not is_nothing(m.term, step.is_empty):
+            if m in self._wanted and is_ours(m) and not is_nothing(m.term, step.is_empty):
                 for leaf, questions in self._wanted[m].items():
                     wanted.setdefault(leaf, []).extend(questions)
         for leaf, asked in wanted.items():
@@ -43,6 +45,10 @@ class Questions:
                 # Whose function fails is seen when each asks for its own.
                 with suppress(Exception):
                     self._projection.values(self.table(step, leaf), schema_of(leaf), exprs)
+
+    def drop(self, m: Member) -> None:
+        """Forget what a stream wanted, which is not ours to compute after all."""
+        self._wanted.pop(m, None)
 
     def end(self) -> None:
         """Forget the relations and what was found out of them."""
@@ -65,7 +71,7 @@ class Questions:
         self, m: Member, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
     ) -> list[Array]:
         """The values of expressions that a stream wants of the rows of a relation."""
-        leaf = next((leaf for leaf, t in self._tables.items() if t is table), None)
+        leaf = next((leaf for leaf in m.leaves if self._tables.get(leaf) is table), None)
         if leaf is not None:
             self._wanted.setdefault(m, {}).setdefault(leaf, {})[exprs] = None
         return self._projection.values(table, schema, exprs)

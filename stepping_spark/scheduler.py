@@ -16,7 +16,7 @@ from stepping_spark.clock import ticks
 from stepping_spark.driver import LOCAL_ROWS, Driver
 from stepping_spark.errors import StepError
 from stepping_spark.expr import Expr
-from stepping_spark.graph import Vertex
+from stepping_spark.graph import Path, Vertex
 from stepping_spark.iterations import Run
 from stepping_spark.literals import literal
 from stepping_spark.loops import Loop
@@ -59,7 +59,7 @@ class Scheduler:
         self._stepping = False
         self._driver = Driver(plan, self._projection, local_rows)
         self._adders: dict[Vertex, list[State]] = {}
-        self._inner: dict[Member, tuple[tuple[str, Vertex | None], ...]] = {}
+        self._inner: dict[tuple[Member, Path | None], tuple[tuple[str, Vertex | None], ...]] = {}
         self._once = Once(plan, self._projection, self._adders, local_rows)
         self._queries = Queries(plan, lambda: self.spark, self._once)
         for s in plan.states:
@@ -171,10 +171,11 @@ class Scheduler:
         def compute(wanted: Sequence[Member], parts: Mapping[Leaf, tuple[Held, ...]]) -> list[Held]:
             nonlocal within
             inner = Step({}, step.now, step.since, step.sources, step.metrics, dict(parts))
+            started = time.perf_counter()
             made = {m.member: m for m in self._computed(inner, wanted)}
+            within += (time.perf_counter() - started) * 1e3
             for m in made.values():
-                self._note(inner, m)
-                within += m.cost.ms
+                self._note(inner, m, loop)
             return [made[m].held for m in wanted]
 
         run = Run(loop, self.store, self._projection, self._state_around, compute)
@@ -274,27 +275,30 @@ class Scheduler:
         self._add(step, m.vertex, held)
         self._note(step, made)
 
-    def _note(self, step: Step, made: Made) -> None:
-        m = made.member
+    def _note(self, step: Step, made: Made, loop: Loop | None = None) -> None:
+        """Tell what a stream took; those of a loop are called as it calls them."""
+        m, names = made.member, loop.names if loop else self.plan.names
         read = rows_of(*(p for leaf in m.leaves for p in step.parts(leaf)))
         read = None if read is None else read + made.rows_in
         inner = {
             path: (None, None) if v is None else made.rows.get(v, (None, None))
-            for path, v in self._within(m)
+            for path, v in self._within(m, loop)
         }
-        step.metrics.note(self._path(m), made.cost, read, rows_of(made.held), inner)
+        step.metrics.note(str(names[m.vertex][0]), made.cost, read, rows_of(made.held), inner)
 
-    def _within(self, m: Member) -> tuple[tuple[str, Vertex | None], ...]:
+    def _within(self, m: Member, loop: Loop | None) -> tuple[tuple[str, Vertex | None], ...]:
         """The vertices within a stream, by path; those that were fused into one are none now."""
-        found = self._inner.get(m)
+        key = (m, loop.path if loop else None)
+        found = self._inner.get(key)
         if found is None:
-            origins = self.plan.graph.origins
-            names: dict[str, Vertex | None] = {str(self.plan.names[v][0]): v for v in m.inner}
-            for v in (m.vertex, *m.inner):
-                parts = origins[v].parts if v in origins else ()
-                names.update((str(o.path), None) for o in parts if str(o.path) not in names)
-            names.pop(self._path(m), None)
-            found = self._inner[m] = tuple(names.items())
+            names, origins = loop.names if loop else self.plan.names, self.plan.graph.origins
+            inner: dict[str, Vertex | None] = {str(names[v][0]): v for v in m.inner}
+            for v in (m.vertex, *m.inner) if loop is None else ():
+                of = (origins[v], *origins[v].parts) if v in origins else ()
+                taken = [o for each in of for o in (each, *each.beside)]
+                inner.update((str(o.path), None) for o in taken if str(o.path) not in inner)
+            inner.pop(str(names[m.vertex][0]), None)
+            found = self._inner[key] = tuple(inner.items())
         return found
 
     def _path(self, m: Member) -> str:

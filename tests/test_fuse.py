@@ -158,3 +158,22 @@ def test_an_error_names_the_line_of_the_operator_that_failed(
     with pytest.raises(st.StepError, match=rf"query\.small \(test_fuse\.py:{line}, .*filter"):
         stepper.step((Z({Order(id=0, user=1, item="a"): 1}),))
     assert store.last_step() == 0
+
+
+def test_an_error_after_a_join_s_picked_fields_names_the_function_that_failed(
+    spark: SparkSession,
+) -> None:
+    def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[int]:
+        joined = st.join(a, b, on_left=lambda x: x, on_right=lambda x: x)
+        picked = st.map(joined, f=lambda p: p.left, name="picked")
+        return st.map(picked, f=lambda x: x + 2**62, name="beyond")
+
+    graph = st.compile(query)
+    for local_rows in (LOCAL_ROWS, 0):
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+        with pytest.raises(st.StepError, match=r"^query\.beyond "):
+            stepper.step((Z({2**62: 1}), Z({2**62: 1})))
+        stepper.step((Z({1: 1}), Z({1: 1})))
+        told = stepper.metrics[-1].vertices
+        computing = {str(p) for p, v in graph.vertices.items() if v.operator.name != "integrate"}
+        assert {p for p in computing if "join" in p and "integrated" not in p} <= set(told)

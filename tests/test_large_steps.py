@@ -377,11 +377,13 @@ def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_sid
         return st.distinct(twos), st.distinct(threes)
 
     together = threading.Barrier(2)
+    threads = set[str]()
     computed = once.Once.computed
 
     def meeting(*args: Any, **kwargs: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
             together.wait(timeout=60)
+            threads.add(threading.current_thread().name)
         return computed(*args, **kwargs)
 
     monkeypatch.setattr(once.Once, "computed", meeting)
@@ -390,3 +392,4 @@ def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_sid
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     outs = stepper.step((Z(dict.fromkeys(range(6), 1)),))
     assert outs == (Z(dict.fromkeys(range(2), 1)), Z(dict.fromkeys(range(3), 1)))
+    assert len(threads) == 2

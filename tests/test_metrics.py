@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark import queries
 from stepping_spark.driver import LOCAL_ROWS
-from stepping_spark.metrics import VertexMetrics
+from stepping_spark.metrics import Cost, StepMetrics, VertexMetrics
 from stepping_spark.operators import Arrange, Delay, Feedback, Input, Integrate
 from tests.queries import CIRCUITS, QUERIES, Circuit
 
@@ -186,6 +186,36 @@ def test_iterations_are_summed_and_the_dearest_place_is_told() -> None:
     assert here.plus(idle).how == "driver"
     assert here.plus(there) == VertexMetrics("v", None, 6, 6.0, 1, "spark", "many")
     assert there.plus(here) == here.plus(there)
+
+
+def test_an_iteration_counts_whoever_shares_its_query() -> None:
+    metrics = StepMetrics(1)
+    metrics.note("a", Cost(5.0, 1, "spark", "many"), 1, 1, {})
+    metrics.note("b", Cost(0.0, 0, "spark", "many", "a"), 1, 1, {})
+    metrics.note("b", Cost(100.0, 7, "spark", "many"), 2, 3, {})
+    both = metrics.vertices["b"]
+    assert (both.ms, both.jobs, both.rows_in, both.within) == (100.0, 7, 3, None)
+
+
+def test_what_runs_within_several_is_told_once_and_by_itself_if_it_does() -> None:
+    metrics = StepMetrics(1)
+    driver = Cost(1.0, 0, "driver", "few")
+    for host in ("a", "b", "a"):
+        metrics.note(host, driver, 1, 1, {"c": (2, 3)})
+    assert (metrics.vertices["c"].within, metrics.vertices["c"].rows_in) == ("a", 4)
+    metrics.note("c", driver, 5, 6, {})
+    assert (metrics.vertices["c"].within, metrics.vertices["c"].rows_in) == (None, 5)
+
+
+def test_two_recursions_are_told_apart(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Link], b: st.ZSet[Link]) -> tuple[st.ZSet[Link], st.ZSet[Link]]:
+        return st.transitive_closure(a), st.transitive_closure(b)
+
+    stepper = stepper_of(query)
+    stepper.step((chain(4), chain(2)))
+    gave = {p: v.rows_out for p, v in stepper.metrics[-1].vertices.items() if "closed.add" in p}
+    assert gave["query.transitive_closure.closed.add"] == 4 + 3 + 2 + 1
+    assert gave["query.transitive_closure_2.closed.add"] == 2 + 1
 
 
 def test_printed_it_is_a_page(spark: SparkSession) -> None:

@@ -71,8 +71,8 @@ class _Fusing:
             sides = before.inputs
             if all(self.readers[s] == 1 and self._is_join(s) for s in sides):
                 made = Vertex(Add(), *(self._joined(s, v, self.origins[s]) for s in sides))
-                both = (self.origins[before], self.origins[v])
-                self.origins.setdefault(made, dataclasses.replace(both[1], parts=both))
+                named = dataclasses.replace(self.origins[v], beside=(self.origins[before],))
+                self.origins.setdefault(made, named)
                 return made
         if isinstance(before.operator, (*LINEAR, Join)) and not _in_python(before):
             return self._joined(before, v, self.origins[v])

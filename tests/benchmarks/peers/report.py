@@ -113,7 +113,7 @@ def draw(plot: Path, view: str, runs: Sequence[Mapping[str, Any]]) -> None:
         axis.set(title=f"{view}, scale {r['scale']:g}", xlabel="orders that come in a step, K")
     for axis, k in zip(axes[1], sizes, strict=False):
         of_k = {
-            n: [(r["scale"], r["medians"][n][str(k)]) for r in runs if n in r["medians"]]
+            n: [(r["scale"], m[str(k)]) for r in runs if str(k) in (m := r["medians"].get(n, {}))]
             for n in names
         }
         _lines(axis, {n: points for n, points in of_k.items() if points}, colours)
