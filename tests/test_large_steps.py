@@ -392,4 +392,4 @@ def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_sid
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     outs = stepper.step((Z(dict.fromkeys(range(6), 1)),))
     assert outs == (Z(dict.fromkeys(range(2), 1)), Z(dict.fromkeys(range(3), 1)))
-    assert len(threads) == 2
+    assert len(threads) >= 2  # of two waves, if there are two
