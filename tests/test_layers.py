@@ -33,6 +33,7 @@ LAYERS = (
     "relations",
     "hashing",
     "carried",
+    "java",
     "session",
     "advice",
     "spark_types",
