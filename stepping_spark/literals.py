@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from typing import Any
 
 from stepping_spark.atoms import Atom, RowType
 from stepping_spark.types import ListOf, Optional, Struct, ZSetOf
 
 
+_PLAIN = re.compile(r"(?:[^\x00-\x1f\x7f\\'$/]|/(?!\*))*")
+"""What reads the same wherever it stands in a query, whatever the settings of the session are.
+
+Not so a backslash or a quote (`escapedStringLiterals`), `${...}` (put in from the settings, even
+within a literal), and what looks like a comment: queries are completed where a comment says so.
+"""
+
+
 def text(value: str) -> str:
     """A string literal, whatever the string holds."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    # Spark replaces ${...} by settings, even inside a literal: the dollar must not be seen.
-    codes = (("\n", "\\n"), ("\r", "\\r"), ("\0", "\\0"), ("\x1a", "\\Z"), ("$", "\\u0024"))
-    for plain, code in codes:
-        escaped = escaped.replace(plain, code)
-    return f"'{escaped}'"
+    if _PLAIN.fullmatch(value):
+        return f"'{value}'"
+    return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
 
 def literal(value: Any, t: RowType) -> str:

@@ -35,7 +35,7 @@ POOLS: dict[str, Sequence[Any]] = {
         *(0.0, -0.0, 1.0, -1.0, 0.1, 0.3, 1e16, -1e16, 1e308, 5e-324),
         *(float("nan"), float("inf"), float("-inf")),
     ],
-    "str": ["Bob", "Sue", "", "bob", "Zoë", "Zoe\u0308", "'\\"],
+    "str": ["Bob", "Sue", "", "bob", "Zoë", "Zoe\u0308", "'\\", "\x0012\n", "/*+ NOW */${x}"],
     "Decimal": [Decimal(x) for x in ("0", "1", "-1", "0.01", "-2.5", "123456789012345.07")],
     "bytes": [b"", b"\0", b"\xff'"],
     "date": [dt.date(1, 1, 1), dt.date(2024, 2, 29)],

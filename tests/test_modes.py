@@ -209,3 +209,106 @@ def test_functions_of_instants_are_in_the_session_s_time_zone(
     there = [at.astimezone(zone) for at in INSTANTS]
     rows = [Seen(hour=t.hour, day=t.date(), local=wall(t), at=None) for t in there]
     assert found == (Z([(row, 1) for row in rows]),)
+
+
+class Odd(st.Data):
+    name: str | None
+    x: float | None
+
+
+class Told(st.Data):
+    name: str | None
+    shout: str | None
+    more: float | None
+    positive: bool | None
+
+
+class Summed(st.Data):
+    name: str | None
+    count: int
+    values: int
+    total: float | None
+    least: float | None
+    most: str | None
+
+
+def told(a: st.ZSet[Odd]) -> st.ZSet[Told]:
+    some = st.filter(a, f=lambda r: field(r.x).isNull() | (r.x != 1.0))
+    return st.map(
+        some,
+        f=lambda r: Told(
+            name=r.name,
+            shout=field(F.upper(field(r.name))),
+            more=field(r.x) + 1.0,
+            positive=field(r.x) > 0.0,
+        ),
+    )
+
+
+def met(a: st.ZSet[Odd]) -> st.ZSet[st.Pair[Odd, Odd]]:
+    by_name = st.join(a, a, on_left=lambda r: r.name, on_right=lambda r: r.name)
+    by_x = st.join(a, a, on_left=lambda r: r.x, on_right=lambda r: r.x)
+    return st.add(by_name, by_x)
+
+
+def summed(a: st.ZSet[Odd]) -> st.ZSet[Summed]:
+    there = st.distinct(a)
+    return st.aggregate(
+        there,
+        lambda r: r.name,
+        Summed,
+        count=st.agg.count(),
+        values=st.agg.count_distinct(lambda r: r.x),
+        total=st.agg.sum(lambda r: r.x),
+        least=st.agg.min(lambda r: r.x),
+        most=st.agg.max(lambda r: r.name),
+    )
+
+
+AWKWARD = [
+    *("\x0012b", "\0", "a\\b'c", '"\r\n\t\x1a\x7f', "${spark.app.name}", "/*+ NOW */", "/", "🙂"),
+    *("", " ", "a", "a ", "Zoë", "Zoe\u0308"),
+]
+FLOATS = [0.0, -0.0, 1.0, -1.5, 1e308, 5e-324, float("nan"), float("inf"), float("-inf")]
+odd = hs.builds(Odd, name=hs.sampled_from([None, *AWKWARD]), x=hs.sampled_from([None, *FLOATS]))
+
+
+@pytest.mark.parametrize("query", [told, met, summed], ids=lambda q: q.__name__)
+@settings(max_examples=6)
+@given(
+    steps=hs.lists(
+        hs.lists(hs.tuples(odd, hs.sampled_from([-1, 1, 2])), max_size=5), min_size=1, max_size=3
+    )
+)
+def test_nulls_floats_and_texts_are_the_same_in_both_modes(
+    spark: SparkSession, query: Callable[..., Any], steps: list[Any]
+) -> None:
+    assert outcome(query, steps, LOCAL_ROWS) == outcome(query, steps, 0)
+
+
+@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "spark.sql.parser.escapedStringLiterals",
+        "spark.sql.ansi.doubleQuotedIdentifiers",
+        "spark.sql.legacy.consecutiveStringLiterals.enabled",
+    ],
+)
+def test_a_text_is_what_it_is_whatever_a_session_makes_of_literals(
+    spark: SparkSession, setting: str, local_rows: int
+) -> None:
+    other = "'$\\"
+
+    def shouted(a: st.ZSet[str]) -> st.ZSet[str]:
+        loud = st.map(a, f=lambda s: field(F.upper(field(s))))
+        return st.distinct(st.filter(loud, f=lambda s: s != other))
+
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, "true")
+    try:
+        came, gone = ([(s, n) for s in (*AWKWARD, other)] for n in (1, -1))
+        found = outcome(shouted, [came, gone], local_rows)
+    finally:
+        spark.conf.set(setting, str(before))
+    assert found == [(Z([(s.upper(), n) for s in AWKWARD]),) for n in (1, -1)]

@@ -53,6 +53,7 @@ STRANGE = [
     "a\nb\r\t\x1a",
     "naïve 🙂 ſ",
     "$x ${env:HOME}",
+    "\x0012 / /*+ NOW */",
 ]
 
 
