@@ -132,7 +132,8 @@ class Stepper(Generic[*Ins, Out]):
         with self._all_or_nothing(number, inputs), self._scheduler.counting(metrics):
             outputs = self._scheduler.run(metrics, self._held(inputs, first=not last), now)
             answers = self._answers(outputs)
-            self.store.commit(number, now, outputs, offsets)
+            settings = self._scheduler.settings
+            self.store.commit(number, now, outputs, offsets, settings)
         metrics.ms = (time.perf_counter() - begun) * 1e3
         self.metrics.append(metrics)
         return answers

@@ -37,7 +37,13 @@ from stepping_spark.terms import Leaf, Member, Read, Stage, State, is_nothing
 from stepping_spark.values import answer
 from stepping_spark.working import ForSpark, Made, Step, null_error, rows_of
 
-SETTINGS = ("spark.sql.ansi.enabled", "spark.sql.session.timeZone")
+SETTINGS = (
+    "spark.sql.ansi.enabled",
+    "spark.sql.decimalOperations.allowPrecisionLoss",
+    "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.session.timeZone",
+)
+"""What changes the values that functions of rows give."""
 
 
 class Scheduler:
@@ -53,7 +59,8 @@ class Scheduler:
         self.plan = plan
         self.store = store
         self._spark = spark
-        self._settings = _settings(spark) if spark is not None else {}
+        self.settings: Mapping[str, str] | None = None
+        """Those of the session, once a step has used it: a state is kept with them."""
         self._projection = Projection(lambda: self.spark)
         self._jobs: JobCounter | None = None
         self._stepping = False
@@ -71,7 +78,6 @@ class Scheduler:
         if self._spark is None:
             self._spark = get_session()
             advise(self._spark)
-            self._settings = _settings(self._spark)
         if self._stepping and self._jobs is None:
             self._check_settings(self._spark)
             self._jobs = count_jobs(self._spark)
@@ -79,12 +85,15 @@ class Scheduler:
         return self._spark
 
     def _check_settings(self, spark: SparkSession) -> None:
-        found = _settings(spark)
-        if found != self._settings:
-            raise StepError(
-                f"the session had {self._settings} when the first step ran, and has {found} now: "
-                "row functions would say something else of rows that are there already; set it back"
-            )
+        found = {name: str(spark.conf.get(name)) for name in SETTINGS}
+        for name, before in self.store.last_settings().items():
+            if found.get(name, before) != before:
+                raise StepError(
+                    f"the session has {name} = {found[name]!r}, and the state was made with "
+                    f"{before!r}: functions of rows would say something else of rows that are "
+                    f"there already; set it back with spark.conf.set({name!r}, {before!r})"
+                )
+        self.settings = found
 
     @contextmanager
     def counting(self, metrics: StepMetrics) -> Iterator[None]:
@@ -303,11 +312,6 @@ class Scheduler:
 
     def _path(self, m: Member) -> str:
         return str(self.plan.names[m.vertex][0])
-
-
-def _settings(spark: SparkSession) -> dict[str, str | None]:
-    """The settings that change what functions of rows give."""
-    return {name: spark.conf.get(name) for name in SETTINGS}
 
 
 def added_up(parts: tuple[Held, ...], schema: Schema) -> tuple[Held, ...]:

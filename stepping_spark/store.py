@@ -123,6 +123,9 @@ class Store(Protocol):
     def last_offsets(self) -> Mapping[str, int]:
         """How far each source of changes was read at the last committed step."""
 
+    def last_settings(self) -> Mapping[str, str]:
+        """Settings of the session that what is kept depends on; empty before they are given."""
+
     def last_outputs(self) -> tuple[Held, ...] | None:
         """What the last committed step gave, as `commit` was told; None where it was not kept."""
 
@@ -143,12 +146,13 @@ class Store(Protocol):
         now: Now,
         outputs: Sequence[Held] | None = None,
         offsets: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """Make the additions of the step under way durable and visible, all at once.
 
         With them go the step's number, its `now`, what it gave (a relation for each output, of
-        the schema said to `open`; None: nothing to keep) and how far its sources were read (None:
-        as before).
+        the schema said to `open`; None: nothing to keep), how far its sources were read, and the
+        settings of the session that its functions of rows depend on (None: as before).
         """
 
     def abort(self) -> None:

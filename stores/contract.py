@@ -275,6 +275,18 @@ class StoreContract:
         again.commit(3, None, None, {"orders": 8})
         assert again.last_offsets() == {"orders": 8}
 
+    def test_settings_are_committed_with_a_step_and_stay_until_they_are_given_anew(
+        self, create: Create, reopen_or_not: Reopen
+    ) -> None:
+        store = create([BY_WORD])
+        assert store.last_settings() == {}
+        store.commit(1, None, settings={"zone": "UTC", "é": "'\\"})
+        store.commit(2, None)
+        again = reopen_or_not(store, [BY_WORD])
+        assert again.last_settings() == {"zone": "UTC", "é": "'\\"}
+        again.commit(3, None, settings={"zone": "CET"})
+        assert again.last_settings() == {"zone": "CET"}
+
     @pytest.mark.parametrize(
         "now",
         [

@@ -75,6 +75,7 @@ class Manifest:
     offsets: Mapping[str, int] = field(default_factory=dict)
     registers: Mapping[str, tuple[FileBatch, ...]] = field(default_factory=dict)
     outputs: tuple[Output, ...] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def order(self) -> Order:
@@ -104,6 +105,7 @@ class Manifest:
             "fingerprint": self.fingerprint,
             "now": self.now,
             "offsets": dict(self.offsets),
+            "settings": dict(self.settings),
             "registers": {n: [_listed(b) for b in bs] for n, bs in self.registers.items()},
             "outputs": None
             if self.outputs is None
@@ -167,6 +169,7 @@ def decode(data: bytes) -> Manifest:
         body["offsets"],
         {n: tuple(map(_batch, bs)) for n, bs in body["registers"].items()},
         None if outputs is None else tuple((o["schema"], _batch(o["files"])) for o in outputs),
+        body.get("settings", {}),
     )
 
 

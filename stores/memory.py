@@ -52,6 +52,7 @@ class State:
     batches: Mapping[str, Batches] = field(default_factory=dict)
     outputs: tuple[Held, ...] | None = None
     offsets: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class StoreMemory(Closing):
@@ -139,6 +140,10 @@ class StoreMemory(Closing):
         """How far each source of changes was read at the last committed step."""
         return self._known().offsets
 
+    def last_settings(self) -> Mapping[str, str]:
+        """Settings of the session that what is kept depends on; empty before they are given."""
+        return self._known().settings
+
     def last_outputs(self) -> tuple[Held, ...] | None:
         """What the last committed step gave; None where it was not kept."""
         return self._known().outputs
@@ -185,6 +190,7 @@ class StoreMemory(Closing):
         now: Now,
         outputs: Sequence[Held] | None = None,
         offsets: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """Make the additions of the step visible, all at once; after an error none of them are."""
         self._turns.begin()
@@ -196,10 +202,15 @@ class StoreMemory(Closing):
             added, self._added = self._added, {}
             old = self._state.batches
             new = {n: old.get(n, ()) + batches for n, batches in added.items()}
-            if offsets is None:
-                offsets = self._state.offsets
             kept = None if outputs is None else tuple(outputs)
-            self._state = State(step, now, {**old, **new}, kept, dict(offsets))
+            self._state = State(
+                step,
+                now,
+                {**old, **new},
+                kept,
+                self._state.offsets if offsets is None else dict(offsets),
+                self._state.settings if settings is None else dict(settings),
+            )
             for n, batches in added.items():
                 self._tiers_of(n).added(batches)
         finally:

@@ -190,6 +190,10 @@ class StoreParquet(Closing):
         """How far each source of changes was read at the last committed step."""
         return self._current()[0].offsets
 
+    def last_settings(self) -> Mapping[str, str]:
+        """Settings of the session that what is kept depends on; empty before they are given."""
+        return self._current()[0].settings
+
     def last_outputs(self) -> tuple[Held, ...] | None:
         """What the last committed step gave; None where it was not kept."""
         kept = self._current()[0].outputs
@@ -258,6 +262,7 @@ class StoreParquet(Closing):
         now: Now,
         outputs: Sequence[Held] | None = None,
         offsets: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """Make the additions of the step durable and visible, all at once.
 
@@ -282,6 +287,7 @@ class StoreParquet(Closing):
                         revision=0,
                         now=now_to_text(now),
                         offsets=manifest.offsets if offsets is None else dict(offsets),
+                        settings=manifest.settings if settings is None else dict(settings),
                         outputs=given,
                         registers={
                             n: live.get(n, ()) + written.get(n, ()) for n in self._tiers or ()

@@ -182,6 +182,10 @@ class StorePostgres(Closing):
         """How far each source of changes was read at the last committed step."""
         return self._known().offsets
 
+    def last_settings(self) -> Mapping[str, str]:
+        """Settings of the session that what is kept depends on; empty before they are given."""
+        return self._known().settings
+
     def last_outputs(self) -> tuple[Held, ...] | None:
         """What the last committed step gave; None where it was not kept."""
         self._check_open()
@@ -241,6 +245,7 @@ class StorePostgres(Closing):
         now: Now,
         outputs: Sequence[Held] | None = None,
         offsets: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """Make the additions of the step durable and visible, in one transaction.
 
@@ -259,6 +264,7 @@ class StorePostgres(Closing):
                     old.offsets if offsets is None else dict(offsets),
                     old.outputs if given is None else self._described_outputs(),
                     given is not None,
+                    old.settings if settings is None else dict(settings),
                 )
                 self._check_connected()
                 with self._session.committing(new):

@@ -20,13 +20,14 @@ from stores.postgres_sql import Layout, Statement, identifier
 from stores.postgres_types import escape, unescape
 from stores.registers import check_described
 
-FORMAT = 2
+FORMAT = 3
 STORE, REGISTERS, STAGING = "_store_", "_registers_", "_staging_"
 
 _TABLES = {
     STORE: (
         "format int NOT NULL, fingerprint text NOT NULL, step bigint NOT NULL, now text, "
-        "offsets json NOT NULL, outputs json NOT NULL, outputs_kept boolean NOT NULL"
+        "offsets json NOT NULL, outputs json NOT NULL, outputs_kept boolean NOT NULL, "
+        "settings json NOT NULL"
     ),
     REGISTERS: (
         'register text PRIMARY KEY, "table" text NOT NULL, "view" text, described json NOT NULL, '
@@ -45,6 +46,7 @@ class State:
     offsets: Mapping[str, int] = field(default_factory=dict)
     outputs: Sequence[object] = ()  # of each, its schema and the columns of its table
     outputs_kept: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,16 +114,16 @@ class Catalog:
 
     def load(self, connection: Connection) -> State:
         """What is committed now."""
-        query = "SELECT step, now, offsets, outputs, outputs_kept FROM {}"
+        query = "SELECT step, now, offsets, outputs, outputs_kept, settings FROM {}"
         rows = connection.execute(self._sql(query, STORE).as_bytes()).fetchall()
         if len(rows) != 1:
             raise StoreCorrupt(
                 f"{self.address}: table {STORE} has {len(rows)} rows and must have one; restore "
                 "the schema from a backup"
             )
-        ((step, now, offsets, outputs, kept),) = rows
+        ((step, now, offsets, outputs, kept, settings),) = rows
         said = None if now is None else unescape(now)
-        return State(step, now_from_text(said), offsets, outputs, kept)
+        return State(step, now_from_text(said), offsets, outputs, kept, settings)
 
     def fingerprint(self, connection: Connection) -> str:
         """The digest of the registers that the state was made for."""
@@ -132,7 +134,7 @@ class Catalog:
         """Write what is committed, over `old`; the cursor tells whether that was there."""
         query = self._sql(
             "UPDATE {} SET step = $1, now = $2, offsets = $3::json, outputs = $4::json, "
-            "outputs_kept = $5 WHERE step = $6",
+            "outputs_kept = $5, settings = $6::json WHERE step = $7",
             STORE,
         )
         now = now_to_text(new.now)
@@ -144,6 +146,7 @@ class Catalog:
                 json.dumps(dict(new.offsets)),
                 json.dumps(new.outputs),
                 new.outputs_kept,
+                json.dumps(dict(new.settings)),
                 old.step,
             ],
         )
@@ -174,7 +177,9 @@ class Catalog:
         for table, columns in _TABLES.items():
             connection.execute(self._sql(f"CREATE TABLE {{}} ({columns})", table).as_bytes())
         connection.execute(
-            self._sql("INSERT INTO {} VALUES ($1, $2, 0, NULL, '{{}}', '[]', false)", STORE),
+            self._sql(
+                "INSERT INTO {} VALUES ($1, $2, 0, NULL, '{{}}', '[]', false, '{{}}')", STORE
+            ),
             [FORMAT, fingerprint(registers)],
         )
         taken = self.relations(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import operator
 import re
@@ -407,6 +408,31 @@ def test_settings_that_change_between_steps(spark: SparkSession) -> None:
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(before))
     stepper.step((ONE, None))
+
+
+def test_settings_that_change_between_processes(spark: SparkSession, tmp_path: Path) -> None:
+    hour: Callable[[Any], Any] = F.hour
+
+    def hours(a: st.ZSet[dt.datetime]) -> st.ZSet[int]:
+        return st.distinct(st.map(a, f=hour, to=int))
+
+    graph, noon = st.compile(hours), dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
+    with st.StoreParquet.from_graph(graph, tmp_path / "state", create=True) as store:
+        assert st.iteration(store, graph, (st.ZSetPython({noon: 1}),)) == (st.ZSetPython({12: 1}),)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        with (
+            st.StoreParquet.from_graph(graph, tmp_path / "state") as store,
+            pytest.raises(st.StepError, match=r"'America/New_York'.*'UTC'.*set it back"),
+        ):
+            st.iteration(store, graph, (st.ZSetPython({noon: -1}),))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+    with st.StoreParquet.from_graph(graph, tmp_path / "state") as store:
+        assert st.iteration(store, graph, (st.ZSetPython({noon: -1}),)) == (
+            st.ZSetPython({12: -1}),
+        )
 
 
 def test_a_type_that_no_column_can_hold() -> None:
