@@ -85,7 +85,7 @@ def _inner(f: Callable[..., Any]) -> Callable[..., Any]:
 def line_of_function(f: Callable[..., Any]) -> Line:
     """Where a function was written."""
     code = getattr(f, "__code__", None)
-    if code is None:
+    if code is None or _is_spark_s(f):
         return user_line()
     return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
 
@@ -222,7 +222,7 @@ def _refuse_is(f: Callable[..., Any], where: str) -> None:
     while pending:
         function = inspect.unwrap(pending.pop())
         code = getattr(function, "__code__", None)
-        if code is None or code in seen or is_ours(code.co_filename):
+        if code is None or code in seen or is_ours(code.co_filename) or _is_spark_s(function):
             continue
         seen.add(code)
         line = _is_line(code)
@@ -234,6 +234,11 @@ def _refuse_is(f: Callable[..., Any], where: str) -> None:
             )
         if isinstance(function, FunctionType):
             pending += _called(function)
+
+
+def _is_spark_s(f: Callable[..., Any]) -> bool:
+    """Whether it is one of pyspark.sql.functions, say: `f=F.upper`."""
+    return str(getattr(f, "__module__", "")).startswith("pyspark.")
 
 
 def _called(f: FunctionType) -> list[FunctionType]:
