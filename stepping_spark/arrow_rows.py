@@ -10,7 +10,8 @@ import pyarrow.compute
 
 from stepping_spark.atoms import Atom, RowType
 from stepping_spark.errors import InputError
-from stepping_spark.frames import UUID_TEXT, by_name, compare
+from stepping_spark.frames import by_name, compare
+from stepping_spark.guards import UUID_TEXT
 from stepping_spark.relations import Array, lengths_of, one_array
 from stepping_spark.schema import COUNT, VALUE, ZSetType
 from stepping_spark.types import ListOf, Optional, Struct

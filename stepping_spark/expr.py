@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from stepping_spark.atoms import DATE, RowType
 from stepping_spark.carried import Carrying, InGroup
 from stepping_spark.errors import CompileError, StepError
+from stepping_spark.guards import guarded
 from stepping_spark.literals import literal, text
 from stepping_spark.operations import OPERATORS, _rank, fit, unwrap
 from stepping_spark.origin import user_line
@@ -265,7 +266,7 @@ class Opaque(Expr):
     @classmethod
     def traced(cls, t: RowType, column: Column, analyzed: DataFrame, text: str) -> Opaque:
         """A Column as a value of the type; `analyzed` is a selection of it from its rows."""
-        return cls(t, column.cast(t.ddl), Meaning.of(analyzed, text), text)
+        return cls(t, guarded(column.cast(t.ddl), t), Meaning.of(analyzed, text), text)
 
     def __str__(self) -> str:
         return self.text
@@ -326,7 +327,8 @@ def coerce(e: Expr, target: RowType, where: str) -> Expr:
     if e.type == target:
         return e
     if isinstance(e, Opaque) and e.type.ddl == target.ddl:
-        return _retype(e, target)  # Spark knows no Python classes
+        # Spark knows no Python classes, nor what their values are.
+        return Opaque(target, guarded(e.column, target), e.meaning, e.text)
     have, want = unwrap(e.type), unwrap(target)
     if isinstance(e, Literal) and e.constant is None and isinstance(target, Optional):
         return Literal(target, None)

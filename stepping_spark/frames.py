@@ -13,12 +13,12 @@ from pyspark.sql import types as T
 
 from stepping_spark.atoms import Atom, RowType
 from stepping_spark.errors import InputError
+from stepping_spark.guards import UUID_TEXT
 from stepping_spark.literals import text
 from stepping_spark.schema import COUNT, VALUE, ZSetType
 from stepping_spark.spark_types import first_line
 from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
 
-UUID_TEXT = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _MARK = "stepping_spark: "  # begins what the guard raises inside Spark
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _TAKEN: dict[str, tuple[type[T.DataType], ...]] = {

@@ -38,6 +38,7 @@ LAYERS = (
     "advice",
     "spark_types",
     "operations",
+    "guards",
     "expr",
     "code_of",
     "clock",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import enum
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Annotated, Any
@@ -312,3 +315,70 @@ def test_a_text_is_what_it_is_whatever_a_session_makes_of_literals(
     finally:
         spark.conf.set(setting, str(before))
     assert found == [(Z([(s.upper(), n) for s in AWKWARD]),) for n in (1, -1)]
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Named(st.Data):
+    id: uuid.UUID
+    colours: list[Colour | None]
+    day: dt.date | None
+
+
+class Text(st.Data):
+    id: str
+    colour: str
+    days: int
+
+
+def named(a: st.ZSet[Text]) -> st.ZSet[Named]:
+    return st.distinct(
+        st.map(
+            a,
+            f=lambda t: Named(
+                id=field(F.concat(field(t.id))),
+                colours=field(F.array(F.lower(field(t.colour)), F.lit(None))),
+                day=field(F.date_add(F.lit(dt.date(2024, 1, 1)), field(t.days).cast("int"))),
+            ),
+        )
+    )
+
+
+ID = uuid.UUID(int=10)
+GOOD = Text(id=str(ID).upper(), colour="RED", days=1)
+
+
+@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+def test_one_uuid_is_one_value_however_a_function_writes_it(
+    spark: SparkSession, local_rows: int
+) -> None:
+    same = [(GOOD, 1), (dataclasses.replace(GOOD, id=str(ID)), 1)]
+    (found,) = outcome(named, [same], local_rows)
+    row = Named(id=ID, colours=[Colour.RED, None], day=dt.date(2024, 1, 2))
+    assert found == (Z({row: 1}),)
+
+
+@pytest.mark.parametrize("rows", [1, 6_000])
+@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (dataclasses.replace(GOOD, id="x"), "expected a UUID, found x"),
+        (dataclasses.replace(GOOD, colour="pink"), "expected one of red, blue, found pink"),
+        (dataclasses.replace(GOOD, days=4_000_000), "a year from 1 to 9999, found"),
+        (dataclasses.replace(GOOD, days=-4_000_000), "a year from 1 to 9999, found"),
+    ],
+    ids=["UUID", "Enum", "late", "early"],
+)
+def test_what_no_value_of_a_field_is_fails_the_step(
+    spark: SparkSession, bad: Text, said: str, local_rows: int, rows: int
+) -> None:
+    graph = st.compile(named)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+    many = [(dataclasses.replace(GOOD, days=n), 1) for n in range(rows)]
+    with pytest.raises(st.StepError, match=f"map.*{said}"):
+        stepper.step((Z([*many, (bad, 1)]),))
+    assert stepper.store.last_step() == 0

@@ -1,0 +1,70 @@
+"""What Spark's functions may give that no Python value is: then the step fails, and says so."""
+
+from __future__ import annotations
+
+import functools
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from stepping_spark.atoms import Atom, RowType
+from stepping_spark.types import ListOf, Optional, Struct
+
+UUID_TEXT = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+
+# Spark counts on for 290,000 years.
+_LEAST_AND_MOST = {
+    "date": ("DATE'0001-01-01'", "DATE'9999-12-31'"),
+    "datetime": ("timestamp_micros(-62135596800000000L)", "timestamp_micros(253402300799999999L)"),
+    "LocalDateTime": (
+        "TIMESTAMP_NTZ'0001-01-01 00:00:00'",
+        "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'",
+    ),
+}
+
+
+def guarded(column: Column, t: RowType) -> Column:
+    """The same, or an error where it is no value of the type: other text, a year beyond 9999.
+
+    A UUID is in lower case, so that it is one text.
+    """
+    return column if _is_safe(t) else _guarded(column, t)
+
+
+def _is_safe(t: RowType) -> bool:
+    if isinstance(t, Optional | ListOf):
+        return _is_safe(t.inner)
+    if isinstance(t, Struct):
+        return all(_is_safe(f) for _, f in t.fields)
+    return not isinstance(t, Atom) or (t.name not in _LEAST_AND_MOST and _texts(t) is None)
+
+
+def _guarded(c: Column, t: RowType) -> Column:
+    if isinstance(t, Optional):
+        return guarded(c, t.inner)
+    if isinstance(t, ListOf):
+        return F.transform(c, lambda item: guarded(item, t.inner))
+    if isinstance(t, Struct):
+        unsafe = ((n, f) for n, f in t.fields if not _is_safe(f))
+        return functools.reduce(lambda s, f: s.withField(f[0], guarded(c[f[0]], f[1])), unsafe, c)
+    assert isinstance(t, Atom)
+    if t.name == "UUID":
+        c = F.lower(c)
+        return _or_error(c, c.rlike(UUID_TEXT), "a UUID")
+    texts = _texts(t)
+    if texts is not None:
+        return _or_error(c, c.isin(*texts), f"one of {', '.join(texts)}")
+    least, most = _LEAST_AND_MOST[t.name]
+    return _or_error(c, c.between(F.expr(least), F.expr(most)), "a year from 1 to 9999")
+
+
+def _texts(t: RowType) -> list[str] | None:
+    """The texts that a field may have; None: any."""
+    if not isinstance(t, Atom) or t.name not in ("UUID", "Enum"):
+        return None
+    return [] if t.name == "UUID" else [str(m.value) for m in t.python]  # type: ignore[attr-defined]
+
+
+def _or_error(c: Column, fits: Column, expected: str) -> Column:
+    said = F.concat(F.lit(f"expected {expected}, found "), c.cast("string"))
+    return F.when(c.isNull() | fits, c).otherwise(F.raise_error(said))
