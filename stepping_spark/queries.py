@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from stepping_spark.once import Once
 from stepping_spark.plan import Plan
 from stepping_spark.relations import consolidate, one_array
 from stepping_spark.schema import Schema
-from stepping_spark.session import count_jobs, no_constraints
+from stepping_spark.session import count_jobs, for_thread, no_constraints
 from stepping_spark.settling import BROADCAST_BYTES
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held
@@ -137,11 +138,12 @@ class Queries:
             return Made(m, held, Cost(ms, jobs.count, "spark", why[m].why))
 
         step.metrics.queries += len(members)
-        with no_constraints(self._spark()), ThreadPoolExecutor(max_workers=4) as pool:
-            made = list(pool.map(one, members, texts))
-        for m in made:
-            step.metrics.add_jobs(m.cost.jobs)
-        return made
+        spark = self._spark()
+        calls = [
+            for_thread(spark, partial(one, m, text)) for m, text in zip(members, texts, strict=True)
+        ]
+        with no_constraints(spark), ThreadPoolExecutor(max_workers=4) as pool:
+            return list(pool.map(lambda call: call(), calls))
 
     def _blame(self, step: Step, members: list[Member], error: Exception) -> StepError:
         """Say which vertex failed: run the terms of a failed query again, from the leaves up."""

@@ -14,16 +14,18 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.util import inheritable_thread_target
 
 from stepping_spark.errors import SteppingError
 from stepping_spark.java import launch
@@ -31,12 +33,16 @@ from stepping_spark.java import launch
 __all__ = [
     "JobCounter",
     "count_jobs",
+    "for_thread",
     "get_session",
     "in_session",
+    "is_stopped",
     "no_constraints",
     "quarter_of_memory",
     "streaming_query",
 ]
+
+T = TypeVar("T")
 
 LEAST_MEGABYTES = 1024
 MOST_CORES = 8
@@ -63,10 +69,13 @@ _TOLD_TWICE_BY_JAVA = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+    "org.apache.spark.sql.execution.datasources.v2.DataWritingSparkTask",
+    "org.apache.spark.sql.execution.datasources.v2.OverwriteByExpressionExec",
     "org.apache.spark.util.Utils",
 )
 _TOLD_TWICE_BY_PYTHON = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
+_log = logging.getLogger("stepping_spark")
 _lock = threading.Lock()
 
 
@@ -79,6 +88,14 @@ def get_session() -> SparkSession:
     """
     with _lock:
         return _running() or _start()
+
+
+def is_stopped(session: SparkSession) -> bool:
+    """Whether it is one that was stopped; one of Spark Connect does not tell."""
+    if not isinstance(session, SparkSession):
+        return False
+    context = session.sparkContext._jsc
+    return context is None or context.sc().isStopped()
 
 
 class JobCounter:
@@ -113,8 +130,9 @@ class JobCounter:
             # Spark records a job's start on another thread: wait until it has.
             jvm_context.listenerBus().waitUntilEmpty()
             self.count = len(jvm_context.statusTracker().getJobIdsForTag(self._tag))
-        except (Py4JError, OSError):
-            # The JVM is gone: the error that ended the block says more than this one would.
+        except (Py4JError, OSError, AttributeError):
+            # The JVM is gone, or the session was stopped, which leaves None in its place: the
+            # error that ended the block says more than this one would.
             if error is None:
                 raise
 
@@ -155,33 +173,56 @@ def streaming_query(batch: DataFrame) -> str | None:
     return session.sparkContext.getLocalProperty("sql.streaming.queryId")
 
 
+_CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
+_without_constraints: dict[str, tuple[int, str | None]] = {}
+"""By session: how many threads want none now, and what its setting was before the first."""
+
+
 @contextmanager
 def no_constraints(session: SparkSession) -> Iterator[None]:
     """Within it, what is checkpointed does not remember what its plan knew of its columns.
 
     Spark gets that wrong where a checkpoint stands in a query several times: it looks for columns
-    that are not there ("key not found", in Union.rewriteConstraints), or leaves out filters.
+    that are not there ("key not found", in Union.rewriteConstraints), or leaves out filters. The
+    session is as it was once no thread is within. Other queries of it are meanwhile optimized
+    without what Spark infers of columns, and give the same.
     """
-    name = "spark.sql.constraintPropagation.enabled"
-    before = session.conf.get(name, None)
-    session.conf.set(name, "false")
+    if isinstance(session, SparkSession):
+        this = str(session._jsparkSession.sessionUUID())
+    else:
+        this = session.session_id
+    with _lock:
+        users, before = _without_constraints.get(this) or (0, session.conf.get(_CONSTRAINTS, None))
+        session.conf.set(_CONSTRAINTS, "false")
+        _without_constraints[this] = users + 1, before
     try:
         yield
     finally:
-        if before is None:
-            session.conf.unset(name)
-        else:
-            session.conf.set(name, before)
+        with _lock:
+            users, before = _without_constraints.pop(this)
+            if users > 1:
+                _without_constraints[this] = users - 1, before
+            elif before is None:
+                session.conf.unset(_CONSTRAINTS)
+            else:
+                session.conf.set(_CONSTRAINTS, before)
+
+
+def for_thread(session: SparkSession, f: Callable[[], T]) -> Callable[[], T]:
+    """The function, for one other thread: the jobs that it starts there are as if started here.
+
+    They have the job group, tags and scheduler pool of this thread.
+    """
+    # Called for each thread: one that it had in common with another would be told of its jobs.
+    wrapped: Callable[[], T] = inheritable_thread_target(session)(f)
+    return wrapped
 
 
 def _running() -> SparkSession | None:
     """The active or default session, unless it has been stopped."""
     try:
         session = SparkSession.active()
-        if not isinstance(session, SparkSession):
-            return session
-        context = session.sparkContext._jsc
-        if context is not None and not context.sc().isStopped():
+        if not is_stopped(session):
             return session
         # Stopped behind PySpark's back: PySpark would hand it out again.
         session.stop()
@@ -206,7 +247,9 @@ def _start() -> SparkSession:
             launch(conf, scratch)
         for name in _TOLD_TWICE_BY_PYTHON:
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-        return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+        session = SparkSession.builder.config(map=dict(conf)).getOrCreate()
+        _log.info("started a Spark session on %s, tuned for small steps", conf["spark.master"])
+        return session
     except (PySparkException, Py4JError) as e:
         raise SteppingError(
             f"Spark did not start: {e} Start a session yourself with SparkSession.builder, which "

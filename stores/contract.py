@@ -72,7 +72,9 @@ class StoreContract:
     def nothing_is_logged(self, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         """Merges that fail, and files that may not last, are logged: here none may."""
         yield
-        assert not caplog.get_records("call")
+        # A server of S3 that a test has started may log what is its own affair.
+        ours = [r for r in caplog.get_records("call") if r.name.startswith("stepping_spark")]
+        assert not ours
 
     @pytest.fixture
     def create(self) -> Create:

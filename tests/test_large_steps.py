@@ -393,3 +393,25 @@ def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_sid
     outs = stepper.step((Z(dict.fromkeys(range(6), 1)),))
     assert outs == (Z(dict.fromkeys(range(2), 1)), Z(dict.fromkeys(range(3), 1)))
     assert len(threads) >= 2  # of two waves, if there are two
+
+
+def test_the_jobs_of_all_threads_of_a_step_are_in_the_group_of_who_takes_it(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def query(a: st.ZSet[int]) -> tuple[st.ZSet[int], st.ZSet[int]]:
+        twos, threes = st.map(a, f=lambda x: x % 2), st.map(a, f=lambda x: x % 3)
+        return st.distinct(twos), st.distinct(threes)
+
+    monkeypatch.setattr(queries, "SMALL_ROWS", 0)
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    context = spark.sparkContext
+    context.setJobGroup("all of it", "a step")
+    try:
+        stepper.step((Z(dict.fromkeys(range(6), 1)),))
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+    jobs = context.statusTracker().getJobIdsForGroup("all of it")
+    assert stepper.metrics[-1].jobs == len(jobs) > 2
+    assert sum(v.jobs or 0 for v in stepper.metrics[-1].vertices.values()) == len(jobs)

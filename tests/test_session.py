@@ -15,7 +15,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from stepping_spark.advice import advice, advice_for, advise
-from stepping_spark.session import PARTITIONS_PER_CORE, count_jobs, get_session, in_session
+from stepping_spark.session import (
+    PARTITIONS_PER_CORE,
+    count_jobs,
+    get_session,
+    in_session,
+    no_constraints,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -128,6 +134,53 @@ def test_a_session_starts_in_silence_leaves_no_files_and_can_be_stopped_in_any_w
     assert run.stderr == ""
     assert not list(working.iterdir())
     assert not list(temporary.glob("stepping-spark-*"))
+
+
+def test_a_setting_that_threads_change_together_is_as_it_was_after_the_last(
+    spark: SparkSession,
+) -> None:
+    name = "spark.sql.constraintPropagation.enabled"
+    before = spark.conf.get(name)
+    first, second = no_constraints(spark), no_constraints(spark)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert (before, spark.conf.get(name)) == ("true", "false")
+    second.__exit__(None, None, None)
+    assert spark.conf.get(name) == "true"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_step_after_the_session_was_stopped_says_so_and_a_new_stepper_goes_on(
+    tmp_path: Path,
+) -> None:
+    in_new_process(
+        """
+        import stepping_spark as st
+        from stepping_spark.session import get_session
+
+        def query(a: st.ZSet[int]) -> st.ZSet[int]:
+            return st.distinct(a)
+
+        graph = st.compile(query)
+        store = st.StoreMemory.from_graph(graph)
+        stepper = st.Stepper(graph, store, local_rows=0)
+        one = st.ZSetPython({1: 1})
+        assert stepper.step((one,)) == (one,)
+        get_session().stop()
+        for _ in range(2):
+            try:
+                stepper.step((one,))
+                raise AssertionError
+            except st.StepError as e:
+                assert "has been stopped; make a new one" in str(e), e
+        stepper = st.Stepper(graph, store, local_rows=0)
+        assert stepper.step((-one,)) == (-one,)
+        """,
+        cwd=tmp_path,
+        STEPPING_SPARK_MASTER="local[1]",
+    )
 
 
 @pytest.mark.spark
