@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from stepping_spark import few
 from stepping_spark.carried import in_groups
 from stepping_spark.codec import decode, encode
 from stepping_spark.errors import InputError, StepError, SteppingError
@@ -26,9 +28,16 @@ def apply_python(v: Vertex, table: pa.Table, where: str) -> pa.Table:
     """Apply a vertex's Python function to a relation on the driver, in which no row stands twice.
 
     A function that raises, or gives something of another type, is a `StepError` that shows the row.
+    One that gives more rows than the driver is to have is a `FanOut`.
     """
     operator, source, made = _parts(v)
-    return consolidate(_table(operator, table, source, made, where), made.schema)
+    called = _called(operator, decode(table, source), where)
+    if not isinstance(operator, MapMany | Explode):
+        return consolidate(encode(called, made, where), made.schema)
+    pairs = list(itertools.islice(called, few.GIVEN_ROWS + 1))
+    if len(pairs) > few.GIVEN_ROWS:
+        raise few.FanOut(f"{operator.name} gives more than {few.GIVEN_ROWS:,} rows")
+    return consolidate(encode(pairs, made, where), made.schema)
 
 
 def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> DataFrame:
@@ -37,8 +46,8 @@ def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> DataFrame:
 
     def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in incoming:
-            table = pa.Table.from_batches([batch])
-            yield from _table(operator, table, source, made, where).to_batches()
+            rows = decode(pa.Table.from_batches([batch]), source)
+            yield from encode(_called(operator, rows, where), made, where).to_batches()
 
     schema = frame.sparkSession.createDataFrame([], made.schema.ddl).schema
     return frame.mapInArrow(batches, schema).localCheckpoint()
@@ -48,12 +57,6 @@ def _parts(v: Vertex) -> tuple[Operator, ZSetType, ZSetType]:
     source, made = v.inputs[0].type, v.type
     assert isinstance(source, ZSetType) and isinstance(made, ZSetType)
     return v.operator, source, made
-
-
-def _table(
-    operator: Operator, table: pa.Table, source: ZSetType, made: ZSetType, where: str
-) -> pa.Table:
-    return encode(_called(operator, decode(table, source), where), made, where)
 
 
 def _called(operator: Operator, rows: Pairs, where: str) -> Iterator[tuple[Any, int]]:

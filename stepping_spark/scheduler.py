@@ -13,9 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from stepping_spark.advice import advise
 from stepping_spark.body import Fixpoint
 from stepping_spark.clock import ticks
+from stepping_spark.codec import frame_of
 from stepping_spark.driver import LOCAL_ROWS, Driver
 from stepping_spark.errors import StepError
 from stepping_spark.expr import Expr
+from stepping_spark.few import FanOut
 from stepping_spark.graph import Path, Vertex
 from stepping_spark.iterations import Run
 from stepping_spark.literals import literal
@@ -30,12 +32,12 @@ from stepping_spark.python_rows import apply_python, apply_python_in_spark
 from stepping_spark.queries import Queries
 from stepping_spark.relations import concat, consolidate
 from stepping_spark.schema import Schema
-from stepping_spark.session import JobCounter, count_jobs, get_session
+from stepping_spark.session import JobCounter, count_jobs, get_session, is_stopped
 from stepping_spark.source import Sources
 from stepping_spark.store import Held, Now, Store
 from stepping_spark.terms import Leaf, Member, Read, Stage, State, is_nothing
 from stepping_spark.values import answer
-from stepping_spark.working import ForSpark, Made, Step, null_error, rows_of
+from stepping_spark.working import ForSpark, Made, Step, null_error, rows_of, schema_of
 
 SETTINGS = (
     "spark.sql.ansi.enabled",
@@ -79,6 +81,11 @@ class Scheduler:
             self._spark = get_session()
             advise(self._spark)
         if self._stepping and self._jobs is None:
+            if is_stopped(self._spark):
+                raise StepError(
+                    "the Spark session that this stepper works with has been stopped; make a new "
+                    "one, st.Stepper(graph, store), which takes the active session, or starts one"
+                )
             self._check_settings(self._spark)
             self._jobs = count_jobs(self._spark)
             self._jobs.__enter__()
@@ -207,14 +214,19 @@ class Scheduler:
         (leaf,) = m.leaves
         path, line = self.plan.names[m.vertex]
         (held,) = step.parts(leaf)
-        made: Held
+        why = "a Python function, of rows in Spark"
+        made: Held | None = None
+        jobs: int | None = 0
         if isinstance(held, pa.Table):
-            why = "a Python function, of rows on the driver"
-            jobs: int | None = 0
-            made = apply_python(m.vertex, held, f"{path} ({line})")
-        else:
-            why = "a Python function, of rows in Spark"
+            try:
+                made = apply_python(m.vertex, held, f"{path} ({line})")
+                why = "a Python function, of rows on the driver"
+            except FanOut as e:
+                why = f"a Python function; {e}"
+        if made is None:
             with count_jobs(self.spark) as counted:
+                if isinstance(held, pa.Table):
+                    held = frame_of(held, schema_of(leaf), self.spark)
                 applied = apply_python_in_spark(m.vertex, held, f"{path} ({line})")
                 made = self._once.computed(step, m.vertex, applied)
             jobs = counted.count

@@ -12,6 +12,7 @@ import pyarrow.fs as pafs
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
+from stepping_spark import few
 from stepping_spark.codec import conform
 from stepping_spark.errors import StoreError
 from stepping_spark.graph import Graph
@@ -26,7 +27,7 @@ from stores.committed import Committed
 from stores.filesystem import directory_of, reaching
 from stores.manifest import FileBatch, Manifest, next_revision
 from stores.memory import MOST_KEYS
-from stores.parquet_files import GROUP_ROWS, Damaged, FileReader
+from stores.parquet_files import GROUP_ROWS, Damaged, FileReader, Group
 from stores.registers import check_are_registers, check_has_key, unknown
 from stores.spark_batches import keys_of
 from stores.tiers import Tiers, Work
@@ -203,7 +204,7 @@ class StoreParquet(Closing):
             return tuple(
                 self._reader.plain(batch, schema)
                 if batch.rows <= self._driver_rows
-                else spark_files.read([batch], schema, self._directory, self._session())
+                else spark_files.read(batch.files, schema, self._directory, self._session())
                 for (_, batch), schema in zip(kept, self._outputs, strict=True)
             )
 
@@ -243,7 +244,8 @@ class StoreParquet(Closing):
             most = MOST_LOOKED_AT // GROUP_ROWS
             if len(groups) > most and self._reader.missing(groups) > most:
                 return self._whole(of, batches)
-            return tuple(self._reader.at(groups, places, of))
+            found = self._reader.at(groups, places, of, few.GIVEN_ROWS)
+            return (self._in_spark(of, groups),) if found is None else tuple(found)
 
         return self._retried(tiers, at)
 
@@ -381,9 +383,14 @@ class StoreParquet(Closing):
         large = [b for b in batches if b.rows > self._driver_rows]
         parts: list[Held] = [self._reader.table(b, register) for b in small]
         if large:
-            spark = self._session()
-            parts.append(spark_files.read(large, register.schema, self._directory, spark))
+            files = [f for b in large for f in b.files]
+            parts.append(spark_files.read(files, register.schema, self._directory, self._session()))
         return tuple(parts)
+
+    def _in_spark(self, register: Register, groups: Sequence[Group]) -> DataFrame:
+        """The files that have these row groups: few keys of many rows are not the driver's."""
+        files = list(dict.fromkeys(f for f, _ in groups))
+        return spark_files.read(files, register.schema, self._directory, self._session())
 
     # -- what is written
 

@@ -36,7 +36,7 @@ DATA = "data"
 GROUP_ROWS = 1 << 13
 """The rows of a row group: what is read at least to find a key in a large file."""
 
-GROUPS_AT_ONCE = 512
+GROUPS_AT_ONCE = 128
 """The row groups that are in memory at a time, beside the cache, to find keys in them."""
 
 MANY_PARTS = 16
@@ -246,15 +246,24 @@ class FileReader:
         """How many row groups would have to be read from files."""
         return sum(self._cache.get((f.name, i)) is None for f, i in groups)
 
-    def at(self, groups: Sequence[Group], keys: Hashes, register: Register) -> list[pa.Table]:
-        """The rows of row groups that have one of the keys, not many groups at a time in memory."""
+    def at(
+        self, groups: Sequence[Group], keys: Hashes, register: Register, most: int
+    ) -> list[pa.Table] | None:
+        """The rows of row groups that have one of the keys, not many groups at a time in memory.
+
+        None where there are more than `most`.
+        """
         found: list[pa.Table] = []
+        rows = 0
         for i in range(0, len(groups), GROUPS_AT_ONCE):
             some = self.groups(groups[i : i + GROUPS_AT_ONCE], register)
             parts = [part for g in some if (part := g.at(keys)) is not None]
             found += (
                 [pa.concat_tables(parts).combine_chunks()] if len(parts) > MANY_PARTS else parts
             )
+            rows += sum(part.num_rows for part in parts)
+            if rows > most:
+                return None
         return found
 
     def groups(

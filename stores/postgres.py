@@ -11,6 +11,7 @@ from psycopg import errors, sql
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
+from stepping_spark import few
 from stepping_spark.codec import conform
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.graph import Graph
@@ -209,16 +210,20 @@ class StorePostgres(Closing):
     def read(self, register: str, keys: Held | None = None) -> tuple[Held, ...]:
         """The committed value, in parts that add up to it; with keys, the rows that have one.
 
-        By key, what is found comes to the driver; the keys of a large DataFrame select all rows.
+        By key, what is found comes to the driver, if it is not many rows. The keys of a large
+        DataFrame, and few keys of very many rows, select all rows, which Spark's workers fetch.
         """
         layout = self._layout(register)
         wanted = None if keys is None else self._wanted(register, keys)
 
         def found(connection: Connection) -> Held:
             if wanted is not None:
-                return concat(got(connection, layout, layout.of_keys(wanted)), layout.schema)
+                most = sql.SQL(" LIMIT {}").format(sql.Literal(few.GIVEN_ROWS + 1))
+                rows = concat(got(connection, layout, layout.of_keys(wanted) + most), layout.schema)
+                if rows.num_rows <= few.GIVEN_ROWS:
+                    return rows
             with snapshot(connection):
-                return self._whole(connection, layout)
+                return self._whole(connection, layout, None if wanted is None else 0)
 
         if wanted is not None and not wanted.num_rows:
             return ()
@@ -406,8 +411,11 @@ class StorePostgres(Closing):
                 return None
         return conform(keys, keys_of(of))
 
-    def _whole(self, connection: Connection, layout: Layout) -> Held:
-        return whole(connection, layout, self._address, self._driver_bytes, self._spark_session)
+    def _whole(
+        self, connection: Connection, layout: Layout, driver_bytes: int | None = None
+    ) -> Held:
+        most = self._driver_bytes if driver_bytes is None else driver_bytes
+        return whole(connection, layout, self._address, most, self._spark_session)
 
     def _described_outputs(self) -> list[object]:
         return [

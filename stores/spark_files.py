@@ -48,10 +48,10 @@ _BUCKETS = 1 << 16
 
 
 def read(
-    batches: Sequence[FileBatch], schema: Schema, directory: Directory, spark: SparkSession
+    files: Sequence[File], schema: Schema, directory: Directory, spark: SparkSession
 ) -> DataFrame:
-    """The rows of batches, not computed before they are asked for."""
-    paths = [directory.for_spark(f.name) for b in batches for f in b.files]
+    """The rows of files, not computed before they are asked for."""
+    paths = [directory.for_spark(f.name) for f in files]
     try:
         # What pyarrow writes is in the proleptic calendar, as Spark counts days by now.
         reader = spark.read.schema(schema.ddl).option("datetimeRebaseMode", "CORRECTED")

@@ -14,6 +14,8 @@ from pyspark.sql.classic.dataframe import DataFrame
 
 import stepping_spark as st
 from stepping_spark import few
+from stepping_spark.store import Held
+from tests.every_store import MakeStore
 
 pytestmark = pytest.mark.driver
 
@@ -59,6 +61,11 @@ def counted_twice(a: st.ZSet[Two]) -> st.ZSet[int]:
     return st.map(ns, f=lambda n: F.abs(F.lit(3) - n), to=int)
 
 
+def ranged(a: st.ZSet[Two]) -> st.ZSet[int]:
+    """The list is Python's to make."""
+    return st.map_many(a, f=st.python(lambda x: list(range(x.n)), to=list[int]))
+
+
 def column(x: Any) -> Any:
     """The column that a field is in a row function."""
     return x
@@ -74,6 +81,7 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (listed, (Z({Listed(key=i, ns=list(range(i * 100, i * 100 + 100))): 1 for i in range(20)}),)),
     (counted, (Z({Two(key=0, n=2_000): 1}),)),
     (counted_twice, (Z({Two(key=0, n=2_000): 1}),)),
+    (ranged, (Z({Two(key=0, n=2_000): 1}),)),
 ]
 
 
@@ -112,10 +120,45 @@ def test_what_fans_out_stays_in_spark(
     assert max(fetched, default=0) <= GIVEN + 1
     ran = stepper.metrics[-1].vertices.values()
     in_spark = [v for v in ran if v.rows_out is None and v.within is None]
-    assert {v.how for v in in_spark} == {"spark"}
-    reason = "more than 1,000" if local_rows else "local_rows=0"
+    assert in_spark
+    assert {v.how for v in in_spark} == {"python" if query is ranged else "spark"}
+    reason = "more than 1,000" if local_rows or query is ranged else "local_rows=0"
     assert any(reason in v.why for v in in_spark)
     assert out == expected
+
+
+@pytest.mark.parametrize("make_store", ["parquet", "postgres"], indirect=True)
+@pytest.mark.parametrize("local_rows", [GIVEN, 0])
+def test_a_key_of_many_rows_stays_in_spark_where_the_state_is_not_on_the_driver(
+    local_rows: int,
+    make_store: MakeStore,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(few, "GIVEN_ROWS", GIVEN)
+    monkeypatch.setattr(few, "SAMPLE", GIVEN)
+    graph = st.compile(joined)
+    store = make_store(graph)
+    stepper = st.Stepper(graph, store, local_rows=local_rows)
+    stepper.step((None, twos(3 * GIVEN) + Z({Two(key=i, n=0): 1 for i in range(1, 9)})))
+    read = store.read
+    kept: list[tuple[Held, ...]] = []
+
+    def noted(register: str, keys: Held | None = None) -> tuple[Held, ...]:
+        kept.append(read(register, keys))
+        return kept[-1]
+
+    monkeypatch.setattr(store, "read", noted)
+    came = Z({Two(key=0, n=-1): 1, Two(key=2, n=-1): 1})
+    (out,) = stepper.step((came, None))
+    on_driver = [p.num_rows for parts in kept for p in parts if isinstance(p, pa.Table)]
+    assert max(on_driver, default=0) <= GIVEN
+    assert {v.how for v in stepper.metrics[-1].vertices.values() if v.rows_out is None} == {"spark"}
+    pairs = {st.Pair(left=Two(key=0, n=-1), right=Two(key=0, n=i)): 1 for i in range(3 * GIVEN)}
+    assert out == Z({**pairs, st.Pair(left=Two(key=2, n=-1), right=Two(key=2, n=0)): 1})
+    (few_rows,) = stepper.step((Z({Two(key=3, n=-1): 1}), None))
+    assert few_rows == Z({st.Pair(left=Two(key=3, n=-1), right=Two(key=3, n=0)): 1})
+    assert isinstance(kept[-1][0], pa.Table)
 
 
 def test_few_rows_of_a_join_stay_on_the_driver(
