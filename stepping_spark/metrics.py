@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from textwrap import wrap
 
 HOW = ("nothing to do", "driver", "python", "spark", "loop")
 """Where a vertex runs. Of one that ran in several iterations it is the last of these that is told,
 and why it was so when it first was."""
+
+WIDTH = 99  # of what is printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +92,27 @@ class StepMetrics:
         ]
         lines += [f"  {path}: {_plural(n, 'iteration')}" for path, n in self.iterations.items()]
         for v in self.vertices.values():
+            if self._is_part(v):
+                continue
             lines.append(f"  {v}")
             host = self.vertices.get(v.within) if v.within else None
             if host is None or host.why != v.why:
                 lines.append(f"      {v.why}")
+            parts = [
+                p.path for p in self.vertices.values() if p.within == v.path and self._is_part(p)
+            ]
+            lines += wrap(
+                "with it: " + ", ".join(parts) if parts else "",
+                WIDTH,
+                initial_indent=" " * 6,
+                subsequent_indent=" " * 8,
+                break_long_words=False,
+            )
         return "\n".join(lines)
+
+    def _is_part(self, v: VertexMetrics) -> bool:
+        """Whether nothing is known of it but the vertex that it ran within."""
+        return v.path in self._inner and (v.rows_in, v.rows_out) == (None, None)
 
     def add_jobs(self, jobs: int | None) -> None:
         """Count the jobs of a query; unknown stays unknown."""
