@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from stepping_spark import few
@@ -19,6 +22,7 @@ from stepping_spark.operators import Explode, MapMany, Operator
 from stepping_spark.relations import consolidate
 from stepping_spark.rows import weighted
 from stepping_spark.schema import ZSetType
+from stepping_spark.spark_types import first_line
 from stepping_spark.types import ListOf
 
 Pairs = Iterable[tuple[Any, int]]
@@ -41,7 +45,10 @@ def apply_python(v: Vertex, table: pa.Table, where: str) -> pa.Table:
 
 
 def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> DataFrame:
-    """The same in Spark's Python workers, computed once and cut off from its lineage."""
+    """The same in Spark's Python workers, computed once and cut off from its lineage.
+
+    Where these are of another Python, which lacks a module, the `StepError` says how to choose it.
+    """
     operator, source, made = _parts(v)
 
     def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -50,7 +57,28 @@ def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> DataFrame:
             yield from encode(_called(operator, rows, where), made, where).to_batches()
 
     schema = frame.sparkSession.createDataFrame([], made.schema.ddl).schema
-    return frame.mapInArrow(batches, schema).localCheckpoint()
+    try:
+        return frame.mapInArrow(batches, schema).localCheckpoint()
+    except PySparkException as e:
+        raise of_worker(e, where) from e
+
+
+def of_worker(e: PySparkException, where: str) -> StepError:
+    """What failed in a Python worker of Spark."""
+    ours = re.search(r"^stepping_spark\.errors\.\w+: (.*)$", str(e), re.MULTILINE)
+    if ours:
+        return StepError(ours[1])
+    missing = re.search(r"^ModuleNotFoundError: (.*)$", str(e), re.MULTILINE)
+    if missing:
+        return StepError(
+            f"{where}: Spark's Python workers: {missing[1]}; they run another Python than this "
+            "program, or are elsewhere: install it there, or have the environment variable "
+            f"PYSPARK_PYTHON say {sys.executable!r} before the session is started"
+        )
+    return StepError(
+        f"{where}: failed in Spark's Python workers: {first_line(e)}; the store is as it was "
+        "before the step"
+    )
 
 
 def _parts(v: Vertex) -> tuple[Operator, ZSetType, ZSetType]:

@@ -13,11 +13,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark import linear
+from stepping_spark import linear, python_rows
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.schema import ZSetType
 from stepping_spark.types import row_type
@@ -448,6 +449,29 @@ def test_a_python_function_without_a_type() -> None:
 
     with pytest.raises(st.CompileError, match=r"annotation.*to=T"):
         st.compile(query)
+
+
+@pytest.mark.driver
+def test_a_python_function_that_fails_in_a_worker_of_spark_says_the_same(
+    spark: SparkSession,
+) -> None:
+    def invert(a: A) -> float:
+        return 1 / a.x
+
+    def query(a: st.ZSet[A]) -> st.ZSet[float]:
+        return st.distinct(st.map(st.distinct(a), f=st.python(invert)))
+
+    stepper = stepper_of(query, local_rows=4)
+    frame = spark.range(150_000).selectExpr("149999 - id AS x", "'a' AS name")
+    with pytest.raises(st.StepError, match=r"map.*invert.*ZeroDivisionError.*A\(x=0, name='a'\)"):
+        stepper.step((st.ZSetSpark.from_dataframe(frame, A),))
+    assert stepper.store.last_step() == 0
+
+
+def test_workers_of_another_python_are_told_of() -> None:
+    said = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'y'"
+    error = python_rows.of_worker(PySparkException(said), "query.map (q.py:3)")
+    assert re.search(r"query\.map.*No module named 'y'.*PYSPARK_PYTHON", str(error))
 
 
 def test_a_python_function_that_fails_names_the_row_and_loses_nothing() -> None:
