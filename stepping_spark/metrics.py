@@ -108,6 +108,11 @@ class StepMetrics:
                 subsequent_indent=" " * 8,
                 break_long_words=False,
             )
+        ms = self.ms - sum(v.ms for v in self.vertices.values())
+        if self.vertices and ms > 0:
+            rest = (self.jobs or 0) - sum(v.jobs or 0 for v in self.vertices.values())
+            jobs = f", {_plural(rest, 'job')}" if rest > 0 else ""
+            lines.append(f"  inputs, reading and keeping state: {ms:.1f} ms{jobs}")
         return "\n".join(lines)
 
     def _is_part(self, v: VertexMetrics) -> bool:
