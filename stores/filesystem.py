@@ -304,6 +304,8 @@ def _remedy(e: OSError) -> str:
         return "make room on the disk"
     if e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return "let this user write there"
+    if e.errno in (errno.ENOTDIR, errno.EEXIST):
+        return "give the path of a directory, or of none yet"
     return "see that it can be reached"
 
 
