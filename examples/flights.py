@@ -278,7 +278,7 @@ def summary(
     """What was done, and how long it took beside computing the view anew."""
     changed = sum(abs(n) for flights, _, _ in steps for _, n in flights.iter())
     said = (
-        f"{len(steps)} steps took in {changed:,} rows of flights; the view has {routes} routes.\n"
+        f"{len(steps)} steps took in {changed:,} changes; the view has {routes} routes.\n"
         "It equals, exactly, what one plain Spark SQL query gives on the final tables.\n"
     )
     if taken:
@@ -287,8 +287,8 @@ def summary(
         said += (
             f"A step took {statistics.median(ms):,.0f} ms (median), "
             f"{ms[int(len(ms) * 0.95)]:,.0f} ms (p95).\n"
-            f"This run's {len(ms)} steps took {jobs} Spark jobs, to evaluate functions of rows:\n"
-            "joins and sums of so few rows are computed on the driver.\n"
+            f"This run's {len(ms)} steps took {jobs} Spark jobs: joins and sums of so few rows are "
+            "computed\non the driver.\n"
         )
     return f"{said}That query takes {recompute:,.0f} ms, on cached tables."
 

@@ -161,3 +161,8 @@ __all__ = [
     "write_png",
     "write_svg",
 ]
+
+
+def __dir__() -> list[str]:
+    """What there is to use, without the modules that it comes from."""
+    return sorted(__all__)

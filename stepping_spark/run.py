@@ -40,7 +40,7 @@ class Stepper(Generic[*Ins, Out]):
 
     `progress`: whether `run` shows a progress bar. A stream that reads at most `local_rows` rows is
     computed on the driver, Spark evaluating its row functions; 0 sends everything to Spark, where
-    more is to be done than to pick fields of rows that the driver has.
+    more is to be done than to pick fields of rows that the driver has, or to call `st.python`.
     `metrics` has what each of the last 1,000 steps did. Raises `StoreMismatch` where the store was
     made for another circuit.
 
