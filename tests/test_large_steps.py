@@ -369,13 +369,15 @@ def test_what_is_fetched_in_pieces_is_all_of_it(
     assert sorted(pieces.to_pylist(), key=itemgetter("_1")) == whole.to_pylist()
 
 
+def remainders(a: st.ZSet[int]) -> tuple[st.ZSet[int], st.ZSet[int]]:
+    """Two streams of which neither waits for the other."""
+    twos, threes = st.map(a, f=lambda x: x % 2), st.map(a, f=lambda x: x % 3)
+    return st.distinct(twos), st.distinct(threes)
+
+
 def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_side(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def query(a: st.ZSet[int]) -> tuple[st.ZSet[int], st.ZSet[int]]:
-        twos, threes = st.map(a, f=lambda x: x % 2), st.map(a, f=lambda x: x % 3)
-        return st.distinct(twos), st.distinct(threes)
-
     together = threading.Barrier(2)
     threads = set[str]()
     computed = once.Once.computed
@@ -388,7 +390,7 @@ def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_sid
 
     monkeypatch.setattr(once.Once, "computed", meeting)
     monkeypatch.setattr(queries, "SMALL_ROWS", 0)
-    graph = st.compile(query)
+    graph = st.compile(remainders)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     outs = stepper.step((Z(dict.fromkeys(range(6), 1)),))
     assert outs == (Z(dict.fromkeys(range(2), 1)), Z(dict.fromkeys(range(3), 1)))
@@ -398,12 +400,8 @@ def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_sid
 def test_the_jobs_of_all_threads_of_a_step_are_in_the_group_of_who_takes_it(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def query(a: st.ZSet[int]) -> tuple[st.ZSet[int], st.ZSet[int]]:
-        twos, threes = st.map(a, f=lambda x: x % 2), st.map(a, f=lambda x: x % 3)
-        return st.distinct(twos), st.distinct(threes)
-
     monkeypatch.setattr(queries, "SMALL_ROWS", 0)
-    graph = st.compile(query)
+    graph = st.compile(remainders)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     context = spark.sparkContext
     context.setJobGroup("all of it", "a step")
