@@ -189,9 +189,9 @@ def holder(directory: Directory) -> str | None:
 def _shown(who: bytes) -> str:
     try:
         found = json.loads(who)
-        if (found["pid"], found["host"]) == (os.getpid(), socket.gethostname()):
-            return f"another store of this very process, since {found['since']}"
-        return f"process {found['pid']} on {found['host']} since {found['since']}"
+        mine = (found["pid"], found["host"]) == (os.getpid(), socket.gethostname())
+        own = ", which is this one" if mine else ""
+        return f"process {found['pid']} on {found['host']} since {found['since']}{own}"
     except (ValueError, KeyError, TypeError):
         return "another writer"
 
