@@ -287,8 +287,8 @@ def summary(
         said += (
             f"A step took {statistics.median(ms):,.0f} ms (median), "
             f"{ms[int(len(ms) * 0.95)]:,.0f} ms (p95).\n"
-            f"This run's {len(ms)} steps took {jobs} Spark jobs: joins and sums of so few rows are "
-            "computed\non the driver.\n"
+            f"This run's {len(ms)} steps took {jobs} Spark jobs:\n"
+            "joins and sums of so few rows are computed on the driver.\n"
         )
     return f"{said}That query takes {recompute:,.0f} ms, on cached tables."
 
