@@ -133,7 +133,7 @@ def _atoms(array: Array, t: Atom, where: str) -> Array:
         values = pc.utf8_lower(values)
         _check(values, pc.match_substring_regex(values, UUID_TEXT), "a UUID", where)
     elif t.name == "Enum":
-        names = [str(m.value) for m in t.python]  # type: ignore[attr-defined]
+        names = t.members
         one_of = f"one of {', '.join(names)}"
         _check(values, pc.is_in(values, value_set=pa.array(names, pa.string())), one_of, where)
     fitting: Array = values

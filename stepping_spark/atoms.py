@@ -124,6 +124,12 @@ class Atom(RowType):
         return self.python.__name__ if self.name == "Enum" else self.name
 
     @property
+    def members(self) -> list[str]:
+        """The texts that the members of an Enum are kept as."""
+        assert issubclass(self.python, enum.Enum)
+        return [str(m.value) for m in self.python]
+
+    @property
     def ddl(self) -> str:
         if self.name == "Decimal":
             return f"DECIMAL({self.precision}, {self.scale})"

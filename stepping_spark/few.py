@@ -34,6 +34,12 @@ def check_few(rows: int, what: str) -> None:
         raise FanOut(f"{what} gives {rows:,} rows, more than {GIVEN_ROWS:,}")
 
 
+def check_cut(rows: int, what: str) -> None:
+    """The same where rows were cut off after one more than may be given: nobody knows the rest."""
+    if rows > GIVEN_ROWS:
+        raise FanOut(f"{what} gives more than {GIVEN_ROWS:,} rows")
+
+
 def brought(
     frame: DataFrame,
     schema: Schema,

@@ -281,7 +281,7 @@ def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:
     if isinstance(t, Atom) and t.name == "UUID":
         yield Wrong(path, "a UUID", "other text", f"NOT {sql} RLIKE {text(UUID_TEXT)}")
     elif isinstance(t, Atom) and t.name == "Enum":
-        values = [str(m.value) for m in t.python]  # type: ignore[attr-defined]
+        values = t.members
         condition = f"{sql} NOT IN ({', '.join(map(text, values))})"
         yield Wrong(path, f"one of {', '.join(values)}", "other text", condition)
     elif isinstance(t, Struct):

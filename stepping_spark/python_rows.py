@@ -22,7 +22,7 @@ from stepping_spark.operators import Explode, MapMany, Operator
 from stepping_spark.relations import consolidate
 from stepping_spark.rows import weighted
 from stepping_spark.schema import ZSetType
-from stepping_spark.spark_types import first_line
+from stepping_spark.spark_types import first_line, raised_in_worker
 from stepping_spark.types import ListOf
 
 Pairs = Iterable[tuple[Any, int]]
@@ -39,8 +39,7 @@ def apply_python(v: Vertex, table: pa.Table, where: str) -> pa.Table:
     if not isinstance(operator, MapMany | Explode):
         return consolidate(encode(called, made, where), made.schema)
     pairs = list(itertools.islice(called, few.GIVEN_ROWS + 1))
-    if len(pairs) > few.GIVEN_ROWS:
-        raise few.FanOut(f"{operator.name} gives more than {few.GIVEN_ROWS:,} rows")
+    few.check_cut(len(pairs), operator.name)
     return consolidate(encode(pairs, made, where), made.schema)
 
 
@@ -65,8 +64,8 @@ def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> DataFrame:
 
 def of_worker(e: PySparkException, where: str) -> StepError:
     """What failed in a Python worker of Spark."""
-    ours = re.search(r"^stepping_spark\.errors\.\w+: (.*)$", str(e), re.MULTILINE)
-    if ours:
+    ours = raised_in_worker(e)
+    if ours is not None:
         return StepError(ours[1])
     missing = re.search(r"^ModuleNotFoundError: (.*)$", str(e), re.MULTILINE)
     if missing:

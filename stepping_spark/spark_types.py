@@ -145,6 +145,12 @@ _ADDRESS = re.compile(r"(?<=\[B)@[0-9a-f]+")
 _VARIABLE = re.compile(r"\b([xyz])_(\d+)\b")
 
 
+def raised_in_worker(e: PySparkException) -> tuple[str, str] | None:
+    """The name and the text of the error of this library that a Python worker of Spark raised."""
+    found = re.findall(r"^stepping_spark\.errors\.(\w+): (.*)$", str(e), re.MULTILINE)
+    return found[-1] if found else None
+
+
 def first_line(e: BaseException) -> str:
     """The line of an error's text that says what went wrong; Spark adds plans and stack traces.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.relations import concat
 from stepping_spark.schema import Schema
 from stepping_spark.settling import column
-from stepping_spark.spark_types import first_line
+from stepping_spark.spark_types import first_line, raised_in_worker
 from stepping_spark.store import Held
 from stores.postgres_catalog import snapshot
 from stores.postgres_link import Address, Connection
@@ -152,8 +151,7 @@ def spark_errors(address: Address) -> Iterator[None]:
     try:
         yield
     except PySparkException as e:
-        said = re.findall(r"^stepping_spark\.errors\.(\w+): (.*)$", str(e), re.MULTILINE)
-        kind, text = said[-1] if said else ("", f"{address}: Spark failed: {first_line(e)}")
+        kind, text = raised_in_worker(e) or ("", f"{address}: Spark failed: {first_line(e)}")
         raise (StoreUnavailable if kind == "StoreUnavailable" else StoreError)(text) from e
 
 
