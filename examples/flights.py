@@ -32,7 +32,7 @@ from stepping_spark.interrupts import INTERRUPTED, Stop
 from stepping_spark.metrics import StepMetrics
 from stepping_spark.session import get_session
 from stepping_spark.store import Store
-from stores.places import Place, place_of, without_password
+from stores.places import Place, place_of
 
 
 class Flight(st.Data):
@@ -361,7 +361,7 @@ def stopped(stepper: FlightsStepper | None, days: int, place: Place) -> str:
     return f"{at}. The same command goes on from there."
 
 
-@click.command()
+@click.command(context_settings={"allow_extra_args": True})
 @click.option(
     "--days",
     type=click.IntRange(1, 365),
@@ -375,18 +375,21 @@ def stopped(stepper: FlightsStepper | None, days: int, place: Place) -> str:
     default="memory",
     show_default=True,
     metavar="memory|parquet:PATH|postgres:URL",
-    help="Where to keep the state. Outside memory the next start goes on where this one stopped.",
+    help="Where to keep the state. Outside memory the next start goes on where this one stopped. "
+    "Keep passwords out of the URL, which ps shows: ~/.pgpass has them, or PGSERVICE.",
 )
 @click.option("--schema", help="The schema of Postgres; a URL may say it too: …?schema=NAME.")
 @click.option("--png", default="flights.png", show_default=True, help="Where to draw the circuit.")
 def main(days: int, where: str, schema: str | None, png: str) -> None:
     """Step through a year of flights, and compare the maintained view with plain Spark SQL."""
+    if click.get_current_context().args:  # not quoted: they may be parts of a password
+        raise click.UsageError("there are words that belong to no option; put quotes around a URL")
     try:
         if where != "memory" and where.partition(":")[0] not in ("parquet", "postgres"):
-            raise ValueError(f"--store {where}: expected memory, parquet:PATH or postgres:URL")
+            raise ValueError("--store: expected memory, parquet:PATH or postgres:URL")
         place = place_of(where, schema)
     except ValueError as e:
-        raise click.UsageError(without_password(str(e), where)) from None
+        raise click.UsageError(str(e)) from None
     stepper, stop = None, Stop()
     try:
         stop.listen()
@@ -398,7 +401,7 @@ def main(days: int, where: str, schema: str | None, png: str) -> None:
         run(stepper, days, png, stop, Console(highlight=False))
         store.close()
     except st.SteppingError as e:
-        raise click.ClickException(without_password(str(e), where)) from None
+        raise click.ClickException(str(e)) from None
     except KeyboardInterrupt:
         click.echo(stopped(stepper, days, place), err=True)
         sys.exit(INTERRUPTED)

@@ -14,17 +14,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.origin import user_line
+from stores.addresses import Uri, uri_of, wrong_with_files, wrong_with_path
 
 TEMPORARY = "tmp-"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-_POSTGRES = re.compile(r"(postgres:)?postgres(ql)?://")
 _PARQUET = "parquet:"
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
@@ -253,37 +253,44 @@ def directory_of(path: str | os.PathLike[str], filesystem: pafs.FileSystem | Non
             "st.StoreParquet.from_graph(graph, path)"
         )
     text = os.fspath(path)
-    if _POSTGRES.match(text):
-        raise StoreUnavailable(
-            f"{user_line()}: expected a path or a URI of files, found a URL of Postgres; write "
-            "st.StorePostgres.from_graph(graph, url)"
-        )
     if text.startswith(_PARQUET):
         raise StoreUnavailable(
             f"{user_line()}: {_PARQUET} says on a command line what kind of store a path is of; "
             "here the path alone is expected: leave it out, or write ./ before a directory of "
             "that name"
         )
+    wrong = wrong_with_files(text) or (wrong_with_path(text) if filesystem is not None else None)
+    if wrong is not None:
+        raise StoreUnavailable(f"{user_line()}: {wrong}")
     if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
         scheme = {"gcs": "gs", "abfs": "abfss"}.get(filesystem.type_name, filesystem.type_name)
         return ObjectDirectory(filesystem, text.strip("/"), scheme)
-    if "://" not in text:
+    uri = uri_of(text)
+    if uri is None:
         return LocalDirectory(os.path.abspath(text))
-    parts = urlsplit(text)
-    if parts.scheme == "file":
-        return LocalDirectory(os.path.abspath(unquote(parts.path)))
-    uri = f"s3{text[3:]}" if parts.scheme == "s3a" else text
+    if uri.scheme == "file":
+        return LocalDirectory(os.path.abspath(unquote(uri.path)))
+    return _of_object_store(text, uri)
+
+
+def _of_object_store(text: str, uri: Uri) -> Directory:
+    """The prefix of an object store that a URI names."""
     try:
-        found, root = pafs.FileSystem.from_uri(uri)
-    except (pa.ArrowException, OSError):
-        # What pyarrow says holds the whole URI, and that may hold a password.
-        where = f"//{parts.hostname or ''}{parts.path}" if parts.netloc else "…"
-        raise StoreUnavailable(
-            f"a store on {parts.scheme}:{where}: pyarrow cannot open "
-            "a file system of this URI; give one that `pyarrow.fs.FileSystem.from_uri` takes "
-            "(s3://bucket/path, gs://…, abfss://…, file:///…), or filesystem="
-        ) from None
-    return ObjectDirectory(found, root.strip("/"), parts.scheme)
+        found, root = pafs.FileSystem.from_uri(f"s3{text[3:]}" if uri.scheme == "s3a" else text)
+        return ObjectDirectory(found, root.strip("/"), uri.scheme)
+    except pa.ArrowException:
+        wrong = (
+            "pyarrow cannot open a file system of this URI; give one that "
+            "`pyarrow.fs.FileSystem.from_uri` takes (s3://bucket/path, gs://…, abfss://…, "
+            "file:///…), or filesystem="
+        )
+    except OSError:
+        wrong = (
+            "pyarrow could not reach this file system; see to the network, to the name of the "
+            "bucket, and to the parameters of the URI (?region=…), or give filesystem="
+        )
+    # Outside of `except`: pyarrow's error holds the whole URI, and that may hold a password.
+    raise StoreUnavailable(f"a store on {uri}: {wrong}")
 
 
 @contextmanager

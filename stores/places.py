@@ -6,17 +6,16 @@ URL alone is as good. Whatever is shown of a place has no password.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreUnavailable
 from stepping_spark.graph import Graph
 from stepping_spark.store import Store
+from stores.addresses import is_of_postgres, uri_of, wrong_with_files, wrong_with_postgres
 from stores.inspection import State
 from stores.memory import StoreMemory
 from stores.parquet import StoreParquet
@@ -30,13 +29,6 @@ MEMORY, PARQUET, POSTGRES = "memory", "parquet", "postgres"
 SCHEMA = "stepping_spark"
 """The schema of Postgres where none is said."""
 
-_URL = re.compile(r"postgres(ql)?://")
-_USER_AND_PASSWORD = re.compile(r"(?:[a-z][\w+.-]*:?//)?[^:/?#]*:(?!//)(.+)@", re.I | re.S)
-"""In a URL, also one that is mistyped, or in `user:password@host`: no `/` is before its `:`."""
-
-_PARAMETER = re.compile(r"password\s*=\s*(?:'((?:[^'\\]|\\.)*)'?|((?:\\.|\S)+))", re.I | re.S)
-"""In a connection string, where a value may be in quotes, or in the query of a URL."""
-
 
 @dataclass(frozen=True)
 class Place:
@@ -49,8 +41,12 @@ class Place:
     def __str__(self) -> str:
         if self.kind == MEMORY:
             return MEMORY
-        where = without_password(self.where, self.where)
-        return f"{where}, schema {self.schema!r}" if self.kind == POSTGRES else where
+        uri = uri_of(self.where)
+        if self.kind == PARQUET:
+            return str(uri or self.where)
+        user = f"{uri.user_name}@" if uri and uri.user_name else ""
+        where = f"{uri.scheme}://{user}{uri.host}{uri.path}" if uri else ""
+        return f"{where}, schema {self.schema!r}"
 
     def store(self, graph: Graph[*Ins, Out]) -> Store:
         """The store of a circuit there; made, where there is none."""
@@ -74,21 +70,18 @@ class Place:
 
 
 def place_of(text: str, schema: str | None = None) -> Place:
-    """The place that a text names; a ValueError, without its password, where it is none."""
+    """The place that a text names; a ValueError, which does not quote it, where it is none."""
     kind, _, rest = text.partition(":")
     if text == MEMORY:
         found = Place(MEMORY, "")
-    elif _URL.match(text):
-        found = _postgres(text)
-    elif kind == POSTGRES:
-        if not _URL.match(rest):
+    elif kind == POSTGRES and not rest.startswith("//"):
+        if not is_of_postgres(rest):
             raise ValueError("a store in Postgres is postgres:postgresql://user@host/database")
         found = _postgres(rest)
+    elif is_of_postgres(text):
+        found = _postgres(text)
     else:
-        path = rest if kind == PARQUET and not rest.startswith("//") else text
-        if not path:
-            raise ValueError("say which directory: parquet:PATH")
-        found = Place(PARQUET, path)
+        found = _files(rest if kind == PARQUET and not rest.startswith("//") else text)
     if schema is None:
         return found
     if found.kind != POSTGRES:
@@ -98,39 +91,24 @@ def place_of(text: str, schema: str | None = None) -> Place:
     return Place(POSTGRES, found.where, schema)
 
 
+def _files(path: str) -> Place:
+    if not path:
+        raise ValueError("say which directory: parquet:PATH")
+    wrong = wrong_with_files(path)
+    if wrong is not None:
+        raise ValueError(wrong)
+    return Place(PARQUET, path)
+
+
 def _postgres(url: str) -> Place:
     """The place of a URL; `schema` is our own, and no parameter of Postgres."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:  # which Postgres will say
-        return Place(POSTGRES, url)
-    said = parse_qsl(parts.query, keep_blank_values=True)
-    schema = [value for name, value in said if name == "schema"]
+    wrong = wrong_with_postgres(url)
+    if wrong is not None:
+        raise ValueError(wrong)
+    address, _, query = url.partition("?")
+    said = query.split("&")
+    schema = [p.removeprefix("schema=") for p in said if p.startswith("schema=")]
     if not schema:
         return Place(POSTGRES, url)
-    rest = urlencode([pair for pair in said if pair[0] != "schema"], quote_via=quote)
-    return Place(POSTGRES, urlunsplit(parts._replace(query=rest)), schema[-1])
-
-
-def without_password(text: str, place: str) -> str:
-    """The text without what may be a password in a place: also where that is no URL at all."""
-    place = re.sub(rf"^({PARQUET}|{POSTGRES}):(?!//)", "", place)
-    for secret in filter(None, _secrets(place)):
-        for shown in {secret, unquote(secret), quote(secret, safe="")}:
-            text = text.replace(shown, "***")
-    return text
-
-
-def _secrets(place: str) -> Iterator[str]:
-    """What may be a password: of a user, or of a parameter."""
-    of_user = _USER_AND_PASSWORD.match(place)
-    if of_user:
-        yield of_user[1]
-    for parameter in _PARAMETER.finditer(place):
-        quoted, plain = parameter.groups()
-        if plain is None:
-            yield re.sub(r"\\(.)", r"\1", quoted)
-            yield quoted
-        else:
-            yield plain
-            yield plain.partition("&")[0]  # of a URL, where other parameters follow
+    rest = "&".join(p for p in said if not p.startswith("schema="))
+    return Place(POSTGRES, f"{address}?{rest}" if rest else address, unquote(schema[-1]))

@@ -7,24 +7,29 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote, unquote
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from stepping_spark.errors import StoreError, StoreLocked, StoreUnavailable
 from stepping_spark.origin import user_line
+from stores.addresses import EXAMPLE, FILES, UNCLEAR, may_hold_password, wrong_with_postgres
 
 Connection = psycopg.Connection[Any]
 
 OLDEST = 15
 """The oldest version of Postgres that has all that is used: MERGE is of this one."""
 
-_URL = "postgresql://user:password@host:5432/database"
-_FILES = "a directory, or an object store, is for st.StoreParquet.from_graph(graph, path)"
+_NOT_PARSED = (
+    "this is no address of a Postgres database that psycopg can read, and it is not shown here "
+    "because it may hold a password; see that its parameters have the names that libpq gives "
+    f"them, and that each has a value, as in {EXAMPLE}?sslmode=require; {FILES}"
+)
+_SERVER = "see to the server (is it running, reachable, has it room?)"
+_PORTS = re.compile(r"(\d{1,5}(,\d{0,5})*)?")
 
 _SETTINGS = """
 SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres';
@@ -55,34 +60,39 @@ class Address:
     def __init__(self, url: str, schema: str) -> None:
         self.schema = schema
         self._params = _parsed(url)
-        self._secrets = sorted(_secrets(url, self._params), key=len, reverse=True)
 
     def __repr__(self) -> str:
         get = self._params.get
         user = f"{get('user')}@" if get("user") else ""
         port = f":{get('port')}" if get("port") else ""
         host = f"{get('host') or get('hostaddr') or ''}{port}"
-        shown = f"postgresql://{user}{host}/{get('dbname') or ''}, schema {self.schema!r}"
-        return self._redacted(shown)
+        service = f"?service={get('service')}" if get("service") else ""
+        return f"postgresql://{user}{host}/{get('dbname') or ''}{service}, schema {self.schema!r}"
 
     def connect(self, role: str) -> Connection:
         """A new connection, each statement of which is a transaction of its own."""
-        params: dict[str, Any] = {"connect_timeout": 10, **self._params}
+        params = {"connect_timeout": 10, **self._params, "client_encoding": "utf8"}
         params["application_name"] = f"stepping_spark {role}, process {os.getpid()} on {_host()}"
-        with self.errors("could not be opened"):
-            connection = psycopg.connect(
-                **params,
-                client_encoding="utf8",
-                autocommit=True,
-                cursor_factory=psycopg.RawCursor,
-            )
-            try:
+        connection = self._connected(params)
+        try:
+            with self.errors("could not be opened"):
                 connection.execute(_SETTINGS)
                 self._check_server(connection)
-            except BaseException:
-                connection.close()
-                raise
+        except BaseException:
+            connection.close()
+            raise
         return connection
+
+    def _connected(self, params: Mapping[str, Any]) -> Connection:
+        try:
+            return psycopg.connect(**params, autocommit=True, cursor_factory=psycopg.RawCursor)
+        except psycopg.Error as e:
+            refused, said, remedy = type(e), str(e), _remedy_where_refused(e)
+        except UnicodeError as e:  # psycopg asks for the addresses of a host by name
+            refused, said = psycopg.OperationalError, f"the host has no name for a network: {e}"
+            remedy = _SERVER
+        # Outside of `except`, and from an error without the connection, which has the password.
+        raise self._unavailable("could not be opened", said, remedy) from refused(said)
 
     def _check_server(self, connection: Connection) -> None:
         version = connection.info.server_version // 10_000
@@ -99,23 +109,19 @@ class Address:
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
-        """Make errors of Postgres the store's; no password is in what they say."""
+        """Make errors of Postgres the store's."""
         try:
             yield
         except psycopg.Error as e:
-            self.clean(e)
             raise self.error(e, what) from e
 
     def error(self, e: psycopg.Error, what: str) -> StoreError:
         """The store's error for one of Postgres."""
-        said = " ".join(self._redacted(str(e)).split())
+        said = " ".join(str(e).split())
         state = e.sqlstate or ""
         away = isinstance(e, psycopg.OperationalError | psycopg.InterfaceError)
         if away or state[:2] in ("08", "53", "57", "58"):
-            return StoreUnavailable(
-                f"{self}: the store {what}: {said}; what was committed is kept: see to the server "
-                "(is it running, reachable, has it room?), and try again"
-            )
+            return self._unavailable(what, said, _SERVER)
         if state in ("42501", "25006"):  # no privilege, a read-only database
             return StoreUnavailable(
                 f"{self}: the store {what}: {said}; give the user the right to create and write "
@@ -123,53 +129,53 @@ class Address:
             )
         return StoreError(f"{self}: the store {what}: {said}")
 
-    def clean(self, e: BaseException) -> None:
-        """Take the password out of an error that may show it, and out of what it came from."""
-        seen: BaseException | None = e
-        while seen is not None:
-            if any(secret in str(seen) for secret in self._secrets):
-                seen.args = (self._redacted(str(seen)),)
-            seen = seen.__cause__ or seen.__context__
+    def _unavailable(self, what: str, said: str, remedy: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self}: the store {what}: {' '.join(said.split())}; what was committed is kept: "
+            f"{remedy}, and try again"
+        )
 
-    def _redacted(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+
+def _remedy_where_refused(e: psycopg.Error) -> str:
+    """What to do where no connection was made.
+
+    The error has no code there. The words are those of the server, which may say them in another
+    language: then it is told by whether it asked for a password.
+    """
+    said = str(e)
+    if "does not exist" in said:
+        return "see to the user and the database in the address, or create what is not there"
+    if e.pgconn is not None and e.pgconn.needs_password:
+        return f"give the user's password, in a password file (PGPASSFILE) or as in {EXAMPLE}"
+    if "authentication failed" in said or (e.pgconn is not None and e.pgconn.used_password):
+        return "see to the user, the password and the database: the server is there and refuses"
+    if "pg_hba.conf" in said:
+        return "let the server's pg_hba.conf take this user from this host"
+    return _SERVER
 
 
 def _parsed(url: str) -> dict[str, Any]:
+    """The parameters of an address, none of which holds a part of the password but its own."""
     if not isinstance(url, str):
         raise StoreError(
             f"{user_line()}: expected the URL of a database, found {type(url).__name__}; write "
-            f"st.StorePostgres.from_graph(graph, url), {_URL}; {_FILES}"
+            f"st.StorePostgres.from_graph(graph, url), {EXAMPLE}; {FILES}"
         )
+    wrong = wrong_with_postgres(url)
+    if wrong is not None:
+        raise StoreUnavailable(f"{user_line()}: {wrong}")
     try:
-        return dict(conninfo_to_dict(url))
+        params = dict(conninfo_to_dict(url))
     except psycopg.Error:
-        pass  # its text quotes the URL, password and all
-    raise StoreUnavailable(
-        f"{_without_secrets(url)!r} is no address of a Postgres database; give "
-        f"{_URL} (other characters than letters and digits in a password as %XX); {_FILES}"
-    )
-
-
-def _without_secrets(url: str) -> str:
-    """As much of an address that cannot be parsed as surely holds no password."""
-    if re.fullmatch(r"[^:@=]*", url):
-        return url
-    kind, found, _ = url.partition("://")
-    return f"{kind}://…" if found and re.fullmatch(r"\w+", kind) else "what was given"
-
-
-def _secrets(url: str, params: dict[str, Any]) -> set[str]:
-    """The password as it may appear in a text."""
-    password = str(params.get("password") or "")
-    sslpassword = str(params.get("sslpassword") or "")
-    found = set()
-    for secret in (password, sslpassword):
-        found |= {secret, quote(secret, safe=""), quote(secret)}
-    found |= {part for part in re.findall(r":([^:/@]*)@", url) if unquote(part) == password}
-    return found - {""}
+        wrong = _NOT_PARSED
+    else:
+        names = (params.get(name, "") for name in ("user", "host", "hostaddr", "dbname"))
+        ports = str(params.get("port", ""))
+        if not any(may_hold_password(str(n)) for n in names) and _PORTS.fullmatch(ports):
+            return params
+        wrong = UNCLEAR
+    # Outside of `except`: libpq's text quotes the URL, password and all.
+    raise StoreUnavailable(wrong)
 
 
 def _host() -> str:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import click
 
+from stepping_spark.cli.quiet import Commands
 from stepping_spark.cli.state import state
 from stepping_spark.interrupts import INTERRUPTED
 
 __all__ = ["main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="stepping-spark")
 def main() -> None:
     """Views on Spark that are maintained, not recomputed."""

@@ -19,10 +19,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from stepping_spark.cli.quiet import Commands, OnePlace
 from stepping_spark.errors import SteppingError, StoreCorrupt
 from stepping_spark.interrupts import INTERRUPTED
 from stores.inspection import Kept, State, Summary
-from stores.places import place_of, without_password
+from stores.places import place_of
 
 FOUND, NOT_DONE = 1, 2
 """Exit codes: something is wrong with the state; it could not be looked at."""
@@ -39,13 +40,13 @@ def _end(message: str, code: int) -> NoReturn:
 
 
 @contextmanager
-def _told(place: str) -> Iterator[None]:
-    """Errors as one message, and no password of the place in it."""
+def _told() -> Iterator[None]:
+    """Errors as one message."""
     try:
         yield
     except SteppingError as e:
         code = FOUND if isinstance(e, StoreCorrupt) else NOT_DONE
-        _end(without_password(str(e), place), code)
+        _end(str(e), code)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _end("interrupted: what was not committed is as it was", INTERRUPTED)
@@ -66,26 +67,31 @@ def _of_a_place(
         try:
             found = place_of(place, schema)
         except ValueError as e:
-            raise click.UsageError(without_password(str(e), place)) from None
-        with _told(place):
+            raise click.UsageError(str(e)) from None
+        with _told():
             command(console, found.state(), *args, **kwargs)
 
     return wrapped
 
 
-@click.group()
+@click.group(cls=Commands)
 def state() -> None:
     """Look at the state that a store keeps, check it, and compact it.
 
     PATH is a directory, or a URI of an object store (s3://bucket/state); URL is
-    postgresql://user:password@host/database?schema=NAME.
+    postgresql://user@host/database?schema=NAME.
+
+    Everybody on the machine can read a command line while it runs (ps): keep passwords out of it.
+    Postgres' password file has them (~/.pgpass, or PGPASSFILE names another), or a service of
+    pg_service.conf (postgresql://?service=NAME, or PGSERVICE and the URL postgresql://). Object
+    stores take them from their own files and variables, as AWS_PROFILE.
 
     Exit codes: 0, all is well; 1, something is wrong with the state; 2, it could not be looked at
     (it is not there, somebody else is writing it, a wrong option).
     """
 
 
-@state.command()
+@state.command(cls=OnePlace)
 @_of_a_place
 def show(console: Console, kept: State) -> None:
     """Show what is kept: registers, their rows and sizes, the last step.
@@ -104,7 +110,7 @@ def show(console: Console, kept: State) -> None:
     console.print(_registers(found))
 
 
-@state.command()
+@state.command(cls=OnePlace)
 @_of_a_place
 def verify(console: Console, kept: State) -> None:
     """Check all that is kept against what is said of it.
@@ -127,7 +133,7 @@ def verify(console: Console, kept: State) -> None:
     )
 
 
-@state.command()
+@state.command(cls=OnePlace)
 @_of_a_place
 def compact(console: Console, kept: State) -> None:
     """Merge what can be merged, and say what that saved.

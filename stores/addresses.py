@@ -1,0 +1,152 @@
+"""The addresses of stores, taken apart: what messages may show of them, and what they may not.
+
+What is shown is put together from parts that are no secret: a scheme, a host and its port, a
+path, the names of a database and of a user. Nothing is shown with something taken out. An address
+that can be read in two ways, where a part of a password may be in the host or in the path, is
+refused, and what is said of it does not quote it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+EXAMPLE = "postgresql://user:password@host:5432/database"
+FILES = "a directory, or an object store, is for st.StoreParquet.from_graph(graph, path)"
+TABLES = "write st.StorePostgres.from_graph(graph, url)"
+
+UNCLEAR = (
+    "it is not clear which part of the address is the password, and which are host and path, so "
+    "the address is not shown here; quote the password with urllib.parse.quote(password, "
+    "safe=''), which writes @ / : ? # as %40 %2F %3A %3F %23; in a path write @ as %40; after "
+    "user:password comes @ and a host, and a port is a number"
+)
+
+_URI = re.compile(r"([a-z][a-z0-9+.-]*)://(?:([^@/?#]*)@)?([^@/?#]*)(/[^?#]*)?(.*)", re.I | re.S)
+_HOST = re.compile(r"(?:[^:\[\],]*|\[[0-9a-f:.%]+\])(?::\d{1,5})?", re.I)
+_POSTGRES_URI = re.compile(r"postgres(?:ql)?://")
+_OF_POSTGRES = re.compile(r"(?:postgres:)?(?:jdbc:)?postgres(?:ql)?(?:\+\w+)?:", re.I)
+_NO_NAMES = re.compile(r"[^:@=]*")
+
+_PASSWORD = re.compile(
+    r":.*@|(?:pass?w\w*|pwd|secret\w*|token|access_?key|account_?key)\s*=", re.I | re.S
+)
+"""In a text that should be a name: `user:password@`, or `password=`."""
+
+_MISTYPED = re.compile(r"(?:(?:[a-z][\w+.-]*)?:?//)?[^/?#]*:.*@", re.I | re.S)
+"""A path that is a URL without its scheme, or with a typing error in it: `user:password@host`.
+
+A path of files may have these characters too, behind its first `/`.
+"""
+_PARAMETERS = re.compile(r"\w\s*=.*\s\w+\s*=", re.S)
+"""Of a connection string: `host=… dbname=…`."""
+
+
+@dataclass(frozen=True)
+class Uri:
+    """What a URI is made of; `str` shows no user, no password and no parameters."""
+
+    scheme: str
+    user: str = field(repr=False)
+    """Who logs in, and perhaps a password behind a `:`."""
+    host: str
+    path: str
+    more: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.host}{self.path}"
+
+    @property
+    def user_name(self) -> str:
+        """The user without the password."""
+        return unquote(self.user.partition(":")[0])
+
+
+def uri_of(text: str) -> Uri | None:
+    """The parts of a URI; None where it is none, or where a password may be in two of its parts."""
+    found = _URI.fullmatch(text)
+    if found is None or not _can_be_sent(text):
+        return None
+    uri = Uri(*(part or "" for part in found.groups()))
+    if uri.scheme.lower() == "file" and not (uri.user or uri.host):
+        return uri  # a path, which may have any characters
+    beyond = f"{uri.path}{uri.more}"
+    before_last_at = f"{uri.user}{uri.host}{beyond[: beyond.rfind('@') + 1]}"
+    if "@" in beyond and ":" in before_last_at:
+        return None
+    if not all(_HOST.fullmatch(host) for host in uri.host.split(",")):
+        return None
+    names = uri.host or uri.path  # in which a whole `user:password@host` may be quoted
+    return None if may_hold_password(unquote(names)) else uri
+
+
+def may_hold_password(name: str) -> bool:
+    """Whether what should be the name of something looks like an address with a password."""
+    return _PASSWORD.search(name) is not None
+
+
+def is_of_postgres(text: str) -> bool:
+    """Whether a text begins as an address of Postgres does, also one of Java or of SQLAlchemy."""
+    return _OF_POSTGRES.match(text) is not None
+
+
+def wrong_with_files(text: str) -> str | None:
+    """What is wrong with the address of a Parquet store, without quoting it; None: nothing."""
+    if is_of_postgres(text):
+        return f"expected a path or a URI of files, found a URL of Postgres; {TABLES}"
+    if "://" in text:
+        return UNCLEAR if uri_of(text) is None else None
+    return wrong_with_path(text)
+
+
+def wrong_with_path(text: str) -> str | None:
+    """What is wrong with a path, without quoting it; None: nothing."""
+    if "\0" in text:
+        return "a path has no character NUL; leave it out"
+    if text.startswith(("./", "../")) or (text.startswith("/") and not text.startswith("//")):
+        return None
+    if _MISTYPED.match(text) or _PARAMETERS.search(text) or may_hold_password(text):
+        return (
+            "expected a path, found what looks like an address with a password, which is not "
+            f"shown here; a URL begins with its scheme: {EXAMPLE}, s3://bucket/path; before the "
+            "path of a directory that has such a name write ./"
+        )
+    return None
+
+
+def wrong_with_postgres(text: str) -> str | None:
+    """What is wrong with the address of a database, without quoting it; None: nothing so far.
+
+    Connection strings, `host=… dbname=…`, are for libpq to take apart.
+    """
+    if re.match("jdbc:", text, re.I):
+        return (
+            "jdbc:… is an address for Java; leave jdbc: out, and give user and password as in "
+            f"{EXAMPLE}"
+        )
+    if re.match(r"postgres(?:ql)?\+\w+:", text, re.I):
+        return (
+            "a URL with the name of a driver (postgresql+…://) is one for SQLAlchemy; leave the "
+            f"+ and the driver out: {EXAMPLE}"
+        )
+    if _POSTGRES_URI.match(text):
+        return UNCLEAR if uri_of(text) is None else _wrong_quotes(text)
+    if "=" in text and _can_be_sent(text):
+        return None
+    shown = f"{text!r} is" if _NO_NAMES.fullmatch(text) else "this is"
+    return f"{shown} no address of a Postgres database; give {EXAMPLE}; {FILES}"
+
+
+def _wrong_quotes(text: str) -> str | None:
+    if re.search(r"%(?![0-9a-f]{2})|%00", text, re.I) is None:
+        return None
+    return (
+        "in the URL of the database there is a % that does not begin the %XX of a character; "
+        "write % itself as %25, as urllib.parse.quote(password, safe='') does"
+    )
+
+
+def _can_be_sent(text: str) -> bool:
+    """Whether a text has no characters that no network takes."""
+    return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
