@@ -23,7 +23,7 @@ from stepping_spark.primitives import differentiate, integrate
 from stepping_spark.rewrite import Circuit
 from stepping_spark.schema import StreamType, ZSetType
 from stepping_spark.stream_types import hints, local_names, stream_type
-from stepping_spark.trace import Stream, Tracer
+from stepping_spark.trace import Stream, Tracer, too_deep
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out")
@@ -84,7 +84,10 @@ def compile(  # noqa: A001 - the interface's name
     _check_returns(query, names, graph, line)
     _check_loops(graph, tracer)
     if optimize:
-        graph = dataclasses.replace(run_passes(graph), optimized=True)
+        try:
+            graph = dataclasses.replace(run_passes(graph), optimized=True)
+        except RecursionError:
+            raise too_deep(f"{line}: {name}") from None
     return cast("Graph[*Ins, Out]", graph)
 
 

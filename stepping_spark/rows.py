@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import keyword
 import sys
 import typing
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -50,6 +52,7 @@ class Data:
         except NameError as e:
             raise _undefined(cls, str(e.name)) from None
         cls.__row_annotations__ = hints | _bound(cls)
+        _check_are_names(cls, cls.__row_annotations__)
         _check_have_types(cls)
         own_init = "__init__" in vars(cls)
         try:
@@ -150,12 +153,33 @@ def _check_name(cls: type, name: str, seen: dict[str, str]) -> None:
             f"{cls.__name__}.{name}: names that begin with '_' are kept for columns such as "
             "_count_; rename the field"
         )
-    other = seen.setdefault(name.lower(), name)
+    other = seen.setdefault(_as_compared(name), name)
     if other != name:
         raise TypeError(
             f"{cls.__name__}: fields {other!r} and {name!r} are one column to Spark, which "
             "ignores case; rename one"
         )
+
+
+def _check_are_names(cls: type, fields: Collection[str]) -> None:
+    """Refuse names that Python's grammar has not, before a dataclass makes a program of them."""
+    for name in (cls.__name__, *fields):
+        as_read = unicodedata.normalize("NFKC", name)  # by Python, where it is in a program
+        if not name.isidentifier() or keyword.iskeyword(name) or as_read != name:
+            what = "a row class" if name is cls.__name__ else f"a field of {cls.__name__}"
+            raise TypeError(
+                f"{name!r} is no name for {what}; use letters, digits and _, not a digit first, "
+                "and no word of Python's own"
+            )
+
+
+def _as_compared(name: str) -> str:
+    """A name as Spark compares it: letter by letter in upper and then in lower case, as Java does.
+
+    So ς is σ and ı is i, but ß is not SS.
+    """
+    upper = (c.upper() if len(c.upper()) == 1 else c for c in name)
+    return "".join(c.lower()[0] for c in upper)
 
 
 def _changeable(cls: type, error: ValueError) -> TypeError:

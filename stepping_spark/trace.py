@@ -189,7 +189,10 @@ class Tracer:
 
     def make(self, operator: Operator, inputs: tuple[Vertex, ...], name: str | None) -> Stream:
         """Record a vertex."""
-        v = Vertex(operator, *inputs)
+        try:
+            v = Vertex(operator, *inputs)
+        except RecursionError:
+            raise too_deep(f"{user_line()}: {operator.name}") from None
         home = _home(sys._getframe(1))
         scope = self._scope(home)
         old = self.made.get(v)
@@ -360,6 +363,16 @@ def row_of(stream: object, what: str) -> RowType:
     if not isinstance(t, ZSetType):
         raise CompileError(f"{user_line()}: {what} takes a ZSet, found {t}")
     return t.row
+
+
+def too_deep(where: str) -> CompileError:
+    """The error for an expression of more parts within parts than Python's stack has room for."""
+    return CompileError(
+        f"{where}: an expression here has too many parts within parts, as (((a + 1) + 2) + 3) has "
+        "three; where a loop makes it, add up or concatenate in pairs, put what you have so far "
+        "into a field of a row (st.map) and go on from that, or write it with a function of Spark "
+        "for lists (F.aggregate, F.concat)"
+    )
 
 
 def make(operator: Operator, *streams: object, name: str | None = None) -> Stream:

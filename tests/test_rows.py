@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from stepping_spark.atoms import (
@@ -728,3 +729,42 @@ def test_a_decimal_of_any_context_is_kept_whole() -> None:
     with decimal.localcontext(decimal.Context(prec=5)):
         t = ZSetType(DECIMAL)
         assert list(decode(encode([(value, 1)], t, "here"), t)) == [(value, 1)]
+
+
+# -- names
+
+
+def made(class_name: str, *fields: str) -> type[Data]:
+    """A row class that a program makes, whose names Python's grammar has not checked."""
+    return type(class_name, (Data,), {"__annotations__": dict.fromkeys(fields, int)})
+
+
+@pytest.mark.parametrize(
+    "name", ["x y", "1x", "x: int = print('run')", "class", "", "x\n", "x=__import__('os')", "ſ"]
+)
+def test_what_is_no_name_is_refused_before_it_becomes_a_part_of_a_program(name: str) -> None:
+    with pytest.raises(TypeError, match=r"is no name for a field of A; use letters"):
+        made("A", "good", name)
+    with pytest.raises(TypeError, match=r"is no name for a row class; use letters"):
+        made(name, "x")
+
+
+SAME = [("a", "A"), ("ı", "i"), ("ς", "σ"), ("İ", "i"), ("ẞ", "ß")]
+DIFFERENT = [("ß", "SS"), ("ß", "ss"), ("é", "e")]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_fields_that_are_one_to_spark_are_refused(one: str, other: str) -> None:
+    with pytest.raises(TypeError, match="are one column to Spark, which ignores case; rename one"):
+        made("A", one, other)
+
+
+def test_spark_takes_just_those_names_for_one(spark: SparkSession) -> None:
+    for one, other in SAME + DIFFERENT:
+        text = f"SELECT x.`{one}` FROM (SELECT named_struct('{one}', 1, '{other}', 2) AS x)"
+        if (one, other) in SAME:
+            with pytest.raises(AnalysisException, match="AMBIGUOUS_REFERENCE_TO_FIELDS"):
+                spark.sql(text)
+        else:
+            made("A", one, other)
+            assert spark.sql(text).collect() == [(1,)]
