@@ -55,6 +55,12 @@ class Vertex:
             cls._all[key] = found
         return found
 
+    @property
+    def told(self) -> str:
+        """The operator with its arguments, then the digest: the same in every process."""
+        detail = self.operator.describe()
+        return f"{self.operator.name}{f' [{detail}]' if detail else ''} {self.digest}"
+
     def __repr__(self) -> str:
         takes = ", ".join(str(v.type) for v in self.inputs)
         return f"<Vertex {self.operator.name} ({takes}) -> {self.type}>"
@@ -128,6 +134,7 @@ class Graph(Generic[*Ins, Out]):
     optimized: bool = False  # its plan may then fuse vertices, too
     reductions: tuple[object, ...] = ()  # the plans of its aggregates, to be printed
     bodies: Mapping[Operator, AnyGraph] = field(default_factory=dict)  # with this query's names
+    made_by: tuple[str, ...] = ()  # what computes each output, as it was written; see `Vertex.told`
     paths: Mapping[Vertex, Path] = field(init=False, repr=False)
     memo: dict[str, object] = field(init=False, repr=False, default_factory=dict)  # of later layers
 

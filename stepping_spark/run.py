@@ -21,6 +21,7 @@ from stepping_spark.metrics import StepMetrics
 from stepping_spark.operators import Input
 from stepping_spark.origin import user_line
 from stepping_spark.planner import plan_of
+from stepping_spark.repeats import check_made_by
 from stepping_spark.scheduler import Scheduler
 from stepping_spark.schema import ZSetType
 from stepping_spark.spark_types import first_line
@@ -88,8 +89,8 @@ class Stepper(Generic[*Ins, Out]):
         An input is a `ZSetPython`, a `ZSetSpark`, a number, or None for no change. All or nothing:
         after any error the store is as before, and the same call may be made again. `step=n` makes
         the call idempotent: the last committed step gives again what it gave, whatever the inputs
-        are now, and changes nothing. `now` (a number, text, date or datetime) defaults to the
-        step's number and never goes back.
+        are now, and changes nothing; it is a `StoreError` where another query took it. `now` (a
+        number, text, date or datetime) defaults to the step's number and never goes back.
 
         Raises `InputError` for a value that does not fit, `StepError` for a vertex that fails,
         `StoreError` for the store.
@@ -133,7 +134,7 @@ class Stepper(Generic[*Ins, Out]):
             outputs = self._scheduler.run(metrics, self._held(inputs, first=not last), now)
             answers = self._answers(outputs)
             settings = self._scheduler.settings
-            self.store.commit(number, now, outputs, offsets, settings)
+            self.store.commit(number, now, outputs, offsets, settings, self.graph.made_by)
         metrics.ms = (time.perf_counter() - begun) * 1e3
         self.metrics.append(metrics)
         return answers
@@ -217,9 +218,11 @@ class Stepper(Generic[*Ins, Out]):
             )
 
     def _answer_again(self, step: int, last: int) -> tuple[Any, ...]:
-        outputs = self.store.last_outputs() if step == last else None
-        if outputs is not None:
-            return self._answers(outputs)
+        if step == last:
+            check_made_by(self.store.last_made_by(), self.graph, step)
+            outputs = self.store.last_outputs()
+            if outputs is not None:
+                return self._answers(outputs)
         raise StoreError(
             f"step {step} is committed (the last one is {last}), and what it gave was not kept; "
             f"go on with step {last + 1}, and read what you need from a cache"

@@ -104,7 +104,7 @@ class Store(Protocol):
         """Get ready to serve these registers, and to keep outputs of these schemas.
 
         `StoreMismatch` names the registers that differ from those of the state. Outputs may
-        differ: then what the last step gave is forgotten. A store that is open stays so.
+        differ: then what the last step gave cannot be had. A store that is open stays so.
         """
 
     def close(self) -> None:
@@ -129,6 +129,12 @@ class Store(Protocol):
     def last_outputs(self) -> tuple[Held, ...] | None:
         """What the last committed step gave, as `commit` was told; None where it was not kept."""
 
+    def last_made_by(self) -> tuple[str, ...] | None:
+        """What computed each output of the last committed step, as `commit` was told.
+
+        None where it was not told, as by versions that did not keep it.
+        """
+
     def read(self, register: str, keys: Held | None = None) -> tuple[Held, ...]:
         """The committed value, in parts that add up to it; no parts: empty.
 
@@ -147,12 +153,14 @@ class Store(Protocol):
         outputs: Sequence[Held] | None = None,
         offsets: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
+        made_by: Sequence[str] | None = None,
     ) -> None:
         """Make the additions of the step under way durable and visible, all at once.
 
         With them go the step's number, its `now`, what it gave (a relation for each output, of
-        the schema said to `open`; None: nothing to keep), how far its sources were read, and the
-        settings of the session that its functions of rows depend on (None: as before).
+        the schema said to `open`; None: nothing to keep), how far its sources were read, the
+        settings of the session that its functions of rows depend on (None: as before), and what
+        in the query computed each output (None: unknown).
         """
 
     def abort(self) -> None:

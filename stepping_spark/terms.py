@@ -186,10 +186,8 @@ def shown_key(key: tuple[Expr, ...]) -> str:
 
 def told(change: Vertex, key: tuple[Expr, ...]) -> str:
     """What a register is the sum of, and by which key."""
-    op = change.operator
-    detail = op.describe()
     by = f" by {', '.join(map(str, key))}" if key else ""
-    return f"{op.name}{f' [{detail}]' if detail else ''} {change.digest}{by}"
+    return f"{change.told}{by}"
 
 
 def python_of(v: Vertex) -> PythonCall | None:

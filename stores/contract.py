@@ -263,6 +263,25 @@ class StoreContract:
         store.commit(3, None, [])
         assert store.last_outputs() == ()
 
+    def test_what_computed_the_outputs_is_kept_with_them_and_does_not_keep_them_from_others(
+        self, create: Create, reopen_or_not: Reopen
+    ) -> None:
+        store = create([BY_WORD])
+        store.open([BY_WORD], [WORDS, NUMBER])
+        assert store.last_made_by() is None
+        given = [table_of(WORDS, [("a", 1, 1)]), table_of(NUMBER, [(Decimal(7),)])]
+        told = ("filter [x > 2] 0123", 'it\'s "é" \\ \n 4567')
+        store.commit(1, None, given, made_by=told)
+        again = reopen_or_not(store, [BY_WORD])
+        again.open([BY_WORD], [NUMBER])
+        assert again.last_made_by() == told
+        again.open([BY_WORD], [WORDS, NUMBER])
+        outputs = again.last_outputs()
+        assert outputs is None or summed(outputs[:1], WORDS) == {row("a", 1): (1,)}
+        again.commit(2, None, given)
+        assert again.last_made_by() is None
+        assert again.last_outputs() is not None
+
     def test_offsets_are_committed_with_a_step_and_stay_until_they_are_given_anew(
         self, create: Create, reopen_or_not: Reopen
     ) -> None:

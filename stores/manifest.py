@@ -76,6 +76,7 @@ class Manifest:
     registers: Mapping[str, tuple[FileBatch, ...]] = field(default_factory=dict)
     outputs: tuple[Output, ...] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    made_by: tuple[str, ...] | None = None  # what computed each output; None: not told
 
     @property
     def order(self) -> Order:
@@ -110,6 +111,7 @@ class Manifest:
             "outputs": None
             if self.outputs is None
             else [{"schema": kinds, "files": _listed(b)} for kinds, b in self.outputs],
+            "made_by": None if self.made_by is None else list(self.made_by),
         }
         return _lines({"manifest": body, "sha256": _digest(body)}).encode()
 
@@ -159,7 +161,7 @@ def decode(data: bytes) -> Manifest:
         raise OtherFormat(
             f"has the format {body['format']}, and this version of stepping_spark reads {FORMAT}"
         )
-    outputs = body["outputs"]
+    outputs, made_by = body["outputs"], body.get("made_by")
     return Manifest(
         body["generation"],
         body["step"],
@@ -170,6 +172,7 @@ def decode(data: bytes) -> Manifest:
         {n: tuple(map(_batch, bs)) for n, bs in body["registers"].items()},
         None if outputs is None else tuple((o["schema"], _batch(o["files"])) for o in outputs),
         body.get("settings", {}),
+        None if made_by is None else tuple(made_by),
     )
 
 

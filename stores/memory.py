@@ -51,8 +51,10 @@ class State:
     now: Now = None
     batches: Mapping[str, Batches] = field(default_factory=dict)
     outputs: tuple[Held, ...] | None = None
+    schemas: tuple[Schema, ...] = ()  # of the outputs
     offsets: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    made_by: tuple[str, ...] | None = None
 
 
 class StoreMemory(Closing):
@@ -115,8 +117,6 @@ class StoreMemory(Closing):
             if self._tiers is None:
                 self._tiers = {r.name: Tiers(r, self._merge) for r in registers}
             check_registers([t.register for t in self._tiers.values()], registers)
-            if tuple(outputs) != self._outputs:
-                self._state = dataclasses.replace(self._state, outputs=None)
             self._outputs = tuple(outputs)
         finally:
             self._turns.end()
@@ -146,7 +146,12 @@ class StoreMemory(Closing):
 
     def last_outputs(self) -> tuple[Held, ...] | None:
         """What the last committed step gave; None where it was not kept."""
-        return self._known().outputs
+        state = self._known()
+        return state.outputs if state.schemas == self._outputs else None
+
+    def last_made_by(self) -> tuple[str, ...] | None:
+        """What computed each output of the last committed step; None where it was not told."""
+        return self._known().made_by
 
     def batches(self, register: str) -> int:
         """How many batches the register is kept in."""
@@ -191,6 +196,7 @@ class StoreMemory(Closing):
         outputs: Sequence[Held] | None = None,
         offsets: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
+        made_by: Sequence[str] | None = None,
     ) -> None:
         """Make the additions of the step visible, all at once; after an error none of them are."""
         self._turns.begin()
@@ -208,8 +214,10 @@ class StoreMemory(Closing):
                 now,
                 {**old, **new},
                 kept,
+                self._outputs,
                 self._state.offsets if offsets is None else dict(offsets),
                 self._state.settings if settings is None else dict(settings),
+                None if made_by is None else tuple(made_by),
             )
             for n, batches in added.items():
                 self._tiers_of(n).added(batches)

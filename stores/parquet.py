@@ -208,6 +208,10 @@ class StoreParquet(Closing):
                 for (_, batch), schema in zip(kept, self._outputs, strict=True)
             )
 
+    def last_made_by(self) -> tuple[str, ...] | None:
+        """What computed each output of the last committed step; None where it was not told."""
+        return self._current()[0].made_by
+
     def batches(self, register: str) -> int:
         """How many batches the register is kept in."""
         return len(self._batches_of(self._tiers_of(register)))
@@ -265,6 +269,7 @@ class StoreParquet(Closing):
         outputs: Sequence[Held] | None = None,
         offsets: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
+        made_by: Sequence[str] | None = None,
     ) -> None:
         """Make the additions of the step durable and visible, all at once.
 
@@ -291,6 +296,7 @@ class StoreParquet(Closing):
                         offsets=manifest.offsets if offsets is None else dict(offsets),
                         settings=manifest.settings if settings is None else dict(settings),
                         outputs=given,
+                        made_by=None if made_by is None else tuple(made_by),
                         registers={
                             n: live.get(n, ()) + written.get(n, ()) for n in self._tiers or ()
                         },

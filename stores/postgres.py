@@ -20,7 +20,7 @@ from stepping_spark.relations import concat
 from stepping_spark.schema import Schema
 from stepping_spark.session import get_session
 from stepping_spark.store import Held, Now, Register
-from stores.postgres_catalog import State, snapshot
+from stores.postgres_catalog import MADE_BY, State, layout_of, made_by_of, snapshot
 from stores.postgres_changes import Change, Changes, Transaction, accepted, stage
 from stores.postgres_link import Address, Connection
 from stores.postgres_rows import got, size_of, whole
@@ -194,11 +194,16 @@ class StorePostgres(Closing):
         def found(connection: Connection) -> tuple[Held, ...] | None:
             with snapshot(connection):
                 state = self._catalog.load(connection)
-                if not state.outputs_kept or state.outputs != self._described_outputs():
+                described = [layout_of(said) for said in state.outputs]
+                if not state.outputs_kept or described != self._described_outputs():
                     return None
                 return tuple(self._whole(connection, layout) for layout in self._outputs)
 
         return self._session.answer(found)
+
+    def last_made_by(self) -> tuple[str, ...] | None:
+        """What computed each output of the last committed step; None where it was not told."""
+        return made_by_of(self._known())
 
     def batches(self, register: str) -> int:
         """How many parts the register is kept in: one table."""
@@ -251,6 +256,7 @@ class StorePostgres(Closing):
         outputs: Sequence[Held] | None = None,
         offsets: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
+        made_by: Sequence[str] | None = None,
     ) -> None:
         """Make the additions of the step durable and visible, in one transaction.
 
@@ -267,7 +273,7 @@ class StorePostgres(Closing):
                     step,
                     now,
                     old.offsets if offsets is None else dict(offsets),
-                    old.outputs if given is None else self._described_outputs(),
+                    old.outputs if given is None else self._described_outputs(made_by),
                     given is not None,
                     old.settings if settings is None else dict(settings),
                 )
@@ -417,9 +423,14 @@ class StorePostgres(Closing):
         most = self._driver_bytes if driver_bytes is None else driver_bytes
         return whole(connection, layout, self._address, most, self._spark_session)
 
-    def _described_outputs(self) -> list[object]:
+    def _described_outputs(self, made_by: Sequence[str] | None = None) -> list[object]:
         return [
-            {"table": layout.described, "schema": layout.schema.kinds} for layout in self._outputs
+            {
+                "table": layout.described,
+                "schema": layout.schema.kinds,
+                **({} if made_by is None else {MADE_BY: made_by[i]}),
+            }
+            for i, layout in enumerate(self._outputs)
         ]
 
     def _spark_session(self) -> SparkSession:

@@ -22,6 +22,7 @@ from stores.registers import check_described
 
 FORMAT = 3
 STORE, REGISTERS, STAGING = "_store_", "_registers_", "_staging_"
+MADE_BY = "made_by"
 
 _TABLES = {
     STORE: (
@@ -44,9 +45,24 @@ class State:
     step: int = 0
     now: Now = None
     offsets: Mapping[str, int] = field(default_factory=dict)
-    outputs: Sequence[object] = ()  # of each, its schema and the columns of its table
+    outputs: Sequence[object] = ()  # of each, its schema, its table's columns, what computed it
     outputs_kept: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def made_by_of(state: State) -> tuple[str, ...] | None:
+    """What computed each output of the last step; None where it was not told."""
+    if not state.outputs_kept:
+        return None
+    said = [o.get(MADE_BY) if isinstance(o, dict) else None for o in state.outputs]
+    return None if None in said else tuple(map(str, said))
+
+
+def layout_of(output: object) -> object:
+    """What is said of an output, but for what computed it."""
+    if not isinstance(output, dict):
+        return output
+    return {key: value for key, value in output.items() if key != MADE_BY}
 
 
 @dataclass(frozen=True)

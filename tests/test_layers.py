@@ -121,6 +121,7 @@ LAYERS = (
     "once",
     "queries",
     "scheduler",
+    "repeats",
     "run",
     "streaming",
     "explain",
