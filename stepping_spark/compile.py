@@ -24,6 +24,7 @@ from stepping_spark.primitives import differentiate, integrate
 from stepping_spark.rewrite import Circuit
 from stepping_spark.schema import StreamType, ZSetType
 from stepping_spark.stream_types import hints, local_names, stream_type
+from stepping_spark.strict import checked
 from stepping_spark.trace import Stream, Tracer, too_deep
 
 Ins = TypeVarTuple("Ins")
@@ -31,7 +32,11 @@ Out = TypeVar("Out")
 
 
 def compile(  # noqa: A001 - the interface's name
-    query: Callable[[*Ins], Out], *, optimize: bool = True, append_only: Iterable[str] = ()
+    query: Callable[[*Ins], Out],
+    *,
+    optimize: bool = True,
+    append_only: Iterable[str] = (),
+    strict: bool | Iterable[str] = False,
 ) -> Graph[*Ins, Out]:
     """Trace a query into a circuit, and optimize it.
 
@@ -43,6 +48,11 @@ def compile(  # noqa: A001 - the interface's name
     `append_only` names the inputs from which no row is ever taken away: a negative count in a
     change of one is an `InputError`. Of what only grows, `first_n` and aggregates such as `min`
     keep the first rows alone.
+
+    `strict` names the inputs of which a row is only taken away that is there: a change that takes
+    more of a row than there is becomes an `InputError`, and the step is as if it had not been
+    tried. What counts is the change as a whole, and `True` is all inputs that are Z-sets. The
+    state then has the rows of these inputs, by the whole row, which a step looks up and adds to.
 
     Raises `CompileError`, with the user's line, for whatever cannot become a circuit.
 
@@ -61,7 +71,8 @@ def compile(  # noqa: A001 - the interface's name
     names = local_names(query)
     tracer = Tracer()
     parameters = _parameters(query, names, line, name)
-    growing = _growing(append_only, parameters, line, name)
+    growing = set(_named("append_only", append_only, parameters, line, name))
+    wanted = _named("strict", strict, parameters, line, name)
     inputs = [
         tracer.input(i, label, t, line, label in growing) for i, (label, t) in enumerate(parameters)
     ]
@@ -85,6 +96,7 @@ def compile(  # noqa: A001 - the interface's name
     _check_returns(query, names, graph, line)
     _check_loops(graph, tracer)
     graph = dataclasses.replace(graph, made_by=_made_by(graph))
+    graph = checked(graph, [label for label in wanted if label not in growing])
     if optimize:
         try:
             graph = dataclasses.replace(run_passes(graph), optimized=True)
@@ -161,18 +173,22 @@ def _parameters(
     return found
 
 
-def _growing(
-    append_only: Iterable[str], parameters: list[tuple[str, StreamType]], line: Line, name: str
-) -> set[str]:
-    """The inputs that are append-only."""
-    if isinstance(append_only, str):
-        append_only = (append_only,)
+def _named(
+    what: str,
+    given: bool | Iterable[str],
+    parameters: list[tuple[str, StreamType]],
+    line: Line,
+    name: str,
+) -> list[str]:
+    """The inputs that an argument of `compile` names; True names all that are Z-sets."""
     zsets = [label for label, t in parameters if isinstance(t, ZSetType)]
-    wanted = set(append_only)
-    if not wanted <= set(zsets):
+    if isinstance(given, bool):
+        return zsets if given else []
+    wanted = [given] if isinstance(given, str) else list(given)
+    if not set(wanted) <= set(zsets):
         raise CompileError(
-            f"{line}: append_only={sorted(wanted)} of {name}: expected names of parameters that "
-            f"are Z-sets; those are {', '.join(zsets) or 'none'}"
+            f"{line}: {what}={sorted(wanted)} of {name}: expected names of parameters that are "
+            f"Z-sets; those are {', '.join(zsets) or 'none'}"
         )
     return wanted
 

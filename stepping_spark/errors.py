@@ -16,6 +16,8 @@ Every message says what happened, where, what was found, and the remedy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 __all__ = [
     "CompileError",
     "FixpointError",
@@ -75,4 +77,17 @@ def refused_deletion(row: object, count: int, where: str) -> InputError:
     return InputError(
         f"{where}: append-only, and the change has the count {count} for {row!r}; leave it out, or "
         "compile the query without append_only for this input, with a store of its own"
+    )
+
+
+SHOWN_ROWS = 3
+
+
+def not_there(rows: Sequence[object], where: str) -> InputError:
+    """The error for a change of a strict input that takes away rows which are not there."""
+    shown = ", ".join(map(repr, rows[:SHOWN_ROWS])) + (", …" if len(rows) > SHOWN_ROWS else "")
+    return InputError(
+        f"{where}: strict, and the change takes away rows that are not there, or more often than "
+        f"they are: {shown}. The store is as it was before the step: leave them out of the change; "
+        "or compile the query without strict for this input, with a store of its own"
     )

@@ -111,7 +111,8 @@ class Graph(Generic[*Ins, Out]):
     computes the same in the same way, whatever its vertices are called. A notebook draws it.
     `loops` says what each fed back value is connected to. `bodies` has the circuits that recursions
     iterate: their operators are equal to those of other queries, and know the names of whichever
-    was made first.
+    was made first. `strict` has, for each strict input, the vertex that gives the rows which a
+    change takes away although they are not there.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.filter(numbers, f=lambda x: x > 0)
@@ -134,6 +135,7 @@ class Graph(Generic[*Ins, Out]):
     optimized: bool = False  # its plan may then fuse vertices, too
     reductions: tuple[object, ...] = ()  # the plans of its aggregates, to be printed
     bodies: Mapping[Operator, AnyGraph] = field(default_factory=dict)  # with this query's names
+    strict: Mapping[str, Vertex] = field(default_factory=dict)  # by input: rows that were not there
     made_by: tuple[str, ...] = ()  # what computes each output, as it was written; see `Vertex.told`
     paths: Mapping[Vertex, Path] = field(init=False, repr=False)
     memo: dict[str, object] = field(init=False, repr=False, default_factory=dict)  # of later layers

@@ -150,6 +150,7 @@ class _Planner:
                         found[other] = None
         for v in self.graph.caches.values():
             found[self._summed(v)] = None
+        found.update(dict.fromkeys(self.graph.strict.values()))
         for v in self._shared(order, found):
             found[v] = None
         resolved = dict.fromkeys(self._resolve(v) for v in found)
@@ -332,9 +333,23 @@ class _Planner:
             schema = change.type.schema
             held = Schema(schema.columns + tuple((c, e.type) for c, e in stored), schema.diffs)
             name = named if n == 1 else f"{named} {n}"
-            register = Register(name, held, columns, told(change, key))
+            why = self._why_strict(stages, change, key) if name not in self.graph.caches else ""
+            register = Register(name, held, columns, told(change, key), why)
             states.append(State(register, change, key, stored))
         return tuple(states)
+
+    def _why_strict(self, stages: tuple[Stage, ...], change: Vertex, key: tuple[Expr, ...]) -> str:
+        """What a register is for, where nothing but the check of a strict input reads it."""
+        checks = {v: label for label, v in self.graph.strict.items()}
+        readers = [
+            m.vertex
+            for stage in stages
+            for m in stage.members
+            if any(isinstance(r, Read) and (r.change, r.key) == (change, key) for r in m.leaves)
+        ]
+        if not readers or not checks.keys() >= set(readers):
+            return ""
+        return f"the rows of input {checks[readers[0]]!r}, because it is strict"
 
     def _indexes(self, v: Vertex) -> list[tuple[Expr, ...]]:
         keys = []

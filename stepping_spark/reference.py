@@ -15,7 +15,13 @@ from typing_extensions import TypeVarTuple
 
 from stepping_spark.body import Fixpoint, named
 from stepping_spark.carried import in_groups
-from stepping_spark.errors import FixpointError, StepError, SteppingError, refused_deletion
+from stepping_spark.errors import (
+    FixpointError,
+    StepError,
+    SteppingError,
+    not_there,
+    refused_deletion,
+)
 from stepping_spark.expr import Expr
 from stepping_spark.graph import AnyGraph, Graph, Vertex, check_is_graph
 from stepping_spark.operators import (
@@ -124,6 +130,10 @@ class Reference(Generic[*Ins, Out]):
                     args.append(self._remembered.get(v, NOTHING))
                 values[v] = MEANING[type(v.operator)](at, *args)
             check(at.where, v.type, values[v])
+        for label, v in self.graph.strict.items():
+            missing = [row for row, n in values[v].items() if n > 0]
+            if missing:
+                raise not_there(missing, f"input {label!r}")
         shown = tuple(self._shown(v, values) for v in self.graph.outputs)
         cached = {name: self._shown(v, values) for name, v in self.graph.caches.items()}
         self._remembered = {

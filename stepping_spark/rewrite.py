@@ -47,6 +47,7 @@ def substitute(
         no_output=tuple(f(v) for v in graph.no_output),
         loops={f(leaf): f(source) for leaf, source in graph.loops.items()},
         caches={name: f(v) for name, v in graph.caches.items()},
+        strict={name: f(v) for name, v in graph.strict.items()},
         origins=origins,
     )
 

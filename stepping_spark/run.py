@@ -26,6 +26,7 @@ from stepping_spark.scheduler import Scheduler
 from stepping_spark.schema import ZSetType
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Held, Now, Store, now_to_text
+from stepping_spark.strict import check_is_strict
 from stepping_spark.values import answer, check_grows, check_one_by_one, held_input
 from stepping_spark.zset import ZSetPython, ZSetSpark
 
@@ -42,6 +43,7 @@ class Stepper(Generic[*Ins, Out]):
     `progress`: whether `run` shows a progress bar. A stream that reads at most `local_rows` rows is
     computed on the driver, Spark evaluating its row functions; 0 sends everything to Spark, where
     more is to be done than to pick fields of rows that the driver has, or to call `st.python`.
+    `strict=True`, or the names of inputs, sees that the graph was compiled so: see `st.compile`.
     `metrics` has what each of the last 1,000 steps did. Raises `StoreMismatch` where the store was
     made for another circuit.
 
@@ -61,6 +63,7 @@ class Stepper(Generic[*Ins, Out]):
         *,
         progress: bool = False,
         local_rows: int = LOCAL_ROWS,
+        strict: bool | Iterable[str] = False,
     ) -> None:
         if type(local_rows) is not int or local_rows < 0:
             raise InputError(
@@ -72,11 +75,12 @@ class Stepper(Generic[*Ins, Out]):
                 f"{user_line()}: expected a store, found {short(store)}; make one with "
                 "st.StoreMemory.from_graph(graph), or from_graph of another class"
             )
+        self._plan = plan_of(graph)
+        check_is_strict(graph, strict)
         self.graph = graph
         self.store = store
         self.progress = progress
         self.metrics: deque[StepMetrics] = deque(maxlen=KEPT_METRICS)
-        self._plan = plan_of(graph)
         self._scheduler = Scheduler(self._plan, store, local_rows=local_rows)
         self._lock = threading.Lock()
         store.open(self._plan.registers, self._plan.output_schemas)

@@ -31,12 +31,12 @@ from stepping_spark.projection import Projection
 from stepping_spark.python_rows import apply_python, apply_python_in_spark
 from stepping_spark.queries import Queries
 from stepping_spark.relations import concat, consolidate
-from stepping_spark.schema import Schema
+from stepping_spark.schema import Schema, ZSetType
 from stepping_spark.session import JobCounter, count_jobs, get_session, is_stopped
 from stepping_spark.source import Sources
 from stepping_spark.store import Held, Now, Store
 from stepping_spark.terms import Leaf, Member, Read, Stage, State, is_nothing
-from stepping_spark.values import answer
+from stepping_spark.values import answer, check_there
 from stepping_spark.working import ForSpark, Made, Step, null_error, rows_of, schema_of
 
 SETTINGS = (
@@ -68,6 +68,7 @@ class Scheduler:
         self._stepping = False
         self._driver = Driver(plan, self._projection, local_rows)
         self._adders: dict[Vertex, list[State]] = {}
+        self._strict = {v: label for label, v in plan.graph.strict.items()}
         self._inner: dict[tuple[Member, Path | None], tuple[tuple[str, Vertex | None], ...]] = {}
         self._once = Once(plan, self._projection, self._adders, local_rows)
         self._queries = Queries(plan, lambda: self.spark, self._once)
@@ -290,6 +291,9 @@ class Scheduler:
             null = null_field(held, m.vertex.type.schema)
             if null is not None:
                 raise null_error(null, f"{path} ({line})")
+        if m.vertex in self._strict:
+            assert isinstance(m.vertex.type, ZSetType)
+            check_there(held, m.vertex.type, f"input {self._strict[m.vertex]!r}")
         step.values[m.vertex] = held
         if isinstance(m.vertex.operator, IdentityPrint):
             print(f"{m.vertex.operator.label}: {answer(held, m.vertex.type)!r}")

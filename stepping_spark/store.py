@@ -6,7 +6,7 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -27,13 +27,14 @@ class Register:
     With a key it is an arrangement: `key` names the columns by which it is read. A key that is
     computed, or lies inside a struct, has columns of its own in the schema (`_key_1_`, …).
     `sums` says what stream it is the sum of: an operator with its arguments, then a digest of all
-    that leads to it.
+    that leads to it. `why` says what it is kept for, where the query does not show it.
     """
 
     name: str
     schema: Schema
     key: tuple[str, ...] = ()
     sums: str = ""
+    why: str = field(default="", compare=False)
 
     def describe(self) -> dict[str, object]:
         """What must be the same for old state to be of use, as JSON has it."""

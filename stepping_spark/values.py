@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from stepping_spark.codec import conform, decode, encode
-from stepping_spark.errors import InputError, refused_deletion
+from stepping_spark.errors import SHOWN_ROWS, InputError, not_there, refused_deletion
 from stepping_spark.frames import summed
 from stepping_spark.local_sums import totals
 from stepping_spark.operations import unwrap
@@ -69,6 +69,15 @@ def check_grows(held: Held, t: ZSetType, where: str) -> None:
     if negative.num_rows:
         ((row, n),) = decode(negative.slice(0, 1), t)
         raise refused_deletion(row, n, where)
+
+
+def check_there(held: Held, t: ZSetType, where: str) -> None:
+    """Refuse a change that takes away what is not there: `held` has those rows, each once."""
+    if isinstance(held, DataFrame):
+        held = conform(held.where(f"{COUNT} > 0").limit(SHOWN_ROWS + 1).toArrow(), t.schema)
+    wrong = held.filter(pc.greater(held.column(COUNT), pa.scalar(0)))
+    if wrong.num_rows:
+        raise not_there([row for row, _ in decode(wrong.slice(0, SHOWN_ROWS + 1), t)], where)
 
 
 def answer(held: Held, t: StreamType) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 from stepping_spark.cache import register_name
@@ -12,6 +13,10 @@ from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
 from stepping_spark.origin import user_line
 from stepping_spark.store import Register
 
+_WITHOUT_STRICT = (
+    " A state that was made without strict=… does not know which rows are there: go on with it by "
+    "compiling without strict=…, or load the tables into a new store."
+)
 _DIGEST = re.compile(r" [0-9a-f]{16}\b")
 
 Described = Mapping[str, Mapping[str, Any]]
@@ -58,7 +63,8 @@ def check_registers(kept: Sequence[Register], wanted: Sequence[Register]) -> Non
 def check_described(kept: Described, wanted: Sequence[Register]) -> None:
     """The same, where what is kept is known by its description only."""
     asked = described(wanted)
-    differences = list(_differences(kept, asked))
+    why = {r.name: r.why for r in wanted if r.why}
+    differences = list(_differences(kept, asked, why))
     others = [name for name in asked if name in kept and _is_of_other_streams(kept, asked, name)]
     if others and not differences:
         # In the order of the plan, a register comes after those that it is computed from.
@@ -80,6 +86,7 @@ def check_described(kept: Described, wanted: Sequence[Register]) -> None:
             "the state belongs to another circuit:\n"
             + "".join(f"  {d}\n" for d in differences)
             + "Use it with the circuit that it was made for, or make a new store for this one."
+            + (_WITHOUT_STRICT if why.keys() - kept.keys() else "")
         )
 
 
@@ -97,10 +104,13 @@ def read_registers(kept: Described, where: str) -> list[Register]:
         ) from e
 
 
-def _differences(there: Described, asked: Described) -> Iterator[str]:
+def _differences(
+    there: Described, asked: Described, why: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
     for name in sorted(there.keys() | asked.keys()):
         if name not in there:
-            yield f"register {name!r}: the circuit has it, the state has not"
+            of = f" ({why[name]})" if name in why else ""
+            yield f"register {name!r}{of}: the circuit has it, the state has not"
         elif name not in asked:
             yield f"register {name!r}: the state has it, the circuit has not"
         else:

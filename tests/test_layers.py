@@ -91,6 +91,7 @@ LAYERS = (
     "first_step",
     "recursion",
     "passes",
+    "strict",
     "compile",
     "reference_values",
     "reference_reducers",

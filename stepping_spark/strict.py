@@ -1,0 +1,61 @@
+"""Strict inputs: those of which a row is only taken away that is there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable
+
+from stepping_spark.atoms import short
+from stepping_spark.errors import InputError
+from stepping_spark.graph import AnyGraph, Origin, Path, Vertex
+from stepping_spark.operators import Delay, Distinct, Haitch, Input, Integrate, Neg
+from stepping_spark.rewrite import adopt
+from stepping_spark.schema import ZSetType
+
+
+def checked(graph: AnyGraph, labels: Collection[str]) -> AnyGraph:
+    """The circuit, with a vertex for each of these inputs that gives the rows which are not there.
+
+    H(-z⁻¹I(a), -a): a row is in it with the weight 1 where the negated sum becomes positive, which
+    is where the sum becomes negative. With the optimizer or without, what is kept is I(a) by the
+    whole row, shared with whatever else in the query reads that.
+    """
+    origins = dict(graph.origins)
+    found = {}
+    for a in graph.inputs:
+        if isinstance(a.operator, Input) and a.operator.label in labels:
+            label = a.operator.label
+            before = Vertex(Delay(), Vertex(Integrate(), a))
+            missing = Vertex(Haitch(Distinct()), Vertex(Neg(), before), Vertex(Neg(), a))
+            path = Path((graph.name, f"strict_{label}"))
+            adopt(missing, Origin(path, graph.origins[a].line), origins)
+            found[label] = missing
+    roots = dict.fromkeys((*graph.no_output, *found.values()))
+    return dataclasses.replace(graph, no_output=tuple(roots), strict=found, origins=origins)
+
+
+def check_is_strict(graph: AnyGraph, asked: bool | Iterable[str]) -> None:
+    """An `InputError` where a stepper is to be strict of an input, and its graph is not."""
+    strict = {i.label: i.append_only or i.label in graph.strict for i in _inputs(graph)}
+    if isinstance(asked, bool):
+        wanted = list(strict) if asked else []
+    else:
+        wanted = [asked] if isinstance(asked, str) else list(asked)
+    unknown = [label for label in wanted if label not in strict]
+    if unknown:
+        raise InputError(
+            f"strict={short(asked)}: {graph.name} has no input {unknown[0]!r} that is a Z-set; "
+            f"those are: {', '.join(strict) or 'none'}"
+        )
+    missing = [label for label in wanted if not strict[label]]
+    if missing:
+        raise InputError(
+            f"strict={asked!r}: the graph does not keep which rows of input {missing[0]!r} are "
+            f"there; compile it with st.compile(query, strict={asked!r}), and make a new store "
+            "from that graph: the state of a graph that is not strict does not have them"
+        )
+
+
+def _inputs(graph: AnyGraph) -> list[Input]:
+    ops = [v.operator for v in graph.inputs if isinstance(v.type, ZSetType)]
+    return [op for op in ops if isinstance(op, Input)]
