@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -142,6 +143,14 @@ class Store(Protocol):
         With keys (a relation with the register's key columns, of distinct keys, no diffs): at
         least the rows with one of them. NULL in a key equals NULL, as rows do: who wants SQL's
         meaning asks for no such key.
+        """
+
+    def snapshot(self) -> AbstractContextManager[Store]:
+        """Within the block, what this thread reads of the store is of one committed step.
+
+        That is the last one when the block begins, whoever commits meanwhile, in this process or
+        another; other threads do not notice. The thread cannot step within the block, and a block
+        within it is of the same step. How long it may last is up to the class of the store.
         """
 
     def add(self, register: str, change: Held) -> None:

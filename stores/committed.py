@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
@@ -14,7 +14,7 @@ from stores.locks import CLAIMS, LOCK, Lock, lock
 from stores.manifest import FOLDER, REGISTERS, Doubt, Log, Manifest, Order, name_of
 from stores.parquet_files import DATA
 from stores.registers import Described, check_described, described
-from stores.sweeping import Sweeper
+from stores.sweeping import KEPT, Sweeper
 
 OWN = (CLAIMS, DATA, FOLDER, LOCK, REGISTERS)
 """What a store has in its directory."""
@@ -162,6 +162,22 @@ class Committed:
                 if last != self._manifest.order:
                     self._manifest = read_or_next(self._log, last)
         return self._manifest
+
+    @contextmanager
+    def kept(self, manifest: Manifest) -> Iterator[None]:
+        """Keep the files of a step for the block, as far as this is who would remove them."""
+        with self._sweeper.kept(manifest.order):
+            yield
+
+    def check_there(self, manifest: Manifest) -> None:
+        """A `StoreUnavailable` where a step that a snapshot is of is kept no more."""
+        with reaching(self._directory.shown, "find its steps"):
+            if manifest.order not in self._log.orders():
+                raise StoreUnavailable(
+                    f"{self._directory.shown}: step {manifest.step}, which this snapshot is of, is "
+                    f"gone: the writer keeps the last {KEPT} steps, and has gone on; leave the "
+                    "block, and take another snapshot"
+                )
 
     def renew(self) -> None:
         """Keep the right to write, before a piece of work."""

@@ -15,6 +15,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -221,6 +222,56 @@ class StoreContract:
         store = create([BY_WORD])
         with pytest.raises(StoreLocked):
             rival(store, [BY_WORD])
+
+    # -- snapshots
+
+    def test_what_is_read_within_a_snapshot_is_of_one_step(
+        self, create: Create, hold: Hold
+    ) -> None:
+        store = create([BY_WORD, WHOLE])
+
+        def step(number: int) -> None:
+            for register in (BY_WORD, WHOLE):
+                add(store, register, hold, [("a", 1, 1), (f"b{number}", 2, 1)])
+            store.commit(number, number, None, {"orders": number})
+
+        def elsewhere(first: int, last: int) -> None:
+            """In another thread, which is none of the snapshot's."""
+            with ThreadPoolExecutor(1) as other:
+                for number in range(first, last + 1):
+                    other.submit(step, number).result()
+                other.submit(store.compact).result()
+
+        def seen() -> object:
+            keys = hold(*keys_table(BY_WORD, [("a",), ("b1",), ("b7",)]))
+            parts = content(store, BY_WORD, keys), content(store, BY_WORD), content(store, WHOLE)
+            return store.last_step(), store.last_now(), dict(store.last_offsets()), parts
+
+        elsewhere(1, 2)
+        with store.snapshot():
+            before = seen()
+            for first in (3, 6):
+                elsewhere(first, first + 2)
+                assert seen() == before
+            with store.snapshot():
+                assert seen() == before
+            assert seen() == before
+        assert store.last_step() == 8
+        assert content(store, WHOLE)[row("a", 1)] == (8,)
+        elsewhere(9, 9)
+        assert store.last_step() == 9
+
+    def test_a_step_cannot_be_taken_within_a_snapshot(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD])
+        with store.snapshot():
+            with pytest.raises(StoreError, match="leave the block first"):
+                add(store, BY_WORD, hold, [("a", 1, 1)])
+            with pytest.raises(StoreError, match="leave the block first"):
+                store.commit(1, None)
+            with pytest.raises(StoreError, match="leave the block first"):
+                store.compact()
+        add(store, BY_WORD, hold, [("a", 1, 1)])
+        store.commit(1, None)
 
     # -- what a step gave, and how far its sources were read
 

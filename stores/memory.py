@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
@@ -21,6 +22,7 @@ from stepping_spark.settling import Settled, fetched
 from stepping_spark.store import Held, Now, Register
 from stores.batches import DriverBatch, built, ordered, wanted_places
 from stores.registers import check_are_registers, check_has_key, check_registers, unknown
+from stores.snapshots import Pins
 from stores.spark_batches import SparkBatch, cached, keys_of, settle
 from stores.tiers import AtOnce, Merge, Tiers, Work
 from stores.turns import NOT_OPEN, Closing, Turns, check_is_next
@@ -95,6 +97,7 @@ class StoreMemory(Closing):
         self._outputs: tuple[Schema, ...] = ()
         self._state = State()
         self._added: dict[str, Batches] = {}
+        self._pins: Pins[State] = Pins()
         if registers is not None:
             self.open(registers)
 
@@ -153,6 +156,23 @@ class StoreMemory(Closing):
         """What computed each output of the last committed step; None where it was not told."""
         return self._known().made_by
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Self]:
+        """Within the block, this thread reads the step that is the last one when it begins.
+
+        What it reads is kept as long as the block lasts, while other threads step.
+
+        >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+        ...     return st.distinct(a)
+        >>> graph = st.compile(query)
+        >>> store = st.StoreMemory.from_graph(graph)
+        >>> with store.snapshot():
+        ...     store.last_step()
+        0
+        """
+        with self._pins.pin(self._known()):
+            yield self
+
     def batches(self, register: str) -> int:
         """How many batches the register is kept in."""
         return len(self._committed(self._tiers_of(register)))
@@ -181,6 +201,7 @@ class StoreMemory(Closing):
     def add(self, register: str, change: Held) -> None:
         """Add a change in the step under way; a DataFrame is computed here, once."""
         of = self._tiers_of(register).register
+        self._pins.check_none()
         self._turns.begin()
         if isinstance(change, DataFrame):
             batches = self._placed(settle(change, of), of, self._left())
@@ -199,6 +220,7 @@ class StoreMemory(Closing):
         made_by: Sequence[str] | None = None,
     ) -> None:
         """Make the additions of the step visible, all at once; after an error none of them are."""
+        self._pins.check_none()
         self._turns.begin()
         try:
             check_is_next(step, self._state.step)
@@ -230,6 +252,7 @@ class StoreMemory(Closing):
 
     def compact(self) -> None:
         """Merge each register into one batch; changes nothing that can be read."""
+        self._pins.check_none()
         self._turns.begin()
         try:
             for tiers in (self._tiers or {}).values():
@@ -248,7 +271,7 @@ class StoreMemory(Closing):
 
     def _known(self) -> State:
         self._turns.check_open()
-        return self._state
+        return self._pins.pinned or self._state
 
     def _tiers_of(self, register: str) -> Tiers[Batch]:
         self._turns.check_open()
@@ -259,7 +282,7 @@ class StoreMemory(Closing):
         return self._tiers[register]
 
     def _committed(self, tiers: Tiers[Batch]) -> Batches:
-        return self._state.batches.get(tiers.register.name, ())
+        return self._known().batches.get(tiers.register.name, ())
 
     def _tend(self) -> None:
         for name, tiers in (self._tiers or {}).items():

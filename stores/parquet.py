@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import pyarrow.fs as pafs
 from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +29,7 @@ from stores.manifest import FileBatch, Manifest, next_revision
 from stores.memory import MOST_KEYS
 from stores.parquet_files import GROUP_ROWS, Damaged, FileReader, Group
 from stores.registers import check_are_registers, check_has_key, unknown
+from stores.snapshots import Pins
 from stores.spark_batches import keys_of
 from stores.tiers import Tiers, Work
 from stores.turns import NOT_OPEN, Closing, Turns, check_is_next
@@ -118,6 +119,7 @@ class StoreParquet(Closing):
         # What is committed, and the batches of each register, some of them merged since.
         self._state: tuple[Manifest, Mapping[str, Batches]] = (Manifest(0, 0, 0, ""), {})
         self._added: dict[str, list[Added]] = {}
+        self._pins: Pins[tuple[Manifest, Mapping[str, Batches]]] = Pins()
         if registers is not None:
             self.open(registers)
 
@@ -211,6 +213,18 @@ class StoreParquet(Closing):
     def last_made_by(self) -> tuple[str, ...] | None:
         """What computed each output of the last committed step; None where it was not told."""
         return self._current()[0].made_by
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Self]:
+        """Within the block, this thread reads the step that is the last one when it begins.
+
+        The writer keeps the files of that step as long as a block of its own process lasts. It
+        does not know of blocks in other processes: their step can be read while it is one of the
+        last three, and then each read is right or a `StoreUnavailable`, and never of another step.
+        """
+        manifest, _ = self._current()
+        with self._committed.kept(manifest), self._pins.pin((manifest, manifest.registers)):
+            yield self
 
     def batches(self, register: str) -> int:
         """How many batches the register is kept in."""
@@ -343,11 +357,15 @@ class StoreParquet(Closing):
             )
         if self._tiers is None:
             raise StoreError(NOT_OPEN)
+        self._pins.check_none()
 
     # -- what is committed
 
     def _current(self) -> tuple[Manifest, Mapping[str, Batches]]:
         self._turns.check_open()
+        pinned = self._pins.pinned
+        if pinned is not None:
+            return pinned
         manifest = self._committed.newest()
         if manifest is not self._state[0]:
             self._state = manifest, manifest.registers
@@ -382,6 +400,9 @@ class StoreParquet(Closing):
             with reaching(self._directory.shown, "read its files"):
                 yield
         except Damaged as e:
+            pinned = self._pins.pinned
+            if pinned is not None:
+                self._committed.check_there(pinned[0])
             raise self._committed.damaged(self._state[0].step, e) from e
 
     def _whole(self, register: Register, batches: Batches) -> tuple[Held, ...]:

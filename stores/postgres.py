@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Self, TypeVar
 
 import pyarrow as pa
@@ -25,8 +25,10 @@ from stores.postgres_changes import Change, Changes, Transaction, accepted, stag
 from stores.postgres_link import Address, Connection
 from stores.postgres_rows import got, size_of, whole
 from stores.postgres_session import Session
+from stores.postgres_snapshot import Pinned, pinned
 from stores.postgres_sql import Layout
 from stores.registers import check_are_registers, check_has_key, check_registers, unknown
+from stores.snapshots import Pins
 from stores.spark_batches import keys_of
 from stores.turns import NOT_OPEN, Closing, Turns, check_is_next
 
@@ -102,6 +104,7 @@ class StorePostgres(Closing):
         self._layouts: dict[str, Layout] = {}
         self._outputs: tuple[Layout, ...] = ()
         self._added: dict[str, Changes] = {}
+        self._pins: Pins[Pinned] = Pins()
         self._emptied: dict[str, Layout] = {}  # large outputs whose rows are deleted, not removed
         if registers is not None:
             self.open(registers)
@@ -199,11 +202,30 @@ class StorePostgres(Closing):
                     return None
                 return tuple(self._whole(connection, layout) for layout in self._outputs)
 
-        return self._session.answer(found)
+        return self._reader.answer(found)
 
     def last_made_by(self) -> tuple[str, ...] | None:
         """What computed each output of the last committed step; None where it was not told."""
         return made_by_of(self._known())
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Self]:
+        """Within the block, this thread reads the step that is the last one when it begins.
+
+        It is a transaction, on a connection of its own, that sees what was committed then for as
+        long as it lasts. Meanwhile the server keeps the rows that others delete, and a writer that
+        has to make a table anew waits: let the block be short.
+        """
+        self._check_open()
+        if self._pins.pinned is not None:
+            yield self
+            return
+        with pinned(self._address) as session, self._pins.pin(session):
+            yield self
+
+    @property
+    def _reader(self) -> Session:
+        return self._pins.pinned or self._session
 
     def batches(self, register: str) -> int:
         """How many parts the register is kept in: one table."""
@@ -232,7 +254,7 @@ class StorePostgres(Closing):
 
         if wanted is not None and not wanted.num_rows:
             return ()
-        held = self._session.answer(found)
+        held = self._reader.answer(found)
         return () if isinstance(held, pa.Table) and not held.num_rows else (held,)
 
     def add(self, register: str, change: Held) -> None:
@@ -386,7 +408,7 @@ class StorePostgres(Closing):
 
     def _known(self) -> State:
         self._check_open()
-        return self._session.state()
+        return self._reader.state()
 
     def _check_open(self) -> None:
         self._turns.check_open()
@@ -399,6 +421,7 @@ class StorePostgres(Closing):
             raise StoreError(
                 f"{self._address}: the store is open with read_only=True; open it without, to step"
             )
+        self._pins.check_none()
 
     def _layout(self, register: str) -> Layout:
         self._check_open()

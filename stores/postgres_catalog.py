@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 
 from stepping_spark.cache import register_name
 from stepping_spark.errors import StoreCorrupt, StoreMismatch, StoreUnavailable
@@ -256,7 +257,10 @@ class Catalog:
 
 @contextmanager
 def snapshot(connection: Connection) -> Iterator[None]:
-    """See one committed state, whatever others commit meanwhile."""
+    """See one committed state, whatever others commit meanwhile; that of a snapshot, within one."""
+    if connection.info.transaction_status == TransactionStatus.INTRANS:
+        yield
+        return
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         yield

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from stores.filesystem import Directory, later
@@ -27,6 +28,7 @@ class Sweeper:
         self._log = log
         self._large_rows = large_rows
         self._kept: deque[tuple[Order, frozenset[str], frozenset[str]]] = deque()
+        self._pinned = Counter[Order]()  # by how many snapshots of this process
         self._leaving: dict[str, float] = {}  # large files, and when their time is up
         self._removing: Future[None] | None = None
 
@@ -50,7 +52,7 @@ class Sweeper:
         now = time.monotonic()
         gone = [name for name, until in self._leaving.items() if until < now]
         dropped: list[Order] = []
-        while len(self._kept) > KEPT:
+        while len(self._kept) > KEPT and not self._pinned[self._kept[0][0]]:
             order, small, large = self._kept.popleft()
             dropped.append(order)
             named = self._named()
@@ -60,6 +62,15 @@ class Sweeper:
             self._leaving.pop(name, None)
         self.wait()
         self._removing = later(partial(self._remove, [*map(name_of, dropped), *gone]))
+
+    @contextmanager
+    def kept(self, order: Order) -> Iterator[None]:
+        """Within the block a manifest is kept, and with it those that come after."""
+        self._pinned[order] += 1
+        try:
+            yield
+        finally:
+            self._pinned[order] -= 1
 
     def wait(self) -> None:
         """Wait until what is to be removed is."""

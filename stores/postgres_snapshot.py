@@ -1,0 +1,48 @@
+"""A snapshot of a schema of Postgres: one transaction, which sees one committed step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from stepping_spark.errors import StoreUnavailable
+from stores.postgres_catalog import State
+from stores.postgres_link import Address, Connection
+from stores.postgres_session import Session
+
+T = TypeVar("T")
+
+
+class Pinned(Session):
+    """A connection of its own, in a transaction that sees what was committed when it began."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, writes=False)
+        with self.use("could not be read") as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            self._seen = self.catalog.load(connection)  # the first query is what the view is of
+
+    def state(self) -> State:
+        """What was committed when the snapshot was taken."""
+        return self._seen
+
+    def answer(self, question: Callable[[Connection], T]) -> T:
+        """What the connection answers; one that was lost cannot be had again."""
+        if self.lost:
+            raise StoreUnavailable(
+                f"{self.address}: the connection of the snapshot of step {self._seen.step} was "
+                "lost; leave the block, and take another snapshot"
+            )
+        with self.use("could not be read") as connection:
+            return question(connection)
+
+
+@contextmanager
+def pinned(address: Address) -> Iterator[Pinned]:
+    """A snapshot, until the end of the block."""
+    session = Pinned(address)
+    try:
+        yield session
+    finally:
+        session.close()

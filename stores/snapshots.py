@@ -1,0 +1,43 @@
+"""Snapshots: what a thread reads of a store is of one committed step, until it says otherwise."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from stepping_spark.errors import StoreError
+
+P = TypeVar("P")
+
+
+class Pins(Generic[P]):
+    """What each thread has pinned: its reads are of that, and other threads do not notice."""
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+
+    @property
+    def pinned(self) -> P | None:
+        """What this thread has pinned; None outside of a snapshot."""
+        found: P | None = getattr(self._of_thread, "pinned", None)
+        return found
+
+    @contextmanager
+    def pin(self, what: P) -> Iterator[None]:
+        """Read that within the block."""
+        around = self.pinned
+        self._of_thread.pinned = what
+        try:
+            yield
+        finally:
+            self._of_thread.pinned = around
+
+    def check_none(self) -> None:
+        """Refuse to change a store from within a snapshot of it."""
+        if self.pinned is not None:
+            raise StoreError(
+                "a step cannot be taken within `with store.snapshot():`, which is a view of the "
+                "steps before it; leave the block first, or step in another thread"
+            )
