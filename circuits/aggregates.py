@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from stepping_spark import linear
@@ -18,12 +18,16 @@ def aggregate(
     a: ZSet[T],
     by: Index[T, Any] | Callable[[T], Any] | None,
     into: type[R],
+    *,
+    fields: Mapping[str, Aggregate[T] | Callable[[T], ZSetPython[Any]]] | None = None,
     **aggregates: Aggregate[T] | Callable[[T], ZSetPython[Any]],
 ) -> ZSet[R]:
     """The changes of SELECT by, aggregates FROM a GROUP BY by: D(aggregate(I(a))).
 
     `into` is a `Data` with a field for each aggregate, by its name, and one for each part of the
-    key: that of the same name, or else those that are left, in order. Fields have the types that
+    key: that of the same name, or else those that are left, in order. `fields` has more aggregates
+    by the names of their fields, for names that are none of an argument or are arguments of this
+    function (`a`, `by`, `into`, `fields`). Fields have the types that
     Spark SQL gives: see `st.agg`. A group that has no rows left has no row; one whose sum is zero
     has. Without a key (`by=None`) there is one row from the first step on: of no rows a count is 0,
     and all else NULL, so that those fields must be `X | None`.
@@ -54,6 +58,6 @@ def aggregate(
     {Summary(user='Ann', orders=3, least=0.5): 1}
     """
     integrated = linear.integrate(a)
-    aggregated = linear.aggregate(integrated, by, into, **aggregates)
+    aggregated = linear.aggregate(integrated, by, into, fields=fields, **aggregates)
     differentiated = linear.differentiate(aggregated)
     return differentiated

@@ -4,6 +4,9 @@ A query, written once as a Python function, becomes a circuit; a step feeds it c
 the changes of its results. See `compile`, `iteration`, `Stepper`.
 """
 
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NoReturn
+
 from circuits.aggregates import aggregate
 from circuits.deltas import delta_join, half_join
 from circuits.distincts import distinct
@@ -166,3 +169,15 @@ __all__ = [
 def __dir__() -> list[str]:
     """What there is to use, without the modules that it comes from."""
     return sorted(__all__)
+
+
+if not TYPE_CHECKING:  # a checker would take any name for one that there is
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say which name may have been meant."""
+        near = [f"st.agg.{name}"] if name in agg.AGGREGATES else []
+        near += [f"st.{n}" for n in get_close_matches(name, __all__, 3)]
+        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise AttributeError(
+            f"stepping_spark has no {name!r}{meant or ';'} dir(stepping_spark) lists what it has"
+        )

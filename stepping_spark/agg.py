@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 from stepping_spark.zset import ZSetPython
 
@@ -124,3 +124,18 @@ def count_distinct(f: Callable[[T], Any]) -> Aggregate[T]:
 def sum_distinct(f: Callable[[T], Any]) -> Aggregate[T]:
     """The sum of the different values that `f` gives; types are those of `sum`."""
     return Aggregate("sum_distinct", f)
+
+
+AGGREGATES = (
+    *("arg_max", "arg_min", "avg", "collect", "count", "count_distinct", "first_n", "max", "min"),
+    *("stddev", "sum", "sum_distinct"),
+)
+
+if not TYPE_CHECKING:  # a checker would take any name for one that there is
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say which aggregates there are."""
+        raise AttributeError(
+            f"st.agg has no {name!r}; it has {', '.join(AGGREGATES)}: for others gather the group "
+            "with st.agg.collect, and compute them in a function that is wrapped in st.python"
+        )

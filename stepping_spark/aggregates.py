@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -43,6 +43,8 @@ def aggregate(
     a: ZSet[T],
     by: Index[T, Any] | Callable[[T], Any] | None,
     into: type[R],
+    *,
+    fields: Mapping[str, Aggregate[T] | Callable[[T], ZSetPython[Any]]] | None = None,
     **aggregates: Aggregate[T] | Callable[[T], ZSetPython[Any]],
 ) -> ZSet[R]:
     """A row for each group of a value: the aggregates, and the key. Keeps no state.
@@ -51,10 +53,16 @@ def aggregate(
     """
     row = _row_of(a)
     where = f"{user_line()}: aggregate"
+    for argument, given in (("by", by), ("into", into), ("fields", fields)):
+        if isinstance(given, Aggregate | Collect):
+            raise CompileError(
+                f"{where}: {argument}= is an argument of aggregate itself, found the aggregate "
+                f"st.agg.{'collect' if isinstance(given, Collect) else given.kind}; for a field of "
+                f"that name write fields={{{argument!r}: st.agg.…}}"
+            )
     target = _target(into, where)
-    asked = [_asked(name, given, row, where) for name, given in aggregates.items()]
-    if not asked:
-        raise CompileError(f"{where}: no aggregate is asked for; write n=st.agg.count()")
+    wanted = _by_field(fields, aggregates, where)
+    asked = [_asked(name, given, row, where) for name, given in wanted.items()]
     key = None if by is None else key_of(by, row, "`by` of aggregate")
     note = (f"{target} by {key}" if key else str(target), *map(str, asked))
     doubted = _doubted(key, asked)
@@ -68,8 +76,8 @@ def aggregate(
     plan = ReducePlan("" if key is None else str(key), str(target), parts)
     tracer().reductions.append(plan)
     pieces = _collated(stream, key, planner)
-    fields = _fields(planner, key, target, doubted, where)
-    return cast("ZSet[R]", make(Map(Build(target, fields), note=note), pieces))
+    filled = _fields(planner, key, target, doubted, where)
+    return cast("ZSet[R]", make(Map(Build(target, filled), note=note), pieces))
 
 
 def _row_of(a: object) -> RowType:
@@ -77,6 +85,24 @@ def _row_of(a: object) -> RowType:
     if not isinstance(t, ZSetType):
         raise CompileError(f"{user_line()}: aggregate takes a ZSet, found {t}")
     return t.row
+
+
+def _by_field(fields: Any, aggregates: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What is asked for, by the field that it fills."""
+    if fields is not None and not isinstance(fields, Mapping):
+        raise CompileError(
+            f"{where}: fields={fields!r}: expected aggregates by the names of the fields that they "
+            "fill; write fields={'n': st.agg.count()}"
+        )
+    fields = fields or {}
+    twice = [name for name in fields if name in aggregates]
+    if twice:
+        raise CompileError(
+            f"{where}: {twice[0]!r} is in fields= and is an argument too; leave one out"
+        )
+    if not fields and not aggregates:
+        raise CompileError(f"{where}: no aggregate is asked for; write n=st.agg.count()")
+    return {**fields, **aggregates}
 
 
 def _target(into: Any, where: str) -> Struct:

@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from stepping_spark.atoms import Atom, RowType
+from stepping_spark.atoms import ATOMS, Atom, RowType
 from stepping_spark.schema import COUNT, VALUE, columns_of
 from stepping_spark.types import ZSET_CLASS, Optional, Struct
 
@@ -109,13 +109,15 @@ def box_of(
         title,
         (COUNT, *(name for name, _ in columns)),
         (True, *(isinstance(b, Atom) and b.name in _NUMBERS for b in bare)),
-        tuple((str(n), *map(_cell, parts(row, title))) for row, n in pairs),
+        tuple((str(n), *map(_cell, parts(row, title), bare)) for row, n in pairs),
         more,
         grid=nested or not all(b is None or isinstance(b, Atom) for b in bare),
     )
 
 
-def _cell(value: Any) -> str | Box:
+def _cell(value: Any, t: RowType | None) -> str | Box:
+    if isinstance(value, decimal.Decimal) and isinstance(t, Atom) and t != ATOMS[decimal.Decimal]:
+        return with_scale(value, t.scale)
     if type(value) in ZSET_CLASS:
         inner: Box = value.box(nested=True)
         return inner
@@ -137,6 +139,13 @@ def plain(value: object) -> str:
         case dt.date() | dt.timedelta() | uuid.UUID():
             return str(value)
     return repr(value)
+
+
+def with_scale(value: decimal.Decimal, scale: int) -> str:
+    """A Decimal with the digits after the point that its field has, and never with fewer."""
+    exponent = value.as_tuple().exponent
+    own = -exponent if isinstance(exponent, int) else 0
+    return f"{value:.{max(own, scale)}f}"
 
 
 def printable(value: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import Column, DataFrame
 
-from stepping_spark.atoms import DATE, RowType
+from stepping_spark.atoms import DATE, Atom, RowType
 from stepping_spark.carried import Carrying, InGroup
 from stepping_spark.errors import CompileError, StepError
 from stepping_spark.guards import guarded
@@ -341,10 +341,22 @@ def coerce(e: Expr, target: RowType, where: str) -> Expr:
         built = _coerce_build(e, have, target, where)
         if built is not None:
             return built
-    remedy = "convert it"
+    remedy = f"convert it, with .cast({target.ddl!r}) or a function of pyspark.sql.functions"
+    if not (isinstance(have, Atom) and isinstance(want, Atom)):
+        remedy = f"declare it {e.type}, or make a {want} of it in a function within st.python"
+    if isinstance(have, ZSetOf) and isinstance(want, ListOf):
+        remedy += ": [row for row, n in z.iter() for _ in range(n)] of a Z-set z"
     if isinstance(have, Struct) and have.python is dict:  # Spark's own, of F.struct
         remedy = "write a tuple, or a st.Data, in the place of F.struct"
-    raise CompileError(f"{where}: expected {target}, found {e.type}, from {e}; {remedy}")
+    raise CompileError(f"{where}: expected {target}, found {e.type}, from {_shown(e)}; {remedy}")
+
+
+def _shown(e: Expr) -> str:
+    """An expression for a message: a part of a row as the user writes it, row[1].name."""
+    if not isinstance(e, Field):
+        return str(e)
+    steps = (p for p in e.path if p != "_value_")
+    return "row" + "".join(f"[{int(p[1:]) - 1}]" if p[:1] == "_" else f".{p}" for p in steps)
 
 
 def _coerce_build(e: Build, have: Struct, target: RowType, where: str) -> Expr | None:

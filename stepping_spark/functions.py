@@ -104,11 +104,10 @@ def row_expr(
     `named` may give names to the structs that Spark made.
     """
     if not callable(f):
-        name = f if isinstance(f, str) else "field"
-        raise CompileError(
-            f"{user_line()}: expected a function of the row, found {f!r}; write "
-            f"lambda row: row.{name}"
-        )
+        remedy = f"write lambda row: row.{f if isinstance(f, str) else 'field'}"
+        if isinstance(f, Column):
+            remedy = "write lambda row: …, with row.x in the place of F.col('x')"
+        raise CompileError(f"{user_line()}: expected a function of the row, found {f!r}; {remedy}")
     where = f"{line_of_function(_inner(f))}: function {name_of(f)!r}"
     _check_takes_a_row(_inner(f), where)
     if isinstance(f, Python):

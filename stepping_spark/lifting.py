@@ -7,11 +7,12 @@ up rows does so by the key; a join matches rows of one group.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stepping_spark.atoms import RowType
+from stepping_spark.body import Fixpoint
 from stepping_spark.carried import Carrying, carrying
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Build, Expr, Field
@@ -21,6 +22,7 @@ from stepping_spark.operators import (
     Accumulate,
     Add,
     Arrange,
+    AsOf,
     Delay,
     Differentiate,
     Distinct,
@@ -29,9 +31,11 @@ from stepping_spark.operators import (
     Filter,
     Flatten,
     Haitch,
+    Hold,
     IdentityPrint,
     Integrate,
     Join,
+    LookUp,
     MakeSet,
     Map,
     MapMany,
@@ -44,6 +48,15 @@ from stepping_spark.schema import VALUE, Columns, ZSetType, columns_of
 from stepping_spark.types import Optional, Struct, tuple_of
 
 Make = Callable[..., Vertex]
+
+
+_CALLED: Mapping[type[Operator], str] = {
+    AsOf: "st.linear.temporal_filter",
+    Fixpoint: "a recursion, such as st.fixpoint,",
+    Hold: "st.temporal_filter, or st.join_function,",
+    LookUp: "st.delta_join, or st.half_join,",
+}
+"""What the user calls operators that cannot be lifted."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,11 @@ class Lift:
         """A vertex on what its inputs have become; `lifted` says which of those are per group."""
         rule = LIFT.get(type(v.operator))
         if rule is None:
-            raise CompileError(f"{v.operator.name} cannot be used per group")
+            called = _CALLED.get(type(v.operator), v.operator.name)
+            raise CompileError(
+                f"{called} cannot be used per group; do it before st.group, or with what "
+                "st.flatten gives"
+            )
         if not all(lifted) and not isinstance(v.operator, Join):
             raise CompileError(
                 f"{v.operator.name} of a stream per group and one that is not: the other would "

@@ -27,7 +27,7 @@ from stepping_spark.schema import (
     StreamType,
     ZSetType,
 )
-from stepping_spark.types import ListOf, Optional, Struct
+from stepping_spark.types import ListOf, Optional, Struct, ZSetOf
 
 
 class Linearity(enum.Enum):
@@ -178,9 +178,15 @@ class MapMany(Operator):
         self._zset(inputs[0])
         t = self.f.type.inner if isinstance(self.f.type, Optional) else self.f.type
         if not isinstance(t, ListOf):
+            remedy = "use F.array(…), or map for a single row"
+            if isinstance(t, ZSetOf):
+                remedy = (
+                    f"make a list of it in f=st.python(f, to=list[{t.inner}]): [row for row, n in "
+                    "z.iter() for _ in range(n)] of a Z-set z"
+                )
             raise CompileError(
                 f"{user_line()}: map_many takes a function that gives an array, found "
-                f"{self.f.type}, from {self.f}; use F.array(…), or map for a single row"
+                f"{self.f.type}, from {self.f}; {remedy}"
             )
         return ZSetType(carrying(t.inner, self.carried))
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from typing_extensions import dataclass_transform, get_original_bases
 
 from stepping_spark.atoms import ATOMS, STORABLE
-from stepping_spark.types import bound, canonical, is_open, row_type
+from stepping_spark.types import Optional, bound, canonical, is_open, row_type
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -73,12 +73,24 @@ class Data:
 
     def __post_init__(self) -> None:
         for name, value in self.__dict__.items():
-            if isinstance(value, _MADE_CANONICAL):
+            if value is None:
+                _check_may_be_none(type(self), name)
+            elif isinstance(value, _MADE_CANONICAL):
                 object.__setattr__(self, name, canonical(value))
 
     @classmethod
     def __row_fields__(cls) -> dict[str, Any]:
         return {f.name: cls.__row_annotations__[f.name] for f in dataclasses.fields(cls)}
+
+
+def _check_may_be_none(cls: type[Data], name: str) -> None:
+    annotation = cls.__row_annotations__.get(name)
+    if annotation is None or is_open(annotation) or isinstance(row_type(annotation), Optional):
+        return
+    raise NoSuchRow(
+        f"{cls.__name__}.{name} is {row_type(annotation)}, found None; give a value, or declare it "
+        f"{name}: {row_type(annotation)} | None"
+    )
 
 
 class NoSuchRow(TypeError):

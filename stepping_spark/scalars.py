@@ -12,7 +12,7 @@ from stepping_spark.atoms import REST, Atom
 from stepping_spark.errors import StepError
 from stepping_spark.floats import rest, split, total
 from stepping_spark.schema import COUNT, VALUE, Accumulated, ScalarType
-from stepping_spark.sums import FIELD, FIRST
+from stepping_spark.sums import DECIMALS, FIELD, FIRST
 from stepping_spark.types import Struct, ZSetOf
 
 
@@ -83,6 +83,6 @@ def _leaf(rows: list[dict[str, Any]], sum_: Accumulated, name: str, t: Atom) -> 
         shown = summed.quantize(decimal.Decimal(1).scaleb(-t.scale))
     if t.name == "int":
         if not -(2**63) <= summed < 2**63:
-            raise StepError(f"the sum {summed} is beyond the 64 bits of an int; use Decimal")
+            raise StepError(f"the sum {summed} is beyond the 64 bits of an int; {DECIMALS}")
         return int(summed)
     return shown

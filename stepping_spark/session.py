@@ -94,6 +94,7 @@ def is_stopped(session: SparkSession) -> bool:
     """Whether it is one that was stopped; one of Spark Connect does not tell."""
     if not isinstance(session, SparkSession):
         return False
+    _check_java()
     context = session.sparkContext._jsc
     return context is None or context.sc().isStopped()
 
@@ -218,8 +219,26 @@ def for_thread(session: SparkSession, f: Callable[[], T]) -> Callable[[], T]:
     return wrapped
 
 
+def _check_java() -> None:
+    """See that the JVM that this process has started is there.
+
+    Its process is asked, not the connection to it, which may take a while to notice.
+    """
+    started = getattr(SparkContext._gateway, "proc", None)
+    if started is not None and started.poll() is not None:
+        raise _java_ended(f"its process ended with status {started.returncode}")
+
+
+def _java_ended(found: object) -> SteppingError:
+    return SteppingError(
+        "The Spark session of this process cannot be used: its Java virtual machine has ended "
+        f"({found}). Look above for its last words (out of memory?), and start Python again."
+    )
+
+
 def _running() -> SparkSession | None:
     """The active or default session, unless it has been stopped."""
+    _check_java()
     try:
         session = SparkSession.active()
         if not is_stopped(session):
@@ -229,10 +248,7 @@ def _running() -> SparkSession | None:
     except PySparkRuntimeError:
         return None  # there is no session
     except (Py4JError, OSError) as e:
-        raise SteppingError(
-            "The Spark session of this process cannot be used: its Java virtual machine has ended "
-            f"({e}). Look above for its last words (out of memory?), and start Python again."
-        ) from e
+        raise _java_ended(e) from e
     return None
 
 

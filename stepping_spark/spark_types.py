@@ -98,7 +98,16 @@ def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, wher
     if clock:
         raise CompileError(
             f"{where}: {clock[0]} differs from step to step, so a row that leaves would not take "
-            "out what it brought in; put the time into the rows"
+            "out what it brought in; use st.temporal_filter, which compares times of the rows with "
+            "the now= of the steps, or put the time into the rows"
+        )
+    if _WINDOW.search(str(column)):
+        raise CompileError(
+            f"{where}: {column} is a window function: it looks at several rows, and a function of "
+            "rows at one. For the first rows of each group use st.agg.first_n in st.aggregate; for "
+            "a sum or a count beside each row, join the rows with their st.aggregate by the same "
+            "key; for ranks, lags and running sums gather each group with st.agg.collect, and "
+            "compute them in a function that is wrapped in st.python"
         )
     try:
         rows.agg(functions.count(column))
@@ -110,6 +119,7 @@ def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, wher
         ) from e
 
 
+_WINDOW = re.compile(r"\bOVER \(")
 _CLOCK = re.compile(
     r"\b(current_date|current_timestamp|current_time|localtimestamp|now|curdate|unix_timestamp)\(\)"
 )

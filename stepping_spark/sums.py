@@ -16,6 +16,10 @@ from stepping_spark.types import Optional, Struct, ZSetOf, quote
 
 FIELD = 4096  # an item of the n-th float is n · FIELD + its bin, counted from -FIRST
 FIRST = 8
+DECIMALS = (
+    "add up Decimals instead: give a Decimal field, or, for a count, st.reduce(a, zero=Decimal, "
+    'pick_value=lambda row: F.lit(1).cast("decimal(38, 0)"))'
+)
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ def _leaf_total(total: Accumulated, name: str, t: Atom) -> str:
         if t.name != "int":
             return f"CAST({summed} AS {t.ddl})"
         # Said here, because with ANSI off Spark's cast would wrap around.
-        beyond = f"CAST(raise_error('a sum is beyond int; use Decimal') AS {t.ddl})"
+        beyond = f"CAST(raise_error('a sum is beyond int; {DECIMALS}') AS {t.ddl})"
         fits = f"{summed} BETWEEN -9223372036854775808BD AND 9223372036854775807BD"
         return f"CASE WHEN {fits} THEN CAST({summed} AS {t.ddl}) ELSE {beyond} END"
     first = total.floats.index(name) * FIELD

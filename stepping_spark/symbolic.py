@@ -77,6 +77,9 @@ class SymbolicColumn(ClassicColumn):
             return getattr(to_column(expr), name)
         if isinstance(bare, Struct):
             have = ", ".join(n for n, _ in bare.fields)
+            if bare.python is tuple:
+                types = [t for _, t in bare.fields]
+                have = "parts: " + ", ".join(f"row[{i}] is {t}" for i, t in enumerate(types))
             raise CompileError(f"{user_line()}: {bare} has no field {name!r}; it has {have}")
         raise CompileError(
             f"{user_line()}: {expr}.{name}: a {bare} column has no {name!r}; {_USE} "

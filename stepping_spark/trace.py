@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, NoReturn
 
+from pyspark.errors import PySparkException
+
 from stepping_spark.atoms import RowType, short
 from stepping_spark.errors import CompileError
 from stepping_spark.graph import AnyGraph, Origin, Path, Vertex
@@ -27,6 +29,7 @@ from stepping_spark.operators import (
 )
 from stepping_spark.origin import Line, is_ours, line_of, user_frame, user_line
 from stepping_spark.schema import StreamType, ZSetType
+from stepping_spark.spark_calls import spark_miscalled
 from stepping_spark.types import Struct
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -213,8 +216,8 @@ class Tracer:
         sys.setprofile(self._profile)
         try:
             return query(*streams)
-        except TypeError as e:
-            raise _miscalled(e) or e from None
+        except (TypeError, AssertionError, PySparkException) as e:
+            raise _miscalled(e) or spark_miscalled(e) or e from None
         finally:
             sys.setprofile(before if callable(before) else None)
             if before is not None and not callable(before):
@@ -285,12 +288,12 @@ class Tracer:
         return Origin(Path((*scope, name)), made.line, made.explicit)
 
 
-def _miscalled(e: TypeError) -> CompileError | None:
+def _miscalled(e: Exception) -> CompileError | None:
     """What is wrong with a call in the user's own code, of a function that takes other arguments.
 
     Python says so before the function runs, and names neither the line nor what it takes.
     """
-    called = _MISCALL.match(str(e))
+    called = _MISCALL.match(str(e)) if isinstance(e, TypeError) else None
     place = e.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
@@ -300,10 +303,16 @@ def _miscalled(e: TypeError) -> CompileError | None:
     line = Line(code.co_filename, place.tb_lineno, code.co_qualname)
     f = _named(called[1], place.tb_frame)
     takes = f"; it takes {called[1]}{_plain_signature(f)}" if f is not None else ""
+    twice = _TWICE.search(str(e))
+    if twice is not None and called[1] == "aggregate":
+        takes += f"; for a field named {twice[1]!r} write fields={{{twice[1]!r}: st.agg.…}}"
     return CompileError(f"{line}: {e}{takes}")
 
 
 _MISCALL = re.compile(r"(\w+)\(\) (?:missing|takes|got) ")
+
+
+_TWICE = re.compile(r"multiple values for (?:keyword )?argument '(\w+)'")
 
 
 def _named(name: str, frame: FrameType) -> Callable[..., object] | None:

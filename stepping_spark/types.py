@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 import pyarrow as pa
 
 from stepping_spark.atoms import ATOMS, INT, NAN, STORABLE, Atom, Precision, RowType
+from stepping_spark.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,8 @@ class Struct(RowType):
                 raise self._refuse(value, where)
             return list(value)
         if type(value) is not self.python:  # a subclass has fields that would be lost
+            if type(value).__name__ == self.python.__name__:
+                raise _namesake(value, self.python, where)
             raise self._refuse(value, where)
         return [getattr(value, n) for n, _ in self.fields]
 
@@ -174,6 +177,17 @@ def canonical(value: Any) -> Any:
     if type(value) is tuple:
         return tuple(canonical(v) for v in value)
     return value
+
+
+def _namesake(value: Any, wanted: type, where: str) -> InputError:
+    """The error for a row of another class than the one of its name that is meant."""
+    found = type(value)
+    named, other = (f"{c.__module__}.{c.__qualname__}" for c in (wanted, found))
+    said, remedy = f"of {other}, another class of that name", "import the class from one place"
+    if named == other:
+        said = "of an older or newer class of that name"
+        remedy = "the class was made again, as by a cell that ran twice; compile the query again"
+    return InputError(f"{where}: expected a row of {named}, found one {said}: {value!r}; {remedy}")
 
 
 def quote(name: str) -> str:

@@ -108,6 +108,10 @@ def temporal_filter(
     row is two updates, (row, lower, +1) and (row, upper, −1). Keeps those that are still to come,
     by their time; a step reads those whose time has come since the step before.
 
+    This is how a query knows what time it is. `datetime.now()` in a bound, or in any function of
+    rows, is called once, when the query is compiled: it is then a constant, and nothing can tell it
+    from one. A bound is a time of the row; the clock goes into `now=` of each step.
+
     >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[tuple[str, int]]:
     ...     return st.temporal_filter(a, upper=lambda row: row[1])
     >>> reference = st.reference(st.compile(query))

@@ -18,7 +18,7 @@ from stepping_spark.arrow_rows import relation_of_arrow
 from stepping_spark.atoms import INT
 from stepping_spark.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.codec import conform, decode, encode, frame_of
-from stepping_spark.errors import InputError
+from stepping_spark.errors import InputError, StepError
 from stepping_spark.few import brought
 from stepping_spark.frames import blamed, check_frame, guarded, relation_of, summed
 from stepping_spark.index import key_of
@@ -194,6 +194,11 @@ class ZSetSpark(ZSet[T_co]):
                 f"a + b: a is a {self.type}, b a {other.type}; add Z-sets of rows of one type"
             )
         both = ZSetSpark.from_parts((self._held, other._held), self.type)
+        if isinstance(both._held, pa.Table) and _may_be_beyond(both._held):
+            try:
+                consolidate(both._held, self.type.schema)
+            except StepError as e:  # as it is where a step adds up
+                raise InputError(f"a + b: {e}") from None
         both._guarded = self._guarded or other._guarded
         return both
 
@@ -312,3 +317,9 @@ class ZSetSpark(ZSet[T_co]):
         shown = list(decode(conform(first.toArrow(), self.type.schema), self.type))
         more = held.count() - len(shown) if len(shown) == MOST_ROWS else 0
         return box_of("ZSetSpark", self.type.row, shown, more)
+
+
+def _may_be_beyond(table: pa.Table) -> bool:
+    """Whether counts are so large that some may add up to more than 64 bits."""
+    sizes = pc.abs(table.column(COUNT).cast(pa.float64(), safe=False))
+    return (pc.sum(sizes).as_py() or 0.0) > 2.0**62

@@ -75,6 +75,7 @@ LAYERS = (
     "body",
     "monotone",
     "deltas",
+    "spark_calls",
     "trace",
     "feedback",
     "primitives",

@@ -9,17 +9,21 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from stepping_spark.advice import advice, advice_for, advise
+from stepping_spark.errors import SteppingError
 from stepping_spark.session import (
     PARTITIONS_PER_CORE,
     count_jobs,
     get_session,
     in_session,
+    is_stopped,
     no_constraints,
 )
 
@@ -206,6 +210,21 @@ def test_a_java_that_has_ended_is_a_clear_error(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert "its Java virtual machine has ended" in run.stdout
+
+
+def test_a_java_whose_connection_still_answers_is_asked_by_its_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as process:
+        process.wait()
+    alive = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
+    session = object.__new__(SparkSession)
+    session._sc = SimpleNamespace(_jsc=alive)  # type: ignore[assignment]
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+    monkeypatch.setattr(SparkSession, "active", lambda: session)
+    for ask in (get_session, lambda: is_stopped(session)):
+        with pytest.raises(SteppingError, match=r"virtual machine has ended.*status 3"):
+            ask()
 
 
 @pytest.mark.spark
