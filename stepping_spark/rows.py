@@ -41,6 +41,8 @@ class Data:
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
     __row_annotations__: ClassVar[dict[str, Any]] = {}
+    __row_nulls__: ClassVar[frozenset[str]] = frozenset()
+    """The fields that may be None, or whose type is not known yet."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -62,19 +64,21 @@ class Data:
         if not own_init:
             setattr(cls, "__init__", _telling(cls))  # noqa: B010
         seen: dict[str, str] = {}
+        nulls = set()
         for name, annotation in cls.__row_fields__().items():
             _check_name(cls, name, seen)
-            if is_open(annotation):
-                continue
             try:
-                row_type(annotation)
+                if is_open(annotation) or isinstance(row_type(annotation), Optional):
+                    nulls.add(name)
             except TypeError as e:
                 raise TypeError(f"{cls.__name__}.{name}: {e}") from None
+        cls.__row_nulls__ = frozenset(nulls)
 
     def __post_init__(self) -> None:
         for name, value in self.__dict__.items():
             if value is None:
-                _check_may_be_none(type(self), name)
+                if name not in self.__row_nulls__:
+                    raise _none(type(self), name)
             elif isinstance(value, _MADE_CANONICAL):
                 object.__setattr__(self, name, canonical(value))
 
@@ -83,18 +87,15 @@ class Data:
         return {f.name: cls.__row_annotations__[f.name] for f in dataclasses.fields(cls)}
 
 
-def _check_may_be_none(cls: type[Data], name: str) -> None:
-    annotation = cls.__row_annotations__.get(name)
-    if annotation is None or is_open(annotation) or isinstance(row_type(annotation), Optional):
-        return
-    raise NoSuchRow(
-        f"{cls.__name__}.{name} is {row_type(annotation)}, found None; give a value, or declare it "
-        f"{name}: {row_type(annotation)} | None"
-    )
-
-
 class NoSuchRow(TypeError):
     """The values that a row was to be made of are not those of its fields."""
+
+
+def _none(cls: type[Data], name: str) -> NoSuchRow:
+    t = row_type(cls.__row_annotations__[name])
+    return NoSuchRow(
+        f"{cls.__name__}.{name} is {t}, found None; give a value, or declare it {name}: {t} | None"
+    )
 
 
 def _telling(cls: type[Data]) -> Callable[..., None]:

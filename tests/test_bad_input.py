@@ -84,7 +84,10 @@ def test_an_int_beyond_64_bits() -> None:
 
 
 def test_a_null_in_a_field_that_has_none() -> None:
-    row: Any = A(x=None, name="a")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^A\.x is int, found None"):
+        A(x=None, name="a")  # type: ignore[arg-type]
+    row = A(x=1, name="a")
+    object.__setattr__(row, "x", None)  # as no constructor leaves it
     refused((st.ZSetPython({row: 1}), None), "input 'a'", "'x'", "None")
 
 
