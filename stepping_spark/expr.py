@@ -356,7 +356,7 @@ def _shown(e: Expr) -> str:
     if not isinstance(e, Field):
         return str(e)
     steps = (p for p in e.path if p != "_value_")
-    return "row" + "".join(f"[{int(p[1:]) - 1}]" if p[:1] == "_" else f".{p}" for p in steps)
+    return "row" + "".join(f"[{int(p[1:]) - 1}]" if p[1:].isdigit() else f".{p}" for p in steps)
 
 
 def _coerce_build(e: Build, have: Struct, target: RowType, where: str) -> Expr | None:

@@ -13,6 +13,7 @@ from stepping_spark.errors import CompileError
 from stepping_spark.origin import Line, is_ours
 
 _SPARK = Path(pyspark.__file__).parent
+_FUNCTIONS = _SPARK / "sql" / "functions"
 
 
 def spark_miscalled(e: Exception) -> CompileError | None:
@@ -20,7 +21,8 @@ def spark_miscalled(e: Exception) -> CompileError | None:
     codes = [(frame.f_code, line) for frame, line in traceback.walk_tb(e.__traceback__)]
     in_spark = list(takewhile(lambda found: _is_spark_s(found[0]), reversed(codes)))
     rest = codes[: len(codes) - len(in_spark)]
-    if not in_spark or not rest or is_ours(rest[-1][0].co_filename):
+    of_columns = any(Path(c.co_filename).is_relative_to(_FUNCTIONS) for c, _ in in_spark)
+    if not of_columns or not rest or is_ours(rest[-1][0].co_filename):
         return None
     code, line = rest[-1]
     where = Line(code.co_filename, line, code.co_qualname)

@@ -89,6 +89,17 @@ def test_a_field_of_another_type_says_which_cast_would_do() -> None:
     assert "expected int, found str, from row.customer; convert it, with .cast('BIGINT')" in said
 
 
+def test_a_part_that_only_a_group_has_is_called_by_its_name() -> None:
+    def query(a: st.ZSet[Order]) -> Any:
+        g = st.group(a, by=lambda o: o.customer)
+        bad = lambda o: Order(customer=o.qty, qty=o.qty)  # noqa: E731
+        return st.flatten(st.per_group[g](lambda s: st.map(s, f=bad)))
+
+    assert "expected str, found int, from row.qty; convert it, with .cast('STRING')" in (
+        said_by(query)
+    )
+
+
 def test_map_many_of_a_z_set_says_how_to_make_a_list_of_it() -> None:
     def query(a: st.ZSet[Order]) -> Any:
         return st.map_many(collected(a), f=lambda p: p.left)
