@@ -21,7 +21,7 @@ Kind: TypeAlias = "str | dict[str, Any]"
 _ATOMS = {t.name: t for t in ATOMS.values() if t.name != "Decimal"} | {
     "Enum": Atom("Enum", enum.Enum)
 }
-_DECIMAL = re.compile(r"Decimal\((\d+), (\d+)\)")
+_DECIMAL = re.compile(r"Decimal\((\d{1,2}), (\d{1,2})\)")
 
 
 def kind_of(t: RowType) -> Kind:
@@ -56,7 +56,9 @@ def type_of(kind: object) -> RowType:
         case str() if kind in _ATOMS:
             return _ATOMS[kind]
         case str() if found := _DECIMAL.fullmatch(kind):
-            return Atom("Decimal", decimal.Decimal, int(found[1]), int(found[2]))
+            precision, scale = int(found[1]), int(found[2])
+            if 0 <= scale <= precision and 1 <= precision <= 38:
+                return Atom("Decimal", decimal.Decimal, precision, scale)
     raise ValueError(f"{kind!r} is no kind of value")
 
 

@@ -61,8 +61,21 @@ class Schema:
         """The schema of which `kinds` says this; a ValueError where it is none."""
         match said:
             case {"columns": [*columns], "diffs": [*diffs]}:
-                return cls(fields_of(columns), fields_of(diffs))
+                found = cls(fields_of(columns), fields_of(diffs))
+                found._check()
+                return found
         raise ValueError("a relation that does not say its columns and diffs")
+
+    def _check(self) -> None:
+        """A ValueError where this cannot be a relation, as its kinds were edited."""
+        names = [n for n, _ in self.all]
+        if len(set(names)) < len(names):
+            raise ValueError("a relation with a column twice")
+        for name, t in self.diffs:
+            if not (isinstance(t, Atom) and t.name in ("int", "Decimal")):
+                raise ValueError(f"a relation with the diff {name!r}, which is no number: {t}")
+        if not self.diffs:
+            raise ValueError("a relation without diffs")
 
     @property
     def row(self) -> RowType:

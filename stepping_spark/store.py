@@ -51,16 +51,23 @@ class Register:
         match said:
             case {"key": [*key], "sums": str() as sums}:
                 schema = Schema.of_kinds(said)
-                missing = [k for k in key if k not in dict(schema.columns)]
+                names = [n for n, _ in schema.columns]
+                missing = [k for k in key if k not in names]
                 if missing:
                     raise ValueError(f"its key {missing[0]!r} is none of its columns")
+                if len(set(key)) < len(key):
+                    raise ValueError("its key has a column twice")
                 return cls(name, schema, tuple(key), sums)
         raise ValueError("a register that does not say its key and what it is the sum of")
 
 
 def fingerprint(registers: Sequence[Register]) -> str:
     """A digest of the registers of a circuit: the same in every process."""
-    described = {r.name: r.describe() for r in registers}
+    return fingerprint_of({r.name: r.describe() for r in registers})
+
+
+def fingerprint_of(described: Mapping[str, Mapping[str, object]]) -> str:
+    """The same, of what `Register.describe` says of each register, by its name."""
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 

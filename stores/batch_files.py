@@ -18,11 +18,17 @@ from stepping_spark.settling import column, fetched
 from stepping_spark.store import Held, Register
 from stores import spark_files
 from stores.batches import DriverBatch, built, ordered
+from stores.file_checks import Content
 from stores.file_merges import FileMerge
+from stores.file_writer import FileWriter, rows_of_file
 from stores.filesystem import side_by_side
 from stores.manifest import FileBatch, Output
 from stores.memory import MOST_FETCHED
-from stores.parquet_files import FileReader, FileWriter, rows_of_file
+from stores.parquet_files import (
+    FileReader,
+    content_of,
+    output_content,
+)
 from stores.spark_batches import settle
 from stores.tiers import Work
 
@@ -85,7 +91,7 @@ class BatchFiles:
         changes = [(name, a) for name, some in added.items() for a in some]
         jobs: list[Callable[[], FileBatch]] = [partial(self._added, a) for _, a in changes]
         jobs += [
-            partial(self._output, held, schema, f"output{i}-{stem}")
+            partial(self._output, held, output_content(i, schema), f"output{i}-{stem}")
             for i, (held, schema) in enumerate(zip(outputs or (), schemas, strict=False))
         ]
         made = side_by_side(lambda job: job(), jobs)
@@ -101,22 +107,23 @@ class BatchFiles:
         batch = added.here
         if batch is None:
             return added.files
-        made = self._written(batch.table, batch.places, added.register.schema, added.stem)
+        made = self._written(batch.table, batch.places, content_of(added.register), added.stem)
         self._reader.keep_small(made, batch.table, batch.places)
         return made
 
-    def _output(self, held: Held, schema: Schema, stem: str) -> FileBatch:
+    def _output(self, held: Held, content: Content, stem: str) -> FileBatch:
+        schema = content.schema
         if isinstance(held, DataFrame):
             frame = held.select(*[column(n) for n, _ in schema.all])
-            made = spark_files.write_plain(frame, schema, self._reader.directory, stem)
+            made = spark_files.write_plain(frame, content, self._reader.directory, stem)
             return self._noted(made)
         table = conform(held, schema)
-        return self._written(table, None, schema, stem) if table.num_rows else FileBatch(())
+        return self._written(table, None, content, stem) if table.num_rows else FileBatch(())
 
     def merge(self, register: Register, run: Sequence[FileBatch], stem: str) -> Work[FileBatch]:
         """Begin to merge neighbouring batches."""
         rows = sum(b.rows for b in run)
-        writer = self._writer(register.schema, stem, rows, places=True)
+        writer = self._writer(content_of(register), stem, rows)
 
         def in_spark() -> FileBatch:
             return spark_files.merge(run, register, self._reader, stem, self._spark())
@@ -139,16 +146,15 @@ class BatchFiles:
         for writer in list(self._open):
             writer.abandon()
 
-    def _writer(self, schema: Schema, stem: str, rows: int, *, places: bool) -> FileWriter:
-        directory = self._reader.directory
-        writer = FileWriter(directory, stem, schema, rows_of_file(rows), places=places)
+    def _writer(self, content: Content, stem: str, rows: int) -> FileWriter:
+        writer = FileWriter(self._reader.directory, stem, content, rows_of_file(rows))
         self._open.add(writer)
         return writer
 
     def _written(
-        self, rows: pa.Table, places: Hashes | None, schema: Schema, stem: str
+        self, rows: pa.Table, places: Hashes | None, content: Content, stem: str
     ) -> FileBatch:
-        writer = self._writer(schema, stem, rows.num_rows, places=places is not None)
+        writer = self._writer(content, stem, rows.num_rows)
         try:
             writer.append(rows, places)
             return self._noted(writer.batch())

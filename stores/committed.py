@@ -7,12 +7,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
-from stepping_spark.store import Register, fingerprint
+from stepping_spark.errors import (
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+    StoreMismatch,
+    StoreUnavailable,
+)
+from stepping_spark.store import Register, fingerprint, fingerprint_of
+from stores.checked import parsed, small_file
+from stores.file_writer import DATA
 from stores.filesystem import TEMPORARY, Directory, reaching
 from stores.locks import CLAIMS, LOCK, Lock, lock
 from stores.manifest import FOLDER, REGISTERS, Doubt, Log, Manifest, Order, name_of
-from stores.parquet_files import DATA
 from stores.registers import Described, check_described, described
 from stores.sweeping import KEPT, Sweeper
 
@@ -57,9 +64,11 @@ class Committed:
 
     def open_to_read(self, registers: Sequence[Register], *, at_step: int | None) -> None:
         """Find the newest step, and follow those that come; or the step asked for."""
-        self._know(self._there(), registers)
+        kept = self._there()
+        self._know(kept, registers)
         with reaching(self._directory.shown, "open it for reading"):
             self._manifest = self._chosen(self._log.orders(), at_step)
+        check_fingerprint(kept, self._manifest, self._directory)
         self._follow = at_step is None
 
     def check(self, registers: Sequence[Register]) -> None:
@@ -99,7 +108,15 @@ class Committed:
             )
 
     def _know(self, kept: Described, registers: Sequence[Register]) -> None:
-        check_described(kept, registers)
+        try:
+            check_described(kept, registers)
+        except StoreMismatch:
+            # Perhaps it is not another circuit: somebody has edited what is said of registers.
+            found = (self._log.read_or_none(o) for o in reversed(self._log.orders()))
+            for manifest in filter(None, found):
+                check_fingerprint(kept, manifest, self._directory)
+                break
+            raise
         self.numbers = {name: i for i, name in enumerate(kept)}
 
     def _begin(self, registers: Sequence[Register], at_step: int | None) -> None:
@@ -116,6 +133,7 @@ class Committed:
             self._log.write(self._manifest, ())
         else:
             found = self._chosen(orders, at_step)
+            check_fingerprint(kept, found, self._directory)
             back = found.order != orders[-1]
             generation = self._generation(orders[-1][0] + back)
             if generation != found.generation:
@@ -242,9 +260,9 @@ def registers_there(directory: Directory) -> Described | None:
     """What a state says of its registers; None where there is no state."""
     try:
         with reaching(directory.shown, "read its registers"):
-            kept: Described = json.loads(directory.read(REGISTERS))
-        if not isinstance(kept, dict):
-            raise ValueError("it is no list of registers by name")
+            entries = parsed(small_file(directory, REGISTERS)).entries()
+        for said in entries.values():
+            said.entries()
     except ValueError as e:
         raise StoreCorrupt(
             f"{directory.shown}: {REGISTERS} is damaged: {e}; restore it, or make a new store"
@@ -253,7 +271,18 @@ def registers_there(directory: Directory) -> Described | None:
         if isinstance(e.__cause__, FileNotFoundError):
             return None
         raise
-    return kept
+    return {name: said.found for name, said in entries.items()}
+
+
+def check_fingerprint(kept: Described, manifest: Manifest, directory: Directory) -> None:
+    """A `StoreCorrupt` where a manifest is not of the registers that are described."""
+    digest = fingerprint_of(kept)
+    if manifest.fingerprint != digest:
+        raise StoreCorrupt(
+            f"{directory.shown}: {REGISTERS} is not of this state: it describes {digest}, and "
+            f"the manifest of step {manifest.step} is of {manifest.fingerprint}; restore "
+            f"{REGISTERS}, or make a new store"
+        )
 
 
 def check_any(orders: Sequence[Order], directory: Directory) -> None:

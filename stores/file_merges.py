@@ -11,8 +11,10 @@ from stepping_spark.hashing import Hashes
 from stepping_spark.store import Register
 from stores import tiers
 from stores.batches import DriverBatch, settled
+from stores.file_checks import GROUP_ROWS
+from stores.file_writer import FileWriter
 from stores.manifest import FileBatch
-from stores.parquet_files import GROUP_ROWS, FileReader, FileWriter, Group
+from stores.parquet_files import FileReader, Group
 
 LAST = 2**64 - 1  # the greatest place
 

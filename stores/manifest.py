@@ -15,13 +15,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from stepping_spark.errors import StoreCorrupt, StoreMismatch
+from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
+from stepping_spark.schema import Schema
+from stepping_spark.store import now_from_text
+from stores.checked import MOST_BYTES, Part, check_distinct, parsed, small_file
 from stores.filesystem import TEMPORARY, Directory
 
 FORMAT = 2
 FOLDER = "manifests"
 REGISTERS = "registers.json"
-_NAME = re.compile(rf"{FOLDER}/(\d{{8}})-(\d{{12}})-(\d{{4}})\.json")
+_NAME = re.compile(rf"{FOLDER}/([0-9]{{8}})-([0-9]{{12}})-([0-9]{{4}})\.json")
+_LAST = 10**8 - 1, 10**12 - 1, 10**4 - 1  # of generations, steps and revisions: so many digits
+_FILE = re.compile(r"data/[A-Za-z0-9_-]+\.parquet")
+_PLACES = 2**64 - 1  # the greatest place
 
 Order: TypeAlias = tuple[int, int, int]
 
@@ -135,10 +141,26 @@ def _listed(batch: FileBatch) -> list[dict[str, Any]]:
     ]
 
 
-def _batch(listed: Iterable[Mapping[str, Any]]) -> FileBatch:
-    return FileBatch(
-        tuple(File(f["name"], f["rows"], f["bytes"], f["first"], f["last"]) for f in listed)
-    )
+def _batch(listed: Part) -> FileBatch:
+    files: list[File] = []
+    for f in listed.items():
+        before = files[-1].last if files else 0
+        first = f["first"].number(before, _PLACES)
+        last = f["last"].number(first, _PLACES)
+        name = f["name"].text(_FILE)
+        files.append(File(name, f["rows"].number(1), f["bytes"].number(1), first, last))
+    return FileBatch(tuple(files))
+
+
+def _now(said: Part) -> str:
+    said.text()
+    said.read_as(now_from_text)
+    return said.text()
+
+
+def _output(said: Part) -> Output:
+    said["schema"].read_as(Schema.of_kinds)
+    return said["schema"].found, _batch(said["files"])
 
 
 def _digest(body: Mapping[str, Any]) -> str:
@@ -151,29 +173,36 @@ def decode(data: bytes) -> Manifest:
     It is an `OtherFormat` where nothing is, and only another version can read it.
     """
     try:
-        whole = json.loads(data)
-        body, digest = whole["manifest"], whole["sha256"]
-    except (ValueError, KeyError, TypeError) as e:
-        raise ValueError(f"it is half-written, or no manifest ({type(e).__name__}: {e})") from None
-    if _digest(body) != digest:
+        whole = parsed(data)
+        body, digest = whole["manifest"], whole["sha256"].text()
+    except ValueError as e:
+        raise ValueError(f"it is half-written, or no manifest: {e}") from None
+    if _digest(body.found) != digest:
         raise ValueError("its content does not have the digest that it was written with")
-    if body["format"] != FORMAT:
+    said = body["format"].number()
+    if said != FORMAT:
         raise OtherFormat(
-            f"has the format {body['format']}, and this version of stepping_spark reads {FORMAT}"
+            f"has the format {said}, and this version of stepping_spark reads {FORMAT}"
         )
-    outputs, made_by = body["outputs"], body.get("made_by")
-    return Manifest(
-        body["generation"],
-        body["step"],
-        body["revision"],
-        body["fingerprint"],
-        body["now"],
-        body["offsets"],
-        {n: tuple(map(_batch, bs)) for n, bs in body["registers"].items()},
-        None if outputs is None else tuple((o["schema"], _batch(o["files"])) for o in outputs),
-        body.get("settings", {}),
-        None if made_by is None else tuple(made_by),
+    registers = body["registers"].entries()
+    manifest = Manifest(
+        body["generation"].number(0, _LAST[0]),
+        body["step"].number(0, _LAST[1]),
+        body["revision"].number(0, _LAST[2]),
+        body["fingerprint"].text(),
+        body["now"].or_none(_now),
+        {n: at.number() for n, at in body["offsets"].entries().items()},
+        {n: tuple(map(_batch, batches.items())) for n, batches in registers.items()},
+        body["outputs"].or_none(lambda outputs: tuple(map(_output, outputs.items()))),
+        body.maybe("settings").or_none(_texts) or {},
+        body.maybe("made_by").or_none(lambda made_by: tuple(at.text() for at in made_by.items())),
     )
+    check_distinct([f.name for _, f in manifest.files()], "the file")
+    return manifest
+
+
+def _texts(at: Part) -> dict[str, str]:
+    return {name: value.text() for name, value in at.entries().items()}
 
 
 def name_of(order: Order) -> str:
@@ -212,7 +241,7 @@ class Log:
         """One of them; a `StoreCorrupt` if it is damaged, a `StoreMismatch` in another format."""
         name = name_of(order)
         try:
-            return decode(self._directory.read(name))
+            return self._decoded(order)
         except OtherFormat as e:
             raise StoreMismatch(
                 f"{self._directory.shown}: {name}, the manifest of step {order[1]}, {e}; use the "
@@ -227,9 +256,15 @@ class Log:
     def read_or_none(self, order: Order) -> Manifest | None:
         """One of them; None where it is damaged, in another format, or gone."""
         try:
-            return decode(self._directory.read(name_of(order)))
+            return self._decoded(order)
         except (ValueError, FileNotFoundError):
             return None
+
+    def _decoded(self, order: Order) -> Manifest:
+        found = decode(small_file(self._directory, name_of(order)))
+        if found.order != order:
+            raise ValueError(f"by what it says of itself it is {found.name}")
+        return found
 
     def write(self, manifest: Manifest, after: Sequence[str]) -> None:
         """Commit: from here on the manifest counts.
@@ -237,6 +272,7 @@ class Log:
         An `OSError` where it does not, a `Doubt` where nobody can say.
         """
         data = manifest.encode()
+        self._check(manifest, data)
         try:
             self._directory.create(manifest.name, data, after)
         except FileExistsError:
@@ -250,6 +286,21 @@ class Log:
             except OSError:
                 raise Doubt(manifest) from e
             raise
+
+    def _check(self, manifest: Manifest, data: bytes) -> None:
+        """Refuse to commit what could not be read again."""
+        shown = f"{self._directory.shown}: step {manifest.step} was not committed"
+        if not _NAME.fullmatch(manifest.name):
+            raise StoreError(
+                f"{shown}: its manifest would be {manifest.name}, and its numbers are too large; "
+                "somebody has edited the names of manifests: restore them, or make a new store"
+            )
+        if len(data) > MOST_BYTES:
+            files = sum(1 for _ in manifest.files())
+            raise StoreError(
+                f"{shown}: its manifest names {files:,} files and has {len(data):,} bytes, of "
+                f"{MOST_BYTES:,} at most; call compact(), or give fewer and larger outputs"
+            )
 
     def remedy(self, order: Order) -> str:
         """What to do where the state of a manifest cannot be read."""

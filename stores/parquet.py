@@ -24,10 +24,11 @@ from stores import spark_files
 from stores.batch_files import Added, BatchFiles
 from stores.batches import wanted_places
 from stores.committed import Committed
-from stores.filesystem import directory_of, reaching
-from stores.manifest import FileBatch, Manifest, next_revision
+from stores.file_checks import GROUP_ROWS, Content, Damaged
+from stores.filesystem import directory_of, reaching, side_by_side
+from stores.manifest import File, FileBatch, Manifest, next_revision
 from stores.memory import MOST_KEYS
-from stores.parquet_files import GROUP_ROWS, Damaged, FileReader, Group
+from stores.parquet_files import FileReader, Group, content_of, output_content
 from stores.registers import check_are_registers, check_has_key, unknown
 from stores.snapshots import Pins
 from stores.spark_batches import keys_of
@@ -204,10 +205,8 @@ class StoreParquet(Closing):
             return None
         with self._reading():
             return tuple(
-                self._reader.plain(batch, schema)
-                if batch.rows <= self._driver_rows
-                else spark_files.read(batch.files, schema, self._directory, self._session())
-                for (_, batch), schema in zip(kept, self._outputs, strict=True)
+                self._output(batch, output_content(i, schema))
+                for i, ((_, batch), schema) in enumerate(zip(kept, self._outputs, strict=True))
             )
 
     def last_made_by(self) -> tuple[str, ...] | None:
@@ -225,6 +224,11 @@ class StoreParquet(Closing):
         manifest, _ = self._current()
         with self._committed.kept(manifest), self._pins.pin((manifest, manifest.registers)):
             yield self
+
+    def _output(self, batch: FileBatch, content: Content) -> Held:
+        if batch.rows <= self._driver_rows:
+            return self._reader.plain(batch, content)
+        return self._read_by_spark(batch.files, content)
 
     def batches(self, register: str) -> int:
         """How many batches the register is kept in."""
@@ -411,13 +415,18 @@ class StoreParquet(Closing):
         parts: list[Held] = [self._reader.table(b, register) for b in small]
         if large:
             files = [f for b in large for f in b.files]
-            parts.append(spark_files.read(files, register.schema, self._directory, self._session()))
+            parts.append(self._read_by_spark(files, content_of(register)))
         return tuple(parts)
 
     def _in_spark(self, register: Register, groups: Sequence[Group]) -> DataFrame:
         """The files that have these row groups: few keys of many rows are not the driver's."""
         files = list(dict.fromkeys(f for f, _ in groups))
-        return spark_files.read(files, register.schema, self._directory, self._session())
+        return self._read_by_spark(files, content_of(register))
+
+    def _read_by_spark(self, files: Sequence[File], content: Content) -> DataFrame:
+        """Files as a DataFrame; of what is in them, the footers are compared before."""
+        side_by_side(lambda f: self._reader.check(f, content), files)
+        return spark_files.read(files, content.schema, self._directory, self._session())
 
     # -- what is written
 

@@ -12,12 +12,11 @@ keys of ten million rows were found by reading 0.08 to 0.29 % of the bytes.
 from __future__ import annotations
 
 import threading
-import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,12 +28,20 @@ from stepping_spark.relations import empty
 from stepping_spark.schema import Schema
 from stepping_spark.store import Register
 from stores.batches import DriverBatch, ends_of
+from stores.file_checks import (
+    GROUP_ROWS,
+    Content,
+    Damaged,
+    bounds_of,
+    check_content,
+    check_file,
+    check_places,
+    opened_file,
+    place_column,
+    read_rows,
+)
 from stores.filesystem import Directory, LocalDirectory, side_by_side
 from stores.manifest import File, FileBatch
-
-DATA = "data"
-GROUP_ROWS = 1 << 13
-"""The rows of a row group: what is read at least to find a key in a large file."""
 
 GROUPS_AT_ONCE = 128
 """The row groups that are in memory at a time, beside the cache, to find keys in them."""
@@ -42,129 +49,7 @@ GROUPS_AT_ONCE = 128
 MANY_PARTS = 16
 """Above so many, relations are sooner copied into one than handed on."""
 
-FILE_ROWS = 1 << 20
-"""The rows of a file, or more where a batch would have many files."""
-
-MOST_FILES = 64
-
 Group: TypeAlias = tuple[File, int]
-
-
-def place_column(schema: Schema) -> str:
-    """The name of the column of places: one that the schema does not have."""
-    name = "_place_"
-    while name in (n.lower() for n, _ in schema.all):
-        name += "_"
-    return name
-
-
-def rows_of_file(rows: int) -> int:
-    """How many rows the files of a batch of so many have."""
-    return max(FILE_ROWS, -(-rows // MOST_FILES))
-
-
-# -- writing
-
-
-class FileWriter:
-    """Writes rows to one file after another: those that have places come in their order.
-
-    What is written counts for nothing until `batch`, and is durable once it is synced.
-    """
-
-    def __init__(
-        self, directory: Directory, stem: str, schema: Schema, file_rows: int, *, places: bool
-    ) -> None:
-        self._files: list[File] = []
-        self._directory = directory
-        self._stem = stem
-        self._place = place_column(schema) if places else None
-        self._schema = schema
-        self._file_rows = file_rows
-        self._waiting: list[pa.Table] = []
-        self._writer: pq.ParquetWriter | None = None
-        self._rows = self._first = self._last = 0  # of the file under way
-        self._names: list[str] = []
-
-    def append(self, rows: pa.Table, places: Hashes | None) -> None:
-        """Add rows that come after those there are."""
-        if not rows.num_rows:
-            return
-        if self._place is not None:
-            assert places is not None
-            rows = rows.append_column(self._place, pa.array(places))
-        self._waiting.append(rows)
-        while sum(t.num_rows for t in self._waiting) >= GROUP_ROWS:
-            self._write_group()
-
-    def batch(self) -> FileBatch:
-        """End; gives what was written."""
-        if self._waiting:
-            self._write_group()
-        self._end_file()
-        self._names = []
-        return FileBatch(tuple(self._files))
-
-    def abandon(self) -> None:
-        """Remove what was written, unless it has ended well."""
-        if self._writer is not None:
-            with suppress(OSError, pa.ArrowException):
-                self._writer.close()
-            with suppress(OSError, pa.ArrowException):
-                self._sink.close()
-        with suppress(OSError):
-            self._directory.remove(self._names)
-
-    def _write_group(self) -> None:
-        table = pa.concat_tables(self._waiting)
-        group, rest = table.slice(0, GROUP_ROWS), table.slice(GROUP_ROWS)
-        self._waiting = [rest] if rest.num_rows else []
-        if self._writer is None:
-            self._begin_file()
-        assert self._writer is not None
-        self._writer.write_table(group.combine_chunks(), row_group_size=GROUP_ROWS)
-        if self._place is not None:
-            ends = group.column(self._place)
-            self._first = self._first if self._rows else ends[0].as_py()
-            self._last = ends[-1].as_py()
-        self._rows += group.num_rows
-        if self._rows >= self._file_rows:
-            self._end_file()
-
-    def _begin_file(self) -> None:
-        name = f"{DATA}/{self._stem}-{uuid.uuid4().hex[:16]}.parquet"
-        self._names.append(name)
-        self._sink = self._directory.output(name)
-        schema = self._schema.arrow
-        if self._place is not None:
-            schema = schema.append(pa.field(self._place, pa.uint64()))
-        self._writer = pq.ParquetWriter(self._sink, schema, **_options(self._schema, self._place))
-        self._rows = self._first = self._last = 0
-
-    def _end_file(self) -> None:
-        if self._writer is None:
-            return
-        self._writer.close()
-        size = self._sink.tell()
-        self._sink.close()
-        self._writer = None
-        self._files.append(File(self._names[-1], self._rows, size, self._first, self._last))
-
-
-def _options(schema: Schema, place: str | None) -> dict[str, Any]:
-    """How columns are encoded."""
-    return {
-        "compression": "snappy",
-        # Places are hashes in order: what differs from one to the next is all there is to them.
-        "use_dictionary": [n for n, _ in schema.columns],
-        "column_encoding": {place: "DELTA_BINARY_PACKED"} if place else None,
-        # Rows are in no order but that of places: of other columns they would say nothing.
-        "write_statistics": [place] if place else False,
-        "write_page_checksum": True,
-    }
-
-
-# -- reading
 
 
 class Cache:
@@ -204,10 +89,6 @@ class Bounds:
     metadata: pq.FileMetaData | None = None
 
 
-class Damaged(Exception):
-    """A file that is not there, or cannot be read as what it was written as."""
-
-
 class FileReader:
     """Reads files of a directory, and keeps what it has read in a cache."""
 
@@ -220,9 +101,10 @@ class FileReader:
         found = self.groups(self.all_groups(batch), register)
         return pa.concat_tables([g.table for g in found]) if found else empty(register.schema)
 
-    def plain(self, batch: FileBatch, schema: Schema) -> pa.Table:
+    def plain(self, batch: FileBatch, content: Content) -> pa.Table:
         """All rows of a batch that has no places."""
-        tables = side_by_side(lambda f: self._load(f, None, None), batch.files)
+        tables = side_by_side(lambda f: self.load(f, None, None, content), batch.files)
+        schema = content.schema
         return conform(pa.concat_tables(tables), schema) if tables else empty(schema)
 
     def all_groups(self, batch: FileBatch) -> list[Group]:
@@ -279,13 +161,20 @@ class FileReader:
             else:
                 missing.setdefault(f, []).append(i)
 
+        content = content_of(register)
+
         def load(f: File) -> list[DriverBatch]:
-            metadata = self.bounds(f).metadata
+            bounds = self.bounds(f)
+            metadata = bounds.metadata
             if metadata is None:
-                return list(_cut(self._load(f, None, None), [f.rows], register))
-            table = self._load(f, missing[f], metadata)
-            sizes = [metadata.row_group(i).num_rows for i in missing[f]]
-            return list(_cut(table, sizes, register))
+                sizes, table = [f.rows], self.load(f, None, None, content)
+            else:
+                sizes = [metadata.row_group(i).num_rows for i in missing[f]]
+                table = self.load(f, missing[f], metadata, content)
+            loaded = list(_cut(table, sizes, register))
+            for i, rows in zip(missing[f], loaded, strict=True):
+                check_places(f, rows.places, int(bounds.firsts[i]), int(bounds.lasts[i]))
+            return loaded
 
         for f, loaded in zip(missing, side_by_side(load, list(missing)), strict=True):
             for i, rows in zip(missing[f], loaded, strict=True):
@@ -311,43 +200,64 @@ class FileReader:
         kept = self._cache.get(f.name)
         if isinstance(kept, Bounds):
             return kept
-        with self.opened(f) as opened:
-            metadata = opened.metadata
-        column = metadata.num_columns - 1
-        groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-        statistics = (g.column(column).statistics for g in groups)
-        ends = np.array([(s.min, s.max) for s in statistics if s is not None], np.uint64)
-        bounds = Bounds(ends[:, 0].copy(), ends[:, 1].copy(), metadata)
+        with self._source(f) as source:
+            metadata = opened_file(source).metadata
+            check_file(f, metadata)
+            bounds = Bounds(*bounds_of(f, metadata), metadata)
         # In memory metadata takes some times of what it takes in the file.
         self._cache.put(f.name, bounds, 8 * metadata.serialized_size)
         return bounds
 
-    def _load(
-        self, f: File, groups: Sequence[int] | None, metadata: pq.FileMetaData | None
+    def metadata(self, f: File, content: Content) -> pq.FileMetaData:
+        """What a file says of itself, where that is what it was written with."""
+        with self._source(f) as source:
+            opened = opened_file(source)
+            check_file(f, opened.metadata)
+            check_content(f, opened, content)
+            return opened.metadata
+
+    def check(self, f: File, content: Content) -> None:
+        """A `Damaged` where a file is not what it was written as, as far as its footer tells."""
+        if self._cache.get((f.name, "checked")) is None:
+            self.metadata(f, content)
+            self._cache.put((f.name, "checked"), True, len(f.name))
+
+    def load(
+        self,
+        f: File,
+        groups: Sequence[int] | None,
+        metadata: pq.FileMetaData | None,
+        content: Content,
     ) -> pa.Table:
-        with self.opened(f, metadata) as opened:
-            return opened.read() if groups is None else opened.read_row_groups(list(groups))
+        """The rows of these row groups of a file, or all; its metadata, where it is known."""
+        with self._source(f) as source:
+            return read_rows(source, f, groups, metadata, content)
 
     @contextmanager
-    def opened(self, f: File, metadata: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
+    def _source(self, f: File) -> Iterator[pa.NativeFile]:
         """A file to read from; a `Damaged` says what is wrong with it, also while it is read."""
         try:
-            with (
-                self.directory.input(f.name) as source,
-                pq.ParquetFile(
-                    source, metadata=metadata, page_checksum_verification=True
-                ) as opened,
-            ):
-                yield opened
+            with self.directory.input(f.name) as source:
+                yield source
         except FileNotFoundError as e:
             raise Damaged(f"{f.name} is missing") from e
-        except (pa.ArrowInvalid, EOFError) as e:
+        except (pa.ArrowException, EOFError, ValueError, OverflowError) as e:
             raise Damaged(f"{f.name} cannot be read as Parquet: {e}") from e
         except OSError as e:
             # What is wrong within a file is an OSError too, which no system call has given.
             if e.errno is None and isinstance(self.directory, LocalDirectory):
                 raise Damaged(f"{f.name} cannot be read as Parquet: {e}") from e
             raise
+
+
+def content_of(register: Register) -> Content:
+    """What is in the files of a register."""
+    return Content(f"register {register.name!r}", register.schema, places=True)
+
+
+def output_content(number: int, schema: Schema) -> Content:
+    """What is in the files of an output."""
+    return Content(f"output {number}", schema, places=False)
 
 
 def _cut(table: pa.Table, sizes: Sequence[int], register: Register) -> Iterator[DriverBatch]:

@@ -21,6 +21,7 @@ from stepping_spark.schema import Schema
 from stepping_spark.store import Register, fingerprint, now_from_text
 from stores.batches import places_of, settled
 from stores.committed import newest, registers_there
+from stores.file_checks import Content, Damaged
 from stores.filesystem import Directory, LocalDirectory, directory_of, reaching
 from stores.inspection import Findings, Kept, Summary
 from stores.locks import holder
@@ -37,7 +38,7 @@ from stores.manifest import (
     name_of,
 )
 from stores.parquet import StoreParquet
-from stores.parquet_files import Damaged, FileReader, place_column
+from stores.parquet_files import FileReader, content_of, output_content
 from stores.registers import read_registers
 
 SHOWN = 3  # names of what was found instead of a state
@@ -202,7 +203,7 @@ class Look:
         sizes = self._directory.sizes("data")
         found = [*damages(manifest, self._directory.sizes)]
         for register in self._registers:
-            check = FileCheck(self._directory, register.schema, register)
+            check = FileCheck(self._directory, content_of(register), register)
             for batch in manifest.registers.get(register.name, ()):
                 found += self._of(batch, check, sizes, f"register {register.name!r}")
         for i, (kinds, batch) in enumerate(manifest.outputs or ()):
@@ -211,7 +212,7 @@ class Look:
             except ValueError as e:
                 found.append(f"output {i}: its schema cannot be read: {e}")
             else:
-                check = FileCheck(self._directory, schema, None)
+                check = FileCheck(self._directory, output_content(i, schema), None)
                 found += self._of(batch, check, sizes, f"output {i}")
         return found
 
@@ -228,7 +229,7 @@ class FileCheck:
     """Compares files with what is said of them; those of a register are in order of place."""
 
     directory: Directory
-    schema: Schema
+    content: Content
     register: Register | None
 
     def batch(self, batch: FileBatch, sizes: Mapping[str, int], whose: str) -> Iterator[str]:
@@ -240,44 +241,26 @@ class FileCheck:
             try:
                 yield from (f"{f.name} of {whose} {what}" for what in self.file(f, before))
             except Damaged as e:
-                yield f"{e} ({whose})"
+                yield f"{f.name} of {whose}{str(e).removeprefix(f.name)}"
             before = f.last
 
     def file(self, f: File, before: int) -> Iterator[str]:
         """What is wrong with a file whose places begin after `before`."""
-        with FileReader(self.directory, 0).opened(f) as opened:
-            if opened.metadata.num_rows != f.rows:
-                yield f"has {opened.metadata.num_rows:,} rows, and was written with {f.rows:,}"
-            found = opened.schema_arrow.remove_metadata()
-            if found != self.expected:
-                yield (
-                    f"has the columns {_columns(found)}, and was written with "
-                    f"{_columns(self.expected)}"
-                )
-                return
-            yield from self._rows(f, opened, before)
-
-    @property
-    def expected(self) -> pa.Schema:
-        """The columns of a file."""
-        schema = self.schema.arrow
-        if self.register is not None:
-            schema = schema.append(pa.field(place_column(self.schema), pa.uint64()))
-        return schema
-
-    def _rows(self, f: File, opened: pq.ParquetFile, before: int) -> Iterator[str]:
+        reader = FileReader(self.directory, 0)
+        metadata = reader.metadata(f, self.content)
+        schema, place = self.content.schema, self.content.place
         counts: dict[str, int] = {}
         ends: list[int] = []
-        for i in range(opened.metadata.num_row_groups):
-            table = opened.read_row_group(i)
+        for i in range(metadata.num_row_groups):
+            table = reader.load(f, [i], metadata, self.content)
             places = None
-            if self.register is not None:
-                places = table.column(place_column(self.schema)).to_numpy()
+            if place is not None:
+                places = table.column(place).to_numpy()
                 before = ends[-1] if ends else before
-                ends += [int(places[0]), int(places[-1])] if len(places) else []
-                if not _are_the_ends(opened.metadata.row_group(i), places):
+                ends += [int(places[0]), int(places[-1])]
+                if not _are_the_ends(metadata.row_group(i), places):
                     yield f"has a row group, number {i}, whose statistics are not of its rows"
-            for what, n in self._wrong(conform(table, self.schema), places, before):
+            for what, n in self._wrong(conform(table, schema), places, before):
                 counts[what] = counts.get(what, 0) + n
         if ends and (ends[0], ends[-1]) != (f.first, f.last):
             yield "has other first and last places than the manifest says"
@@ -287,13 +270,9 @@ class FileCheck:
         self, rows: pa.Table, places: Hashes | None, before: int
     ) -> Iterator[tuple[str, int]]:
         """How many rows of a row group are wrong, by what is wrong with them."""
-        nulls = [n for n, _ in self.schema.diffs if rows.column(n).null_count]
-        if nulls:
-            yield f"with NULL as {nulls[0]}", rows.column(nulls[0]).null_count
-            return
         if self.register is None or places is None:
             return
-        zeros = int((~nonzero(rows, self.schema)).sum())
+        zeros = int((~nonzero(rows, self.content.schema)).sum())
         yield "with a weight of zero", zeros
         astray = int((places_of(rows, self.register) != places).sum())
         yield "that stand where their key is not looked for", astray
@@ -310,7 +289,3 @@ def _are_the_ends(group: pq.RowGroupMetaData, places: Hashes) -> bool:
     if said is None or not len(places):
         return said is not None or not len(places)
     return bool(said.min == int(places.min()) and said.max == int(places.max()))
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{f.name} {f.type}" for f in schema)

@@ -23,15 +23,14 @@ from stepping_spark.schema import Schema
 from stepping_spark.spark_types import first_line
 from stepping_spark.store import Register
 from stores.batches import places_of
+from stores.file_checks import Content, place_column
 from stores.file_merges import LAST, Cursor, slices
+from stores.file_writer import FILE_ROWS, FileWriter, rows_of_file
 from stores.filesystem import Directory
 from stores.manifest import File, FileBatch
 from stores.parquet_files import (
-    FILE_ROWS,
     FileReader,
-    FileWriter,
-    place_column,
-    rows_of_file,
+    content_of,
 )
 
 _WRITTEN = "name STRING, rows BIGINT, nbytes BIGINT, first STRING, last STRING"
@@ -78,13 +77,13 @@ def write(
         .repartitionById(parts, F.expr(f"CAST({bucket} * {parts} DIV {_BUCKETS} AS INT)"))
         .sortWithinPartitions(place)
     )
-    task = _Write(register.schema, directory, stem, rows_of_file(rows), place)
+    task = _Write(content_of(register), directory, stem, rows_of_file(rows))
     return _written(placed.mapInArrow(task, _WRITTEN), f"register {register.name!r}")
 
 
-def write_plain(frame: DataFrame, schema: Schema, directory: Directory, stem: str) -> FileBatch:
+def write_plain(frame: DataFrame, content: Content, directory: Directory, stem: str) -> FileBatch:
     """The batch of rows that have no places, as they are."""
-    task = _Write(schema, directory, stem, FILE_ROWS, None)
+    task = _Write(content, directory, stem, FILE_ROWS)
     return _written(_numbered(frame).mapInArrow(task, _WRITTEN), "an output")
 
 
@@ -163,29 +162,21 @@ class _Places:
 class _Write:
     """Writes the rows of a partition."""
 
-    def __init__(
-        self, schema: Schema, directory: Directory, stem: str, file_rows: int, place: str | None
-    ) -> None:
-        self._schema = schema
+    def __init__(self, content: Content, directory: Directory, stem: str, file_rows: int) -> None:
+        self._content = content
         self._directory = directory
         self._stem = stem
         self._file_rows = file_rows
-        self._place = place
 
     def __call__(self, batches: Batches) -> Batches:
-        writer = FileWriter(
-            self._directory,
-            self._stem,
-            self._schema,
-            self._file_rows,
-            places=self._place is not None,
-        )
+        content = self._content
+        writer = FileWriter(self._directory, self._stem, content, self._file_rows)
         try:
             for batch in batches:
                 places: Hashes | None = None
-                if self._place is not None:
-                    places = batch.column(self._place).to_numpy().view(np.uint64) ^ _SIGN
-                writer.append(_table(batch, self._schema), places)
+                if content.place is not None:
+                    places = batch.column(content.place).to_numpy().view(np.uint64) ^ _SIGN
+                writer.append(_table(batch, content.schema), places)
             yield _listed(writer, self._directory)
         except BaseException:
             writer.abandon()
@@ -219,9 +210,8 @@ class _Merge:
     def _merged(self, low: int, high: int) -> pa.RecordBatch:
         reader = FileReader(self._directory, 0)
         cursors = [Cursor(b, self._register, reader, low, high) for b in self._batches]
-        writer = FileWriter(
-            self._directory, self._stem, self._register.schema, self._file_rows, places=True
-        )
+        content = content_of(self._register)
+        writer = FileWriter(self._directory, self._stem, content, self._file_rows)
         try:
             for rows, places, _ in slices(cursors, self._register):
                 writer.append(rows, places)

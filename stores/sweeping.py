@@ -9,9 +9,9 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 
+from stores.file_writer import DATA
 from stores.filesystem import Directory, later
 from stores.manifest import Log, Manifest, Order, name_of
-from stores.parquet_files import DATA
 
 KEPT = 3
 """So many of the newest manifests are kept, with their files: steps that can be opened."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.store import Register, Store
-from stores import file_merges, parquet, parquet_files, tiers
+from stores import file_checks, file_merges, file_writer, parquet, parquet_files, tiers
 from stores.contract import StoreContract
 from stores.contract_rows import (
     BY_WORD,
@@ -88,8 +88,9 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tiers, "SLICE", 8)
     patch.setattr(parquet_files, "GROUP_ROWS", 4)
+    patch.setattr(file_writer, "GROUP_ROWS", 4)
     patch.setattr(file_merges, "GROUP_ROWS", 4)
-    patch.setattr(parquet_files, "FILE_ROWS", 12)
+    patch.setattr(file_writer, "FILE_ROWS", 12)
     patch.setattr(parquet_files, "GROUPS_AT_ONCE", 3)
     patch.setattr(parquet_files, "MANY_PARTS", 1)
 
@@ -133,13 +134,13 @@ def test_a_row_is_rewritten_a_logarithmic_number_of_times(
 def test_keys_all_over_a_large_batch_are_found_without_spark(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [(f"w{i}", i, 1) for i in range(4 * parquet_files.GROUP_ROWS)]
+    rows = [(f"w{i}", i, 1) for i in range(4 * file_checks.GROUP_ROWS)]
     path = tmp_path / "state"
     with StoreParquet(path, [BY_WORD], create=True, driver_rows=100) as store:
         add(store, BY_WORD, as_it_is, rows)
         store.commit(1, None)
     wanted, _ = keys_table(BY_WORD, [(w,) for w, _, _ in rows[::7]])
-    monkeypatch.setattr(parquet, "MOST_LOOKED_AT", 2 * parquet_files.GROUP_ROWS)
+    monkeypatch.setattr(parquet, "MOST_LOOKED_AT", 2 * file_checks.GROUP_ROWS)
     with StoreParquet(path, [BY_WORD], driver_rows=100) as store:
         (found,) = store.read(BY_WORD.name, wanted)
         assert isinstance(found, DataFrame)  # rather than to read four row groups

@@ -16,7 +16,7 @@ from stepping_spark.codec import frame_of
 from stepping_spark.errors import StoreError
 from stepping_spark.schema import Schema
 from stepping_spark.store import Held, Register, Store
-from stores import file_merges, parquet_files
+from stores import file_merges, file_writer, parquet_files
 from stores.contract import StoreContract
 from stores.contract_rows import (
     BY_WORD,
@@ -85,7 +85,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches have several files, and these several row groups."""
-    monkeypatch.setattr(parquet_files, "FILE_ROWS", 300)
+    monkeypatch.setattr(file_writer, "FILE_ROWS", 300)
+    monkeypatch.setattr(file_writer, "GROUP_ROWS", 100)
     monkeypatch.setattr(parquet_files, "GROUP_ROWS", 100)
 
 
