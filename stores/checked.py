@@ -43,7 +43,7 @@ def small_file(directory: Directory, name: str) -> bytes:
         return source.read()
 
 
-def parsed(data: bytes | str) -> Part:
+def parsed(data: bytes | str, path: str = "") -> Part:
     """The JSON of a text; a ValueError where it is none, too large, or nested too deep."""
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has {len(data):,} bytes, and must have no more than {MOST_BYTES:,}")
@@ -55,7 +55,7 @@ def parsed(data: bytes | str) -> Part:
     except RecursionError:
         raise _too_deep() from None
     _check_parts(found)
-    return Part(found, "")
+    return Part(found, path)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,15 @@ from psycopg.pq import TransactionStatus
 from stepping_spark.cache import register_name
 from stepping_spark.errors import StoreCorrupt, StoreMismatch, StoreUnavailable
 from stepping_spark.schema import Schema
-from stepping_spark.store import Now, Register, fingerprint, now_from_text, now_to_text
+from stepping_spark.store import (
+    Now,
+    Register,
+    fingerprint,
+    fingerprint_of,
+    now_from_text,
+    now_to_text,
+)
+from stores.checked import MOST_BYTES, Part, check_distinct, parsed
 from stores.postgres_link import Address, Connection
 from stores.postgres_sql import Layout, Statement, identifier
 from stores.postgres_types import escape, unescape
@@ -98,6 +106,7 @@ class Catalog:
             with connection.transaction():
                 self._create(connection, registers)
         kept = self.tables(connection)
+        self._check_fingerprint(connection, kept)
         check_described({name: table.described for name, table in kept.items()}, registers)
         layouts = {r.name: self.layout(r, kept[r.name].name) for r in registers}
         for name, layout in layouts.items():
@@ -112,9 +121,16 @@ class Catalog:
     def tables(self, connection: Connection) -> dict[str, Table]:
         """What is said of each register; a `StoreMismatch` where another version has said it."""
         self._check_format(connection)
-        query = 'SELECT register, "table", "view", described, columns FROM {}'
+        query = (
+            'SELECT register::text, "table"::text, "view"::text, '
+            f"left(described::text, {MOST_BYTES}), left(columns::text, {MOST_BYTES}) FROM {{}}"
+        )
         found = connection.execute(self._sql(query, REGISTERS).as_bytes()).fetchall()
-        return {unescape(name): Table(*said) for name, *said in found}
+        with self._believed(REGISTERS):
+            tables = dict(map(_table, found))
+            check_distinct([unescape(Part(n, "register").text()) for n, *_ in found], "register")
+            check_distinct([table.name for table in tables.values()], "the table")
+        return tables
 
     def output_layouts(self, outputs: Sequence[Schema]) -> tuple[Layout, ...]:
         """The tables of what the last step gave."""
@@ -131,21 +147,55 @@ class Catalog:
 
     def load(self, connection: Connection) -> State:
         """What is committed now."""
-        query = "SELECT step, now, offsets, outputs, outputs_kept, settings FROM {}"
+        query = (
+            f"SELECT step, left(now::text, {MOST_BYTES}), left(offsets::text, {MOST_BYTES}), "
+            f"left(outputs::text, {MOST_BYTES}), outputs_kept, "
+            f"left(settings::text, {MOST_BYTES}) FROM {{}} LIMIT 2"
+        )
         rows = connection.execute(self._sql(query, STORE).as_bytes()).fetchall()
-        if len(rows) != 1:
-            raise StoreCorrupt(
-                f"{self.address}: table {STORE} has {len(rows)} rows and must have one; restore "
-                "the schema from a backup"
+        with self._believed(STORE):
+            step, now, offsets, outputs, kept, settings = _only(rows)
+            listed = _json(outputs, "outputs").items()
+            for output in listed:
+                _columns(output["table"])
+                output["schema"].read_as(Schema.of_kinds)
+            return State(
+                Part(step, "step").number(0),
+                Part(now, "now").or_none(lambda said: said.read_as(_now)),
+                {n: at.number() for n, at in _json(offsets, "offsets").entries().items()},
+                [output.found for output in listed],
+                Part(kept, "outputs_kept").truth(),
+                {n: s.text() for n, s in _json(settings, "settings").entries().items()},
             )
-        ((step, now, offsets, outputs, kept, settings),) = rows
-        said = None if now is None else unescape(now)
-        return State(step, now_from_text(said), offsets, outputs, kept, settings)
 
     def fingerprint(self, connection: Connection) -> str:
         """The digest of the registers that the state was made for."""
-        found = connection.execute(self._sql("SELECT fingerprint FROM {}", STORE).as_bytes())
-        return str(found.fetchall()[0][0])
+        found = connection.execute(
+            self._sql("SELECT fingerprint::text FROM {} LIMIT 2", STORE).as_bytes()
+        )
+        with self._believed(STORE):
+            return Part(_only(found.fetchall())[0], "fingerprint").text()
+
+    def _check_fingerprint(self, connection: Connection, kept: Mapping[str, Table]) -> None:
+        """A `StoreCorrupt` where the registers are not those that the state was made for."""
+        said = self.fingerprint(connection)
+        digest = fingerprint_of({name: table.described for name, table in kept.items()})
+        if said != digest:
+            raise StoreCorrupt(
+                f"{self.address}: table {REGISTERS} is not of this state: it describes {digest}, "
+                f"and {STORE} says {said}; restore the schema from a backup"
+            )
+
+    @contextmanager
+    def _believed(self, table: str) -> Iterator[None]:
+        """What a table says is wrong as one error."""
+        try:
+            yield
+        except ValueError as e:
+            raise StoreCorrupt(
+                f"{self.address}: table {table} is damaged, or somebody has changed it: {e}; "
+                "restore the schema from a backup"
+            ) from None
 
     def save(self, connection: Connection, old: State, new: State) -> Any:
         """Write what is committed, over `old`; the cursor tells whether that was there."""
@@ -234,11 +284,13 @@ class Catalog:
         return Layout(self.address.schema, table, register.schema, register.key)
 
     def _check_format(self, connection: Connection) -> None:
-        found = connection.execute(self._sql("SELECT format FROM {}", STORE).as_bytes()).fetchone()
-        if found != (FORMAT,):
+        found = connection.execute(self._sql("SELECT format FROM {} LIMIT 2", STORE).as_bytes())
+        with self._believed(STORE):
+            said = Part(_only(found.fetchall())[0], "format").number()
+        if said != FORMAT:
             raise StoreMismatch(
-                f"{self.address}: the state has the format {found and found[0]}, and this version "
-                f"of stepping_spark reads {FORMAT}; use the version that wrote it"
+                f"{self.address}: the state has the format {said}, and this version of "
+                f"stepping_spark reads {FORMAT}; use the version that wrote it"
             )
 
     def relations(self, connection: Connection) -> set[str]:
@@ -264,6 +316,42 @@ def snapshot(connection: Connection) -> Iterator[None]:
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         yield
+
+
+def _only(rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    if len(rows) != 1:
+        raise ValueError(f"it has {'more rows' if rows else 'no row'}, and must have one")
+    return rows[0]
+
+
+def _table(row: tuple[Any, ...]) -> tuple[str, Table]:
+    """The name of a register, and what is said of it."""
+    name, table, view, described, columns = row
+    register = unescape(Part(name, "register").text())
+    path = f"of register {register!r}: "
+    said = _json(described, f"{path}described")
+    said.entries()
+    return register, Table(
+        Part(table, f"{path}table").text(),
+        Part(view, f"{path}view").or_none(Part.text),
+        said.found,
+        _columns(_json(columns, f"{path}columns")),
+    )
+
+
+def _columns(said: Part) -> list[list[str]]:
+    return [[part.text() for part in column.items(3)] for column in said.items()]
+
+
+def _json(text: object, path: str) -> Part:
+    try:
+        return parsed(Part(text, path).text(), path)
+    except json.JSONDecodeError as e:
+        raise ValueError(f"{path} is no JSON: {e}") from None
+
+
+def _now(text: str) -> Now:
+    return now_from_text(unescape(text))
 
 
 def _shown(columns: Sequence[Sequence[str]]) -> str:

@@ -223,7 +223,7 @@ class TableCheck:
         hashes = tuple((name, INT) for name in of.hashes)
         schema = Schema(hashes + of.schema.columns, of.schema.diffs)
         wrong = 0
-        for table in copied(self.connection, of.copy_with_hashes, schema):
+        for table in copied(self.connection, of.copy_with_hashes, schema, of.table):
             wrong += _differing(table.select(list(of.hashes)), of.hash_columns(table))
         return wrong
 

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from stepping_spark.errors import StoreError, StoreLocked, StoreUnavailable
+from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
 from stepping_spark.origin import user_line
 from stores.addresses import EXAMPLE, FILES, UNCLEAR, may_hold_password, wrong_with_postgres
 
@@ -44,6 +44,9 @@ WHERE current_setting('synchronous_commit') = 'off'
 # committed is to last, also where a server is told to take it less seriously. By its default a page
 # found through an index costs as much as four that are read in turn: then one row in a hundred that
 # changes has the server read the whole table.
+
+_OTHER_TABLES = ("42P01", "42703", "42804", "42809", "42846", "42883")
+"""SQLSTATEs of a table, column or operator that is not there, and of types that do not fit."""
 
 _HOLDER = """
 SELECT a.pid, a.application_name, a.usename, a.client_addr, a.backend_start
@@ -126,6 +129,11 @@ class Address:
             return StoreUnavailable(
                 f"{self}: the store {what}: {said}; give the user the right to create and write "
                 "in the schema, or use another user"
+            )
+        if state in _OTHER_TABLES:
+            return StoreCorrupt(
+                f"{self}: the store {what}: {said}; its tables are not as they were made: restore "
+                "the schema from a backup"
             )
         return StoreError(f"{self}: the store {what}: {said}")
 

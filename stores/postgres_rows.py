@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.codec import conform
-from stepping_spark.errors import StoreError, StoreUnavailable
+from stepping_spark.errors import StoreCorrupt, StoreError, StoreUnavailable
 from stepping_spark.relations import concat
 from stepping_spark.schema import Schema
 from stepping_spark.settling import column
@@ -28,6 +28,14 @@ PART_BYTES = 32 << 20  # of a table, for one worker to read at a time
 LINES = 8 << 20  # bytes of text that are parsed at a time
 ROWS = 50_000  # that are written at a time
 
+_ODD = (
+    ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError,
+    pa.ArrowException,
+)  # fmt: skip
+"""What goes wrong where values are not of the types that they were written with."""
+
+_ERRORS = {"StoreUnavailable": StoreUnavailable, "StoreCorrupt": StoreCorrupt}
+
 
 def put(connection: Connection, layout: Layout, table: pa.Table, to: sql.Identifier) -> None:
     """COPY rows into a table of the layout's columns."""
@@ -40,11 +48,13 @@ def got(
     connection: Connection, layout: Layout, where: sql.Composable | None = None
 ) -> Iterator[pa.Table]:
     """The rows of a table, as COPY gives them."""
-    return copied(connection, layout.copy_out(where), layout.schema)
+    return copied(connection, layout.copy_out(where), layout.schema, layout.table)
 
 
-def copied(connection: Connection, query: sql.Composed, schema: Schema) -> Iterator[pa.Table]:
-    """What a COPY gives, some of it at a time."""
+def copied(
+    connection: Connection, query: sql.Composed, schema: Schema, table: str
+) -> Iterator[pa.Table]:
+    """What a COPY gives of a table, some of it at a time."""
     lines: list[bytes] = []
     size = 0
     with connection.cursor().copy(query.as_bytes()) as copy:
@@ -52,10 +62,20 @@ def copied(connection: Connection, query: sql.Composed, schema: Schema) -> Itera
             lines.append(bytes(line))
             size += len(line)
             if size >= LINES:
-                yield table_of(b"".join(lines), schema)
+                yield _rows_of(lines, schema, table)
                 lines, size = [], 0
     if lines:
-        yield table_of(b"".join(lines), schema)
+        yield _rows_of(lines, schema, table)
+
+
+def _rows_of(lines: Sequence[bytes], schema: Schema, table: str) -> pa.Table:
+    try:
+        return table_of(b"".join(lines), schema)
+    except _ODD as e:
+        raise StoreCorrupt(
+            f"table {table!r} has a value that its register cannot have: "
+            f"{type(e).__name__}: {e}; somebody has changed it: restore the schema from a backup"
+        ) from e
 
 
 # -- by Spark's workers
@@ -152,7 +172,7 @@ def spark_errors(address: Address) -> Iterator[None]:
         yield
     except PySparkException as e:
         kind, text = raised_in_worker(e) or ("", f"{address}: Spark failed: {first_line(e)}")
-        raise (StoreUnavailable if kind == "StoreUnavailable" else StoreError)(text) from e
+        raise _ERRORS.get(kind, StoreError)(text) from e
 
 
 def size_of(connection: Connection, layout: Layout) -> tuple[int, int]:

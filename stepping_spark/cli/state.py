@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import signal
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +48,18 @@ def _told() -> Iterator[None]:
     except SteppingError as e:
         code = FOUND if isinstance(e, StoreCorrupt) else NOT_DONE
         _end(str(e), code)
+    except (click.ClickException, click.exceptions.Exit):
+        raise
+    except MemoryError:
+        _end("there was not enough memory; try again where there is more", NOT_DONE)
+    except Exception as e:
+        # Python's own exit code, 1, would say that something is wrong with the state.
+        traceback.print_exc()
+        _end(
+            f"an error of stepping-spark itself: {type(e).__name__}; please report it with the "
+            "lines above",
+            NOT_DONE,
+        )
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _end("interrupted: what was not committed is as it was", INTERRUPTED)
