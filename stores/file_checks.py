@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from stepping_spark.hashing import Hashes
 from stepping_spark.schema import Schema
 from stores.checked import parsed
 from stores.manifest import File
+from stores.page_headers import values_of
 
 GROUP_ROWS = 1 << 13
 """The rows of a row group: what is read at least to find a key in a large file."""
@@ -158,6 +160,7 @@ def read_rows(
     check_content(f, opened, content)
     wanted = list(range(opened.num_row_groups) if groups is None else groups)
     long = _long_columns(f, opened.metadata, wanted)
+    _check_lists(f, opened.metadata, wanted, source)
     if long:
         opened = opened_file(source, opened.metadata, long)
     table = opened.read_row_groups(wanted)
@@ -189,6 +192,22 @@ def _long_columns(f: File, metadata: pq.FileMetaData, groups: Iterable[int]) -> 
                 found[c.path_in_schema] = None
         _check_size(f, i, sum(c.num_values * _BITS[c.physical_type] for c in columns) // 8, most)
     return list(found)
+
+
+def _check_lists(
+    f: File, metadata: pq.FileMetaData, groups: Iterable[int], source: pa.NativeFile
+) -> None:
+    """A `Damaged` where the pages of lists have other numbers of values than the footer says."""
+    schema = metadata.schema
+    lists = [j for j in range(metadata.num_columns) if schema.column(j).max_repetition_level]
+    for i, j in product(groups, lists):
+        column = metadata.row_group(i).column(j)
+        found = values_of(source, column)
+        if found != column.num_values:
+            raise Damaged(
+                f"{f.name} has pages of {found:,} values in {column.path_in_schema} of row group "
+                f"{i}, and its footer says {column.num_values:,}"
+            )
 
 
 def _check_decoded(

@@ -62,7 +62,8 @@ class StoreParquet(Closing):
     store where there is none; without it that is a `StoreUnavailable`.
 
     A step is committed by its manifest, a JSON file that appears whole or not at all; what it
-    names is durable before. Files never change. Batches merge by size (see `stores.tiers`), and
+    names is durable before. Files never change; what is wrong with one is a `StoreCorrupt` when it
+    is first read, and each is read with a bound on its memory (see `stores.file_checks`). Batches merge by size (see `stores.tiers`), and
     what no recent manifest names is removed. The last few steps can be opened again:
     `at_step=n` goes back to step n, and drops those after it.
 

@@ -132,6 +132,9 @@ def verify(console: Console, kept: State) -> None:
     in the order of its register's key. Of Postgres tables: columns, indexes and views, and that
     each row has the hashes of its key. Of both: no weight is zero, equal rows are one. In Parquet,
     older steps that can be opened again are looked at too. Reads everything; takes no lock.
+
+    Not checked: whether a weight is the one that was written, if somebody has changed it with all
+    that is said of it.
     """
     found = kept.verify()
     if not found.problems:

@@ -14,7 +14,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import psycopg
@@ -50,6 +50,7 @@ from stores.contract_rows import (
 )
 from stores.file_checks import Content as FileContent
 from stores.file_checks import place_column
+from stores.page_headers import values_of
 from stores.parquet import StoreParquet
 from stores.parquet_files import content_of
 from stores.postgres import StorePostgres
@@ -265,7 +266,7 @@ BOMBS: dict[str, tuple[Register, Callable[[], pa.Table], dict[str, Any], str]] =
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(USES))
+@pytest.mark.parametrize("name", ["read", "verify", "compact"])
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
 def test_a_small_file_that_would_take_much_memory_is_refused_before_it_does(
     state: Path, bomb: tuple[Register, Callable[[], pa.Table], dict[str, Any], str], name: str
@@ -285,6 +286,42 @@ def test_a_small_file_that_would_take_much_memory_is_refused_before_it_does(
             USES[name](state)
     assert peak() - memory < 200 << 20
     assert time.process_time() - before < SECONDS
+
+
+def test_pages_with_more_items_than_the_footer_says_are_refused_before_they_are_read(
+    state: Path,
+) -> None:
+    items, claimed = 17 << 20, (1 << 20) + 5
+    name = put(state, LIST_ROWS, long_list(items), write_statistics=False)
+    data = (state / name).read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    told = data[footer:].replace(varint(2 * items), varint(2 * claimed))
+    (state / name).write_bytes(data[:footer] + told)
+    memory = peak()
+    with pytest.raises(StoreCorrupt, match=r"pages of 17,825,792 values in .*says 1,048,581"):
+        read(state)
+    assert peak() - memory < 100 << 20
+
+
+def varint(number: int) -> bytes:
+    """A number in Thrift's compact protocol."""
+    more = number >> 7
+    return bytes([number & 127 | (128 if more else 0)]) + (varint(more) if more else b"")
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_the_values_of_pages_are_counted_whatever_the_pages_are(
+    version: Literal["1.0", "2.0"],
+) -> None:
+    table = pa.table({"items": [[f"w{i}", None] * (i % 7) for i in range(20_000)]})
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table, sink, row_group_size=8_000, data_page_size=2_000, data_page_version=version
+    )
+    source: Any = pa.BufferReader(sink.getvalue())
+    metadata = pq.read_metadata(source)
+    columns = [metadata.row_group(i).column(0) for i in range(metadata.num_row_groups)]
+    assert [values_of(source, c) for c in columns] == [c.num_values for c in columns]
 
 
 def test_rows_of_many_bytes_are_written_as_several_row_groups_and_read_again(
