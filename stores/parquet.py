@@ -63,8 +63,9 @@ class StoreParquet(Closing):
 
     A step is committed by its manifest, a JSON file that appears whole or not at all; what it
     names is durable before. Files never change; what is wrong with one is a `StoreCorrupt` when it
-    is first read, and each is read with a bound on its memory (see `stores.file_checks`). Batches merge by size (see `stores.tiers`), and
-    what no recent manifest names is removed. The last few steps can be opened again:
+    is first read, and reading has a bound on its memory (see `stores.file_checks`). Batches merge
+    by size (see `stores.tiers`), and what no recent manifest names is removed. The last few steps
+    can be opened again:
     `at_step=n` goes back to step n, and drops those after it.
 
     One process writes at a time, another gets a `StoreLocked`: on a local path by a lock that
