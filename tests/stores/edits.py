@@ -250,7 +250,20 @@ def gone(state: Path, rng: random.Random) -> None:
     rng.choice(every).unlink()
 
 
+def other_kind(state: Path, rng: random.Random) -> None:
+    """Where a file was there is a directory, or a link: to a file outside, or to itself."""
+    file = rng.choice([state / "registers.json", newest(state), some_data(state, rng)])
+    file.unlink()
+    match rng.randrange(3):
+        case 0:
+            file.mkdir()
+        case 1:
+            file.symlink_to(state.parent / "victim")
+        case _:
+            file.symlink_to(file)
+
+
 EDITS: Sequence[Edit] = (
     sealed_manifest, unsealed_manifest, registers, text, other_manifest,
-    bytes_of_data, swapped_data, rows_of_data, gone,
+    bytes_of_data, swapped_data, rows_of_data, gone, other_kind,
 )  # fmt: skip

@@ -151,6 +151,7 @@ CAN_BE_ANOTHER_STATE = (edits.sealed_manifest, edits.rows_of_data)
 
 ERRORS: dict[Edit, tuple[type[StoreError], ...]] = {
     edits.gone: (StoreCorrupt, StoreUnavailable),  # without registers.json there is no state
+    edits.other_kind: (StoreCorrupt, StoreUnavailable),
     edits.sealed_manifest: (StoreCorrupt, StoreMismatch),  # of another format
 }
 
