@@ -28,8 +28,10 @@ from stepping_spark.relations import Array
 from stepping_spark.store import Register, Store, fingerprint
 from stores import file_merges
 from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, as_it_is, content, table_of
+from stores.inspection import Summary
 from stores.manifest import File, Manifest, decode
 from stores.parquet import StoreParquet
+from stores.parquet_inspection import ParquetState
 from stores.places import place_of
 from stores.postgres import StorePostgres
 from tests.postgres_server import PostgresServer
@@ -576,3 +578,22 @@ def test_the_program_starts_no_java(path: Path) -> None:
         check=False,
     )
     assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("what nobody has thought of"), "an error of stepping-spark itself: Runtime"),
+        (MemoryError(), "there was not enough memory"),
+    ],
+)
+def test_an_error_of_the_programs_own_is_not_taken_for_one_of_the_state(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def fail(_: ParquetState) -> Summary:
+        raise error
+
+    monkeypatch.setattr(ParquetState, "summary", fail)
+    done = CliRunner().invoke(main, ["state", "show", str(path)])
+    assert done.exit_code == 2
+    assert said in done.stderr
