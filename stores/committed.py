@@ -112,10 +112,11 @@ class Committed:
             check_described(kept, registers)
         except StoreMismatch:
             # Perhaps it is not another circuit: somebody has edited what is said of registers.
-            found = (self._log.read_or_none(o) for o in reversed(self._log.orders()))
-            for manifest in filter(None, found):
+            with reaching(self._directory.shown, "read its manifests"):
+                found = (self._log.read_or_none(o) for o in reversed(self._log.orders()))
+                manifest = next(filter(None, found), None)
+            if manifest is not None:
                 check_fingerprint(kept, manifest, self._directory)
-                break
             raise
         self.numbers = {name: i for i, name in enumerate(kept)}
 

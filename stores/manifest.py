@@ -308,10 +308,13 @@ class Log:
 
     def is_whole(self, order: Order) -> bool:
         """Whether a manifest can be read, and its files are there, each of its size."""
-        manifest = self.read_or_none(order)
-        if manifest is None:
+        try:
+            manifest = self.read_or_none(order)
+            if manifest is None:
+                return False
+            return next(damages(manifest, self._directory.sizes), None) is None
+        except OSError:  # what is there is no file
             return False
-        return next(damages(manifest, self._directory.sizes), None) is None
 
     def check(self, manifest: Manifest) -> None:
         """A `StoreCorrupt` that names the first file that is missing, or not of its size."""

@@ -252,7 +252,8 @@ def gone(state: Path, rng: random.Random) -> None:
 
 def other_kind(state: Path, rng: random.Random) -> None:
     """Where a file was there is a directory, or a link: to a file outside, or to itself."""
-    file = rng.choice([state / "registers.json", newest(state), some_data(state, rng)])
+    manifests = files(state, "manifests")
+    file = rng.choice([state / "registers.json", *manifests, some_data(state, rng)])
     file.unlink()
     match rng.randrange(3):
         case 0:
