@@ -1,16 +1,27 @@
-"""One step at a time: which thread has the step under way, and that none begins once closed."""
+"""Whose turn it is: one step at a time, by one thread, of one store, of one process."""
 
 from __future__ import annotations
 
+import os
 import threading
+import uuid
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from stepping_spark.errors import StoreError, StoreLocked
+from stepping_spark.origin import user_line
 
 NOT_OPEN = "the store was never opened; make it with from_graph(graph, …) of its class"
+
+_STARTED = uuid.uuid4().hex
+
+
+def this_process() -> str:
+    """This process, as no other is called: a fork is another one."""
+    return f"{os.getpid()}-{_STARTED}"
 
 
 def check_is_next(step: int, last: int) -> None:
@@ -45,15 +56,29 @@ class Turns:
     """Gives the step of a store to one thread at a time, until the store is closed.
 
     `forget` drops what was added in a step: where one ends, and where a thread that had one died.
-    `closed` is what there is to say of a store that is.
+    `closed` is what there is to say of a store that is, and `shown` is how messages call it.
+    `give_way` releases the lock of a store that writes, where another of its process takes over.
+    It may be called by any thread, also while a step is under way: it must not wait for that.
     """
 
-    def __init__(self, forget: Callable[[], None], closed: str) -> None:
+    def __init__(
+        self,
+        forget: Callable[[], None],
+        closed: str,
+        *,
+        shown: str = "the store",
+        give_way: Callable[[], None] | None = None,
+    ) -> None:
         self._forget = forget
         self._said = closed
+        self._shown = shown
+        self._give_way = give_way
         self._closed = False
+        self._overtaken: str | None = None
         self._lock = threading.Lock()
         self._owner: threading.Thread | None = None
+        self._process = this_process()
+        self._writes: object = None  # what identifies the state that it writes
 
     def begin(self) -> None:
         """Make the step under way this thread's, or see that it is.
@@ -61,6 +86,7 @@ class Turns:
         A `StoreLocked` where another has a step under way.
         """
         me = threading.current_thread()
+        self.check_open()  # before the lock, which a thread of another process may have held
         with self._lock:
             self.check_open()
             owner = self._owner
@@ -74,23 +100,80 @@ class Turns:
         if owner is not me:
             self._forget()
 
+    @property
+    def at_home(self) -> bool:
+        """Whether this is the process that made the store, and not a fork of it."""
+        return self._process == this_process()
+
     def check_open(self) -> None:
-        """A `StoreError` once the store is closed."""
+        """A `StoreError` once it is closed, or in a fork; a `StoreLocked` once it is overtaken."""
+        if not self.at_home:
+            raise StoreError(
+                f"{self._shown}: process {self._process.partition('-')[0]} has opened this store, "
+                f"and process {os.getpid()}, a fork of it, cannot use it; open the state in this "
+                "process (with read_only=True while the other writes), or fork before it is opened"
+            )
+        if self._overtaken is not None:
+            raise StoreLocked(self._overtaken)
         if self._closed:
             raise StoreError(self._said)
 
+    def take_over(self, state: object) -> None:
+        """Become the one store of this process that writes a state; another one gives way.
+
+        What the other has committed stays, the rest of it never counts; where it is used it says
+        so. To be called when nothing is left that could refuse to open this one but the lock.
+        A `StoreLocked` where this one was overtaken itself.
+        """
+        with _writers_lock:
+            self.check_open()
+            others = [t for t in _writers if t is not self and t._is_of(state, self._process)]
+            self._writes = state
+            _writers.add(self)
+        for other in others:
+            other._is_overtaken(f"at {user_line()}")
+
+    def _is_of(self, state: object, process: str) -> bool:
+        return self._process == process and self._writes == state and not self._closed
+
+    def _is_overtaken(self, where: str) -> None:
+        self._overtaken = (
+            f"{self._shown}: this process has opened this state again, {where}; that store has "
+            "taken over from this one: use it, and close this one (what this one had committed is "
+            "kept, and a step under way is not)"
+        )
+        if self._give_way is not None:
+            self._give_way()
+
     def close(self) -> None:
         """End the step under way, whosever it is; there is none after it."""
+        if not self.at_home:
+            self._closed = True
+            return
         with self._lock:
             self._closed = True
         self.end()
 
     def end(self) -> None:
         """Forget what was added and not committed, and let another thread take the next step."""
-        self._forget()
-        self._owner = None
+        if self.at_home:
+            self._forget()
+            self._owner = None
 
     def abort(self) -> None:
         """End the step under way, if it is this thread's."""
         if self._owner is threading.current_thread():
             self.end()
+
+
+_writers: weakref.WeakSet[Turns] = weakref.WeakSet()
+_writers_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _writers_lock
+    _writers_lock = threading.Lock()
+    _writers.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
