@@ -21,7 +21,6 @@ from stores.batches import DriverBatch, built, ordered
 from stores.file_checks import Content
 from stores.file_merges import FileMerge
 from stores.file_writer import FileWriter, rows_of_file
-from stores.filesystem import side_by_side
 from stores.manifest import FileBatch, Output
 from stores.memory import MOST_FETCHED
 from stores.parquet_files import (
@@ -29,6 +28,7 @@ from stores.parquet_files import (
     content_of,
     output_content,
 )
+from stores.pool import side_by_side
 from stores.spark_batches import settle
 from stores.tiers import Work
 

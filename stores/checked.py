@@ -131,12 +131,12 @@ class Part:
             raise self.wrong(f"a whole number from {least} to {most}")
         return self.found
 
-    def text(self, form: re.Pattern[str] | None = None) -> str:
-        """A text; of this form, if one is said."""
+    def text(self, form: re.Pattern[str] | None = None, shown: str = "") -> str:
+        """A text; of this form, if one is said, which a message shows."""
         if not isinstance(self.found, str):
             raise self.wrong("a text")
         if form is not None and not form.fullmatch(self.found):
-            raise self.wrong(f"a text of the form {form.pattern}")
+            raise self.wrong(f"a text of the form {shown or form.pattern}")
         return self.found
 
     def truth(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -16,10 +16,11 @@ from stepping_spark.errors import (
 )
 from stepping_spark.store import Register, fingerprint, fingerprint_of
 from stores.checked import parsed, small_file
+from stores.claims import CLAIMS, Claim
 from stores.file_writer import DATA
 from stores.filesystem import TEMPORARY, Directory, reaching
-from stores.locks import CLAIMS, LOCK, Lock, lock
-from stores.manifest import FOLDER, REGISTERS, Doubt, Log, Manifest, Order, name_of
+from stores.locks import LOCK, Lock, lock, locked, who
+from stores.manifest import FOLDER, REGISTERS, Doubt, Log, Manifest, Order, name_of, none_is_left
 from stores.registers import Described, check_described, described
 from stores.sweeping import KEPT, Sweeper
 
@@ -37,6 +38,7 @@ class Committed:
         self._log = Log(directory)
         self._sweeper = Sweeper(directory, self._log, large_rows)
         self._lock: Lock | None = None
+        self._claim: Claim | None = None
         self._follow = False
         self._manifest = Manifest(0, 0, 0, "")
         self._doubt: Manifest | None = None
@@ -46,18 +48,28 @@ class Committed:
     # -- opening
 
     def open_to_write(
-        self, registers: Sequence[Register], *, create: bool, at_step: int | None
+        self,
+        registers: Sequence[Register],
+        *,
+        create: bool,
+        at_step: int | None,
+        make_way: Callable[[], None],
     ) -> None:
-        """Take the lock, and find the newest step or the one asked for; make what is not there."""
+        """Take the lock, and find the newest step or the one asked for; make what is not there.
+
+        `make_way` is called once nothing but the lock is in the way.
+        """
         if not create:
             self._there()
         with reaching(self._directory.shown, "open it for writing"):
             if create:
                 self._check_no_others()
-                self._directory.make((DATA, FOLDER))
+            self._directory.make((DATA, FOLDER, CLAIMS))
+            self._check_fits(registers, at_step)
+            make_way()
             self._lock = lock(self._directory)
             try:
-                self._begin(registers, at_step)
+                self._begin_or_yield(registers, at_step)
             except BaseException:
                 self.close()
                 raise
@@ -71,6 +83,14 @@ class Committed:
         check_fingerprint(kept, self._manifest, self._directory)
         self._follow = at_step is None
 
+    def _check_fits(self, registers: Sequence[Register], at_step: int | None) -> None:
+        """Refuse what cannot be opened, before another store makes way for it."""
+        kept = registers_there(self._directory)
+        if kept is not None:
+            self._know(kept, registers)
+        if at_step is not None:
+            self._chosen(self._log.orders(), at_step)
+
     def check(self, registers: Sequence[Register]) -> None:
         """A `StoreMismatch` where the registers are not those of the state."""
         self._know(self._there(), registers)
@@ -78,8 +98,12 @@ class Committed:
     def close(self) -> None:
         """Let another writer in."""
         self._sweeper.wait()
-        held, self._lock = self._lock, None
-        self._doubt = None
+        self.give_way()
+        self._lock = self._claim = self._doubt = None
+
+    def give_way(self) -> None:
+        """Let another writer in, and write no more; to be called at any time, by any thread."""
+        held = self._lock
         if held is not None:
             with reaching(self._directory.shown, "release its lock"):
                 held.release()
@@ -120,6 +144,14 @@ class Committed:
             raise
         self.numbers = {name: i for i, name in enumerate(kept)}
 
+    def _begin_or_yield(self, registers: Sequence[Register], at_step: int | None) -> None:
+        try:
+            self._begin(registers, at_step)
+        except (OSError, StoreCorrupt):
+            if self._claim is not None:
+                self._check_claim()  # a later writer has removed what is missing
+            raise
+
     def _begin(self, registers: Sequence[Register], at_step: int | None) -> None:
         kept = registers_there(self._directory)
         if kept is None:
@@ -127,25 +159,37 @@ class Committed:
             self._directory.create(REGISTERS, text.encode())
             kept = self._there()
         self._know(kept, registers)
-        orders = self._log.orders()
-        if not orders and not self._directory.sizes(DATA):
-            first = Manifest(1, 0, 0, fingerprint(registers))
-            self._manifest = replace(first, generation=self._generation(1))
+        for _ in range(_TRIES):
+            self._claim = claim = Claim(self._directory, who())
+            orders = claim.known_orders()
+            if orders or self._directory.sizes(DATA):
+                base = self._chosen(orders, at_step)
+                check_fingerprint(kept, base, self._directory)
+            else:
+                base = Manifest(0, 0, 0, fingerprint(registers))
+            self._manifest = replace(base, generation=claim.generation, revision=0)
+            claim.begins_with(self._manifest.order, written=False)
             self._log.write(self._manifest, ())
-        else:
-            found = self._chosen(orders, at_step)
-            check_fingerprint(kept, found, self._directory)
-            back = found.order != orders[-1]
-            generation = self._generation(orders[-1][0] + back)
-            if generation != found.generation:
-                found = replace(found, generation=generation, revision=0)
-                self._log.write(found, ())
-            self._manifest = found
-        self._sweeper.sweep()
+            self._check_claim()
+            claim.begins_with(self._manifest.order, written=True)
+            # Somebody has removed this claim, and the other writer saw none, if there is more.
+            if not orders or claim.after(orders[-1]) is None:
+                break
+        self._sweeper.sweep(self._manifest, orders)
+        with suppress(OSError):
+            claim.sweep()
 
-    def _generation(self, at_least: int) -> int:
-        assert self._lock is not None
-        return self._lock.generation or at_least
+    def _check_claim(self) -> None:
+        """A `StoreLocked` where another writer has taken over."""
+        assert self._claim is not None
+        found = self._claim.overtaken_by()
+        if found is not None:
+            raise locked(
+                self._directory,
+                found,
+                "this writer was overtaken, and its last step may be lost: close this store, and "
+                "open it again to see",
+            )
 
     def _chosen(self, orders: Sequence[Order], at_step: int | None) -> Manifest:
         shown = self._directory.shown
@@ -165,11 +209,6 @@ class Committed:
         return found
 
     # -- between steps
-
-    @property
-    def writable(self) -> bool:
-        """Whether this is the writer."""
-        return self._lock is not None
 
     def newest(self) -> Manifest:
         """The manifest that counts."""
@@ -199,9 +238,10 @@ class Committed:
                 )
 
     def renew(self) -> None:
-        """Keep the right to write, before a piece of work."""
+        """See that this is the writer still, before a piece of work; else a `StoreLocked`."""
         if self._lock is not None:
-            self._lock.renew()
+            self._lock.keep()
+            self._check_claim()
 
     def commit(self, manifest: Manifest, after: Sequence[str]) -> None:
         """Write the next manifest, once other files are durable.
@@ -218,6 +258,7 @@ class Committed:
                 "writer has committed the step; open the store again"
             ) from e
         except OSError:
+            self._check_claim()  # a later writer removes what this one has half-made
             raise
         except BaseException as e:
             self._doubt = manifest
@@ -228,7 +269,7 @@ class Committed:
                 ) from e.__cause__
             raise
         self._doubt = manifest
-        self._lock.confirm()
+        self._check_claim()
         self._manifest, self._doubt = manifest, None
         self._sweeper.committed(manifest)
 
@@ -238,7 +279,12 @@ class Committed:
         return self._doubt is not None
 
     def damaged(self, step: int, why: Exception) -> StoreCorrupt:
-        """The error for a file that was named by the manifest of a step."""
+        """The error for a file that was named by the manifest of a step.
+
+        A `StoreLocked` where that is so because a later writer has removed it.
+        """
+        if self._claim is not None:
+            self._check_claim()
         return StoreCorrupt(
             f"{self._directory.shown}: step {step} cannot be read: {why}; "
             f"{self._log.remedy(self._manifest.order)}"
@@ -251,8 +297,8 @@ class Committed:
             except FileNotFoundError:
                 written = False
         if written:
-            if self._lock is not None:
-                self._lock.confirm()
+            if self._claim is not None:
+                self._check_claim()
             self._manifest = doubt
         self._doubt = None
 
@@ -294,10 +340,7 @@ def check_any(orders: Sequence[Order], directory: Directory) -> None:
             "now, or has died doing so; try again, or open it with create=True"
         )
     if not orders:
-        raise StoreCorrupt(
-            f"{directory.shown}: no manifest is left, so that nothing says which files are the "
-            f"state; restore {FOLDER}/, or make a new store"
-        )
+        raise none_is_left(directory.shown)
 
 
 def newest(directory: Directory, log: Log) -> Manifest:

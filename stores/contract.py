@@ -218,10 +218,35 @@ class StoreContract:
         assert refused
         assert content(store, BY_WORD) == {row("a", 1): (1,)}
 
-    def test_a_second_writer_is_refused(self, create: Create, rival: Reopen) -> None:
+    def test_the_same_process_takes_over_what_it_opens_again_and_the_first_store_says_so(
+        self, create: Create, hold: Hold, rival: Reopen
+    ) -> None:
+        first = create([BY_WORD])
+        add(first, BY_WORD, hold, [("a", 1, 1)])
+        first.commit(1, None)
+        add(first, BY_WORD, hold, [("never", 1, 1)])
+        second = rival(first, [BY_WORD])
+        uses: list[Callable[[], object]] = [
+            first.last_step,
+            lambda: content(first, BY_WORD),
+            lambda: add(first, BY_WORD, hold, [("never", 1, 1)]),
+            lambda: first.commit(2, None),
+        ]
+        for use in uses:
+            with pytest.raises(StoreLocked, match=r"opened this state again, at .*; .*: use it"):
+                use()
+        first.abort()
+        first.close()
+        assert content(second, BY_WORD) == {row("a", 1): (1,)}
+        second.commit(2, None)
+
+    def test_a_store_that_is_refused_takes_over_nothing(
+        self, create: Create, rival: Reopen
+    ) -> None:
         store = create([BY_WORD])
-        with pytest.raises(StoreLocked):
-            rival(store, [BY_WORD])
+        with pytest.raises(StoreMismatch):
+            rival(store, [WHOLE])
+        store.commit(1, None)
 
     # -- snapshots
 

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import errno
-import functools
 import logging
 import os
 import re
+import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from stepping_spark.errors import StoreError, StoreUnavailable
+from stepping_spark.errors import StoreCorrupt, StoreError, StoreUnavailable
 from stepping_spark.origin import user_line
 from stores.addresses import Uri, uri_of, wrong_with_files, wrong_with_path
+from stores.conditional import Creator, creator_for
+from stores.plain_files import NotPlain, check_plain, kind, open_plain
+from stores.pool import side_by_side
 
 TEMPORARY = "tmp-"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _PARQUET = "parquet:"
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
-T = TypeVar("T")
-U = TypeVar("U")
-
 _log = logging.getLogger("stepping_spark")
+
+
+class Status(NamedTuple):
+    """The size of a file, and when it was last written, in seconds of the file system's clock."""
+
+    size: int
+    changed: float
 
 
 class Directory(Protocol):
@@ -40,6 +46,14 @@ class Directory(Protocol):
     @property
     def shown(self) -> str:
         """How messages call it; without passwords."""
+
+    @property
+    def identity(self) -> object:
+        """Equal for two that are of the same files, as far as can be told."""
+
+    @property
+    def excludes(self) -> bool:
+        """Whether of two that `create` a file at once only one can succeed."""
 
     def make(self, folders: Sequence[str]) -> None:
         """Make the directory and these folders in it, where they are not there."""
@@ -71,6 +85,12 @@ class Directory(Protocol):
     def changed(self, folder: str) -> Mapping[str, float]:
         """When each file of a folder was last written, in seconds of the file system's clock."""
 
+    def status(self, name: str) -> Status | None:
+        """What there is to say of a file; None where it is not there.
+
+        It is asked for by its name: what a listing does not show yet is found.
+        """
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove files; one that is not there is no error."""
 
@@ -80,7 +100,11 @@ class Directory(Protocol):
 
 @dataclass(frozen=True)
 class LocalDirectory:
-    """A directory of this machine, or one that it has mounted."""
+    """A directory of this machine, or one that it has mounted.
+
+    Its files are for this user alone (0600, and 0700 for directories), and plain: a link or a pipe
+    in place of one is `NotPlain`, and is neither followed nor waited for.
+    """
 
     root: str
 
@@ -88,24 +112,46 @@ class LocalDirectory:
     def shown(self) -> str:
         return self.root
 
+    @property
+    def identity(self) -> object:
+        found = os.stat(self.root)
+        return found.st_dev, found.st_ino
+
+    excludes = True
+
     def make(self, folders: Sequence[str]) -> None:
-        for folder in folders:
-            Path(self.path(folder)).mkdir(parents=True, exist_ok=True)
-        _sync(self.root)
-        _sync(os.path.dirname(self.root))
+        Path(self.root).mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = False
+        for path in map(self.path, folders):
+            with suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+                made = True
+            if not stat.S_ISDIR(os.lstat(path).st_mode):
+                raise NotPlain(
+                    f"{path} is {kind(os.lstat(path))}, and a store has a directory of its own "
+                    "there; move the files to one of that name, or mount it there"
+                )
+        if made:
+            _sync(self.root)
+            _sync(os.path.dirname(self.root))
 
     def path(self, name: str) -> str:
         """The file's path."""
         return os.path.join(self.root, *name.split("/"))
 
     def read(self, name: str) -> bytes:
-        return Path(self.path(name)).read_bytes()
+        with open(open_plain(self.path(name), os.O_RDONLY), "rb") as file:
+            return file.read()
 
     def input(self, name: str) -> pa.NativeFile:
-        return pa.OSFile(self.path(name), "rb")
+        path = self.path(name)
+        check_plain(path, os.lstat(path))
+        return pa.OSFile(path, "rb")
 
     def output(self, name: str) -> pa.NativeFile:
-        return pa.OSFile(self.path(name), "wb")
+        path = self.path(name)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        return pa.OSFile(path, "wb")
 
     def sync(self, names: Sequence[str]) -> None:
         side_by_side(_sync, self._to_sync(names))
@@ -118,14 +164,9 @@ class LocalDirectory:
     def create(self, name: str, data: bytes, after: Sequence[str] = ()) -> None:
         target = self.path(name)
         folder = os.path.dirname(target)
-        temporary = os.path.join(folder, f"{TEMPORARY}{uuid.uuid4().hex}")
-        try:
-            Path(temporary).write_bytes(data)
+        with _temporary(target, data) as temporary:
             side_by_side(_sync, [temporary, *self._to_sync(after)])
             _link(temporary, target)
-        finally:
-            with suppress(OSError):
-                os.unlink(temporary)
         try:
             _sync(folder)
         except OSError as e:
@@ -133,13 +174,20 @@ class LocalDirectory:
             _log.warning("%s: written, but perhaps not yet durable: %s", target, e)
 
     def write(self, name: str, data: bytes) -> None:
-        Path(self.path(name)).write_bytes(data)
+        with _temporary(self.path(name), data) as temporary:
+            os.replace(temporary, self.path(name))
 
     def sizes(self, folder: str) -> Mapping[str, int]:
         return {f"{folder}/{n}": found.st_size for n, found in _files(self.path(folder))}
 
     def changed(self, folder: str) -> Mapping[str, float]:
         return {f"{folder}/{n}": found.st_mtime for n, found in _files(self.path(folder))}
+
+    def status(self, name: str) -> Status | None:
+        with suppress(FileNotFoundError):
+            found = os.lstat(self.path(name))
+            return Status(found.st_size, found.st_mtime)
+        return None
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -150,11 +198,28 @@ class LocalDirectory:
         return "file://" + _GLOB.sub(r"\\\1", self.path(name))
 
 
+@contextmanager
+def _temporary(target: str, data: bytes) -> Iterator[str]:
+    """A new file beside another, to be linked or moved there; removed at the end, if it is left.
+
+    Its name has that of its target: so it tells of which writer it is.
+    """
+    folder, name = os.path.split(target)
+    temporary = os.path.join(folder, f"{TEMPORARY}{name}-{uuid.uuid4().hex}")
+    try:
+        with open(open_plain(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            file.write(data)
+        yield temporary
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary)
+
+
 def _files(path: str) -> Iterator[tuple[str, os.stat_result]]:
     with suppress(FileNotFoundError), os.scandir(path) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):  # removed meanwhile
-                yield entry.name, entry.stat()
+                yield entry.name, entry.stat(follow_symlinks=False)
 
 
 def _sync(path: str) -> None:
@@ -182,17 +247,26 @@ def _link(source: str, target: str) -> None:
 class ObjectDirectory:
     """A prefix of an object store: what is written is durable, whole, and seen by all at once.
 
-    pyarrow's object stores have no exclusive creation: `create` looks first, and the names of the
-    files that must not collide hold the number of their one writer (see `stores.locks`).
+    pyarrow has no exclusive creation: on S3 `create` goes by obstore, where that is installed, and
+    is exclusive. Elsewhere it looks first, and `excludes` is False (see `stores.claims`).
     """
 
     filesystem: pafs.FileSystem = field(repr=False)
     root: str
     scheme: str
+    creator: Creator | None = field(default=None, repr=False, compare=False)
 
     @property
     def shown(self) -> str:
         return f"{self.scheme}://{self.root}"
+
+    @property
+    def identity(self) -> object:
+        return self
+
+    @property
+    def excludes(self) -> bool:
+        return self.creator is not None
 
     def make(self, folders: Sequence[str]) -> None:
         pass
@@ -211,7 +285,10 @@ class ObjectDirectory:
         pass
 
     def create(self, name: str, data: bytes, after: Sequence[str] = ()) -> None:
-        if self.filesystem.get_file_info(f"{self.root}/{name}").type != pafs.FileType.NotFound:
+        if self.creator is not None:
+            self.creator.create(f"{self.root}/{name}", data)
+            return
+        if self.status(name) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
         self.write(name, data)
 
@@ -224,6 +301,12 @@ class ObjectDirectory:
 
     def changed(self, folder: str) -> Mapping[str, float]:
         return {f"{folder}/{i.base_name}": (i.mtime_ns or 0) / 1e9 for i in self._listed(folder)}
+
+    def status(self, name: str) -> Status | None:
+        found = self.filesystem.get_file_info(f"{self.root}/{name}")
+        if found.type != pafs.FileType.File:
+            return None
+        return Status(found.size, (found.mtime_ns or 0) / 1e9)
 
     def remove(self, names: Iterable[str]) -> None:
         def one(name: str) -> None:
@@ -264,7 +347,7 @@ def directory_of(path: str | os.PathLike[str], filesystem: pafs.FileSystem | Non
         raise StoreUnavailable(f"{user_line()}: {wrong}")
     if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
         scheme = {"gcs": "gs", "abfs": "abfss"}.get(filesystem.type_name, filesystem.type_name)
-        return ObjectDirectory(filesystem, text.strip("/"), scheme)
+        return ObjectDirectory(filesystem, text.strip("/"), scheme, creator_for(filesystem))
     uri = uri_of(text)
     if uri is None:
         return LocalDirectory(os.path.abspath(text))
@@ -277,7 +360,7 @@ def _of_object_store(text: str, uri: Uri) -> Directory:
     """The prefix of an object store that a URI names."""
     try:
         found, root = pafs.FileSystem.from_uri(f"s3{text[3:]}" if uri.scheme == "s3a" else text)
-        return ObjectDirectory(found, root.strip("/"), uri.scheme)
+        return ObjectDirectory(found, root.strip("/"), uri.scheme, creator_for(found))
     except pa.ArrowException:
         wrong = (
             "pyarrow cannot open a file system of this URI; give one that "
@@ -298,6 +381,8 @@ def reaching(shown: str, purpose: str) -> Iterator[None]:
     """What the system refuses, as one `StoreUnavailable` that says how to go on."""
     try:
         yield
+    except NotPlain as e:
+        raise StoreCorrupt(f"{shown}: could not {purpose}: {e}") from None
     except OSError as e:
         why = e.strerror or str(e)
         raise StoreUnavailable(
@@ -314,25 +399,3 @@ def _remedy(e: OSError) -> str:
     if e.errno in (errno.ENOTDIR, errno.EEXIST):
         return "give the path of a directory, or of none yet"
     return "see that it can be reached"
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(8, "stepping-spark-files")
-
-
-def side_by_side(f: Callable[[T], U], given: Sequence[T]) -> list[U]:
-    """The function of each, several at a time: for what waits for a disk or a network.
-
-    All have ended when it does, also where one of them failed.
-    """
-    if len(given) < 2:
-        return [f(x) for x in given]
-    futures = [_pool().submit(f, x) for x in given]
-    wait(futures)
-    return [future.result() for future in futures]
-
-
-def later(f: Callable[[], None]) -> Future[None]:
-    """Do something beside what else there is to do."""
-    return _pool().submit(f)

@@ -1,87 +1,129 @@
-"""One writer at a time: a file lock on a local directory, a claim with a lease elsewhere."""
+"""Keeps a second writer out: by a file lock on a local directory, by a lease on an object store.
+
+A lock is there so that a second writer is refused at once, and told who writes. That nothing is
+lost where a lock fails is not its affair: see `stores.claims`.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import json
+import logging
 import os
-import re
 import socket
+import threading
 import time
 import uuid
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
 from stepping_spark.errors import StoreLocked
+from stores.claims import CLAIMS
 from stores.filesystem import Directory, LocalDirectory
-from stores.manifest import FOLDER, orders
+from stores.plain_files import open_plain
+from stores.turns import this_process
 
 LOCK = "lock.json"
-CLAIMS = "claims"
+LEASE_FILE = f"{CLAIMS}/lease.json"
 LEASE = 60.0
-"""Seconds for which a claim holds after it was last renewed."""
+"""Seconds for which a lease holds after it was last renewed, by the object store's clock."""
 
 TRIES, PAUSE = 3, 0.02  # of a file lock, and the seconds between them
 
-_CLAIM = re.compile(rf"{CLAIMS}/(\d{{8}})-\w+\.json")
+_log = logging.getLogger("stepping_spark")
 
 
 class Lock(Protocol):
-    """The right to write, from when it is made until it is released, or lost."""
+    """Keeps others out, from when it is made until it is released, or lost."""
 
-    @property
-    def generation(self) -> int | None:
-        """The generation of all that this writer writes; None: that of what there is."""
-
-    def renew(self) -> None:
-        """Keep the right, before a piece of work; a `StoreLocked` where another has it."""
-
-    def confirm(self) -> None:
-        """See that what was just written counts; a `StoreLocked` where another took over."""
+    def keep(self) -> None:
+        """See that it still holds, and take it again where it was lost; else a `StoreLocked`."""
 
     def release(self) -> None:
-        """Let another writer in."""
+        """Let another writer in; a second call does nothing, nor does one in a forked process."""
 
 
 def lock(directory: Directory) -> Lock:
     """Become the writer of a directory; a `StoreLocked` says who is."""
     if isinstance(directory, LocalDirectory):
         return FileLock(directory)
-    return Claim(directory)
+    return Lease(directory)
+
+
+def who() -> dict[str, object]:
+    """This process, as other ones are told of it."""
+    since = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    at = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+    return {**at, "process": this_process(), "writer": uuid.uuid4().hex}
+
+
+def holder(directory: Directory) -> str | None:
+    """Who writes a directory, without getting in the way; None: nobody.
+
+    On an object store somebody who was killed within the last minute seems to write still.
+    """
+    if isinstance(directory, LocalDirectory):
+        return _holder_of_file(directory)
+    with suppress(FileNotFoundError):
+        found = directory.read(LEASE_FILE)
+        return _shown(found) if _is_alive(directory) else None
+    return None
+
+
+# -- a local directory
 
 
 class FileLock:
     """A lock that the operating system takes back when its process ends, however it does."""
 
-    generation = None
-
     def __init__(self, directory: LocalDirectory) -> None:
-        path = directory.path(LOCK)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        # A store that is forgotten without being closed lets go too.
-        self._closing = weakref.finalize(self, os.close, handle)
-        try:
-            _flock(handle)
-        except OSError as e:
-            who = os.pread(handle, 4096, 0)
-            self._closing()
-            if e.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise _locked(directory, who, "close it there, or wait until that process ends") from e
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, _who(), 0)
+        self._directory = directory
+        self._released = False
+        self._take()
 
-    def renew(self) -> None:
-        """Nothing: it holds."""
-
-    def confirm(self) -> None:
-        """Nothing: nobody can take over."""
+    def keep(self) -> None:
+        """Take it again where its file was removed or replaced; a `StoreLocked` says by whom."""
+        if self._released:
+            raise locked(self._directory, b"", "this store has let go of it; open it again")
+        if not self._letting_go.alive or not _is_file_of(self._path, self._handle):
+            self._letting_go()
+            self._take()
 
     def release(self) -> None:
         """Let another writer in."""
-        self._closing()
+        self._released = True
+        self._letting_go()
+
+    @property
+    def _path(self) -> str:
+        return self._directory.path(LOCK)
+
+    def _take(self) -> None:
+        while True:
+            self._handle = _locked_handle(self._directory)
+            # A store that is forgotten without being closed lets go too.
+            self._letting_go = weakref.finalize(self, _let_go, self._handle, this_process())
+            if _is_file_of(self._path, self._handle):
+                break
+            self._letting_go()  # it was replaced before it was locked
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, json.dumps(who()).encode(), 0)
+
+
+def _locked_handle(directory: LocalDirectory) -> int:
+    handle = open_plain(directory.path(LOCK), os.O_RDWR | os.O_CREAT)
+    try:
+        _flock(handle)
+    except OSError as e:
+        found = os.pread(handle, 4096, 0)
+        os.close(handle)
+        if e.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        raise locked(directory, found, "close it there, or wait until that process ends") from e
+    return handle
 
 
 def _flock(handle: int) -> None:
@@ -96,85 +138,27 @@ def _flock(handle: int) -> None:
             time.sleep(PAUSE)
 
 
-class Claim:
-    """A claim on an object store, which has no locks: a file that is renewed, and runs out.
-
-    Safe under any timing, as long as what is written is seen by the next listing (so it is in S3,
-    GCS and Azure): two that claim at once see each other, and at most one goes on. A writer that
-    was too slow to renew may be overtaken; the other has the next generation then, which
-    outranks all that the slow one still writes, and the slow one is told so by `confirm`.
-    A writer that was killed blocks others until its lease runs out.
-    """
-
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
-        claims = directory.changed(CLAIMS)
-        known = [int(m[1]) for m in map(_CLAIM.fullmatch, claims) if m]
-        known += [generation for generation, _, _ in orders(directory.sizes(FOLDER))]
-        self.generation = max(known, default=0) + 1
-        self._name = f"{CLAIMS}/{self.generation:08d}-{uuid.uuid4().hex}.json"
-        self._renew()
-        claims = directory.changed(CLAIMS)
-        now = claims[self._name]  # by the clock that the others' are by
-        alive = [c for c, at in claims.items() if c != self._name and at > now - LEASE]
-        if alive:
-            self.release()
-            try:
-                who = directory.read(max(alive))
-            except FileNotFoundError:  # it gave up as well
-                who = b""
-            remedy = f"close it there, or wait {LEASE:.0f} seconds after that process has ended"
-            raise _locked(directory, who, remedy)
-        directory.remove([c for c in claims if c != self._name])
-
-    def renew(self) -> None:
-        """Keep the claim, before a piece of work; a `StoreLocked` where another has it."""
-        if time.monotonic() - self._renewed > LEASE / 3:
-            self.confirm()
-            self._renew()
-
-    def confirm(self) -> None:
-        """See that nobody took over; a `StoreLocked` if so."""
-        claims = self._directory.changed(CLAIMS)
-        later = [c for c in claims if (m := _CLAIM.fullmatch(c)) and int(m[1]) > self.generation]
-        written = {generation for generation, _, _ in orders(self._directory.sizes(FOLDER))}
-        if self._name in claims and not later and max(written, default=0) <= self.generation:
-            return
-        who = self._directory.read(max(later)) if later else b""
-        raise _locked(
-            self._directory,
-            who,
-            f"this writer did not renew its claim for {LEASE:.0f} seconds and was overtaken: its "
-            "last step may be lost; open the store again to see",
-        )
-
-    def release(self) -> None:
-        """Let another writer in."""
-        self._directory.remove([self._name])
-
-    def _renew(self) -> None:
-        self._directory.write(self._name, _who())
-        self._renewed = time.monotonic()
+def _let_go(handle: int, process: str) -> None:
+    """Unlock, also where a fork has the handle too; in a fork, leave the lock to its owner."""
+    if process == this_process():
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)
+    os.close(handle)
 
 
-def _who() -> bytes:
-    since = time.strftime("%Y-%m-%d %H:%M:%S %z")
-    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode()
-
-
-def holder(directory: Directory) -> str | None:
-    """Who writes a directory, without getting in the way; None: nobody.
-
-    On an object store somebody who was killed within the last minute seems to write still.
-    """
-    if not isinstance(directory, LocalDirectory):
-        since = time.time() - LEASE
-        alive = [c for c, at in directory.changed(CLAIMS).items() if at > since]
-        with suppress(FileNotFoundError):  # it was released since
-            return _shown(directory.read(max(alive))) if alive else None
-        return None
+def _is_file_of(path: str, handle: int) -> bool:
+    """Whether a path is of the file that a handle is of."""
+    mine = os.fstat(handle)
     try:
-        handle = os.open(directory.path(LOCK), os.O_RDONLY)
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def _holder_of_file(directory: LocalDirectory) -> str | None:
+    try:
+        handle = open_plain(directory.path(LOCK), os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
@@ -186,15 +170,122 @@ def holder(directory: Directory) -> str | None:
     return None
 
 
-def _shown(who: bytes) -> str:
+# -- an object store
+
+
+class Lease:
+    """A file that says who writes, renewed by a thread of its own for as long as it is held.
+
+    It has run out when it was not renewed for a minute. The object store's clock alone says so: it
+    dates the lease, and a file that is written to ask what time it is.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._process = this_process()
+        self._text = json.dumps(who()).encode()
+        self._lost = False
+        self._take()
+        self._stop_renewing = renewing(self)
+
+    def keep(self) -> None:
+        """A `StoreLocked` where another was seen to hold it."""
+        if self._lost:
+            found = b""
+            with suppress(OSError):
+                found = self._directory.read(LEASE_FILE)
+            remedy = "open the store again, once that one is closed"
+            raise locked(self._directory, found, remedy)
+
+    def renew(self) -> None:
+        """Renew it; where it was removed, make it again."""
+        try:
+            found = self._directory.read(LEASE_FILE)
+        except FileNotFoundError:
+            found = self._text
+        self._lost = found != self._text
+        if not self._lost:
+            self._directory.write(LEASE_FILE, self._text)
+
+    def release(self) -> None:
+        """Let another writer in."""
+        if self._process != this_process():
+            return
+        self._stop_renewing()
+        with suppress(FileNotFoundError):
+            if self._directory.read(LEASE_FILE) == self._text:
+                self._directory.remove([LEASE_FILE])
+
+    def _take(self) -> None:
+        try:
+            self._directory.create(LEASE_FILE, self._text)
+            return
+        except FileExistsError:
+            pass
+        found = b""
+        with suppress(FileNotFoundError):  # it was released since
+            found = self._directory.read(LEASE_FILE)
+        if found and _process_of(found) != self._process and _is_alive(self._directory):
+            remedy = f"close it there, or wait {LEASE:.0f} seconds after that process has ended"
+            raise locked(self._directory, found, remedy)
+        self._directory.write(LEASE_FILE, self._text)
+
+
+def _is_alive(directory: Directory) -> bool:
+    """Whether the lease was renewed lately; who may not write cannot tell, and takes it for so."""
+    asking = f"{CLAIMS}/asking-{uuid.uuid4().hex}.json"
     try:
-        found = json.loads(who)
-        mine = (found["pid"], found["host"]) == (os.getpid(), socket.gethostname())
+        directory.write(asking, b"{}")
+        now = directory.status(asking)
+        directory.remove([asking])
+    except PermissionError:
+        now = None
+    renewed = directory.status(LEASE_FILE)
+    return renewed is not None and (now is None or renewed.changed > now.changed - LEASE)
+
+
+def renewing(lease: Lease) -> Callable[[], object]:
+    """Renew a lease, by a thread that ends with it, or with the process; gives what ends it."""
+    stop = threading.Event()
+    held = weakref.ref(lease)
+    threading.Thread(
+        target=_renew, args=(held, stop), name="stepping-spark-lease", daemon=True
+    ).start()
+    return weakref.finalize(lease, stop.set)
+
+
+def _renew(held: weakref.ref[Lease], stop: threading.Event) -> None:
+    while not stop.wait(LEASE / 3):
+        lease = held()
+        if lease is None:
+            return
+        try:
+            lease.renew()
+        except Exception as e:  # whatever it is, it may be over by the next time
+            _log.warning("a lease could not be renewed, and will be tried again: %s", e)
+        del lease
+
+
+# -- what is said
+
+
+def locked(directory: Directory, found: bytes, remedy: str) -> StoreLocked:
+    """The error that says who writes, and what to do."""
+    return StoreLocked(f"{directory.shown} is being written by {_shown(found)}: {remedy}")
+
+
+def _shown(found: bytes) -> str:
+    try:
+        said = json.loads(found)
+        mine = (said["pid"], said["host"]) == (os.getpid(), socket.gethostname())
         own = ", which is this one" if mine else ""
-        return f"process {found['pid']} on {found['host']} since {found['since']}{own}"
+        return f"process {said['pid']} on {said['host']} since {said['since']}{own}"
     except (ValueError, KeyError, TypeError):
         return "another writer"
 
 
-def _locked(directory: Directory, who: bytes, remedy: str) -> StoreLocked:
-    return StoreLocked(f"{directory.shown} is being written by {_shown(who)}: {remedy}")
+def _process_of(found: bytes) -> object:
+    try:
+        return json.loads(found)["process"]
+    except (ValueError, KeyError, TypeError):
+        return None

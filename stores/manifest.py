@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -19,15 +19,18 @@ from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
 from stepping_spark.schema import Schema
 from stepping_spark.store import now_from_text
 from stores.checked import MOST_BYTES, Part, check_distinct, parsed, small_file
-from stores.filesystem import TEMPORARY, Directory
+from stores.filesystem import Directory
+from stores.plain_files import NotPlain
 
 FORMAT = 2
 FOLDER = "manifests"
 REGISTERS = "registers.json"
 _NAME = re.compile(rf"{FOLDER}/([0-9]{{8}})-([0-9]{{12}})-([0-9]{{4}})\.json")
 _LAST = 10**8 - 1, 10**12 - 1, 10**4 - 1  # of generations, steps and revisions: so many digits
-_FILE = re.compile(r"data/[A-Za-z0-9_-]+\.parquet")
 _PLACES = 2**64 - 1  # the greatest place
+
+DATA_NAME = re.compile(r"data/(?:\w+-(\d{8})-\d{12}-)?[\w-]+\.parquet", re.ASCII)
+"""The names of files of rows; its group is the generation that wrote it, where the name says it."""
 
 Order: TypeAlias = tuple[int, int, int]
 
@@ -147,7 +150,7 @@ def _batch(listed: Part) -> FileBatch:
         before = files[-1].last if files else 0
         first = f["first"].number(before, _PLACES)
         last = f["last"].number(first, _PLACES)
-        name = f["name"].text(_FILE)
+        name = f["name"].text(DATA_NAME, "data/….parquet")
         files.append(File(name, f["rows"].number(1), f["bytes"].number(1), first, last))
     return FileBatch(tuple(files))
 
@@ -232,16 +235,13 @@ class Log:
         found = [o for o in reversed(among) if o[1] == step]
         return next(filter(self.is_whole, found), found[0] if found else None)
 
-    def leftovers(self) -> list[str]:
-        """What writers that died have left half-made."""
-        begin = f"{FOLDER}/{TEMPORARY}"
-        return [n for n in self._directory.sizes(FOLDER) if n.startswith(begin)]
-
     def read(self, order: Order) -> Manifest:
         """One of them; a `StoreCorrupt` if it is damaged, a `StoreMismatch` in another format."""
         name = name_of(order)
         try:
             return self._decoded(order)
+        except NotPlain as e:
+            raise StoreCorrupt(f"{self._directory.shown}: {e}; {self.remedy(order)}") from None
         except OtherFormat as e:
             raise StoreMismatch(
                 f"{self._directory.shown}: {name}, the manifest of step {order[1]}, {e}; use the "
@@ -257,7 +257,7 @@ class Log:
         """One of them; None where it is damaged, in another format, or gone."""
         try:
             return self._decoded(order)
-        except (ValueError, FileNotFoundError):
+        except (ValueError, FileNotFoundError, NotPlain):
             return None
 
     def _decoded(self, order: Order) -> Manifest:
@@ -276,7 +276,9 @@ class Log:
         try:
             self._directory.create(manifest.name, data, after)
         except FileExistsError:
-            raise
+            # A file system that lost its answer, and was asked again, finds its own.
+            if self._directory.read(manifest.name) != data:
+                raise
         except OSError as e:
             try:
                 if self._directory.read(manifest.name) == data:
@@ -312,13 +314,13 @@ class Log:
             manifest = self.read_or_none(order)
             if manifest is None:
                 return False
-            return next(damages(manifest, self._directory.sizes), None) is None
+            return next(damages(manifest, self._directory), None) is None
         except OSError:  # what is there is no file
             return False
 
     def check(self, manifest: Manifest) -> None:
         """A `StoreCorrupt` that names the first file that is missing, or not of its size."""
-        for damage in damages(manifest, self._directory.sizes):
+        for damage in damages(manifest, self._directory):
             raise StoreCorrupt(
                 f"{self._directory.shown}: step {manifest.step} cannot be read: {damage}; "
                 f"{self.remedy(manifest.order)}"
@@ -330,6 +332,14 @@ def instead(whole: Iterable[Order]) -> str:
     for _, step, _ in whole:
         return f"open the last whole step with at_step={step}, or restore the file"
     return "no older step is whole: restore the files, or make a new store"
+
+
+def none_is_left(shown: str) -> StoreCorrupt:
+    """The error for a state that was written, and has no manifest."""
+    return StoreCorrupt(
+        f"{shown}: no manifest is left, so that nothing says which files are the state; restore "
+        f"{FOLDER}/, or make a new store"
+    )
 
 
 class OtherFormat(ValueError):
@@ -344,17 +354,18 @@ class Doubt(Exception):
         self.manifest = manifest
 
 
-def damages(manifest: Manifest, sizes: Callable[[str], Mapping[str, int]]) -> Iterator[str]:
+def damages(manifest: Manifest, directory: Directory) -> Iterator[str]:
     """What is wrong with the files of a manifest, as far as their sizes tell."""
     there: Mapping[str, int] = {}
     for i, (whose, f) in enumerate(manifest.files()):
-        there = there if i else sizes(f.name.rpartition("/")[0])
-        if f.name not in there:
+        there = there if i else directory.sizes(f.name.rpartition("/")[0])
+        size = there.get(f.name)
+        if size is None and (found := directory.status(f.name)) is not None:
+            size = found.size  # a listing may be late
+        if size is None:
             yield f"{f.name} of {whose} is missing"
-        elif there[f.name] != f.nbytes:
-            yield (
-                f"{f.name} of {whose} has {there[f.name]} bytes, and was written with {f.nbytes}"
-            )
+        elif size != f.nbytes:
+            yield f"{f.name} of {whose} has {size} bytes, and was written with {f.nbytes}"
 
 
 def next_revision(manifest: Manifest) -> Manifest:

@@ -92,7 +92,7 @@ class StoreMemory(Closing):
     ) -> None:
         self._budget = quarter_of_memory() if driver_bytes is None else driver_bytes
         self._spark = spark
-        self._turns = Turns(self._forget, _CLOSED)
+        self._turns = Turns(self._forget, _CLOSED, shown="st.StoreMemory")
         self._tiers: dict[str, Tiers[Batch]] | None = None
         self._outputs: tuple[Schema, ...] = ()
         self._state = State()
@@ -127,6 +127,8 @@ class StoreMemory(Closing):
     def close(self) -> None:
         """Forget the state, and the step under way."""
         self._turns.close()
+        if not self._turns.at_home:
+            return  # a fork: what Spark keeps is another process's
         dropped, self._state, self._tiers = self._state, State(), None
         for batches in dropped.batches.values():
             _release(batches)

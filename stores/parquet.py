@@ -14,7 +14,7 @@ from typing_extensions import TypeVarTuple
 
 from stepping_spark import few
 from stepping_spark.codec import conform
-from stepping_spark.errors import StoreError
+from stepping_spark.errors import StoreError, StoreLocked
 from stepping_spark.graph import Graph
 from stepping_spark.planner import registers_of
 from stepping_spark.schema import Schema
@@ -25,10 +25,11 @@ from stores.batch_files import Added, BatchFiles
 from stores.batches import wanted_places
 from stores.committed import Committed
 from stores.file_checks import GROUP_ROWS, Content, Damaged
-from stores.filesystem import directory_of, reaching, side_by_side
+from stores.filesystem import directory_of, reaching
 from stores.manifest import File, FileBatch, Manifest, next_revision
 from stores.memory import MOST_KEYS
 from stores.parquet_files import FileReader, Group, content_of, output_content
+from stores.pool import side_by_side
 from stores.registers import check_are_registers, check_has_key, unknown
 from stores.snapshots import Pins
 from stores.spark_batches import keys_of
@@ -69,10 +70,13 @@ class StoreParquet(Closing):
     `at_step=n` goes back to step n, and drops those after it.
 
     One process writes at a time, another gets a `StoreLocked`: on a local path by a lock that
-    ends with its process, on an object store by a claim that runs out a minute after it was last
-    renewed (see `stores.locks`). With `read_only` there is no lock, and each read is of the newest
-    step, or of `at_step`, while another process writes. A DataFrame that was read stays good for
-    ten minutes after its files were merged away, as long as the writer is open.
+    ends with its process, on an object store by a lease that is renewed while the store is open,
+    and runs out a minute after (see `stores.locks`). Where a lock fails, no committed step is lost,
+    and the writer that was overtaken gets a `StoreLocked` (see `stores.claims`). The same process
+    that opens the state again takes over, and the store before says so. With `read_only` there is
+    no lock, and each read is of the newest step, or of `at_step`, while another process writes. A
+    DataFrame that was read stays good for ten minutes after its files were merged away, as long as
+    the writer is open.
 
     Batches of at most `driver_rows` rows are read and written by the driver, larger ones by Spark,
     with the session `spark` (default: the active one, or a local one that is started).
@@ -116,6 +120,8 @@ class StoreParquet(Closing):
             self._forget,
             f"{self._directory.shown}: the store is closed; open it again with "
             "st.StoreParquet.from_graph(graph, path)",
+            shown=self._directory.shown,
+            give_way=self._committed.give_way,
         )
         self._tiers: dict[str, Tiers[FileBatch]] | None = None
         self._outputs: tuple[Schema, ...] = ()
@@ -171,7 +177,12 @@ class StoreParquet(Closing):
             elif self._read_only:
                 self._committed.open_to_read(registers, at_step=self._at_step)
             else:
-                self._committed.open_to_write(registers, create=self._create, at_step=self._at_step)
+                self._committed.open_to_write(
+                    registers,
+                    create=self._create,
+                    at_step=self._at_step,
+                    make_way=lambda: self._turns.take_over(self._directory.identity),
+                )
             self._tiers = self._tiers or {r.name: Tiers(r, self._merge) for r in registers}
             self._outputs = tuple(outputs)
         finally:
@@ -180,6 +191,8 @@ class StoreParquet(Closing):
     def close(self) -> None:
         """Forget the step under way and let another writer in."""
         self._turns.close()
+        if not self._turns.at_home:
+            return  # a fork: all that is held is another process's
         self._files.close()
         self._tiers = None
         self._committed.close()
@@ -304,7 +317,7 @@ class StoreParquet(Closing):
                 self._committed.renew()
                 self._tend()
                 written, given = self._files.step(
-                    self._added, outputs, self._outputs, f"{step:012d}"
+                    self._added, outputs, self._outputs, self._when(manifest)
                 )
                 _, live = self._state
                 self._commit(
@@ -406,10 +419,14 @@ class StoreParquet(Closing):
             with reaching(self._directory.shown, "read its files"):
                 yield
         except Damaged as e:
+            self._turns.check_open()
             pinned = self._pins.pinned
             if pinned is not None:
                 self._committed.check_there(pinned[0])
             raise self._committed.damaged(self._state[0].step, e) from e
+        except StoreLocked:
+            self._turns.check_open()  # another store of this process says where it was opened
+            raise
 
     def _whole(self, register: Register, batches: Batches) -> tuple[Held, ...]:
         small = [b for b in batches if b.rows <= self._driver_rows]
@@ -439,7 +456,12 @@ class StoreParquet(Closing):
 
     def _stem(self, register: Register) -> str:
         """How the names of a register's files begin, in the step under way."""
-        return f"{self._committed.numbers[register.name]:04d}-{self._state[0].step + 1:012d}"
+        return f"{self._committed.numbers[register.name]:04d}-{self._when(self._state[0])}"
+
+    @staticmethod
+    def _when(last: Manifest) -> str:
+        """In which generation and which step a file is written, as its name says it."""
+        return f"{last.generation:08d}-{last.step + 1:012d}"
 
     def _merge(self, register: Register, run: Sequence[FileBatch]) -> Work[FileBatch]:
         return self._files.merge(register, run, self._stem(register))

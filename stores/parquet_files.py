@@ -40,8 +40,10 @@ from stores.file_checks import (
     place_column,
     read_rows,
 )
-from stores.filesystem import Directory, LocalDirectory, side_by_side
+from stores.filesystem import Directory, LocalDirectory
 from stores.manifest import File, FileBatch
+from stores.plain_files import NotPlain
+from stores.pool import side_by_side
 
 GROUPS_AT_ONCE = 128
 """The row groups that are in memory at a time, beside the cache, to find keys in them."""
@@ -241,6 +243,8 @@ class FileReader:
                 yield source
         except FileNotFoundError as e:
             raise Damaged(f"{f.name} is missing") from e
+        except NotPlain as e:
+            raise Damaged(str(e)) from e
         except (pa.ArrowException, EOFError, ValueError, OverflowError) as e:
             raise Damaged(f"{f.name} cannot be read as Parquet: {e}") from e
         except OSError as e:

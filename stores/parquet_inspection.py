@@ -201,7 +201,7 @@ class Look:
     def at(self, manifest: Manifest) -> list[str]:
         """What is wrong with the files of a step."""
         sizes = self._directory.sizes("data")
-        found = [*damages(manifest, self._directory.sizes)]
+        found = [*damages(manifest, self._directory)]
         for register in self._registers:
             check = FileCheck(self._directory, content_of(register), register)
             for batch in manifest.registers.get(register.name, ()):

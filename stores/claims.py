@@ -1,0 +1,170 @@
+"""Generations: each writer claims one that nobody had, and so learns where another comes after it.
+
+A lock keeps writers apart where it works. Where it does not (it was removed, or has run out, or the
+file system does not lock), generations decide:
+
+1. Who begins to write creates `claims/<generation>.json`, the next one that there is none of: a
+   file is created by one writer only. It holds the manifest that the writer will begin with.
+2. Then it looks up the newest manifest, and writes the same state as the first of its generation,
+   which outranks all that older writers still write.
+3. Who has written a manifest looks, by its name, whether there is the claim after its own. If there
+   is none, whoever claims later finds the manifest in 2: the step is committed. If there is one,
+   the step may not count, and the writer says so, and ends.
+
+So nothing depends on the clock, on how soon a listing shows a new file, or on the lock. Claims stay
+for a day after a later one was made; by then a listing shows the manifests of that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+
+from stepping_spark.errors import StoreLocked, StoreUnavailable
+from stores.filesystem import Directory
+from stores.manifest import FOLDER, Order, name_of, none_is_left, orders
+
+CLAIMS = "claims"
+KEPT_FOR = 86_400.0
+"""Seconds for which a claim stays after a later one, by the file system's clock."""
+
+MOST_ASKED_FOR = 16
+"""So many claims are asked for by name, where a listing may not show them yet."""
+
+TRIES, PAUSE = 5, 0.05  # of listings that are late, and the seconds between them
+
+_CLAIM = re.compile(rf"{CLAIMS}/(\d{{8}})(-\w+)?\.json")
+
+
+class Claim:
+    """The right to write a generation, as long as there is no later one."""
+
+    def __init__(self, directory: Directory, who: dict[str, object]) -> None:
+        self._directory = directory
+        self._who = {**who, "claim": uuid.uuid4().hex}
+        known = [generation for generation, _ in _known(directory.changed(CLAIMS))]
+        known += [generation for generation, _, _ in orders(directory.sizes(FOLDER))]
+        self.generation = max(known, default=0) + 1
+        if not directory.excludes:
+            self._check_alone()
+        while not self._created():
+            self.generation += 1
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return _name(self.generation)
+
+    def begins_with(self, order: Order, *, written: bool) -> None:
+        """Say which will be the first manifest, before it is written, and that it is, after."""
+        self._directory.write(self.name, self._text(begins=order, written=written))
+
+    def overtaken_by(self) -> bytes | None:
+        """Who claimed or wrote after this one; None: nobody."""
+        later = _name(self.generation + 1)
+        if self._directory.status(later) is None:
+            written = orders(self._directory.sizes(FOLDER))
+            if all(generation <= self.generation for generation, _, _ in written):
+                return None
+        with suppress(FileNotFoundError):
+            return self._directory.read(later)
+        return b""
+
+    def known_orders(self) -> list[Order]:
+        """The manifests of earlier generations, also those that a listing does not show yet."""
+        for _ in range(TRIES):
+            found = [o for o in orders(self._directory.sizes(FOLDER)) if o[0] < self.generation]
+            if (not found or self._is_there(found[-1])) and self._follow(found):
+                return found
+            time.sleep(PAUSE)
+        if not found:
+            raise none_is_left(self._directory.shown)
+        raise StoreUnavailable(
+            f"{self._directory.shown}: {FOLDER}/ does not list yet what it has: others have just "
+            "written there; wait a moment, and open it again"
+        )
+
+    def _follow(self, found: list[Order]) -> bool:
+        """Add what comes after the last one, by name; False where something in between is gone."""
+        since = found[-1][0] + 1 if found else 1
+        for generation in range(max(since, self.generation - MOST_ASKED_FOR), self.generation):
+            first, written = self._first_of(generation)
+            if first is not None and self._is_there(first):
+                found.append(first)
+            elif written:
+                return False
+        while found and (following := self.after(found[-1])) is not None:
+            found.append(following)
+        return True
+
+    def after(self, order: Order) -> Order | None:
+        """The manifest that its writer wrote after one; None where that is its last."""
+        generation, step, revision = order
+        following = (generation, step + 1, 0), (generation, step, revision + 1)
+        return next(filter(self._is_there, following), None)
+
+    def sweep(self) -> None:
+        """Remove claims that are long overtaken, and what is left of attempts to make one."""
+        changed = self._directory.changed(CLAIMS)
+        mine = self._directory.status(self.name)
+        if mine is not None:
+            until = mine.changed - KEPT_FOR
+            old = [n for n, at in changed.items() if at < until and n != self.name]
+            self._directory.remove(old)
+
+    def _created(self) -> bool:
+        text = self._text()
+        try:
+            self._directory.create(self.name, text)
+        except FileExistsError:
+            # A file system that lost its answer, and was asked again, finds its own.
+            with suppress(FileNotFoundError):
+                return self._directory.read(self.name) == text
+            return False
+        return True
+
+    def _check_alone(self) -> None:
+        """See that nobody else claims now, where two could create one file.
+
+        Each writes a file of its own, and then looks: of two at least one sees the other.
+        """
+        mine = f"{CLAIMS}/{self.generation:08d}-{uuid.uuid4().hex}.json"
+        self._directory.write(mine, self._text())
+        known = _known(self._directory.changed(CLAIMS))
+        if any(generation >= self.generation and name != mine for generation, name in known):
+            self._directory.remove([mine])
+            raise StoreLocked(
+                f"{self._directory.shown}: another writer is opening the state at this moment; "
+                "wait until it has ended, and open it again"
+            )
+
+    def _first_of(self, generation: int) -> tuple[Order | None, bool]:
+        """The manifest that a writer has said it would begin with, and whether it has written it.
+
+        A claim that nobody can read is taken for one that was never made use of.
+        """
+        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            said = json.loads(self._directory.read(_name(generation)))
+            first, step, revision = said["begins"]
+            if first == generation and isinstance(step, int) and isinstance(revision, int):
+                return (generation, step, revision), said["written"] is True
+        return None, False
+
+    def _is_there(self, order: Order) -> bool:
+        return self._directory.status(name_of(order)) is not None
+
+    def _text(self, **more: object) -> bytes:
+        return json.dumps({**self._who, **more}).encode()
+
+
+def _name(generation: int) -> str:
+    return f"{CLAIMS}/{generation:08d}.json"
+
+
+def _known(names: Iterable[str]) -> list[tuple[int, str]]:
+    """The generations that are claimed, as a listing shows them."""
+    return [(int(m[1]), n) for n in names if (m := _CLAIM.fullmatch(n))]

@@ -1,0 +1,38 @@
+"""Threads for what waits for a disk or a network."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(8, "stepping-spark-files")
+
+
+# The threads of a pool are not in a process that is forked: what is given to them would wait.
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def side_by_side(f: Callable[[T], U], given: Sequence[T]) -> list[U]:
+    """The function of each, several at a time: for what waits for a disk or a network.
+
+    All have ended when it does, also where one of them failed.
+    """
+    if len(given) < 2:
+        return [f(x) for x in given]
+    futures = [_pool().submit(f, x) for x in given]
+    wait(futures)
+    return [future.result() for future in futures]
+
+
+def later(f: Callable[[], None]) -> Future[None]:
+    """Do something beside what else there is to do."""
+    return _pool().submit(f)
