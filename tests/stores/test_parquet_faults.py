@@ -24,7 +24,7 @@ from stepping_spark.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
-from stores import filesystem, manifest, sweeping
+from stores import filesystem, locks, manifest, sweeping
 from stores.contract_rows import BY_WORD, WHOLE, add, as_it_is, content, keys_table, row
 from stores.filesystem import LocalDirectory
 from stores.parquet import StoreParquet
@@ -89,7 +89,8 @@ def test_the_last_steps_can_be_opened_and_those_after_them_are_dropped(path: Pat
         assert store.last_step() == 2
         step(store, "d")
         assert words(store) == {"a", "b", "d"}
-    with pytest.raises(StoreError, match=r"step 1 is not kept; .* 2, 3"):
+        step(store, "e")
+    with pytest.raises(StoreError, match=r"step 1 is not kept; .* 2, 3, 4"):
         StoreParquet(path, REGISTERS, at_step=1)
 
 
@@ -148,11 +149,9 @@ def test_a_manifest_of_another_format_is_not_called_damaged(
 
 def newest_file(path: Path) -> Path:
     """The data file that step 3 has and step 2 has not."""
-    named = [
-        {f.name for _, f in manifest.decode(m.read_bytes()).files()}
-        for m in files(path, "manifests")[-2:]
-    ]
-    return path / min(named[1] - named[0])
+    found = [manifest.decode(m.read_bytes()) for m in files(path, "manifests")]
+    named = {m.step: {f.name for _, f in m.files()} for m in found}
+    return path / min(named[3] - named[2])
 
 
 @pytest.mark.parametrize("harm", ["missing", "cut short"])
@@ -214,7 +213,7 @@ def test_a_store_without_manifests_is_corrupt_and_not_empty(path: Path) -> None:
 def test_a_reader_of_a_store_that_is_half_made_is_told_so_and_a_writer_makes_it(
     path: Path,
 ) -> None:
-    for folder in ("manifests", "data"):
+    for folder in ("manifests", "data", "claims"):
         for file in files(path, folder):
             file.unlink()
     with pytest.raises(StoreUnavailable, match=r"first manifest is not written.*create=True"):
@@ -335,15 +334,21 @@ def test_after_the_holder_was_killed_the_next_opens_without_help(
         step(store, "d")
 
 
-def test_the_same_process_is_refused_too_until_the_first_store_is_collected(
-    path: Path,
-) -> None:
+def test_a_store_that_is_collected_lets_go_of_its_lock(path: Path) -> None:
     store = StoreParquet(path, REGISTERS)
-    with pytest.raises(StoreLocked, match=f"process {os.getpid()} .*this one"):
-        StoreParquet(path, REGISTERS)
+    directory = LocalDirectory(str(path))
+    assert f"process {os.getpid()} on" in str(locks.holder(directory))
     del store
     gc.collect()
-    StoreParquet(path, REGISTERS).close()
+    assert locks.holder(directory) is None
+
+
+def test_opening_again_and_again_keeps_the_last_steps(path: Path) -> None:
+    for _ in range(5):
+        StoreParquet(path, REGISTERS).close()
+    for number in (1, 2, 3):
+        with StoreParquet(path, REGISTERS, read_only=True, at_step=number) as store:
+            assert words(store) == set("abc"[:number])
 
 
 # -- reading beside a writer

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from unittest import mock
 from uuid import uuid4
 
 import pyarrow.fs as pafs
@@ -14,11 +19,17 @@ from moto.server import ThreadedMotoServer
 
 from stepping_spark.errors import StoreLocked, StoreUnavailable
 from stepping_spark.store import Register, Store
-from stores import locks
+from stores import conditional, locks
+from stores.claims import CLAIMS, Claim
 from stores.contract import StoreContract
-from stores.contract_rows import BY_WORD, Create, Reopen, add, as_it_is, content, row
+from stores.contract_rows import BY_WORD, WHOLE, Create, Reopen, add, as_it_is, content, row
+from stores.filesystem import ObjectDirectory, directory_of
 from stores.parquet import StoreParquet
 from stores.parquet_inspection import ParquetState
+from tests.stores.lives import told
+from tests.stores.test_two_writers import run
+from tests.stores.two_writers import Process, at
+from tests.stores.two_writers_of_files import CALLS, MORE_CALLS, elsewhere, simulated_processes
 
 SECRET = "not to be shown"
 
@@ -94,29 +105,185 @@ def path() -> str:
 
 
 def test_who_holds_a_store_is_told(s3: pafs.FileSystem, path: str) -> None:
-    with opened(s3, path), pytest.raises(StoreLocked, match=r"process \d+ on .* since"):
+    said = pytest.raises(StoreLocked, match=r"process \d+ on .* since.*or wait 60 seconds")
+    with opened(s3, path), elsewhere(), said:
         opened(s3, path)
 
 
-def test_a_claim_runs_out_and_the_writer_that_was_overtaken_cannot_commit(
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_lease_does_not_depend_on_the_clock_of_those_who_look_at_it(
+    s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    with opened(s3, path) as store, monkeypatch.context() as patch:
+        for name in ("time", "monotonic"):
+            clock = getattr(time, name)
+            patch.setattr(time, name, lambda clock=clock: clock() + 3600 * hours)
+        assert f"process {os.getpid()} on" in str(ParquetState(path, filesystem=s3).summary())
+        with elsewhere(), pytest.raises(StoreLocked):
+            opened(s3, path)
+        step(store, "a")
+
+
+def test_a_lease_runs_out_and_the_writer_that_was_overtaken_cannot_commit(
     s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = opened(s3, path)
     step(slow, "a")
-    monkeypatch.setattr(locks, "LEASE", -60.0)
-    with opened(s3, path) as fast:
-        monkeypatch.undo()
+    with elsewhere():
+        with monkeypatch.context() as patch:
+            patch.setattr(locks, "LEASE", -60.0)
+            fast = opened(s3, path)
         step(fast, "b")
-        for _ in range(2):
-            with pytest.raises(StoreLocked, match="overtaken"):
-                step(slow, "lost")
+    for _ in range(2):
+        with pytest.raises(StoreLocked, match="overtaken"):
+            step(slow, "lost")
+    with elsewhere():
         step(fast, "c")
+        fast.close()
     with pytest.raises(StoreLocked, match="overtaken"):
         step(slow, "lost")
     slow.close()
     with opened(s3, path) as store:
         assert content(store, BY_WORD) == {row(w, 1): (1,) for w in "abc"}
         assert store.last_step() == 3
+
+
+def test_a_lease_is_renewed_while_a_store_is_open_also_after_an_error_and_not_after(
+    s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[str] = []
+    read = ObjectDirectory.read
+
+    def fails_once(directory: ObjectDirectory, name: str) -> bytes:
+        if name == locks.LEASE_FILE and not failed:
+            failed.append(name)
+            raise OSError("the network is down")
+        return read(directory, name)
+
+    monkeypatch.setattr(locks, "LEASE", 0.3)
+    store = opened(s3, path)
+    directory = directory_of(path, s3)
+    before = directory.status(locks.LEASE_FILE)
+    monkeypatch.setattr(ObjectDirectory, "read", fails_once)
+    until = time.monotonic() + 20
+    while directory.status(locks.LEASE_FILE) == before:
+        assert time.monotonic() < until, "it was not renewed"
+        time.sleep(0.05)
+    assert failed
+    renewers = [t for t in threading.enumerate() if t.name == "stepping-spark-lease"]
+    store.close()
+    assert directory.status(locks.LEASE_FILE) is None
+    for thread in renewers:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_a_lease_that_is_removed_is_made_again_and_a_store_that_is_collected_renews_none(
+    s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "LEASE", 0.3)
+    store = opened(s3, path)
+    directory = directory_of(path, s3)
+    directory.remove([locks.LEASE_FILE])
+    until = time.monotonic() + 20
+    while directory.status(locks.LEASE_FILE) is None:
+        assert time.monotonic() < until, "it was not made again"
+        time.sleep(0.05)
+    renewers = [t for t in threading.enumerate() if t.name == "stepping-spark-lease"]
+    del store
+    gc.collect()
+    for thread in renewers:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_of_many_that_create_a_file_at_once_one_succeeds(
+    s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = directory_of(path, s3)
+    monkeypatch.setattr(ObjectDirectory, "status", lambda *_: None)  # who looks sees none
+    made: list[bytes] = []
+
+    def makes(number: int) -> None:
+        with suppress(FileExistsError):
+            directory.create("claims/one.json", b"%d" % number)
+            made.append(b"%d" % number)
+
+    threads = [threading.Thread(target=makes, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert directory.excludes
+    assert made == [directory.read("claims/one.json")]
+
+
+def test_without_obstore_two_that_open_at_once_see_each_other(
+    s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conditional, "INSTALLED", False)
+    assert not directory_of(path, s3).excludes
+    with opened(s3, path) as store:
+        step(store, "a")
+    checks = Claim._check_alone
+    others: list[StoreLocked] = []
+
+    def checks_beside(claim: Claim) -> None:
+        """Another writer claims at the moment at which this one does."""
+        if not others:
+            others.append(StoreLocked())
+            directory_of(path, s3).write(f"{CLAIMS}/{claim.generation:08d}-another.json", b"{}")
+        checks(claim)
+
+    monkeypatch.setattr(Claim, "_check_alone", checks_beside)
+    with pytest.raises(StoreLocked, match="another writer is opening the state at this moment"):
+        opened(s3, path)
+    with opened(s3, path) as store:
+        step(store, "b")
+        assert store.last_step() == 2
+
+
+class OnS3:
+    """The place of a state on S3, whose leases are not renewed by themselves."""
+
+    def __init__(self, filesystem: pafs.FileSystem) -> None:
+        self._directory = directory_of(f"bucket/{uuid4().hex}", filesystem)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        with simulated_processes(), ExitStack() as patches:
+            for name in (*CALLS, *MORE_CALLS):
+                call = told(getattr(ObjectDirectory, name), name, at)
+                patches.enter_context(mock.patch.object(ObjectDirectory, name, call))
+            patches.enter_context(mock.patch.object(locks, "renewing"))
+            directory_of = "stores.parquet.directory_of"
+            patches.enter_context(mock.patch(directory_of, return_value=self._directory))
+            yield
+
+    def open_writer(self) -> Store:
+        return StoreParquet("s3", [BY_WORD, WHOLE], create=True)
+
+    def open_reader(self) -> Store:
+        return StoreParquet("s3", [BY_WORD, WHOLE], read_only=True)
+
+    def break_lock(self) -> None:
+        self._directory.remove([locks.LEASE_FILE])
+
+    def kill(self, process: Process) -> None:
+        pass
+
+
+def test_of_several_writers_each_step_that_was_reported_is_in_the_state(
+    s3: pafs.FileSystem,
+) -> None:
+    assert run(lambda: OnS3(s3), 2, 15).counts["step, done"] > 2
+
+
+@pytest.mark.long
+def test_of_several_writers_each_step_that_was_reported_is_in_the_state_for_long(
+    s3: pafs.FileSystem,
+) -> None:
+    print(run(lambda: OnS3(s3), 30, 40).counts)
 
 
 def test_a_state_is_looked_at_beside_its_writer_and_compacted_after_it(
@@ -132,7 +299,7 @@ def test_a_state_is_looked_at_beside_its_writer_and_compacted_after_it(
         found = state.summary()
         assert (found.step, f"process {os.getpid()} on " in str(found.holder)) == (3, True)
         assert state.verify().problems == []
-        with pytest.raises(StoreLocked):
+        with elsewhere(), pytest.raises(StoreLocked):
             state.compact()
     assert state.summary().holder is None
     state.compact()

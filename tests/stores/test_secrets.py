@@ -417,8 +417,8 @@ def test_nothing_that_is_kept_on_an_object_store_has_a_part_of_the_secret(
         store.commit(1, None)
         shown = [repr(store), *map(repr, vars(store).values())]
         shown += [repr(ParquetState(uri).summary())]
-        with pytest.raises(st.StoreLocked) as locked:
-            StoreParquet(uri, [BY_WORD])
+        with StoreParquet(uri, [BY_WORD]), pytest.raises(st.StoreLocked) as locked:
+            store.read(BY_WORD.name)
         shown += chain(locked.value)
         names = [
             f.path

@@ -1,0 +1,60 @@
+"""Whatever happens to the lock, a step that was reported is in the state, and who lost is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.stores.two_writers import Place, Tally, TwoWriters
+from tests.stores.two_writers_of_files import Here, InBucket
+
+PHASES = set(Phase) - {Phase.explain}
+PLACES: dict[str, Callable[[], Place]] = {
+    "directory": lambda: Here(locking=True, late=0),
+    "directory without locks": lambda: Here(locking=False, late=0),
+    "directory without locks that lists late": lambda: Here(locking=False, late=6),
+    "bucket": lambda: InBucket(late=0),
+    "bucket that lists late": lambda: InBucket(late=6),
+}
+
+
+def run(place: Callable[[], Place], examples: int, steps: int) -> Tally:
+    """Run the machine on a place; how often what has happened."""
+
+    class Machine(TwoWriters):
+        tally = Tally()
+
+        def place(self) -> Place:
+            return place()
+
+    some: Any = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        phases=PHASES,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(Machine, settings=some)
+    return Machine.tally
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_of_several_writers_each_step_that_was_reported_is_in_the_state(place: str) -> None:
+    found = run(PLACES[place], 6, 30)
+    assert found.counts["rule steps"] > 100
+    assert found.counts["step, done"] > 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("place", PLACES)
+def test_of_several_writers_each_step_that_was_reported_is_in_the_state_for_long(
+    place: str,
+) -> None:
+    found = run(PLACES[place], 120, 50)
+    print(place, dict(sorted(found.counts.items())))
+    assert found.counts["rule steps"] > 5_000
+    assert found.counts["step, refused"] > 0

@@ -1,0 +1,404 @@
+"""One writer of a Parquet state: locks that fail, forks, the same process twice, odd files."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreMismatch
+from stores import filesystem, locks
+from stores.contract_rows import BY_WORD, WHOLE, add, as_it_is, content
+from stores.filesystem import LocalDirectory
+from stores.manifest import decode
+from stores.memory import StoreMemory
+from stores.parquet import StoreParquet
+from tests.stores.two_writers_of_files import elsewhere
+
+REGISTERS = [BY_WORD]
+PATIENCE = 60
+
+
+def step(store: StoreParquet | StoreMemory, word: str) -> None:
+    add(store, BY_WORD, as_it_is, [(word, 1, 1)])
+    store.commit(store.last_step() + 1, None)
+
+
+def words(store: StoreParquet | StoreMemory) -> set[str]:
+    return {r[1][1].decode() for r in content(store, BY_WORD)}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A state after two steps: a and b."""
+    with StoreParquet(tmp_path / "state", REGISTERS, create=True) as store:
+        for word in "ab":
+            step(store, word)
+    return tmp_path / "state"
+
+
+# -- locks that fail
+
+
+def steps_elsewhere(path: Path, letters: str) -> None:
+    """Another process opens the state, takes steps, and closes it."""
+    with elsewhere(), StoreParquet(path, REGISTERS) as store:
+        for word in letters:
+            step(store, word)
+
+
+def test_a_writer_whose_lock_file_was_removed_is_told_once_another_writes(path: Path) -> None:
+    slow = StoreParquet(path, REGISTERS)
+    step(slow, "c")
+    (path / "lock.json").unlink()
+    with elsewhere():
+        fast = StoreParquet(path, REGISTERS)
+    with pytest.raises(StoreLocked, match=r"is being written by process \d+ on"):
+        step(slow, "lost")
+    with elsewhere():
+        for word in "defghi":  # so that the manifest that the slow one would write is swept
+            step(fast, word)
+        fast.close()
+    with pytest.raises(StoreLocked, match=r"overtaken.*open it again to see"):
+        step(slow, "lost")
+    slow.close()
+    with StoreParquet(path, REGISTERS, read_only=True) as store:
+        assert words(store) == set("abcdefghi")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_where_locks_do_nothing_the_writer_that_was_overtaken_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    slow = StoreParquet(path, REGISTERS)
+    add(slow, BY_WORD, as_it_is, [("lost", 1, 1)])
+    listed = {f: [*filesystem._files(str(path / f))] for f in ("manifests", "claims")}
+    found = filesystem._files
+
+    def old(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        """The listing of before, of names that were there."""
+        yield from listed.get(Path(folder).name) or found(folder)
+
+    steps_elsewhere(path, "defghi")
+    if late:
+        monkeypatch.setattr(filesystem, "_files", old)
+    with pytest.raises(StoreLocked, match=r"overtaken.*open it again to see"):
+        slow.commit(3, None)
+    slow.close()
+    monkeypatch.undo()
+    with StoreParquet(path, REGISTERS, read_only=True) as store:
+        assert words(store) == set("abdefghi")
+
+
+def test_a_writer_that_opens_finds_what_a_listing_does_not_show_yet(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = {f: [*filesystem._files(str(path / f))] for f in ("manifests", "claims", "data")}
+    found = filesystem._files
+    steps_elsewhere(path, "c")
+
+    def old(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        yield from listed.get(Path(folder).name) or found(folder)
+
+    monkeypatch.setattr(filesystem, "_files", old)
+    with StoreParquet(path, REGISTERS) as store:
+        assert words(store) == set("abc")
+        step(store, "d")
+    monkeypatch.undo()
+    with StoreParquet(path, REGISTERS) as store:
+        assert words(store) == set("abcd")
+
+
+def test_a_lock_file_that_was_removed_is_made_again_at_the_next_step(path: Path) -> None:
+    with StoreParquet(path, REGISTERS) as store:
+        (path / "lock.json").unlink()
+        step(store, "c")
+        with elsewhere(), pytest.raises(StoreLocked):
+            StoreParquet(path, REGISTERS)
+        step(store, "d")
+
+
+# -- edited states
+
+
+def test_a_manifest_that_names_a_file_elsewhere_is_corrupt_and_nothing_is_removed(
+    path: Path,
+) -> None:
+    victim = path.parent / "victim"
+    victim.write_text("mine")
+    for manifest in (path / "manifests").iterdir():
+        text = manifest.read_text()
+        whole = json.loads(text)
+        for batches in whole["manifest"]["registers"].values():
+            batches[0][0]["name"] = "data/../../victim"
+        body = json.dumps(whole["manifest"], sort_keys=True).encode()
+        whole["sha256"] = sha256(body).hexdigest()
+        manifest.write_text(json.dumps(whole))
+    for read_only in (True, False):
+        with pytest.raises(StoreCorrupt, match=r"name is 'data/\.\./\.\./victim'"):
+            StoreParquet(path, REGISTERS, read_only=read_only)
+    assert victim.read_text() == "mine"
+
+
+def test_the_sweeper_removes_files_of_a_state_only(path: Path) -> None:
+    mine = [path / "data" / name for name in ("notes.txt", "a b.parquet")]
+    for file in mine:
+        file.write_text("mine")
+    litter = path / "data" / "0000-x.parquet"
+    litter.write_text("half")
+    StoreParquet(path, REGISTERS).close()
+    assert [file.exists() for file in [*mine, litter]] == [True, True, False]
+
+
+def test_folders_that_are_links_are_not_swept(path: Path, tmp_path: Path) -> None:
+    aside = tmp_path / "aside"
+    (path / "data").rename(aside)
+    (aside / "other.parquet").write_text("mine")
+    (path / "data").symlink_to(aside)
+    with pytest.raises(StoreCorrupt, match=r"data is a symbolic link.*mount it there"):
+        StoreParquet(path, REGISTERS)
+    assert (aside / "other.parquet").exists()
+
+
+def test_a_lock_file_that_is_a_link_does_not_touch_what_it_leads_to(path: Path) -> None:
+    victim = path.parent / "victim"
+    victim.write_text("mine")
+    (path / "lock.json").unlink()
+    (path / "lock.json").symlink_to(victim)
+    with pytest.raises(StoreCorrupt, match=r"lock\.json is a symbolic link"):
+        StoreParquet(path, REGISTERS)
+    assert victim.read_text() == "mine"
+
+
+def make_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def make_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def make_link(file: Path) -> None:
+    file.rename(file.with_name("aside"))
+    file.symlink_to(file.with_name("aside"))
+
+
+@pytest.mark.parametrize("make", [make_pipe, make_folder, make_link])
+@pytest.mark.parametrize("which", ["registers.json", "lock.json", "manifest", "data"])
+def test_what_is_no_plain_file_is_corrupt_and_nothing_waits_for_it(
+    path: Path, make: Callable[[Path], None], which: str
+) -> None:
+    newest = sorted((path / "manifests").iterdir())[-1]
+    named = next(f.name for _, f in decode(newest.read_bytes()).files())
+    file = {"manifest": newest, "data": path / named}.get(which, path / which)
+    make(file)
+    said: list[BaseException] = []
+
+    def use() -> None:
+        try:
+            with StoreParquet(path, REGISTERS) as store:
+                words(store)
+        except BaseException as e:
+            said.append(e)
+
+    thread = threading.Thread(target=use, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive(), "it waits"
+    assert [type(e) for e in said] == [StoreCorrupt], said
+    assert file.name in str(said[0])
+
+
+def test_the_files_of_a_state_are_for_its_user_alone(path: Path) -> None:
+    old = os.umask(0)
+    try:
+        with StoreParquet(path.parent / "other", REGISTERS, create=True) as store:
+            for word in "abcd":
+                step(store, word)
+    finally:
+        os.umask(old)
+    every = [path.parent / "other", *(path.parent / "other").rglob("*")]
+    modes = {(p.is_dir(), oct(stat.S_IMODE(p.stat().st_mode))) for p in every}
+    assert modes == {(True, "0o700"), (False, "0o600")}
+
+
+# -- the same process again
+
+
+def test_the_same_process_takes_over_and_the_store_before_says_so(path: Path) -> None:
+    old = StoreParquet(path, REGISTERS)
+    step(old, "c")
+    add(old, BY_WORD, as_it_is, [("never", 1, 1)])
+    new = StoreParquet(path, REGISTERS)
+    uses: list[Callable[[], object]] = [
+        old.last_step,
+        lambda: words(old),
+        lambda: old.commit(4, None),
+        old.compact,
+        lambda: old.open(REGISTERS),
+    ]
+    for use in uses:
+        with pytest.raises(StoreLocked, match=r"again, at test_writers_of_files\.py:\d+.*: use it"):
+            use()
+    step(new, "d")
+    old.abort()
+    old.close()
+    step(new, "e")
+    assert words(new) == set("abcde")
+    new.close()
+
+
+def test_a_store_that_cannot_be_opened_takes_over_nothing(path: Path) -> None:
+    with StoreParquet(path, REGISTERS) as store:
+        with pytest.raises(StoreMismatch):
+            StoreParquet(path, [WHOLE])
+        with pytest.raises(StoreError, match="step 7 is not kept"):
+            StoreParquet(path, REGISTERS, at_step=7)
+        step(store, "c")
+        StoreParquet(path, REGISTERS, read_only=True).close()
+        step(store, "d")
+
+
+@pytest.mark.parametrize("moment", ["output", "sync", "create", "_link"])
+def test_a_thread_in_the_middle_of_a_step_is_told_when_another_store_takes_over(
+    path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    old = StoreParquet(path, REGISTERS)
+    there, go = threading.Event(), threading.Event()
+    owner: Any = filesystem if moment == "_link" else LocalDirectory
+    if moment == "sync":
+        owner, moment = filesystem, "_sync"
+    real = getattr(owner, moment)
+    said: list[object] = []
+
+    def waits(*args: Any) -> Any:
+        if not there.is_set():
+            there.set()
+            assert go.wait(PATIENCE)
+        return real(*args)
+
+    def takes_a_step() -> None:
+        try:
+            step(old, "c")
+        except StoreLocked as e:
+            said.append(str(e))
+        else:
+            said.append("committed")
+
+    monkeypatch.setattr(owner, moment, waits)
+    thread = threading.Thread(target=takes_a_step)
+    thread.start()
+    assert there.wait(PATIENCE)
+    new = StoreParquet(path, REGISTERS)
+    step(new, "d")
+    go.set()
+    thread.join()
+    assert "has opened this state again" in str(said[0])
+    old.close()
+    step(new, "e")
+    assert words(new) == set("abde")
+    new.close()
+    with StoreParquet(path, REGISTERS) as store:
+        assert words(store) == set("abde")
+
+
+# -- forks
+
+
+def in_fork(work: Callable[[], object]) -> str:
+    """What comes of something in a fork of this process, which may not take long."""
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            said = str(work())
+        except BaseException as e:
+            said = f"{type(e).__name__}: {e}"
+        os.write(theirs, said.encode())
+        os._exit(0)
+    os.close(theirs)
+    with open(ours) as answer:
+        timer = threading.Timer(PATIENCE, os.kill, (pid, 9))
+        timer.start()
+        said = answer.read()
+        timer.cancel()
+    os.waitpid(pid, 0)
+    return said
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_fork_that_uses_the_store_of_its_parent_is_told_and_harms_nothing(
+    path: Path, memory: bool
+) -> None:
+    store = StoreMemory(REGISTERS) if memory else StoreParquet(path, REGISTERS)
+    add(store, BY_WORD, as_it_is, [("c", 1, 1)])
+    said = rf"StoreError: .*process {os.getpid()} has opened this store, and process \d+, a fork"
+    uses: list[Callable[[], object]] = [
+        lambda: step(store, "x"),
+        lambda: words(store),
+        lambda: store.commit(3, None),
+        store.compact,
+    ]
+    for use in uses:
+        found = in_fork(use)
+        assert re.match(said, found), found
+    assert in_fork(store.abort) == in_fork(store.close) == "None"
+    store.commit(store.last_step() + 1, None)
+    assert "c" in words(store)
+    store.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_may_open_the_state_itself_once_its_parent_has_closed_it(path: Path) -> None:
+    store = StoreParquet(path, REGISTERS)
+    step(store, "c")
+
+    def opens() -> str:
+        with StoreParquet(path, REGISTERS) as mine:
+            for word in "xyz":
+                step(mine, word)
+            return "".join(sorted(words(mine)))
+
+    assert f"process {os.getpid()} on" in in_fork(opens)
+    store.close()
+    assert in_fork(opens) == "abcxyz"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_closing_releases_the_lock_also_while_a_fork_lives(path: Path) -> None:
+    store = StoreParquet(path, REGISTERS)
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(theirs)
+        os.read(ours, 1)  # until its parent has ended this pipe
+        os._exit(0)
+    try:
+        with elsewhere(), pytest.raises(StoreLocked):
+            StoreParquet(path, REGISTERS)
+        store.close()
+        steps_elsewhere(path, "c")
+    finally:
+        os.close(theirs)
+        os.waitpid(pid, 0)
+        os.close(ours)
+
+
+def test_who_holds_a_state_is_told_of_no_link(path: Path) -> None:
+    (path / "lock.json").unlink()
+    (path / "lock.json").symlink_to(path / "registers.json")
+    with pytest.raises(OSError, match="symbolic link"):
+        locks.holder(LocalDirectory(str(path)))

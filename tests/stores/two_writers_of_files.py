@@ -1,0 +1,306 @@
+"""Places for the machine of two writers: a directory of this machine, and a simulated bucket."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+from stepping_spark.store import Store
+from stores import filesystem, locks, turns
+from stores import pool as pools
+from stores.filesystem import Directory, LocalDirectory, Status
+from stores.parquet import StoreParquet
+from tests.stores.lives import told
+from tests.stores.two_writers import REGISTERS, Process, at, current
+
+CALLS = ("make", "read", "input", "output", "sync", "create", "write", "sizes", "remove")
+MORE_CALLS = ("changed", "status")
+
+
+class Inline:
+    """A pool without threads: what is given to it is done at once, by the process that gives it."""
+
+    def submit(self, f: Callable[..., Any], *args: Any) -> Future[Any]:
+        """The result of a call, or what it raised; a process that is killed in it is killed."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(f(*args))
+        except Exception as e:
+            future.set_exception(e)
+        return future
+
+
+@contextmanager
+def simulated_processes() -> Iterator[None]:
+    """Threads of a `Process` are a process to the library; nothing runs beside them."""
+    pool = Inline()
+    real = turns.this_process()
+
+    def this_process() -> str:
+        process = current()
+        return real if process is None else f"0-{process.name} of {id(process)}"
+
+    with ExitStack() as patches:
+        for module in (turns, locks):
+            patches.enter_context(mock.patch.object(module, "this_process", this_process))
+        patches.enter_context(mock.patch.object(pools, "_pool", return_value=pool))
+        yield
+
+
+@contextmanager
+def elsewhere() -> Iterator[None]:
+    """What is done here is done by another process."""
+    with ExitStack() as patches:
+        for module in (turns, locks):
+            patch = mock.patch.object(module, "this_process", return_value="0-another")
+            patches.enter_context(patch)
+        yield
+
+
+class Late:
+    """Listings of folders that show a name only at the so-manieth time after it is there."""
+
+    def __init__(self, by: int) -> None:
+        self.by = by
+        self._seen: dict[str, int] = {}
+        self._lists = 0
+
+    def hides(self, name: str) -> bool:
+        """Whether a name is not shown yet: asked for each name of each listing."""
+        if current() is None:  # who looks from outside sees all
+            return False
+        first = self._seen.setdefault(name, self._lists)
+        return self._lists - first < self.by
+
+    def listed(self) -> None:
+        """A folder is listed."""
+        self._lists += 1
+
+
+class Here:
+    """A directory of this machine. Its locks may do nothing, and its listings be late."""
+
+    def __init__(self, *, locking: bool, late: int) -> None:
+        self._root = tempfile.mkdtemp(prefix="stepping-two-", dir=_memory())
+        self.path = os.path.join(self._root, "state")
+        self._locking = locking
+        self._late = Late(late)
+        self._handles: dict[Process, list[int]] = {}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        with simulated_processes(), ExitStack() as patches:
+            for name in CALLS + MORE_CALLS:
+                call = told(getattr(LocalDirectory, name), name, at)
+                patches.enter_context(mock.patch.object(LocalDirectory, name, call))
+            for name in ("_link", "_sync"):
+                call = told(getattr(filesystem, name), name, at)
+                patches.enter_context(mock.patch.object(filesystem, name, call))
+            patches.enter_context(mock.patch.object(filesystem, "_files", self._files()))
+            patches.enter_context(mock.patch.object(fcntl, "flock", self._flock()))
+            patches.enter_context(mock.patch.object(os, "fsync"))
+            yield
+        shutil.rmtree(self._root)
+
+    def open_writer(self) -> Store:
+        return StoreParquet(self.path, REGISTERS, create=True)
+
+    def open_reader(self) -> Store:
+        return StoreParquet(self.path, REGISTERS, read_only=True)
+
+    def break_lock(self) -> None:
+        Path(self.path, locks.LOCK).unlink(missing_ok=True)
+
+    def kill(self, process: Process) -> None:
+        for handle in self._handles.pop(process, ()):
+            with _closed_is_fine():
+                fcntl.flock(handle, fcntl.LOCK_UN)
+
+    def _flock(self) -> Callable[[int, int], None]:
+        real = fcntl.flock
+
+        def flock(handle: int, what: int) -> None:
+            if not self._locking:
+                return
+            real(handle, what)
+            process = current()
+            if process is not None and what & fcntl.LOCK_EX:
+                # One of the machine's own, which stays open when the store's is closed.
+                self._handles.setdefault(process, []).append(os.dup(handle))
+
+        return flock
+
+    def _files(self) -> Callable[[str], Iterator[tuple[str, os.stat_result]]]:
+        real = filesystem._files
+
+        def files(path: str) -> Iterator[tuple[str, os.stat_result]]:
+            self._late.listed()
+            for name, found in real(path):
+                if not self._late.hides(f"{path}/{name}"):
+                    yield name, found
+
+        return files
+
+
+@contextmanager
+def _closed_is_fine() -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        if e.errno != errno.EBADF:
+            raise
+
+
+def _memory() -> str | None:
+    """Where files take no time, if there is such a place."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+# -- a bucket
+
+
+@dataclass(eq=False)
+class Bucket(Directory):
+    """Files of an object store: each appears whole, at once, by its name; listings may be late."""
+
+    late: Late
+    files: dict[str, tuple[bytes, float]] = field(default_factory=dict)
+    now: float = 0.0
+
+    shown = "s3://simulated"
+    excludes = True
+
+    @property
+    def identity(self) -> object:
+        return self
+
+    def make(self, folders: Sequence[str]) -> None:
+        pass
+
+    def read(self, name: str) -> bytes:
+        at("read")
+        if name not in self.files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return self.files[name][0]
+
+    def input(self, name: str) -> pa.NativeFile:
+        return pa.BufferReader(self.read(name))
+
+    def output(self, name: str) -> pa.NativeFile:
+        at("output")
+        sink: Any = _Sink(self, name)
+        return pa.PythonFile(sink, "w")
+
+    def sync(self, names: Sequence[str]) -> None:
+        pass
+
+    def create(self, name: str, data: bytes, after: Sequence[str] = ()) -> None:
+        at("before create")
+        if name in self.files:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        self.put(name, data)
+        at("after create")
+
+    def write(self, name: str, data: bytes) -> None:
+        at("before write")
+        self.put(name, data)
+        at("after write")
+
+    def put(self, name: str, data: bytes) -> None:
+        """Let there be a file."""
+        self.now += 0.001
+        self.files[name] = data, self.now
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        return {n: len(self.files[n][0]) for n in self._listed(folder)}
+
+    def changed(self, folder: str) -> Mapping[str, float]:
+        return {n: self.files[n][1] for n in self._listed(folder)}
+
+    def status(self, name: str) -> Status | None:
+        at("asked for")
+        found = self.files.get(name)
+        return None if found is None else Status(len(found[0]), found[1])
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in list(names):
+            at("remove")
+            self.files.pop(name, None)
+
+    def for_spark(self, name: str) -> str:
+        raise NotImplementedError("no large batches here")
+
+    def _listed(self, folder: str) -> list[str]:
+        at("list")
+        self.late.listed()
+        names = [n for n in self.files if n.rpartition("/")[0] == folder]
+        return [n for n in names if not self.late.hides(n)]
+
+
+class _Sink:
+    """A file of a bucket, which is there once it is closed."""
+
+    closed = False
+
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        self._bucket = bucket
+        self._name = name
+        self._data = bytearray()
+
+    def write(self, data: Any) -> int:
+        self._data += memoryview(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return len(self._data)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            process = current()
+            if process is None or not process.dead:
+                self._bucket.put(self._name, bytes(self._data))
+
+
+class InBucket:
+    """A simulated object store, whose leases are not renewed by themselves."""
+
+    def __init__(self, *, late: int) -> None:
+        self.bucket = Bucket(Late(late))
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        with (
+            simulated_processes(),
+            mock.patch.object(locks, "renewing"),
+            mock.patch("stores.parquet.directory_of", return_value=self.bucket),
+        ):
+            yield
+
+    def open_writer(self) -> Store:
+        return StoreParquet("simulated", REGISTERS, create=True)
+
+    def open_reader(self) -> Store:
+        return StoreParquet("simulated", REGISTERS, read_only=True)
+
+    def break_lock(self) -> None:
+        """The lease runs out, because it was not renewed."""
+        self.bucket.now += 2 * locks.LEASE
+
+    def kill(self, process: Process) -> None:
+        pass
