@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from stepping_spark.atoms import short
 from stepping_spark.errors import CompileError, InputError, StoreMismatch
 from stepping_spark.operators import Input
-from stepping_spark.origin import user_line
+from stepping_spark.origin import Line, user_line
 from stepping_spark.schema import ZSetType
 from stepping_spark.store import Store
 from stepping_spark.trace import tracer, vertex_of
@@ -20,6 +20,9 @@ from stepping_spark.zset import ZSet, ZSetSpark
 
 X = TypeVar("X")
 S = TypeVar("S")
+
+RESERVED = ("_staging_", "_output_")
+"""A store may call what it keeps for itself so, beside the caches: they cannot begin so."""
 
 
 def register_name(cache: str) -> str:
@@ -37,9 +40,10 @@ class Cache(Generic[X]):
     points out.
 
     Keeps what its stream keeps: an integral is one register, shared with all who read it, with
-    the keys of `integrate_indexed`; a change is kept as a delay of it. A step costs the rows of
-    the change. A `CompileError` for a stream of other rows, for two caches of one name, and for
-    `cache[a]` without the call.
+    the keys of `integrate_indexed`; a change is kept as a delay of it. Two caches of one value are
+    two registers, each under its name. A step costs the rows of the change. A `CompileError` for a
+    stream of other rows, for two caches of one name, for a name that begins with `_staging_` or
+    `_output_`, which stores give to tables of their own, and for `cache[a]` without the call.
 
     >>> names = st.Cache[str](name="names")
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
@@ -89,6 +93,7 @@ class Cache(Generic[X]):
                     f"{line}: cache {self.name!r} takes a function of the stream, found "
                     f"{short(f)}; write cache[a](lambda a: st.integrate(a))"
                 )
+            self._check_name(line)
             kept = f(a)
             vertex = vertex_of(kept, "a cache")
             if vertex.type != ZSetType(self._row):
@@ -108,6 +113,14 @@ class Cache(Generic[X]):
             return kept
 
         return keep
+
+    def _check_name(self, line: Line) -> None:
+        for prefix in RESERVED:
+            if self.name.startswith(prefix):
+                raise CompileError(
+                    f"{line}: a cache is named {self.name!r}, and names that begin with {prefix!r} "
+                    "are for tables of the store itself; give it another name="
+                )
 
     def __call__(self, *args: object) -> NoReturn:
         raise CompileError(

@@ -310,32 +310,34 @@ class _Planner:
     # -- registers
 
     def _states(self, stages: tuple[Stage, ...], loops: dict[Vertex, Loop]) -> tuple[State, ...]:
-        wanted: dict[tuple[Vertex, tuple[Expr, ...]], str] = {}
-        for name, v in self.graph.caches.items():
-            keys = self._indexes(v) or [()]
-            for i, key in enumerate(keys):
-                wanted[self._summed(v), key] = register_name(name) if i == 0 else ""
+        # For each register that is needed, the caches of that value: each has one of its name.
+        wanted: dict[tuple[Vertex, tuple[Expr, ...]], list[str]] = {}
+        for cache, v in self.graph.caches.items():
+            first, *more = self._indexes(v) or [()]
+            wanted.setdefault((self._summed(v), first), []).append(register_name(cache))
+            for key in more:
+                wanted.setdefault((self._summed(v), key), [])
         for stage in stages:
             for read in stage.reads:
-                wanted.setdefault((read.change, read.key), "")
+                wanted.setdefault((read.change, read.key), [])
         for loop in loops.values():
             for read_by_key in loop.reads:
-                wanted.setdefault(read_by_key, "")
+                wanted.setdefault(read_by_key, [])
         keyed = {change for change, key in wanted if key}
         taken: dict[str, int] = {}
         states = []
-        for (change, key), name in wanted.items():
-            if not key and change in keyed and not name:
+        for (change, key), names in wanted.items():
+            if not key and change in keyed and not names:
                 continue  # read whole through the register that has a key
             columns, stored = key_columns(change.type.schema, key)
-            named = name or self._register_name(change, key)
-            n = taken[named] = taken.get(named, 0) + 1
             schema = change.type.schema
             held = Schema(schema.columns + tuple((c, e.type) for c, e in stored), schema.diffs)
-            name = named if n == 1 else f"{named} {n}"
-            why = self._why_strict(stages, change, key) if name not in self.graph.caches else ""
-            register = Register(name, held, columns, told(change, key), why)
-            states.append(State(register, change, key, stored))
+            why = "" if names else self._why_strict(stages, change, key)
+            for wish in names or [self._register_name(change, key)]:
+                n = taken[wish] = taken.get(wish, 0) + 1
+                name = wish if n == 1 else f"{wish} {n}"
+                register = Register(name, held, columns, told(change, key), why)
+                states.append(State(register, change, key, stored))
         return tuple(states)
 
     def _why_strict(self, stages: tuple[Stage, ...], change: Vertex, key: tuple[Expr, ...]) -> str:

@@ -137,7 +137,7 @@ ABOVE = (
 )
 
 PACKAGES = ("stepping_spark", "circuits", "stores")
-ROOT_FOLDERS = {"stepping_spark", "circuits", "stores", "tests", "examples"}
+ROOT_FOLDERS = {"stepping_spark", "circuits", "stores", "tests", "examples", "docs"}
 ROOT_FILES = {"pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
 
 
@@ -320,7 +320,7 @@ def is_a_product(part: str) -> bool:
     return part.startswith(".") or part in ("__pycache__", "build", "dist") or ".egg-info" in part
 
 
-def test_the_root_holds_the_five_folders_and_the_five_files() -> None:
+def test_the_root_holds_the_six_folders_and_the_five_files() -> None:
     files = files_of_the_project()
     folders = {path.parts[0] for path in files if len(path.parts) > 1}
     assert {name for name in folders if not name.startswith(".")} == ROOT_FOLDERS
