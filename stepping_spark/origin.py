@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from dataclasses import dataclass
@@ -31,9 +32,11 @@ def is_ours(file: str) -> bool:
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame that is not this library's."""
+    """The innermost frame that is not this library's; a `with` of ours calls us by contextlib."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_ours(frame.f_code.co_filename):
+    while frame is not None and (
+        is_ours(frame.f_code.co_filename) or frame.f_code.co_filename == contextlib.__file__
+    ):
         frame = frame.f_back
     return frame
 

@@ -60,11 +60,21 @@ class Summary:
 
 @dataclass
 class Findings:
-    """What a look at all that is kept has found; no problems: it is as it was written."""
+    """What a look at all that is kept has found; no problems: what was looked at
+    is as it was written."""
 
     looked_at: str
     remedy: str = "restore the state from a backup, or make a new one"
     problems: list[str] = field(default_factory=list)
+    unchecked: str = ""
+    """What somebody may have changed, and no look would find."""
+
+    @property
+    def verdict(self) -> str:
+        """What there is to say where no problem was found."""
+        if not self.unchecked:
+            return "all is as it was written"
+        return f"nothing wrong was found; not checked: {self.unchecked}"
 
 
 class State(Protocol):

@@ -97,7 +97,7 @@ class ParquetState:
         }
         kept = self._log.orders()
         older = {order: damage for order, damage in older.items() if order in kept}
-        steps = ", ".join(str(step) for _, step, _ in (*reversed(older), manifest.order))
+        steps = ", ".join(dict.fromkeys(str(s) for _, s, _ in (*reversed(older), manifest.order)))
         found = Findings(f"{look.files:,} files of {len(registers):,} registers, at step {steps}")
         found.problems += problems
         for order, damage in older.items():

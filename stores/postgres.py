@@ -22,7 +22,7 @@ from stepping_spark.session import get_session
 from stepping_spark.store import Held, Now, Register
 from stores.postgres_catalog import MADE_BY, State, layout_of, made_by_of, snapshot
 from stores.postgres_changes import Change, Changes, Transaction, accepted, stage
-from stores.postgres_link import Address, Connection
+from stores.postgres_link import Address, Connection, identity
 from stores.postgres_rows import got, size_of, whole
 from stores.postgres_session import Session
 from stores.postgres_snapshot import Pinned, pinned
@@ -48,8 +48,12 @@ class StorePostgres(Closing):
     `create=True` makes the schema and what is in it, where they are not there. A step is one
     transaction. One process writes at a time: an advisory lock, which ends with its connection,
     keeps others out with a `StoreLocked`; so the connection must not go through a pool that
-    shares it. With `read_only` there is no lock, and each read is of what is committed by then.
-    Needs Postgres 15 or newer, and psycopg, also where Spark's workers run.
+    shares it. The process that opens the state again takes over, and the old store says so; a fork
+    cannot use the store. With `read_only` there is no lock, and each read is of what is committed
+    by then. Needs Postgres 15 or newer, and psycopg, also where Spark's workers run.
+
+    Who writes owns the schema and its tables, and is no superuser; who reads needs USAGE and
+    SELECT. What others have made is refused where it would run their code: `docs/security.md`.
 
     Anybody may read the tables with SQL, and nobody else may write to them:
 
@@ -89,8 +93,6 @@ class StorePostgres(Closing):
         spark: SparkSession | None = None,
     ) -> None:
         self._address = Address(url, schema)
-        self._session = Session(self._address, writes=not read_only)
-        self._catalog = self._session.catalog
         self._create = create
         self._read_only = read_only
         self._driver_bytes = driver_bytes
@@ -99,7 +101,17 @@ class StorePostgres(Closing):
             self._forget,
             f"{self._address}: the store is closed; open it again with "
             "st.StorePostgres.from_graph(graph, url, schema=…)",
+            shown=repr(self._address),
+            give_way=lambda: self._session.give_way(),
         )
+        self._session = Session(
+            self._address,
+            writes=not read_only,
+            check=self._turns.check_open,
+            make_way=self._take_over,
+        )
+        self._catalog = self._session.catalog
+        self._opening: Sequence[Register] = ()  # of the circuit that opens it
         self._registers: dict[str, Register] | None = None
         self._layouts: dict[str, Layout] = {}
         self._outputs: tuple[Layout, ...] = ()
@@ -155,11 +167,24 @@ class StorePostgres(Closing):
         finally:
             self._turns.end()
 
+    def _take_over(self, connection: Connection, there: bool) -> None:
+        """Have another store of this process give way, before the lock is taken by the first use.
+
+        A state that cannot be opened by this circuit is left to the other.
+        """
+        if self._registers is None:
+            if there:
+                self._catalog.check_registers(connection, self._opening)
+            self._turns.take_over(identity(connection, self._address))
+
     def _open(self, registers: Sequence[Register]) -> None:
+        self._opening = registers
         create = self._create and not self._read_only
         try:
             with self._session.use("could not be opened") as connection:
-                self._layouts = self._catalog.layouts(connection, registers, create=create)
+                self._layouts = self._catalog.layouts(
+                    connection, registers, create=create, writes=not self._read_only
+                )
             self._session.state()
         except BaseException:
             self._session.close()  # whoever can open it is not to be kept out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,12 +26,13 @@ from stepping_spark.store import (
 )
 from stores.checked import MOST_BYTES, Part, check_distinct, parsed
 from stores.postgres_link import Address, Connection
-from stores.postgres_sql import Layout, Statement, identifier
+from stores.postgres_sql import STAGED, Layout, Statement, identifier
+from stores.postgres_trust import Found, Guard, problems_of
 from stores.postgres_types import escape, unescape
 from stores.registers import check_described
 
 FORMAT = 3
-STORE, REGISTERS, STAGING = "_store_", "_registers_", "_staging_"
+STORE, REGISTERS = "_store_", "_registers_"
 MADE_BY = "made_by"
 
 _TABLES = {
@@ -91,13 +93,14 @@ class Catalog:
     address: Address
 
     def layouts(
-        self, connection: Connection, registers: Sequence[Register], *, create: bool
+        self, connection: Connection, registers: Sequence[Register], *, create: bool, writes: bool
     ) -> dict[str, Layout]:
         """The tables of the registers; made, where there is no store and it is to be created.
 
-        A `StoreMismatch` names the registers that differ from those of the state.
+        A `StoreMismatch` names the registers that differ from those of the state; a `StoreCorrupt`
+        the tables that are not as they were made, as far as that costs no look at rows.
         """
-        if STORE not in self.relations(connection):
+        if not self.is_there(connection, writes=writes):
             if not create:
                 raise StoreUnavailable(
                     f"{self.address}: there is no store; create it with create=True, or see that "
@@ -105,9 +108,15 @@ class Catalog:
                 )
             with connection.transaction():
                 self._create(connection, registers)
-        kept = self.tables(connection)
-        self._check_fingerprint(connection, kept)
-        check_described({name: table.described for name, table in kept.items()}, registers)
+        with snapshot(connection):  # whoever writes may make the tables of outputs anew
+            return self._kept(connection, registers, writes=writes)
+
+    def _kept(
+        self, connection: Connection, registers: Sequence[Register], *, writes: bool
+    ) -> dict[str, Layout]:
+        kept = self.check_registers(connection, registers)
+        outputs = len(self.load(connection).outputs)
+        found = self.look(connection, kept, outputs, writes=writes)
         layouts = {r.name: self.layout(r, kept[r.name].name) for r in registers}
         for name, layout in layouts.items():
             if layout.described != kept[name].columns:
@@ -116,7 +125,66 @@ class Catalog:
                     f"the circuit {_shown(layout.described)}; use the state with the circuit that "
                     "it was made for, or make a new store for this one"
                 )
+        self._check_tables(connection, registers, layouts, outputs, found)
         return layouts
+
+    def check_registers(
+        self, connection: Connection, registers: Sequence[Register]
+    ) -> dict[str, Table]:
+        """What is said of each register; a `StoreMismatch` where the state has others."""
+        kept = self.tables(connection)
+        self._check_fingerprint(connection, kept)
+        check_described({name: table.described for name, table in kept.items()}, registers)
+        return kept
+
+    def is_there(self, connection: Connection, *, writes: bool) -> bool:
+        """Whether the schema holds a state, which this role may read, or also write."""
+        guard = Guard(connection, self.address, writes)
+        guard.check_schema()
+        return STORE in guard.check([STORE, REGISTERS])
+
+    def look(
+        self, connection: Connection, kept: Mapping[str, Table], outputs: int, *, writes: bool
+    ) -> dict[str, Found]:
+        """The tables of registers and outputs as they are; asked for before one of them is read."""
+        names = [table.name for table in kept.values()]
+        names += [f"_output_{i}_" for i in range(1, outputs + 1)]
+        return Guard(connection, self.address, writes).check(names)
+
+    def wrong_fingerprint(
+        self, connection: Connection, registers: Sequence[Register]
+    ) -> Iterator[str]:
+        """How the digest that is kept is not that of the registers of the state."""
+        kept, wanted = self.fingerprint(connection), fingerprint(registers)
+        if kept != wanted:
+            yield (
+                f"the fingerprint {kept} in {STORE} is not that of its registers, which is {wanted}"
+            )
+
+    def _check_tables(
+        self,
+        connection: Connection,
+        registers: Sequence[Register],
+        layouts: Mapping[str, Layout],
+        outputs: int,
+        found: Mapping[str, Found],
+    ) -> None:
+        wrong = [
+            f"register {name!r}: {problem}"
+            for name, layout in layouts.items()
+            for problem in problems_of(layout, found)
+        ]
+        wrong += [
+            f"output {i}: its table '_output_{i}_' is missing"
+            for i in range(1, outputs + 1)
+            if f"_output_{i}_" not in found
+        ]
+        if wrong:
+            listed = "".join(f"  {problem}\n" for problem in wrong)
+            raise StoreCorrupt(
+                f"{self.address}: somebody has changed tables of the state:\n{listed}"
+                "Restore the schema from a backup, or make a new state."
+            )
 
     def tables(self, connection: Connection) -> dict[str, Table]:
         """What is said of each register; a `StoreMismatch` where another version has said it."""
@@ -139,9 +207,9 @@ class Catalog:
             for i, schema in enumerate(outputs, 1)
         )
 
-    def staging(self, name: str) -> sql.Identifier:
-        """A table that a large change goes to first."""
-        return sql.Identifier(self.address.schema, f"{STAGING}{name}")
+    def staging(self) -> sql.Identifier:
+        """A new table that a large change goes to first."""
+        return sql.Identifier(self.address.schema, f"_staging_{uuid.uuid4().hex}")
 
     # -- the state
 
@@ -227,8 +295,14 @@ class Catalog:
 
     def sweep(self, connection: Connection) -> None:
         """Drop what steps that were never committed have left behind."""
-        for name in self.relations(connection):
-            if name.startswith(STAGING):
+        mine = connection.execute(
+            "SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
+            "ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r' "
+            "AND pg_catalog.pg_has_role(c.relowner, 'USAGE')",
+            [self.address.schema],
+        )
+        for (name,) in mine.fetchall():
+            if STAGED.fullmatch(name):
                 connection.execute(self._sql("DROP TABLE IF EXISTS {}", name).as_bytes())
 
     # -- making it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -73,7 +72,7 @@ def stage(
     connection: Connection, frame: DataFrame, layout: Layout, catalog: Catalog, connected: int
 ) -> Staged:
     """Have workers write a consolidated change to a table of its own."""
-    table = catalog.staging(uuid.uuid4().hex)
+    table = catalog.staging()
     connection.execute(layout.create_staging(table).as_bytes())
     rows = send(frame, layout, table, catalog.address)
     return Staged(table, tuple(rows), sum(rows.values()), connected)
@@ -149,7 +148,7 @@ class Transaction:
     def _staged(self, layout: Layout, held: Change) -> Staged:
         if isinstance(held, Staged):
             return held
-        table = self._catalog.staging(uuid.uuid4().hex)
+        table = self._catalog.staging()
         self._connection.execute(layout.create_staging(table).as_bytes())
         put(self._connection, layout, held, table)
         return Staged(table, (0,), held.num_rows, 0)

@@ -14,7 +14,7 @@ from stepping_spark.atoms import INT
 from stepping_spark.errors import StoreUnavailable
 from stepping_spark.relations import Array
 from stepping_spark.schema import Schema
-from stepping_spark.store import Register, fingerprint
+from stepping_spark.store import Register
 from stores.inspection import Findings, Kept, Summary
 from stores.postgres import StorePostgres
 from stores.postgres_catalog import FORMAT, STORE, Catalog, Table, snapshot
@@ -22,27 +22,13 @@ from stores.postgres_link import Address, Connection, holder
 from stores.postgres_rows import copied
 from stores.postgres_session import Session
 from stores.postgres_sql import Layout
+from stores.postgres_trust import Found, problems_of
 from stores.registers import read_registers
 
-_COLUMNS = """
-SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a
-WHERE a.attrelid = pg_catalog.to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
-ORDER BY a.attnum
-"""
-_INDEX = """
-SELECT i.indisvalid, array(
-    SELECT a.attname::text FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place)
-    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
-    ORDER BY k.place
-)
-FROM pg_catalog.pg_index i
-WHERE i.indexrelid = pg_catalog.to_regclass($1) AND i.indrelid = pg_catalog.to_regclass($2)
-"""
 _SCHEMAS = """
 SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relname = $1 AND c.relkind = 'r' ORDER BY 1
 """
-_LONG = {"timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"}
 
 
 class PostgresState:
@@ -58,6 +44,7 @@ class PostgresState:
             tables = self._tables(connection, catalog)
             registers = self._registers(tables)
             state = catalog.load(connection)
+            found = catalog.look(connection, tables, len(state.outputs), writes=False)
             return Summary(
                 repr(self._address),
                 "Postgres tables",
@@ -68,7 +55,8 @@ class PostgresState:
                 state.offsets,
                 holder(connection, self._address),
                 tuple(
-                    _kept(connection, r, catalog.layout(r, tables[r.name].name)) for r in registers
+                    _kept(connection, r, catalog.layout(r, tables[r.name].name), found)
+                    for r in registers
                 ),
             )
 
@@ -78,22 +66,22 @@ class PostgresState:
             tables = self._tables(connection, catalog)
             registers = self._registers(tables)
             state = catalog.load(connection)
-            found = Findings(f"{len(tables):,} tables of registers")
-            if catalog.fingerprint(connection) != fingerprint(registers):
-                found.problems.append(
-                    f"the fingerprint {catalog.fingerprint(connection)} in {STORE} is not that of "
-                    f"the registers, which is {fingerprint(registers)}"
-                )
+            there = catalog.look(connection, tables, len(state.outputs), writes=False)
+            found = Findings(
+                f"{len(tables):,} tables of registers",
+                unchecked="weights that somebody has changed, and rows put in or taken out by SQL",
+            )
+            found.problems += catalog.wrong_fingerprint(connection, registers)
             relations = catalog.relations(connection)
             for register in registers:
                 table = tables[register.name]
-                check = TableCheck(connection, catalog.layout(register, table.name))
+                check = TableCheck(connection, catalog.layout(register, table.name), there)
                 said = f"register {register.name!r}"
                 if table.view is not None and table.view not in relations:
                     found.problems.append(f"{said}: its view {table.view!r} is missing")
                 found.problems += (f"{said}: {what}" for what in check.problems())
             for i in range(1, len(state.outputs) + 1):
-                if f"_output_{i}_" not in relations:
+                if f"_output_{i}_" not in there:
                     found.problems.append(f"output {i}: its table '_output_{i}_' is missing")
             return found
 
@@ -116,8 +104,8 @@ class PostgresState:
             session.close()
 
     def _tables(self, connection: Connection, catalog: Catalog) -> Mapping[str, Table]:
-        relations = catalog.relations(connection)
-        if STORE not in relations:
+        if not catalog.is_there(connection, writes=False):
+            relations = catalog.relations(connection)
             others = [repr(name) for (name,) in connection.execute(_SCHEMAS, [STORE]).fetchall()]
             found = f"it has no table {STORE}" if relations else "it is empty, or not there"
             raise StoreUnavailable(
@@ -135,19 +123,17 @@ class PostgresState:
         return read_registers(described, f"{self._address}")
 
 
-def _kept(connection: Connection, register: Register, layout: Layout) -> Kept:
+def _kept(
+    connection: Connection, register: Register, layout: Layout, there: Mapping[str, Found]
+) -> Kept:
     """How much there is of a register; nothing, where its table is gone."""
     place = layout.place.as_string()
-    if not _columns(connection, layout):
+    if layout.table not in there:
         return Kept(register, 0, 0, 0)
     ((rows,),) = connection.execute(f"SELECT count(*) FROM {place}").fetchall()
     size = "SELECT pg_catalog.pg_total_relation_size(pg_catalog.to_regclass($1))"
     ((nbytes,),) = connection.execute(size, [place]).fetchall()
     return Kept(register, rows, 1, nbytes)
-
-
-def _columns(connection: Connection, layout: Layout) -> list[tuple[str, str]]:
-    return connection.execute(_COLUMNS, [layout.place.as_string()]).fetchall()
 
 
 @dataclass(frozen=True)
@@ -156,32 +142,15 @@ class TableCheck:
 
     connection: Connection
     layout: Layout
+    there: Mapping[str, Found]
 
     def problems(self) -> Iterator[str]:
         """All that is wrong."""
-        found, expected = _columns(self.connection, self.layout), self._expected()
-        table = self.layout.table
-        if not found:
-            yield f"its table {table!r} is missing"
-        elif found != expected:
-            yield f"its table {table!r} has the columns {_shown(found)}, not {_shown(expected)}"
-        else:
-            yield from self._of_index()
-            yield from (f"its table {table!r} has {n:,} rows {what}" for n, what in self._of_rows())
-
-    def _expected(self) -> list[tuple[str, str]]:
-        hashes = [(name, "bigint") for name in self.layout.hashes]
-        columns = (*self.layout.columns, *self.layout.diffs)
-        return [*hashes, *((c.name, _LONG.get(c.leaf.pg, c.leaf.pg)) for c in columns)]
-
-    def _of_index(self) -> Iterator[str]:
-        name = self.layout.index_name
-        place = sql.Identifier(self.layout.namespace, name).as_string()
-        found = self.connection.execute(_INDEX, [place, self.layout.place.as_string()]).fetchone()
-        if found is None:
-            yield f"the index {name!r} of its table, by which keys are found, is missing"
-        elif found != (True, list(self.layout.hashes)):
-            yield f"the index {name!r} of its table is not valid, or not of the hashes of keys"
+        yield from problems_of(self.layout, self.there)
+        table = self.there.get(self.layout.table)
+        if table is not None and table.differs(self.layout.types) is None:
+            what = f"its table {self.layout.table!r} has"
+            yield from (f"{what} {n:,} rows {wrong}" for n, wrong in self._of_rows())
 
     def _of_rows(self) -> Iterator[tuple[int, str]]:
         """How many rows are wrong, and what is wrong with them."""
@@ -234,7 +203,3 @@ def _differing(kept: pa.Table, wanted: Sequence[Array]) -> int:
     for have, want in zip(kept.columns, wanted, strict=True):
         differs |= have.to_numpy() != want.cast(pa.int64()).to_numpy()
     return int(differs.sum())
-
-
-def _shown(columns: Sequence[tuple[str, str]]) -> str:
-    return ", ".join(f"{name} {t}" for name, t in columns)

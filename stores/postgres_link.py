@@ -23,6 +23,9 @@ Connection = psycopg.Connection[Any]
 OLDEST = 15
 """The oldest version of Postgres that has all that is used: MERGE is of this one."""
 
+LONGEST = 63
+"""The bytes of the longest name that Postgres takes; it cuts longer ones."""
+
 _NOT_PARSED = (
     "this is no address of a Postgres database that psycopg can read, and it is not shown here "
     "because it may hold a password; see that its parameters have the names that libpq gives "
@@ -38,12 +41,16 @@ SET client_min_messages = 'warning'; SET search_path = ''; SET jit = off;
 SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
 SET client_connection_check_interval = '5s'; SET random_page_cost = 1.1;
 SELECT set_config('synchronous_commit', 'on', false)
-WHERE current_setting('synchronous_commit') = 'off'
+WHERE current_setting('synchronous_commit') = 'off';
+SET row_security = off; SET constraint_exclusion = off;
+SELECT set_config('restrict_nonsystem_relation_kind', 'view, foreign-table', false)
+FROM pg_catalog.pg_settings WHERE name = 'restrict_nonsystem_relation_kind'
 """
 # With the intervals a server notices a writer whose machine is gone, and gives up its lock. What is
 # committed is to last, also where a server is told to take it less seriously. By its default a page
 # found through an index costs as much as four that are read in turn: then one row in a hundred that
-# changes has the server read the whole table.
+# changes has the server read the whole table. The last three have the server refuse to run code of
+# others where a table has become a view, or has got a policy, since it was looked at.
 
 _OTHER_TABLES = ("42P01", "42703", "42804", "42809", "42846", "42883")
 """SQLSTATEs of a table, column or operator that is not there, and of types that do not fit."""
@@ -55,12 +62,17 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
   AND (l.classid::bigint << 32) | l.objid::bigint = $1::bigint
 """
+_IDENTITY = """
+SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()), current_setting('port'),
+    (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+"""
 
 
 class Address:
     """Where a store is: a database and a schema of it. Shows no password, wherever it is shown."""
 
     def __init__(self, url: str, schema: str) -> None:
+        _check_schema(schema)
         self.schema = schema
         self._params = _parsed(url)
 
@@ -127,8 +139,8 @@ class Address:
             return self._unavailable(what, said, _SERVER)
         if state in ("42501", "25006"):  # no privilege, a read-only database
             return StoreUnavailable(
-                f"{self}: the store {what}: {said}; give the user the right to create and write "
-                "in the schema, or use another user"
+                f"{self}: the store {what}: {said}; give the user the right, or use another user: "
+                "docs/security.md has the SQL for those who write and for those who read"
             )
         if state in _OTHER_TABLES:
             return StoreCorrupt(
@@ -160,6 +172,17 @@ def _remedy_where_refused(e: psycopg.Error) -> str:
     if "pg_hba.conf" in said:
         return "let the server's pg_hba.conf take this user from this host"
     return _SERVER
+
+
+def _check_schema(schema: object) -> None:
+    """Refuse what the server would cut: two that are cut to one would be one state, unlocked."""
+    if isinstance(schema, str) and 0 < len(schema.encode()) <= LONGEST and "\0" not in schema:
+        return
+    shown = f"{schema!r}, of {len(schema.encode())} bytes" if isinstance(schema, str) else schema
+    raise StoreError(
+        f"{user_line()}: a schema of Postgres has a name of 1 to {LONGEST} bytes, without NUL; "
+        f"found {shown}; give another name as schema="
+    )
 
 
 def _parsed(url: str) -> dict[str, Any]:
@@ -215,6 +238,12 @@ def _lock_number(schema: str) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
+def identity(connection: Connection, address: Address) -> object:
+    """What is the same for a state whatever address, role or socket it is reached by."""
+    ((server, port, database),) = connection.execute(_IDENTITY).fetchall()
+    return server, port, database, address.schema
+
+
 def holder(connection: Connection, address: Address) -> str | None:
     """Who writes the schema; None: nobody."""
     found = connection.execute(_HOLDER, [_lock_number(address.schema)]).fetchone()
@@ -222,5 +251,8 @@ def holder(connection: Connection, address: Address) -> str | None:
         return None
     pid, application, user, where, since = found
     named = application or "a connection"
+    said = f"{named!r} (user {user}, "
+    if since is None:  # the server shows a role only its own connections whole
+        return f"{said}server process {pid}; more is shown to a role with pg_read_all_stats)"
     at = f"from {where}" if where else "over a local socket"
-    return f"{named!r} (user {user}, {at}, server process {pid}, since {since:%Y-%m-%d %H:%M:%S})"
+    return f"{said}{at}, server process {pid}, since {since:%Y-%m-%d %H:%M:%S})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,10 +15,18 @@ from psycopg import sql
 from stepping_spark.hashing import key_hashes
 from stepping_spark.relations import Array
 from stepping_spark.schema import Schema
+from stores.postgres_link import LONGEST
 from stores.postgres_types import Leaf, escape, leaves_of, texts
 
-LONGEST = 63  # bytes of a name
 KEY_HASH, REST_HASH, ATTEMPT = "_key_hash_", "_rest_hash_", "_attempt_"
+
+STAGED = re.compile("_staging_[0-9a-f]{32}")
+"""The names of tables that large changes go to first."""
+
+# Those, and the tables of outputs: they come and go, beside those of registers.
+_OWN = re.compile(rf"{STAGED.pattern}|_output_[0-9]+_")
+
+_LONG = {"timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"}
 
 Statement = sql.Composed
 
@@ -27,7 +36,7 @@ def identifier(name: str, taken: set[str]) -> str:
     plain = name.replace("\0", "␀")
     found = _cut(plain, LONGEST)
     number = 0
-    while found != plain or not found or found in taken:
+    while found != plain or not found or found in taken or _OWN.fullmatch(found):
         digest = hashlib.sha256(f"{name}\0{number or ''}".encode()).hexdigest()[:8]
         found = f"{_cut(plain, LONGEST - 9)}~{digest}"
         if found not in taken:
@@ -108,6 +117,12 @@ class Layout:
         return [[escape(c.leaf.name), c.name, c.leaf.pg] for c in self._all]
 
     @property
+    def types(self) -> list[tuple[str, str]]:
+        """All columns of the table with their types, as the server calls them."""
+        hashes = [(name, "bigint") for name in self.hashes]
+        return [*hashes, *((c.name, _LONG.get(c.leaf.pg, c.leaf.pg)) for c in self._all)]
+
+    @property
     def hashes(self) -> tuple[str, ...]:
         """The columns of hashes."""
         return (KEY_HASH, REST_HASH) if self.hashed else ()
@@ -145,6 +160,11 @@ class Layout:
     def drop_index(self) -> Statement:
         """Drops the index."""
         return sql.SQL("DROP INDEX {}").format(sql.Identifier(self.namespace, self.index_name))
+
+    @property
+    def index_place(self) -> str:
+        """The index by its full name, quoted."""
+        return sql.Identifier(self.namespace, self.index_name).as_string()
 
     @property
     def index_name(self) -> str:

@@ -130,7 +130,8 @@ def verify(console: Console, kept: State) -> None:
 
     Of Parquet files: each is there, of its size, rows and columns, with checksums that are right,
     in the order of its register's key. Of Postgres tables: columns, indexes and views, and that
-    each row has the hashes of its key. Of both: no weight is zero, equal rows are one. In Parquet,
+    each row has the hashes of its values; a weight that somebody has changed there is not found.
+    Of both: no weight is zero, equal rows are one. In Parquet,
     older steps that can be opened again are looked at too. Reads everything; takes no lock.
 
     Not checked: whether a weight is the one that was written, if somebody has changed it with all
@@ -138,7 +139,7 @@ def verify(console: Console, kept: State) -> None:
     """
     found = kept.verify()
     if not found.problems:
-        console.print(f"{found.looked_at}: all is as it was written")
+        console.print(f"{found.looked_at}: {found.verdict}")
         return
     for problem in found.problems:
         console.print(f"- {problem}")
