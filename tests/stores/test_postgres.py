@@ -73,7 +73,7 @@ class TestOnTheDriver(StoreContract):
 
     @pytest.fixture
     def rival(self, stores: Stores) -> Reopen:
-        return stores.rival
+        return stores.again
 
 
 @pytest.mark.long
@@ -207,6 +207,39 @@ def test_a_register_may_be_called_as_the_stores_own_tables(stores: Stores) -> No
         add(store, register, as_it_is, [("a", i, 1)])
     store.commit(1, None)
     assert [content(store, r) for r in registers] == [{row("a", i): (1,)} for i in range(4)]
+
+
+def test_a_register_may_be_called_as_tables_that_are_swept_or_made_anew(stores: Stores) -> None:
+    names = [f"cache._staging_{'0' * 32}", f"_staging_{'f' * 32}", "_staging_a", "cache._output_1_"]
+    registers = [Register(name, WORDS) for name in (*names, "_output_2_")]
+    store = stores.create(registers)
+    store.open(registers, [WORDS, WORDS])
+    for i, register in enumerate(registers):
+        add(store, register, as_it_is, [("a", i, 1)])
+    store.commit(1, None, [table_of(WORDS, [("b", 1, 1)]), table_of(WORDS, [])])
+    store = stores.reopen(store, registers)
+    assert [content(store, r) for r in registers] == [{row("a", i): (1,)} for i in range(5)]
+
+
+def test_only_tables_that_a_step_has_left_behind_are_swept(
+    stores: Stores, postgres: PostgresServer
+) -> None:
+    store = stores.create([BY_WORD])
+    schema = stores.schema(store)
+    left, others = f"_staging_{'a' * 32}", ["_staging_mine", f"_staging_{'b' * 32}"]
+    with psycopg.connect(postgres.url) as connection:
+        for text, name in (
+            ("CREATE TABLE {} (x int)", left),
+            ("CREATE TABLE {} (x int)", others[0]),
+            ("CREATE VIEW {} AS SELECT 1", others[1]),
+        ):
+            connection.execute(sql.SQL(text).format(sql.Identifier(schema, name)))
+    stores.reopen(store, [BY_WORD])
+    query = "SELECT relname FROM pg_class WHERE relname LIKE '%staging%' AND relnamespace = {}"
+    with psycopg.connect(postgres.url) as connection:
+        space = sql.SQL("{}::regnamespace").format(sql.Literal(f'"{schema}"'))
+        found = {name for (name,) in connection.execute(sql.SQL(query).format(space))}
+    assert found == set(others)
 
 
 def test_nothing_of_python_is_in_the_tables(stores: Stores, postgres: PostgresServer) -> None:
@@ -464,7 +497,7 @@ def shown_by(error: BaseException | None) -> list[str]:
         "postgresql://stepping:s%C3%A9cret%40word@127.0.0.1:{port}/postgres",
         "postgresql://stepping:s%C3%A9cret%40word@127.0.0.1:1/postgres",
         "postgresql://127.0.0.1:{port}/sécret@word?user=stepping&password=sécret@word",
-        "host=127.0.0.1 port={port} user=sécret@word password=sécret@word dbname=postgres",
+        "host=127.0.0.1 port={port} user=stepping password=sécret@word dbname=postgres",
         "postgresql://stepping:sécret%4word@127.0.0.1:{port}/postgres",
         "postgresql://stepping:sécret@word@127.0.0.1:{port}/postgres",
         "host=127.0.0.1 sécret@word",

@@ -345,9 +345,9 @@ def test_a_store_opens_with_any_password_and_a_wrong_one_is_told_as_that(
         with Records() as records:
             store = StorePostgres(address, [BY_WORD], schema="secrets", create=True)
             shown = [repr(store), *map(repr, vars(store).values())]
-            with pytest.raises(st.StoreLocked) as locked:
-                StorePostgres(address, [BY_WORD], schema="secrets")
-            store.close()
+            again = StorePostgres(address, [BY_WORD], schema="secrets")
+            with again, pytest.raises(st.StoreLocked) as locked:
+                store.read(BY_WORD.name)
         assert not seen(PASSWORD, [*shown, *chain(locked.value), *records.texts])
         wrong = address.replace("ZQ", "QZ")
         with pytest.raises(StoreUnavailable, match="see to the user, the password") as refused:
