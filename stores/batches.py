@@ -23,6 +23,10 @@ Positions = npt.NDArray[np.int64]
 FEW = 1 << 14  # rows that are consolidated all together
 PIECE = 1 << 20  # rows of a large batch that are copied at a time
 
+BATCH_BYTES = 700
+ARRAY_BYTES = 800
+"""About what a batch, and each array of it, takes beside its buffers, with what rounds those up."""
+
 _REST_BITS = np.uint64(24)
 _REST = np.uint64((1 << 24) - 1)
 _KEY = ~_REST
@@ -42,8 +46,10 @@ class DriverBatch:
 
     @cached_property
     def nbytes(self) -> int:
-        """The memory it takes."""
-        return sum(p.nbytes for p in self.pieces) + self.places.nbytes
+        """About the memory it takes: of a few rows, most of it are the objects that hold them."""
+        arrays = sum(_arrays(t) for p in self.pieces for t in p.schema.types)
+        buffers = sum(p.get_total_buffer_size() for p in self.pieces) + self.places.nbytes
+        return BATCH_BYTES + ARRAY_BYTES * arrays + buffers
 
     @cached_property
     def table(self) -> pa.Table:
@@ -182,6 +188,11 @@ def settled(table: pa.Table, places: Hashes, register: Register) -> tuple[pa.Tab
         table, places = table.take(order), places[order]
     kept = nonzero(table, register.schema)
     return (table, places) if kept.all() else (table.filter(pa.array(kept)), places[kept])
+
+
+def _arrays(t: pa.DataType) -> int:
+    """How many arrays a column of a type is."""
+    return 1 + sum(_arrays(t.field(i).type) for i in range(t.num_fields))
 
 
 def _whole(table: pa.Table) -> list[pa.RecordBatch]:

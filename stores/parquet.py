@@ -44,6 +44,9 @@ Batches = tuple[FileBatch, ...]
 DRIVER_BATCH_ROWS = 100_000
 """The rows of the largest batch that the driver reads and writes itself."""
 
+CACHE_BYTES = 256 << 20
+"""The memory for what was read, or a quarter of the machine's where that is less."""
+
 MOST_LOOKED_AT = 1 << 24
 """Rows that the driver reads to find keys in; where it would be more, Spark reads the batches.
 
@@ -80,7 +83,7 @@ class StoreParquet(Closing):
 
     Batches of at most `driver_rows` rows are read and written by the driver, larger ones by Spark,
     with the session `spark` (default: the active one, or a local one that is started).
-    `cache_bytes` of what was read stay in memory: by default a quarter of the machine's.
+    At most `cache_bytes` of what was read stay in memory: by default 256 MB.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
@@ -112,7 +115,7 @@ class StoreParquet(Closing):
         self._at_step = at_step
         self._driver_rows = driver_rows
         self._spark = spark
-        cache = quarter_of_memory() if cache_bytes is None else cache_bytes
+        cache = min(CACHE_BYTES, quarter_of_memory()) if cache_bytes is None else cache_bytes
         self._reader = FileReader(self._directory, cache)
         self._files = BatchFiles(self._reader, self._session, driver_rows)
         self._committed = Committed(self._directory, driver_rows)
@@ -255,6 +258,11 @@ class StoreParquet(Closing):
         return {n: tiers.rows_written for n, tiers in (self._tiers or {}).items()}
 
     @property
+    def cached_bytes(self) -> int:
+        """About the memory that what was read of files takes."""
+        return self._reader.cached_bytes
+
+    @property
     def bytes_written(self) -> int:
         """The size of the Parquet files written so far."""
         return self._files.bytes_written
@@ -388,6 +396,7 @@ class StoreParquet(Closing):
         manifest = self._committed.newest()
         if manifest is not self._state[0]:
             self._state = manifest, manifest.registers
+            self._reader.keep_only({f.name for _, f in manifest.files()})
         return self._state
 
     def _tiers_of(self, register: str) -> Tiers[FileBatch]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -51,35 +52,61 @@ GROUPS_AT_ONCE = 128
 MANY_PARTS = 16
 """Above so many, relations are sooner copied into one than handed on."""
 
+ENTRY_BYTES = 400
+"""About what the cache itself takes for each thing that it keeps."""
+
 Group: TypeAlias = tuple[File, int]
+Part: TypeAlias = int | None
+
+CHECKED = -1
+"""The part of a file that is no row group: that its footer was compared with what was written."""
 
 
 class Cache:
-    """What was read last, up to a number of bytes."""
+    """What was read last of files, up to a number of bytes.
+
+    A part is the number of a row group, or None for what a file says of all of them.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept: OrderedDict[object, tuple[object, int]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, Part], tuple[object, int]] = OrderedDict()
+        self._parts: dict[str, set[Part]] = {}
         self._lock = threading.Lock()
         self.nbytes = 0
 
-    def get(self, key: object) -> object | None:
-        """What is kept under a key."""
+    def get(self, name: str, part: Part) -> object | None:
+        """What is kept of a file."""
         with self._lock:
-            if key not in self._kept:
+            if (name, part) not in self._kept:
                 return None
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
+            self._kept.move_to_end((name, part))
+            return self._kept[name, part][0]
 
-    def put(self, key: object, value: object, nbytes: int) -> None:
+    def put(self, name: str, part: Part, value: object, nbytes: int) -> None:
         """Keep something, and drop what was not asked for the longest time."""
         with self._lock:
-            _, before = self._kept.pop(key, (None, 0))
-            self._kept[key] = (value, nbytes)
-            self.nbytes += nbytes - before
+            self._drop(name, part)
+            self._kept[name, part] = (value, nbytes + ENTRY_BYTES)
+            self._parts.setdefault(name, set()).add(part)
+            self.nbytes += nbytes + ENTRY_BYTES
             while self.nbytes > self._most:
-                _, (_, freed) = self._kept.popitem(last=False)
-                self.nbytes -= freed
+                self._drop(*next(iter(self._kept)))
+
+    def keep_only(self, names: AbstractSet[str]) -> None:
+        """Drop what was read of all other files."""
+        with self._lock:
+            for name in self._parts.keys() - names:
+                for part in tuple(self._parts[name]):
+                    self._drop(name, part)
+
+    def _drop(self, name: str, part: Part) -> None:
+        found = self._kept.pop((name, part), None)
+        if found is not None:
+            self.nbytes -= found[1]
+            self._parts[name].remove(part)
+            if not self._parts[name]:
+                del self._parts[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +124,15 @@ class FileReader:
     def __init__(self, directory: Directory, cache_bytes: int) -> None:
         self.directory = directory
         self._cache = Cache(cache_bytes)
+
+    @property
+    def cached_bytes(self) -> int:
+        """The memory that the cache takes."""
+        return self._cache.nbytes
+
+    def keep_only(self, names: AbstractSet[str]) -> None:
+        """Drop from the cache what was read of all other files: they are merged, or deleted."""
+        self._cache.keep_only(names)
 
     def table(self, batch: FileBatch, register: Register) -> pa.Table:
         """All rows of a batch."""
@@ -128,7 +164,7 @@ class FileReader:
 
     def missing(self, groups: Sequence[Group]) -> int:
         """How many row groups would have to be read from files."""
-        return sum(self._cache.get((f.name, i)) is None for f, i in groups)
+        return sum(self._cache.get(f.name, i) is None for f, i in groups)
 
     def at(
         self, groups: Sequence[Group], keys: Hashes, register: Register, most: int
@@ -157,7 +193,7 @@ class FileReader:
         found: dict[Group, DriverBatch] = {}
         missing: dict[File, list[int]] = {}
         for f, i in wanted:
-            kept = self._cache.get((f.name, i))
+            kept = self._cache.get(f.name, i)
             if isinstance(kept, DriverBatch):
                 found[f, i] = kept
             else:
@@ -187,7 +223,7 @@ class FileReader:
 
     def keep(self, group: Group, rows: DriverBatch) -> None:
         """Keep the rows of a row group."""
-        self._cache.put((group[0].name, group[1]), rows, rows.nbytes)
+        self._cache.put(group[0].name, group[1], rows, rows.nbytes)
 
     def keep_small(self, batch: FileBatch, rows: pa.Table, places: Hashes) -> None:
         """Keep the rows of a batch that was just written, if it has but one row group."""
@@ -199,15 +235,15 @@ class FileReader:
         """What the file says of its row groups; one with few rows has one."""
         if f.rows <= GROUP_ROWS:
             return Bounds(np.array([f.first], np.uint64), np.array([f.last], np.uint64))
-        kept = self._cache.get(f.name)
+        kept = self._cache.get(f.name, None)
         if isinstance(kept, Bounds):
             return kept
         with self._source(f) as source:
             metadata = opened_file(source).metadata
             check_file(f, metadata)
             bounds = Bounds(*bounds_of(f, metadata), metadata)
-        # In memory metadata takes some times of what it takes in the file.
-        self._cache.put(f.name, bounds, 8 * metadata.serialized_size)
+        # In memory metadata takes twelve times what it takes in the file.
+        self._cache.put(f.name, None, bounds, 12 * metadata.serialized_size)
         return bounds
 
     def metadata(self, f: File, content: Content) -> pq.FileMetaData:
@@ -220,9 +256,9 @@ class FileReader:
 
     def check(self, f: File, content: Content) -> None:
         """A `Damaged` where a file is not what it was written as, as far as its footer tells."""
-        if self._cache.get((f.name, "checked")) is None:
+        if self._cache.get(f.name, CHECKED) is None:
             self.metadata(f, content)
-            self._cache.put((f.name, "checked"), True, len(f.name))
+            self._cache.put(f.name, CHECKED, True, 0)
 
     def load(
         self,
@@ -270,6 +306,9 @@ def _cut(table: pa.Table, sizes: Sequence[int], register: Register) -> Iterator[
     rows = conform(table, register.schema)
     start = 0
     for size in sizes:
-        part = rows.slice(start, size).combine_chunks()
-        yield DriverBatch(tuple(part.to_batches()), places[start : start + size])
+        part = rows.slice(start, size)
+        if len(sizes) > 1:  # a copy: a part of the whole would keep all of it in memory
+            part = part.take(np.arange(size))
+        own = places[start : start + size].copy()
+        yield DriverBatch(tuple(part.combine_chunks().to_batches()), own)
         start += size
