@@ -269,7 +269,10 @@ def soaked(kind: str, steps: int, rows: int, seed: int, local_rows: int) -> Soak
             if n % SAMPLED == 0:
                 found.on_disk.append(on_disk())
             if n % max(steps // 10, 1) == 0:
-                found.marks.append(Mark(n, median(ms), resident(), heap(), on_disk()))
+                mark = Mark(n, median(ms), resident(), heap(), on_disk())
+                said = f"{kind}, step {n:,}: {mark.ms:.1f} ms, {mark.resident:.1f} MB"
+                click.echo(said, err=True)
+                found.marks.append(mark)
                 ms.clear()
         expected = Counter(changing.in_sql(get_session()))
         for what, rows_of in (("the cache", view.zset(store)), ("the sum of the outputs", given)):
