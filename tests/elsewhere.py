@@ -48,7 +48,9 @@ QUERY = {q.name: q for q in (*QUERIES, *CIRCUITS, *MORE)}
 def connect() -> SparkSession:
     """A session of Spark Connect, with a server of its own."""
     with java_environment(Path(tempfile.mkdtemp())):
-        return SparkSession.builder.remote("local[2]").getOrCreate()
+        spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    spark.conf.set("spark.sql.shuffle.partitions", "2")  # of few rows, 200 only take time
+    return spark
 
 
 SESSIONS: dict[str, Callable[[], SparkSession]] = {"connect": connect, "cluster": get_session}

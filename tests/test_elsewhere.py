@@ -13,10 +13,7 @@ from tests.elsewhere import WORKERS
 
 ROOT = Path(__file__).resolve().parent.parent
 # With `-m long` it is all of them.
-SOME = {
-    "connect": ("left join", "functions of columns", "group ints by user", "recursion"),
-    "cluster": ("group ints by user", "recursion"),
-}
+SOME = ("group ints by user", "recursion")
 kinds = pytest.mark.parametrize("kind", ["connect", "cluster"])
 
 
@@ -39,8 +36,8 @@ def run(directory: Path, module: str, *arguments: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["connect", pytest.param("cluster", marks=pytest.mark.long)])
 def test_some_circuits_give_what_plain_python_gives(kind: str, tmp_path: Path) -> None:
-    said = run(tmp_path, "tests.elsewhere", kind, *SOME[kind])
-    assert said.count("as plain Python says") == len(SOME[kind])
+    said = run(tmp_path, "tests.elsewhere", kind, *SOME)
+    assert said.count("as plain Python says") == len(SOME)
 
 
 @pytest.mark.spark
