@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -167,7 +168,8 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports_of(module: str) -> Iterator[Import]:
+@cache
+def imports_of(module: str) -> tuple[Import, ...]:
     """The imports of the project's own modules, save those for type checkers only."""
     path = MODULES[module]
 
@@ -186,7 +188,7 @@ def imports_of(module: str) -> Iterator[Import]:
         for child in children:
             yield from walk(child, inside)
 
-    yield from walk(ast.parse(path.read_text(encoding="utf-8")), False)
+    return tuple(walk(ast.parse(path.read_text(encoding="utf-8")), False))
 
 
 def imported_names(node: ast.AST, module: str, path: Path) -> list[str]:
