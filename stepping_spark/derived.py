@@ -21,6 +21,7 @@ from stepping_spark.expr import Expr
 from stepping_spark.literals import literal
 from stepping_spark.operations import unwrap
 from stepping_spark.spark_hash import SEED, spark_hash, spark_hashes
+from stepping_spark.sql_text import Sql, closed, let
 from stepping_spark.types import Optional
 
 Column = Any  # a pyarrow array
@@ -68,7 +69,7 @@ class Bucket(Derived):
     def __str__(self) -> str:
         return f"bucket of {self.buckets}"
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         hashed = ", ".join(a.sql(row) for a in self.args)
         return f"pmod(xxhash64({hashed}), {self.buckets}L)"
 
@@ -96,7 +97,7 @@ class Known(Derived):
 
     said: ClassVar[str] = "known"
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         return f"if({self.args[0].sql(row)} IS NULL, 0L, 1L)"
 
     def of(self, *values: Any) -> int:
@@ -117,7 +118,7 @@ class Given(Derived):
 
     said: ClassVar[str] = "given"
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         n, value = (a.sql(row) for a in self.args)
         return f"CASE WHEN {n} <> 0 THEN {value} END"
 
@@ -143,7 +144,7 @@ class Otherwise(Derived):
     constant: Any = None
     said: ClassVar[str] = "otherwise"
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         return f"coalesce({self.args[0].sql(row)}, {literal(self._encoded(), self.type)})"
 
     def _encoded(self) -> Any:
@@ -159,7 +160,7 @@ class Widened(Derived):
 
     said: ClassVar[str] = "widened"
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         return f"CAST({self.args[0].sql(row)} AS {self.type.ddl})"
 
     def of(self, *values: Any) -> Any:
@@ -203,7 +204,7 @@ class Mean(Derived):
             exact = decimal.Decimal(total) / n  # 100 digits: more than a half can need
             return exact.quantize(units, rounding=decimal.ROUND_HALF_UP)
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         total, n = (a.sql(row) for a in self.args)
         if unwrap(self.type) == FLOAT:
             return f"CASE WHEN {n} <> 0 THEN CAST({total} AS DOUBLE) / CAST({n} AS DOUBLE) END"
@@ -211,12 +212,7 @@ class Mean(Derived):
         return _decimal_mean(total, n, have, want - have, unwrap(self.type).ddl)
 
 
-def let(name: str, value: str, body: str) -> str:
-    """SQL with a name for a value that is computed once."""
-    return f"element_at(transform(array({value}), {name} -> {body}), 1)"
-
-
-def _decimal_mean(total: str, n: str, scale: int, more: int, ddl: str) -> str:
+def _decimal_mean(total: Sql, n: Sql, scale: int, more: int, ddl: str) -> str:
     """A decimal of that scale divided by a BIGINT, with `more` digits, rounded half up.
 
     A quotient of Spark's decimals keeps as few as six digits after the point, and rounds twice; a
@@ -229,7 +225,7 @@ def _decimal_mean(total: str, n: str, scale: int, more: int, ddl: str) -> str:
     def whole(a: str, b: str) -> str:
         return f"CAST(({a} - {a} % {b}) / {b} AS {wide})"
 
-    last = f"({whole('f', 'm')} + if(f % m * 2BD >= m, 1BD, 0BD))"
+    last = closed(f"{whole('f', 'm')} + if(f % m * 2BD >= m, 1BD, 0BD)")
     digits = f"CAST((h * {ten} + {whole('r', 'm')}) * {step} + {last} AS {wide})"
     body = let("f", f"CAST((r % m) * {step} AS {wide})", digits)
     body = let("r", f"CAST((u_high % m) * {ten} + u % {ten} AS {wide})", body)
@@ -238,7 +234,7 @@ def _decimal_mean(total: str, n: str, scale: int, more: int, ddl: str) -> str:
     body = let("u", _units("x", scale), let("m", f"CAST(abs({n}) AS DECIMAL(20, 0))", body))
     text = let("x", total, f"concat('{'0' * (scale + more + 1)}', {body})")
     sign = f"if(({total} < 0) = ({n} < 0), '', '-')"
-    point = f"length(d) - {scale + more}"
+    point = closed(f"length(d) - {scale + more}")
     shown = f"CAST(concat({sign}, left(d, {point}), '.', substring(d, {point} + 1)) AS {ddl})"
     return f"CASE WHEN {n} <> 0 THEN {let('d', text, shown)} END"
 
@@ -251,7 +247,7 @@ def _units(x: str, scale: int) -> str:
     whole = f"CAST(if({x} < 0, 0BD - ceil({x}), floor({x})) AS DECIMAL(38, 0))"
     if not scale:
         return whole
-    part = f"({x} % 1BD)"
+    part = closed(f"{x} % 1BD")
     rest = f"if({x} < 0, 1BD - {part}, 1BD + {part})"  # from 1 to 2, so never in E notation
     text = f"CAST(CAST({rest} AS DECIMAL({scale + 1}, {scale})) AS STRING)"
     units = f"CAST(substring({text}, 3) AS DECIMAL(38, 0))"

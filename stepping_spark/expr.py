@@ -6,7 +6,7 @@ import dataclasses
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 from pyspark.sql import Column, DataFrame
 
@@ -17,6 +17,7 @@ from stepping_spark.guards import guarded
 from stepping_spark.literals import literal, text
 from stepping_spark.operations import OPERATORS, _rank, fit, unwrap
 from stepping_spark.origin import user_line
+from stepping_spark.sql_text import Sql, closed
 from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
 
 
@@ -29,8 +30,13 @@ class Expr:
     on_driver: ClassVar[bool] = False
     """Whether it only takes and arranges what its parts are, so that Arrow can do so too."""
 
-    def sql(self, row: str) -> str:
+    @final
+    def sql(self, row: str) -> Sql:
         """The expression as Spark SQL, over a relation named `row`."""
+        return closed(self._sql(row))
+
+    def _sql(self, row: str) -> str:
+        """The text, which `sql` puts in parentheses where it needs them."""
         raise NotImplementedError
 
     def value(self, row: Any) -> Any:
@@ -65,7 +71,7 @@ class Field(Expr):
     def __str__(self) -> str:
         return ".".join(self.path) or "row"
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         if not self.path:
             t = unwrap(self.type)
             assert isinstance(t, Struct)
@@ -107,7 +113,7 @@ class Literal(Expr):
     def __str__(self) -> str:
         return repr(self.constant)
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         return literal(self.type.encode(self.constant, "a constant"), self.type)
 
     def value(self, row: Any) -> Any:
@@ -131,7 +137,7 @@ class Build(Expr):
         inner = ", ".join(f"{n}={e}" for (n, _), e in zip(t.fields, self.fields, strict=True))
         return f"{t.name}({inner})"
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         t = unwrap(self.type)
         assert isinstance(t, Struct)
         inner = ", ".join(
@@ -160,7 +166,7 @@ class Items(Expr):
     def __str__(self) -> str:
         return f"[{', '.join(map(str, self.items))}]"
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         inner = ", ".join(e.sql(row) for e in self.items)
         return f"CAST(array({inner}) AS {self.type.ddl})"
 
@@ -185,7 +191,7 @@ class Singleton(Expr):
     def __str__(self) -> str:
         return f"{{{self.item}}}"
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         return f"array(named_struct('_value_', {self.item.sql(row)}, '_count_', 1L))"
 
     def value(self, row: Any) -> Any:
@@ -204,13 +210,15 @@ class Call(Expr):
     args: tuple[Expr, ...]
 
     def __str__(self) -> str:
-        rest = ", ".join(str(a) for a in self.args[1:])
-        return OPERATORS[self.op].sql.format(*self.args, rest=rest, type=self.type)
+        # A store tells circuits apart by this text, so it says what is an operand of what.
+        args = [closed(str(a)) if isinstance(a, Call) else str(a) for a in self.args]
+        rest = ", ".join(args[1:])
+        return OPERATORS[self.op].sql.format(*args, rest=rest, type=self.type)
 
-    def sql(self, row: str) -> str:
-        args = [f"({a.sql(row)})" for a in self.args]
+    def _sql(self, row: str) -> str:
+        args = [a.sql(row) for a in self.args]
         if self.op in ("+", "-") and unwrap(self.type) == DATE:
-            args[1] = f"CAST({args[1]} AS INT)"  # Spark moves dates by 32 bits of days
+            args[1] = closed(f"CAST({args[1]} AS INT)")  # Spark moves dates by 32 bits of days
         form = OPERATORS[self.op].sql
         return form.format(*args, rest=", ".join(args[1:]), type=self.type.ddl)
 

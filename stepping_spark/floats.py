@@ -20,6 +20,7 @@ import math
 from collections.abc import Mapping
 
 from stepping_spark.atoms import NAN
+from stepping_spark.sql_text import Sql, closed, let
 
 WIDTH = 32  # bits from one bin to the next
 LOWEST = 1074  # the smallest float is 2**-1074
@@ -66,9 +67,9 @@ def _sign(n: int) -> int:
     return (n > 0) - (n < 0)
 
 
-def split_sql(x: str) -> tuple[str, str]:
+def split_sql(x: Sql) -> tuple[Sql, Sql]:
     """The bin (BIGINT) and the limb (DECIMAL(38, 0)) of a DOUBLE expression; NULL of NULL."""
-    finite = f"abs({x}) < double('Infinity')"
+    finite = closed(f"abs({x}) < double('Infinity')")
     special = f"WHEN isnan({x}) THEN {NAN_BIN}L WHEN {x} > 0 THEN {INF_BIN}L"
     bin_ = (
         f"CASE WHEN {x} = 0 THEN 0L WHEN {finite} THEN {_bin_sql(x)} {special} "
@@ -78,84 +79,80 @@ def split_sql(x: str) -> tuple[str, str]:
         f"CASE WHEN {x} = 0 THEN 0BD WHEN {finite} THEN {_limb_sql(x)} "
         f"WHEN {x} IS NOT NULL THEN 1BD END"
     )
-    return f"({bin_})", f"CAST({limb} AS DECIMAL(38, 0))"
+    return closed(bin_), closed(f"CAST({limb} AS DECIMAL(38, 0))")
 
 
-def _let(name: str, value: str, body: str) -> str:
-    """The body, with a name for a value that is computed once."""
-    return f"element_at(transform(array({value}), {name} -> {body}), 1)"
-
-
-def _bin_sql(x: str) -> str:
+def _bin_sql(x: Sql) -> Sql:
     """The bin of a finite float that is not zero.
 
     Bin b begins at 2**(32·b − 1022), but for bin 0. The logarithm may be off in its last digit, so
     it is asked for the nearest beginning only, which is a float, and x is compared with that.
     """
     nearest = f"floor((log2(abs({x})) + 1038) / 32)"
-    return f"greatest(0L, {nearest} - if(abs({x}) < pow(2D, 32 * {nearest} - 1022), 1L, 0L))"
+    less = f"if(abs({x}) < pow(2D, 32 * {nearest} - 1022), 1L, 0L)"
+    return closed(f"greatest(0L, {nearest} - {less})")
 
 
-def _limb_sql(x: str) -> str:
+def _limb_sql(x: Sql) -> Sql:
     """The limb of a finite float that is not zero: x · 2**(1074 − 32·bin), 84 bits at most.
 
     The power may be too large for a float, its root is not. Each step is exact; the integer goes
     into the decimal in two parts because only a BIGINT does so exactly.
     """
-    high = "CAST(y / 1099511627776D AS BIGINT) * 1099511627776BD"
-    joined = f"{high} + CAST(y % 1099511627776D AS BIGINT)"
-    scaled = _let("y", "x * root * root", f"CAST({joined} AS DECIMAL(38, 0))")
-    return _let("x", x, _let("root", f"pow(2D, 537 - 16 * {_bin_sql('x')})", scaled))
+    high = closed("CAST(y / 1099511627776D AS BIGINT) * 1099511627776BD")
+    joined = closed(f"{high} + CAST(y % 1099511627776D AS BIGINT)")
+    scaled = let("y", "x * root * root", f"CAST({joined} AS DECIMAL(38, 0))")
+    return let("x", x, let("root", f"pow(2D, 537 - 16 * {_bin_sql(closed('x'))})", scaled))
 
 
-def total_sql(items: str) -> str:
+def total_sql(items: str) -> Sql:
     """The total, a DOUBLE, of an ARRAY<STRUCT<bin: BIGINT, limb: DECIMAL(38, 0)>>.
 
     `items` need not be sorted, and a bin may come several times. Raises Spark's overflow error
     where the limbs of one bin are together within 2**96 of what a DECIMAL(38, 0) holds.
     """
-    lone = f"CAST(items[0].limb AS DOUBLE) * {_power_sql('items[0].bin')}"
+    lone = closed(f"CAST(items[0].limb AS DOUBLE) * {_power_sql(closed('items[0].bin'))}")
     value = (
         f"CASE WHEN exists(items, i -> i.bin < 0) THEN {_special_sql()} "
         f"WHEN size(items) = 0 THEN 0D WHEN size(items) = 1 THEN {lone} ELSE {_finite_sql()} END"
     )
-    return _let("items", items, value)
+    return let("items", items, value)
 
 
-def rest_sql(items: str) -> str:
+def rest_sql(items: str) -> Sql:
     """What `total_sql` leaves over, a DOUBLE; 0 where the total is not finite."""
-    bin_, limb = split_sql("nearest")
+    bin_, limb = split_sql(closed("nearest"))
     taken = f"named_struct('bin', {bin_}, 'limb', CAST(0BD - {limb} AS DECIMAL(38, 0)))"
-    left = f"{total_sql(f'concat(items, array({taken}))')} + 0D"
+    left = closed(f"{total_sql(f'concat(items, array({taken}))')} + 0D")
     found = f"if(abs(nearest) < double('Infinity'), {left}, 0D)"
-    return _let("items", items, _let("nearest", total_sql("items"), found))
+    return let("items", items, let("nearest", total_sql("items"), found))
 
 
-def _power_sql(bin_: str) -> str:
+def _power_sql(bin_: Sql) -> Sql:
     """What a limb of 1 in the bin stands for."""
-    return f"pow(2D, {WIDTH} * {bin_} - {LOWEST})"
+    return closed(f"pow(2D, {WIDTH} * {bin_} - {LOWEST})")
 
 
-def _count_sql(bin_: str, start: str = "0BD") -> str:
+def _count_sql(bin_: str, start: str = "0BD") -> Sql:
     """The sum of the limbs of one bin, added to a start."""
     added = f"CAST(n + if(i.bin = {bin_}, i.limb, 0BD) AS DECIMAL(38, 0))"
-    return f"aggregate(items, CAST({start} AS DECIMAL(38, 0)), (n, i) -> {added})"
+    return closed(f"aggregate(items, CAST({start} AS DECIMAL(38, 0)), (n, i) -> {added})")
 
 
-def _special_sql() -> str:
+def _special_sql() -> Sql:
     """The total where there are bins of NaN and infinities."""
     nan = _count_sql(str(NAN_BIN))
     up, down = (f"sign({_count_sql(str(b))})" for b in (INF_BIN, MINUS_INF_BIN))
     rest = f"if(size(items) = 0, 0D, {_finite_sql()})"
-    finite = _let("items", "filter(items, i -> i.bin >= 0)", rest)
+    finite = let("items", "filter(items, i -> i.bin >= 0)", rest)
     value = (
         f"CASE WHEN {nan} <> 0 OR up * down > 0 THEN double('NaN') "
         f"WHEN up <> down THEN (up - down) * double('Infinity') ELSE {finite} END"
     )
-    return _let("up", up, _let("down", down, value))
+    return let("up", up, let("down", down, value))
 
 
-def _finite_sql() -> str:
+def _finite_sql() -> Sql:
     """The total of finite floats, of which there is at least one.
 
     From the lowest bin up, carries leave in each bin a digit of 32 bits, none of them negative, so
@@ -176,10 +173,10 @@ def _finite_sql() -> str:
     last = "if(a.rest AND a.top % 2BD = 0, CAST(a.top + 1BD AS DECIMAL(38, 0)), a.top)"
     rounded = (
         f"aggregate(s.digits, {start}, (a, d) -> if(abs(a.top) < 4611686018427387904BD, {take}, "
-        f"{leave}), a -> CAST({last} AS DOUBLE) * {_power_sql('(low + a.left)')})"
+        f"{leave}), a -> CAST({last} AS DOUBLE) * {_power_sql(closed('low + a.left'))})"
     )
     summed = (
         f"aggregate(sequence(low, array_max(items.bin)), {empty}, "
-        f"(s, b) -> {_let('n', _count_sql('b', 's.carry'), step)}, s -> {rounded})"
+        f"(s, b) -> {let('n', _count_sql('b', 's.carry'), step)}, s -> {rounded})"
     )
-    return _let("low", "array_min(items.bin)", summed)
+    return let("low", "array_min(items.bin)", summed)

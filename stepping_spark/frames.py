@@ -17,6 +17,7 @@ from stepping_spark.guards import UUID_TEXT
 from stepping_spark.literals import text
 from stepping_spark.schema import COUNT, VALUE, ZSetType
 from stepping_spark.spark_types import first_line
+from stepping_spark.sql_text import all_of, closed
 from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
 
 _MARK = "stepping_spark: "  # begins what the guard raises inside Spark
@@ -233,7 +234,7 @@ class Wrong:
 def guarded_count(t: ZSetType) -> Column:
     """The count of a row, which fails where the row or the count is not what the type says."""
     wrongs = [w for n, ft in t.schema.columns for w in _wrongs(quote(n), ft, n)]
-    wrongs.append(Wrong(COUNT, "a whole number", "NULL", f"{COUNT} IS NULL"))
+    wrongs.append(Wrong(COUNT, "a whole number", "NULL", closed(f"{COUNT} IS NULL")))
     cases = " ".join(
         f"WHEN {w.condition} "
         f"THEN {text(f'column {w.column!r}: expected {w.expected}, found {w.found}')}"
@@ -259,7 +260,7 @@ def guarded(frame: DataFrame, t: ZSetType) -> DataFrame:
 def summed(frame: DataFrame, t: ZSetType) -> DataFrame:
     """The relation with each row once."""
     by = [F.col(quote(n)) for n, _ in t.schema.columns]
-    return frame.groupBy(*by).agg(F.sum(COUNT).alias(COUNT)).where(f"{COUNT} <> 0")
+    return frame.groupBy(*by).agg(F.sum(COUNT).alias(COUNT)).where(closed(f"{COUNT} <> 0"))
 
 
 def blamed(e: PySparkException, where: str) -> InputError:
@@ -272,17 +273,18 @@ def blamed(e: PySparkException, where: str) -> InputError:
 
 def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:
     if isinstance(t, Optional):
-        null = f"{sql} IS NULL"
+        null = closed(f"{sql} IS NULL")
         for w in _wrongs(sql, t.inner, path, depth):
             if w.condition != null:
-                yield w.inside(f"({sql} IS NOT NULL AND {w.condition})")
+                yield w.inside(all_of([f"{sql} IS NOT NULL", w.condition]))
         return
-    yield Wrong(path, str(t), "NULL", f"{sql} IS NULL")
+    yield Wrong(path, str(t), "NULL", closed(f"{sql} IS NULL"))
     if isinstance(t, Atom) and t.name == "UUID":
-        yield Wrong(path, "a UUID", "other text", f"NOT {sql} RLIKE {text(UUID_TEXT)}")
+        condition = closed(f"NOT {sql} RLIKE {text(UUID_TEXT)}")
+        yield Wrong(path, "a UUID", "other text", condition)
     elif isinstance(t, Atom) and t.name == "Enum":
         values = t.members
-        condition = f"{sql} NOT IN ({', '.join(map(text, values))})"
+        condition = closed(f"{sql} NOT IN ({', '.join(map(text, values))})")
         yield Wrong(path, f"one of {', '.join(values)}", "other text", condition)
     elif isinstance(t, Struct):
         for n, ft in t.fields:
@@ -298,6 +300,6 @@ def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:
 
 def _wrong_zset(sql: str, t: ZSetOf, path: str, x: str) -> Iterator[Wrong]:
     values = f"transform({sql}, {x} -> {x}.{VALUE})"
-    twice = f"size(array_distinct({values})) <> size({sql})"
+    twice = closed(f"size(array_distinct({values})) <> size({sql})")
     yield Wrong(path, str(t), "a row that stands twice", twice)
     yield Wrong(path, str(t), "a count of zero", f"exists({sql}, {x} -> {x}.{COUNT} = 0L)")

@@ -41,6 +41,7 @@ from stepping_spark.operators import (
 )
 from stepping_spark.reducers import Collate, Listed, Top
 from stepping_spark.schema import COUNT, VALUE, Columns, Schema, StreamType, ZSetType, columns_of
+from stepping_spark.sql_text import Sql, all_of, any_of, closed
 from stepping_spark.sums import contributions, total_value
 from stepping_spark.symbolic import to_column
 from stepping_spark.terms import Leaf, Node, Read, Term
@@ -82,7 +83,7 @@ class Lowering:
         name = self.leaves.setdefault(t, f"{self.prefix}_{len(self.leaves)}")
         return f"SELECT {names(type_of(t).schema.all)} FROM {name}"
 
-    def computed(self, query: str, exprs: Sequence[Expr], row: str) -> tuple[str, list[str]]:
+    def computed(self, query: str, exprs: Sequence[Expr], row: str) -> tuple[str, list[Sql]]:
         """The query, and the text of each expression over its rows, called `row`."""
         opaque = [e for e in dict.fromkeys(exprs) if not e.in_sql]
         if not opaque:
@@ -92,7 +93,9 @@ class Lowering:
         self.derived.append(
             Derived(name, query, tuple((c, to_column(e)) for e, c in columns.items()))
         )
-        texts = [e.sql(row) if e.in_sql else f"{quote(row)}.{quote(columns[e])}" for e in exprs]
+        texts = [
+            e.sql(row) if e.in_sql else closed(f"{quote(row)}.{quote(columns[e])}") for e in exprs
+        ]
         return f"SELECT * FROM {name}", texts
 
 
@@ -134,7 +137,7 @@ def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = ()) -> str:
     Of keys there are columns beside the rows: see `key_names`. Many rows are partitioned by them.
     """
     sums = ", ".join(f"{_added(n, t)} AS {quote(n)}" for n, t in schema.diffs)
-    alive = " OR ".join(f"{_added(n, t)} <> 0" for n, t in schema.diffs)
+    alive = any_of(f"{_added(n, t)} <> 0" for n, t in schema.diffs)
     if not schema.columns:
         return f"SELECT {ONE} {sums} FROM ({query}) HAVING {alive}"
     by = names(schema.columns)
@@ -149,14 +152,14 @@ def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = ()) -> str:
     return f"SELECT {by}, {sums} FROM ({grouped}) GROUP BY {by} HAVING {alive}"
 
 
-def _added(diff: str, t: RowType) -> str:
+def _added(diff: str, t: RowType) -> Sql:
     """The sum of a diff: an error where its column cannot hold it, whatever ANSI says."""
     message = quoted(f"the sum of {diff} of a row is beyond {t.ddl}")
     beyond = f"CAST(raise_error({message}) AS {t.ddl})"
-    return f"CASE WHEN count(1) > 0 THEN coalesce(try_sum({quote(diff)}), {beyond}) END"
+    return closed(f"CASE WHEN count(1) > 0 THEN coalesce(try_sum({quote(diff)}), {beyond}) END")
 
 
-def spread(expr: str, t: RowType) -> list[str]:
+def spread(expr: Sql, t: RowType) -> list[str]:
     """The columns of a row that an expression gives."""
     if isinstance(t, Struct):
         return [f"{expr}.{quote(n)} AS {quote(n)}" for n, _ in t.fields]
@@ -185,7 +188,7 @@ def _filter(low: Lowering, op: Filter, args: list[str], types: list[StreamType])
 def _map_many(low: Lowering, op: MapMany, args: list[str], types: list[StreamType]) -> str:
     query, (text,) = low.computed(args[0], [op.f], "t")
     item: RowType = unwrap(op.f.type).inner  # type: ignore[attr-defined]
-    columns = spread("t.item", item) + [f"t.{quote(n)}" for n, _ in op.carried]
+    columns = spread(closed("t.item"), item) + [f"t.{quote(n)}" for n, _ in op.carried]
     return f"SELECT {', '.join(columns)}, t.{COUNT} FROM ({_exploded(op, query, text)}) t"
 
 
@@ -196,12 +199,12 @@ def _exploded(op: MapMany | Explode, query: str, lists: str) -> str:
 
 def _explode(low: Lowering, op: Explode, args: list[str], types: list[StreamType]) -> str:
     query, (text,) = low.computed(args[0], [op.f], "t")
-    *parts, weight = (f"t.item.{quote(n)}" for n, _ in op.item.fields)
+    *parts, weight = (closed(f"t.item.{quote(n)}") for n, _ in op.item.fields)
     columns = spread(parts[0], op.item.fields[0][1])
     if len(parts) == 2:
         columns = [f"{x} AS {quote(n)}" for x, n in zip(parts, ("value", "time"), strict=True)]
     columns += [f"t.{quote(n)}" for n, _ in op.carried]
-    columns.append(f"{_product(weight, f't.{COUNT}')} AS {COUNT}")
+    columns.append(f"{_product(weight, closed(f't.{COUNT}'))} AS {COUNT}")
     return f"SELECT {', '.join(columns)} FROM ({_exploded(op, query, text)}) t"
 
 
@@ -211,18 +214,18 @@ def _add(low: Lowering, op: Add, args: list[str], types: list[StreamType]) -> st
 
 def _neg(low: Lowering, op: Neg, args: list[str], types: list[StreamType]) -> str:
     schema = types[0].schema
-    negated = [f"{_negated(f't.{quote(n)}', d)} AS {quote(n)}" for n, d in schema.diffs]
+    negated = [f"{_negated(closed(f't.{quote(n)}'), d)} AS {quote(n)}" for n, d in schema.diffs]
     columns = [f"t.{quote(n)}" for n, _ in schema.columns]
     return f"SELECT {', '.join(columns + negated)} FROM ({args[0]}) t"
 
 
-def _negated(x: str, t: RowType) -> str:
+def _negated(x: Sql, t: RowType) -> Sql:
     """The opposite of a diff, exactly: Spark's minus rounds decimals to 34 digits."""
     if not t.ddl.startswith("DECIMAL"):
-        return f"-{x}"
+        return closed(f"- {x}")
     text = f"CAST({x} AS STRING)"
     opposite = f"if({x} < 0, substring({text}, 2), concat('-', {text}))"
-    return f"CAST({opposite} AS {t.ddl})"
+    return closed(f"CAST({opposite} AS {t.ddl})")
 
 
 def _same(low: Lowering, op: Operator, args: list[str], types: list[StreamType]) -> str:
@@ -232,16 +235,21 @@ def _same(low: Lowering, op: Operator, args: list[str], types: list[StreamType])
 def _join(low: Lowering, op: Join, args: list[str], types: list[StreamType]) -> str:
     left, left_keys = low.computed(args[0], op.left.parts, "l")
     right, right_keys = low.computed(args[1], op.right.parts, "r")
-    on = " AND ".join(f"{a} = {b}" for a, b in zip(left_keys, right_keys, strict=True))
+    on = _equal(left_keys, right_keys)
     rows = [
         f"{_whole(types[i], row)} AS {quote(side)}"
         for i, (row, side) in enumerate((("l", "left"), ("r", "right")))
     ]
-    many = _product(f"l.{COUNT}", f"r.{COUNT}")
+    many = _product(closed(f"l.{COUNT}"), closed(f"r.{COUNT}"))
     return (
         f"SELECT {_hint(low, left, right)} {', '.join(rows)}, {many} AS {COUNT} "
         f"FROM (SELECT {ONE} * FROM ({left})) l JOIN (SELECT {ONE} * FROM ({right})) r ON {on}"
     )
+
+
+def _equal(left: Sequence[Sql], right: Sequence[Sql]) -> Sql:
+    """The condition that the parts of two keys are equal."""
+    return all_of(f"{a} = {b}" for a, b in zip(left, right, strict=True))
 
 
 def _hint(low: Lowering, left: str, right: str) -> str:
@@ -251,10 +259,10 @@ def _hint(low: Lowering, left: str, right: str) -> str:
     return "/*+ SHUFFLE_HASH(r) *//* l:{};r:{}*/".format(*sides)
 
 
-def _product(a: str, b: str) -> str:
+def _product(a: Sql, b: Sql) -> Sql:
     """The product of two weights: an error where it does not fit, whatever ANSI says."""
     beyond = "CAST(raise_error('the product of two weights is beyond BIGINT') AS BIGINT)"
-    return f"coalesce(try_multiply({a}, {b}), {beyond})"
+    return closed(f"coalesce(try_multiply({a}, {b}), {beyond})")
 
 
 def _look_up(low: Lowering, op: LookUp, args: list[str], types: list[StreamType]) -> str:
@@ -271,8 +279,8 @@ def _look_up(low: Lowering, op: LookUp, args: list[str], types: list[StreamType]
         return ", ".join(f"{c} AS {quote(n)}" for c, (n, _) in zip(cells, made, strict=True))
 
     from_known = f"FROM (SELECT {ONE} * FROM ({known})) l"
-    matches = " AND ".join(f"{a} = {b}" for a, b in zip(on, keys, strict=True))
-    many = _product(f"l.{COUNT}", f"r.{COUNT}")
+    matches = _equal(on, keys)
+    many = _product(closed(f"l.{COUNT}"), closed(f"r.{COUNT}"))
     found = (
         f"SELECT {_hint(low, known, table)} {row_with(_whole(types[1], 'r'))}, {many} AS {COUNT} "
         f"{from_known} JOIN (SELECT {ONE} * FROM ({table})) r ON {matches}"
@@ -281,11 +289,11 @@ def _look_up(low: Lowering, op: LookUp, args: list[str], types: list[StreamType]
         return found
     nothing = f"{row_with(f'CAST(NULL AS {made[op.place][1].ddl})')}, l.{COUNT} {from_known}"
     there = _present(low, Present(op.key), args[1:], types[1:])
-    same = " AND ".join(f"{a} = r.`_{i}`" for i, a in enumerate(on, 1))
-    null = " OR ".join(f"{a} IS NULL" for a in on)
+    same = _equal(on, [closed(f"r.`_{i}`") for i, _ in enumerate(on, 1)])
+    null = any_of(f"{a} IS NULL" for a in on)
     # Rows without a key are no part of a join, which would send them all to one worker.
     hint = _hint(low, "", table)  # only the right side of an anti join can be sent to all
-    absent = f"SELECT {hint} {nothing} LEFT ANTI JOIN ({there}) r ON {same} WHERE NOT ({null})"
+    absent = f"SELECT {hint} {nothing} LEFT ANTI JOIN ({there}) r ON {same} WHERE NOT {null}"
     return f"({found}) UNION ALL ({absent}) UNION ALL (SELECT {nothing} WHERE {null})"
 
 
@@ -293,14 +301,14 @@ def _present(low: Lowering, op: Present, args: list[str], types: list[StreamType
     query, texts = low.computed(args[0], op.key, "t")
     keys = ", ".join(f"{x} AS `_{i}`" for i, x in enumerate(texts, 1))
     by = ", ".join(f"`_{i}`" for i, _ in enumerate(texts, 1))
-    known = " AND ".join(f"{x} IS NOT NULL" for x in texts)
+    known = all_of(f"{x} IS NOT NULL" for x in texts)
     return (
         f"SELECT {by}, 1L AS {COUNT} FROM (SELECT {ONE} {keys}, t.{COUNT} FROM ({query}) t "
         f"WHERE {known}) GROUP BY {by} HAVING {_added(COUNT, INT)} > 0"
     )
 
 
-def _whole(t: StreamType, row: str) -> str:
+def _whole(t: StreamType, row: str) -> Sql:
     r: RowType = t.row  # type: ignore[attr-defined]
     return Field(r, () if isinstance(r, Struct) else (VALUE,)).sql(row)
 
@@ -327,20 +335,20 @@ def _split_key(key: Key | None) -> tuple[Expr, ...]:
     return () if key is None else key.parts
 
 
-def _rebuilt_key(key: Key | None, texts: list[str]) -> str:
+def _rebuilt_key(key: Key | None, texts: list[Sql]) -> Sql:
     assert key is not None
     if key.parts == (key.expr,):
         return texts[0]
     assert isinstance(key.type, Struct)
     named = zip(key.type.fields, texts, strict=True)
-    return f"named_struct({', '.join(f'{n!r}, {x}' for (n, _), x in named)})"
+    return closed(f"named_struct({', '.join(f'{quoted(n)}, {x}' for (n, _), x in named)})")
 
 
 def _flatten(low: Lowering, op: Flatten, args: list[str], types: list[StreamType]) -> str:
     (t,) = types
     summed = consolidated(args[0], t.schema)
     value = total_value(t.sum)  # type: ignore[attr-defined]
-    alive = f"{_added('_rows_', INT)} <> 0"
+    alive = closed(f"{_added('_rows_', INT)} <> 0")
     return (
         f"SELECT {value} AS `left`, `_key_` AS `right`, 1L AS {COUNT} "
         f"FROM (SELECT {ONE} * FROM ({summed})) GROUP BY `_key_` HAVING {alive}"
@@ -352,7 +360,7 @@ def _make_set(low: Lowering, op: MakeSet, args: list[str], types: list[StreamTyp
     total = t.sum  # type: ignore[attr-defined]
     summed = consolidated(args[0], t.schema)
     value = f"SELECT {total_value(total)} AS v FROM (SELECT {ONE} * FROM ({summed}))"
-    return f"SELECT {', '.join(spread('v', total.value))}, 1L AS {COUNT} FROM ({value})"
+    return f"SELECT {', '.join(spread(closed('v'), total.value))}, 1L AS {COUNT} FROM ({value})"
 
 
 def _as_of(low: Lowering, op: Temporal, args: list[str], types: list[StreamType]) -> str:

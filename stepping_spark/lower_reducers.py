@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from stepping_spark.expr import Expr
 from stepping_spark.reducers import Collate, Listed, Order, Top
 from stepping_spark.schema import COUNT, Columns, ZSetType
+from stepping_spark.sql_text import all_of
 from stepping_spark.types import ListOf, Struct, quote
 
 
@@ -62,6 +63,6 @@ def collated(op: Collate, query: str, t: ZSetType) -> str:
     assert isinstance(t.row, Struct)
     (key, *pieces) = (quote(n) for n, _ in t.row.fields)
     largest = ", ".join(f"max({p}) AS {p}" for p in pieces)
-    kept = " AND ".join(f"{p} IS NOT NULL" for p in pieces[: op.required])
+    kept = all_of(f"{p} IS NOT NULL" for p in pieces[: op.required])
     grouped = f"SELECT {key}, {largest} FROM ({query}) WHERE {COUNT} > 0 GROUP BY {key}"
     return f"SELECT *, 1L AS {COUNT} FROM ({grouped}) WHERE {kept}"

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from stepping_spark.atoms import FLOAT, NAN
-from stepping_spark.derived import Derived, let
+from stepping_spark.derived import Derived
 from stepping_spark.expr import Expr
+from stepping_spark.sql_text import closed, let
 from stepping_spark.types import Optional
 
 SPLIT = 134217729.0  # 2**27 + 1
@@ -32,7 +33,7 @@ def square_rest(x: float, p: float) -> float:
 
 def square_rest_sql(x: str, p: str) -> str:
     """The same in SQL, of two names."""
-    rest = f"((high * high - {p}) + 2D * (high * low)) + low * low"
+    rest = closed(f"((high * high - {p}) + 2D * (high * low)) + low * low")
     body = let("high", f"c - (c - {x})", let("low", f"{x} - high", rest))
     return f"if(abs({x}) < {LARGE}D, {let('c', f'{SPLIT}D * {x}', body)}, 0D)"
 
@@ -43,7 +44,7 @@ class Square(Derived):
 
     said: ClassVar[str] = "square"
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         return let("x", self.args[0].sql(row), "x * x")
 
     def of(self, *values: Any) -> Any:
@@ -57,7 +58,7 @@ class SquareRest(Derived):
 
     said: ClassVar[str] = "square_rest"
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         x = self.args[0].sql(row)
         body = let("p", "x * x", square_rest_sql("x", "p"))
         return let("x", x, f"if(x IS NULL, CAST(NULL AS DOUBLE), {body})")
@@ -89,15 +90,15 @@ class Deviation(Derived):
             return NAN
         return math.sqrt((t if t > 0.0 else 0.0) / (n * (n - 1.0)))
 
-    def sql(self, row: str) -> str:
+    def _sql(self, row: str) -> str:
         count, s, s_rest, p, p_rest, e = (x.sql(row) for x in self.args)
-        small = (
+        small = closed(
             f"({_product_rest_sql('n', 'p', 'a')} - {square_rest_sql('s', 'b')}) + "
             "(n * p_rest + n * e - 2D * (s * s_rest))"
         )
         root = "sqrt(if(t > 0D, t, 0D) / (n * (n - 1D)))"
         body = let(
-            "t", f"(a - b) + ({small})", f"if(abs(t) < double('Infinity'), {root}, double('NaN'))"
+            "t", f"(a - b) + {small}", f"if(abs(t) < double('Infinity'), {root}, double('NaN'))"
         )
         body = let("a", "n * p", let("b", "s * s", body))
         for name, text in (("e", e), ("p_rest", p_rest), ("p", p), ("s_rest", s_rest), ("s", s)):
@@ -118,7 +119,7 @@ def _product_rest(x: float, y: float, p: float) -> float:
 
 def _product_rest_sql(x: str, y: str, p: str) -> str:
     """The same in SQL, of names."""
-    found = f"(((high * top - {p}) + high * rest) + low * top) + low * rest"
+    found = closed(f"(((high * top - {p}) + high * rest) + low * top) + low * rest")
     body = let("low", f"{x} - high", let("rest", f"{y} - top", found))
     body = let("high", f"c - (c - {x})", let("top", f"d - (d - {y})", body))
     body = let("c", f"{SPLIT}D * {x}", let("d", f"{SPLIT}D * {y}", body))

@@ -21,6 +21,7 @@ from stepping_spark.atoms import RowType
 from stepping_spark.errors import StepError
 from stepping_spark.literals import text
 from stepping_spark.schema import Schema
+from stepping_spark.sql_text import any_of, closed
 from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
 
 FETCHED_BYTES = 64 << 20
@@ -80,7 +81,7 @@ def settle(
         frame = frame.repartition(*[column(k) for k in key])
     sums = [F.expr(_sum(n, t, schema, whose)).alias(n) for n, t in schema.diffs]
     added = frame.groupBy(*[column(n) for n, _ in schema.columns]).agg(*sums)
-    there = added.where(" OR ".join(f"{quote(n)} <> 0" for n, _ in schema.diffs))
+    there = added.where(any_of(f"{quote(n)} <> 0" for n, _ in schema.diffs))
     try:
         kept = there.localCheckpoint() if level is None else there.localCheckpoint(True, level)
     except PySparkException as e:
@@ -133,10 +134,10 @@ def _sum(name: str, t: RowType, schema: Schema, whose: str) -> str:
     if t.ddl == "BIGINT":
         # The upper and the lower half of the bits are added apart: neither sum can overflow, and
         # both are far cheaper than one of decimals.
-        low = f"sum({quote(name)} & 4294967295L)"
-        high = f"(sum(shiftright({quote(name)}, 32)) + shiftright({low}, 32))"
-        total = f"shiftleft({high}, 32) | ({low} & 4294967295L)"
-        fits = f"{high} BETWEEN -2147483648L AND 2147483647L"
+        low = closed(f"sum({quote(name)} & 4294967295L)")
+        high = closed(f"sum(shiftright({quote(name)}, 32)) + shiftright({low}, 32)")
+        total = closed(f"shiftleft({high}, 32) | ({low} & 4294967295L)")
+        fits = closed(f"{high} BETWEEN -2147483648L AND 2147483647L")
         checked = f"CASE WHEN {fits} THEN {total} ELSE {error} END"
     else:
         checked = f"coalesce(try_sum({quote(name)}), {error})"
@@ -152,11 +153,12 @@ def _known_size(t: RowType, value: str, depth: int) -> str:
     if isinstance(t, Optional):
         return _known_size(t.inner, value, depth)
     if isinstance(t, Struct):
-        return " + ".join(_size(f, f"{value}.{quote(n)}", depth) for n, f in t.fields)
+        sizes = (_size(f, f"{value}.{quote(n)}", depth) for n, f in t.fields)
+        return closed(" + ".join(sizes))
     if isinstance(t, ListOf | ZSetOf):
         inner = t.inner if isinstance(t, ListOf) else t.item
         item = _size(inner, f"x{depth}", depth + 1)
         return f"aggregate({value}, 4L, (n{depth}, x{depth}) -> n{depth} + {item})"
     if t.ddl in ("STRING", "BINARY"):
-        return f"(octet_length({value}) + 4L)"
+        return closed(f"octet_length({value}) + 4L")
     return f"{max(t.arrow.bit_width // 8, 1)}L"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from stepping_spark.atoms import REST, Atom, RowType
 from stepping_spark.floats import rest_sql, split_sql, total_sql
 from stepping_spark.schema import COUNT, VALUE, Accumulated, Schema
+from stepping_spark.sql_text import Sql, closed
 from stepping_spark.types import Optional, Struct, ZSetOf, quote
 
 FIELD = 4096  # an item of the n-th float is n · FIELD + its bin, counted from -FIRST
@@ -27,10 +28,10 @@ class _Leaf:
     name: str
     diff: str
     type: Atom
-    text: str
+    text: Sql
 
 
-def contributions(query: str, key: str | None, pick: str, t: RowType, schema: Schema) -> str:
+def contributions(query: str, key: Sql | None, pick: Sql, t: RowType, schema: Schema) -> str:
     """The relation of the sum, by key, of what the rows of a query contribute."""
     total = Accumulated(t)
     leaves = _leaves(total, pick)
@@ -40,7 +41,7 @@ def contributions(query: str, key: str | None, pick: str, t: RowType, schema: Sc
     seconds: list[dict[str, str]] = []
     for leaf in leaves:
         if leaf.type.name == "int":
-            base[leaf.diff] = f"CAST({leaf.text} AS DECIMAL(38, 0)) * t.{COUNT}"
+            base[leaf.diff] = closed(f"CAST({leaf.text} AS DECIMAL(38, 0)) * t.{COUNT}")
         elif leaf.type.name == "Decimal":
             base[leaf.diff], second = _decimal(leaf)
             seconds += [{leaf.diff: second}] if second else []
@@ -48,8 +49,8 @@ def contributions(query: str, key: str | None, pick: str, t: RowType, schema: Sc
     parts += [_struct({**_zeros(schema), **s}, None, schema) for s in seconds]
     for i, leaf in enumerate(x for x in leaves if x.type.name == "float"):
         bin_, limb = split_sql(leaf.text)
-        item = f"{i * FIELD + FIRST} + {bin_}"
-        diffs = {**_zeros(schema), "_limb_": f"{limb} * t.{COUNT}"}
+        item = closed(f"{i * FIELD + FIRST} + {bin_}")
+        diffs = {**_zeros(schema), "_limb_": closed(f"{limb} * t.{COUNT}")}
         parts.append(_struct(diffs, f"CASE WHEN {leaf.text} IS NOT NULL THEN {item} END", schema))
     array = f"array({', '.join(parts)})"
     if isinstance(t, ZSetOf) or (isinstance(t, Optional) and isinstance(t.inner, ZSetOf)):
@@ -64,13 +65,13 @@ def contributions(query: str, key: str | None, pick: str, t: RowType, schema: Sc
     return f"SELECT {', '.join(columns)} FROM ({inner})"
 
 
-def _leaves(total: Accumulated, pick: str) -> list[_Leaf]:
+def _leaves(total: Accumulated, pick: Sql) -> list[_Leaf]:
     found = []
     for name, t, _ in total.leaves():
-        text = f"({pick})" if name == VALUE else f"({pick}).{quote(name)}"
+        text = pick if name == VALUE else f"{pick}.{quote(name)}"
         diff = name if name == VALUE else f"_sum_{name}_"
         zero = "0" if t.name == "int" else f"CAST(0 AS {t.ddl})"
-        found.append(_Leaf(name, diff, t, f"coalesce({text}, {zero})"))
+        found.append(_Leaf(name, diff, t, closed(f"coalesce({text}, {zero})")))
     return found
 
 
@@ -103,8 +104,8 @@ def _struct(diffs: dict[str, str], item: str | None, schema: Schema) -> str:
     return f"named_struct({', '.join(parts)})"
 
 
-def _with_rows(array: str, pick: str, schema: Schema) -> str:
-    zeros = {**_zeros(schema), COUNT: f"x._count_ * t.{COUNT}"}
+def _with_rows(array: str, pick: Sql, schema: Schema) -> str:
+    zeros = {**_zeros(schema), COUNT: closed(f"x._count_ * t.{COUNT}")}
     row = _struct(zeros, "named_struct('value', x._value_)", schema)
     return f"concat({array}, transform(coalesce({pick}, array()), x -> {row}))"
 
@@ -130,7 +131,7 @@ def _leaf_total(total: Accumulated, name: str, t: Atom) -> str:
             return f"CAST({summed} AS {t.ddl})"
         # Said here, because with ANSI off Spark's cast would wrap around.
         beyond = f"CAST(raise_error('a sum is beyond int; {DECIMALS}') AS {t.ddl})"
-        fits = f"{summed} BETWEEN -9223372036854775808BD AND 9223372036854775807BD"
+        fits = closed(f"{summed} BETWEEN -9223372036854775808BD AND 9223372036854775807BD")
         return f"CASE WHEN {fits} THEN CAST({summed} AS {t.ddl}) ELSE {beyond} END"
     first = total.floats.index(name) * FIELD
     limb = f"named_struct('bin', `_item_` - {first + FIRST}, 'limb', `_limb_`)"

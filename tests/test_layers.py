@@ -28,6 +28,7 @@ LAYERS = (
     "atoms",
     "types",
     "kinds",
+    "sql_text",
     "literals",
     "rows",
     "schema",

@@ -1,0 +1,60 @@
+"""SQL text that is put into other SQL text: it means the same wherever it stands.
+
+`a AND b` as an operand of `=` would be read as `a AND (b = …)`, without an error. So every text
+of a value is `Sql`, which only the functions of this module make: a name, a literal, a call, a
+CASE … END, or something in parentheses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NewType
+
+Sql = NewType("Sql", str)
+
+_QUOTED = r"`(?:[^`]|``)*`"
+_NAME = rf"(?:{_QUOTED}|[A-Za-z_]\w*)"
+_ATOM = re.compile(rf"{_NAME}(?:\.{_NAME})*|\d[\w.]*|\w*'[^']*'")
+_CALL = re.compile(r"(?!(?:CASE|NOT|AND|OR|IS|IN)\b)[A-Za-z_]\w*\(|\(|CASE\b")
+_BRACKETS = re.compile(rf"{_QUOTED}|'[^']*'|(?P<begin>[(\[]|\bCASE\b)|(?P<end>[)\]]|\bEND\b)")
+
+
+def closed(text: str) -> Sql:
+    """The text of a value, in parentheses unless it is a name, a literal, a call or a CASE.
+
+    The text may be anything that `literals` and `types.quote` write; they leave no quote open.
+    """
+    if _ATOM.fullmatch(text) or _is_one(text):
+        return Sql(text)
+    return Sql(f"({text})")
+
+
+def _is_one(text: str) -> bool:
+    """Whether the text is one call, CASE, or pair of parentheses, from its beginning to its end."""
+    if not _CALL.match(text):
+        return False
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        if found["begin"]:
+            depth += 1
+        elif found["end"]:
+            depth -= 1
+            if not depth:
+                return found.end() == len(text)
+    return False
+
+
+def all_of(conditions: Iterable[str]) -> Sql:
+    """The condition that all of these are true."""
+    return closed(" AND ".join(map(closed, conditions)))
+
+
+def any_of(conditions: Iterable[str]) -> Sql:
+    """The condition that one of these is true."""
+    return closed(" OR ".join(map(closed, conditions)))
+
+
+def let(name: str, value: str, body: str) -> Sql:
+    """A body with a name for a value that is computed once."""
+    return closed(f"element_at(transform(array({value}), {name} -> {body}), 1)")
