@@ -24,6 +24,7 @@ from stepping_spark.floats import (
     total,
     total_sql,
 )
+from stepping_spark.sql_text import closed
 
 SMALLEST = 5e-324
 LARGEST = 1.7976931348623157e308
@@ -142,7 +143,7 @@ def test_sql_splits_every_float_as_python_does(spark: SparkSession) -> None:
         x = math.ldexp(1.0, power)
         xs += [x, -math.nextafter(x, 0.0), math.nextafter(x, math.inf)]
     spark.createDataFrame(pa.table({"x": pa.array(xs)})).createOrReplaceTempView("floats")
-    bin_, limb = split_sql("x")
+    bin_, limb = split_sql(closed("x"))
     query = f"SELECT x, {bin_} AS b, {limb} AS m, typeof({bin_}) AS bt, typeof({limb}) AS mt"
     rows = spark.sql(f"{query} FROM floats").collect()
     assert len(rows) == len(xs)
@@ -151,7 +152,7 @@ def test_sql_splits_every_float_as_python_does(spark: SparkSession) -> None:
 
 
 def test_sql_gives_null_of_null(spark: SparkSession) -> None:
-    bin_, limb = split_sql("CAST(NULL AS DOUBLE)")
+    bin_, limb = split_sql(closed("CAST(NULL AS DOUBLE)"))
     assert tuple(spark.sql(f"SELECT {bin_}, {limb}").head() or ()) == (None, None)
 
 

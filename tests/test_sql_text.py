@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import stepping_spark as st
 from stepping_spark.expr import Expr
 from stepping_spark.sql_text import all_of, any_of, closed
 
@@ -143,12 +145,10 @@ def test_such_text_would_be_found(code: str, found: bool) -> None:
 
 
 def test_every_expression_is_written_by_the_one_function_that_closes_it() -> None:
-    def all_below(cls: type) -> Iterator[type]:
-        yield cls
-        for below in cls.__subclasses__():
-            yield from all_below(below)
-
-    own = [cls.__name__ for cls in all_below(Expr) if "sql" in vars(cls)]
+    kinds: list[type[Expr]] = [Expr]
+    for cls in kinds:
+        kinds += cls.__subclasses__()
+    own = [cls.__name__ for cls in kinds if "sql" in vars(cls)]
     assert own == ["Expr"]
     named = [
         path.name
@@ -171,3 +171,25 @@ def test_only_one_module_says_that_text_is_closed() -> None:
         and "Sql" in ast.unparse(node)
     ]
     assert set(makers) == {"sql_text.py"}
+
+
+# -- what an expression says of itself
+
+
+class Flags(st.Data):
+    b: bool
+    c: bool
+    d: bool
+
+
+def _kept(f: Callable[[Any], Any]) -> Any:
+    def query(a: st.ZSet[Flags]) -> st.ZSet[Flags]:
+        return st.distinct(st.filter(a, f=f))
+
+    return st.compile(query)
+
+
+def test_a_store_of_a_condition_with_other_parentheses_is_refused(tmp_path: Path) -> None:
+    st.StoreParquet.from_graph(_kept(lambda r: (r.b & r.c) == r.d), tmp_path / "s").close()
+    with pytest.raises(st.StoreMismatch, match=re.escape("filter [(b AND c) = d]")):
+        st.StoreParquet.from_graph(_kept(lambda r: r.b & (r.c == r.d)), tmp_path / "s")

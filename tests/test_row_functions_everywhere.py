@@ -1,0 +1,234 @@
+"""Random functions of rows in every place where one can stand, in each way that computes them.
+
+A case is a place and a function for each of its holes. What it gives, step by step, must be the
+same on the driver and in Spark, with the rules and without, and in plain Python where that can
+evaluate the functions: the same rows, or an error of the same kind. Many cases are one circuit, so
+that they are few queries; of one that fails, halves are tried, until it is known whose error it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pytest
+from pyspark.sql import SparkSession
+
+import stepping_spark as st
+from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.trace import vertex_of
+from tests.row_function_cases import Changes, Row, a_function, function, steps_of
+from tests.row_function_places import PLACES
+
+Z = st.ZSetPython
+# With the rules or without, and how many rows the driver takes in each step.
+WAYS = {
+    "on the driver": (True, (LOCAL_ROWS, LOCAL_ROWS)),
+    "on the driver, as written": (False, (LOCAL_ROWS, LOCAL_ROWS)),
+    "in Spark, after the driver": (True, (LOCAL_ROWS, 0)),
+    "in Spark": (True, (0, 0)),
+    "in Spark, as written": (False, (0, 0)),
+}
+FEW = tuple(WAYS)[:3]
+NOT_PYTHON = "plain Python cannot evaluate"
+_ERROR_CLASS = re.compile(r"\[([A-Z_]{4,})[.\]]")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A place, and the text of a function for each of its holes."""
+
+    place: str
+    functions: tuple[str, ...]
+
+    def build(self, a: Any, b: Any) -> Any:
+        return PLACES[self.place].build(a, b, *map(function, self.functions))
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A step that failed, and as far as it is known how."""
+
+    error: str
+
+    @classmethod
+    def of(cls, e: st.SteppingError) -> Failed:
+        found = _ERROR_CLASS.search(str(e))
+        return cls(f"{type(e).__name__} {found[1] if found else ''}".strip())
+
+
+Outcome: TypeAlias = "list[dict[Any, int] | Failed]"  # of each step
+
+
+def query_of(cases: Sequence[Case]) -> Any:
+    """The circuit of all cases; their rows, each with the number of its case, by their type."""
+
+    def query(a: st.ZSet[Row], b: st.ZSet[Row]) -> Any:
+        by_type: dict[Any, list[Any]] = {}
+        for i, case in enumerate(cases):
+            made = case.build(a, b)
+            tagged = st.map(made, f=functools.partial(_numbered, i))
+            by_type.setdefault(vertex_of(tagged, "a test").type, []).append(tagged)
+        return tuple(functools.reduce(st.add, same) for same in by_type.values())
+
+    del query.__annotations__["return"]  # it is as many as there are types
+    return query
+
+
+def _numbered(i: int, row: Any) -> Any:
+    return i, row
+
+
+def outcomes(cases: Sequence[Case], steps: Sequence[Changes], way: str) -> list[Outcome]:
+    """What each case gives in each step."""
+    optimize, local_rows = WAYS[way]
+    graph = st.compile(query_of(cases), optimize=optimize)
+    store = st.StoreMemory.from_graph(graph)
+    steppers = {rows: st.Stepper(graph, store, local_rows=rows) for rows in set(local_rows)}
+    found: list[Outcome] = [[] for _ in cases]
+    for step, rows in zip(steps, local_rows, strict=True):
+        try:
+            outputs = steppers[rows].step(step)
+        except st.StepError as e:
+            if len(cases) > 1:
+                half = len(cases) // 2
+                return [
+                    x for part in (cases[:half], cases[half:]) for x in outcomes(part, steps, way)
+                ]
+            found[0].append(Failed.of(e))
+            continue
+        add_outcomes(found, outputs)
+    return found
+
+
+def add_outcomes(found: list[Outcome], outputs: Sequence[Any]) -> None:
+    """What a step gave, to what the steps before gave, by case."""
+    rows: list[dict[Any, int]] = [{} for _ in found]
+    for output in outputs:
+        for (i, row), n in output.iter():
+            rows[i][row] = n
+    for outcome, given in zip(found, rows, strict=True):
+        outcome.append(given)
+
+
+def expected(case: Case, steps: Sequence[Changes]) -> Outcome | None:
+    """What plain Python gives; None where it cannot evaluate a function."""
+    reference = st.reference(st.compile(query_of([case])))
+    found: list[Outcome] = [[]]
+    for step in steps:
+        try:
+            add_outcomes(found, reference.step(step))
+        except st.StepError as e:
+            if NOT_PYTHON in str(e):
+                return None
+            found[0].append(Failed.of(e))
+    return found[0]
+
+
+def differences(
+    cases: Sequence[Case], steps: Sequence[Changes], ways: Sequence[str], counts: Counter[str]
+) -> Iterator[str]:
+    """Where a case gives something else in one way than in another."""
+    by_way = {way: outcomes(cases, steps, way) for way in ways}
+    for i, case in enumerate(cases):
+        python = expected(case, steps)
+        counts["in plain Python too"] += python is not None
+        should = by_way[ways[0]][i] if python is None else python
+        counts["that fail"] += any(isinstance(x, Failed) for x in should)
+        for way in ways:
+            found = by_way[way][i]
+            if not all(map(functools.partial(agree, python is None), found, should)):
+                rows = [[dict(z.iter()) for z in step] for step in steps]
+                yield f"{case}\n  {way}: {found}\n  should be: {should}\n  steps: {rows}"
+
+
+def agree(both_spark: bool, a: Any, b: Any) -> bool:
+    """Whether two outcomes are the same; Python's errors have no name that Spark's have too."""
+    if isinstance(a, Failed) and isinstance(b, Failed):
+        return a == b or (not both_spark and a.error.split()[0] == b.error.split()[0])
+    return bool(Z(a) == Z(b)) if isinstance(a, dict) and isinstance(b, dict) else False
+
+
+def some_cases(source: random.Random, places: Sequence[str]) -> list[Case]:
+    """A case for each of the places; of those that the library does not refuse to compile."""
+    found = []
+    for name in places:
+        for _ in range(10):
+            failing = source.random() < 0.1
+            kinds = PLACES[name].kinds
+            case = Case(name, tuple(a_function(source, k, failing=failing) for k in kinds))
+            try:
+                st.compile(query_of([case]))
+            except st.CompileError:
+                continue
+            found.append(case)
+            break
+    return found
+
+
+def check(places: Sequence[str], seed: int, ways: Sequence[str]) -> None:
+    source = random.Random(seed)
+    cases, steps, counts = some_cases(source, places), steps_of(source), Counter[str]()
+    assert len(cases) == len(places)
+    found = list(differences(cases, steps, ways, counts))
+    print(f"{len(cases)} cases, seed {seed}; {dict(counts)}; {len(found)} differences")
+    assert not found, shown(found)
+
+
+def shown(found: Sequence[str]) -> str:
+    """The first few differences."""
+    return f"{len(found)} differences:\n" + "\n".join(found[:3])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_generated_code(spark: SparkSession) -> Iterator[None]:
+    """Spark evaluates expressions as they are: compiling what is run once costs more."""
+    settings = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name, old in before.items():
+        spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+
+# Each was read together with what stood beside it in a query.
+CONDITIONS = (
+    "(r.x > 0) & (r.y > 0)",
+    "(r.x > 1) | (r.y > 0)",
+    "~(r.x > 0)",
+    "r.x == 1",
+    "r.x.between(0, 1)",
+    "r.t.isNull()",
+    "r.s.isin('a', 'AB')",
+    "r.y.eqNullSafe(1)",
+    "(r.t.isNull(), r.x)",
+    "-r.x",
+)
+BY_KEY = ("join", "semijoin", "outer join, full", "delta join, left", "first_n, by a key")
+
+
+def test_a_key_that_is_a_condition_is_not_read_with_what_stands_beside_it() -> None:
+    cases = [Case(place, (key,)) for place in BY_KEY for key in CONDITIONS]
+    found = list(differences(cases, steps_of(random.Random(1)), FEW, Counter()))
+    assert not found, shown(found)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_function_in_each_place_gives_the_same_in_every_way(seed: int) -> None:
+    check(list(PLACES), seed, FEW)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 350))
+def test_many_functions_give_the_same_in_every_way(seed: int) -> None:
+    source = random.Random(seed)
+    check([source.choice(list(PLACES)) for _ in range(40)], seed, tuple(WAYS))
