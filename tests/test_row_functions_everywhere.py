@@ -213,7 +213,7 @@ CONDITIONS = (
     "(r.t.isNull(), r.x)",
     "-r.x",
 )
-BY_KEY = ("join", "semijoin", "outer join, full", "delta join, left", "first_n, by a key")
+BY_KEY = ("join", "semijoin", "delta join, left")
 
 
 def test_a_key_that_is_a_condition_is_not_read_with_what_stands_beside_it() -> None:
@@ -222,9 +222,13 @@ def test_a_key_that_is_a_condition_is_not_read_with_what_stands_beside_it() -> N
     assert not found, shown(found)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_function_in_each_place_gives_the_same_in_every_way(seed: int) -> None:
-    check(list(PLACES), seed, FEW)
+def test_a_function_in_each_place_gives_the_same_in_spark_as_on_the_driver() -> None:
+    check(list(PLACES), 0, FEW)
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_function_in_each_place_gives_the_same_on_the_driver_as_in_python(seed: int) -> None:
+    check(list(PLACES), seed, FEW[:2])
 
 
 @pytest.mark.long

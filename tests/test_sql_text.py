@@ -190,6 +190,7 @@ def _kept(f: Callable[[Any], Any]) -> Any:
 
 
 def test_a_store_of_a_condition_with_other_parentheses_is_refused(tmp_path: Path) -> None:
-    st.StoreParquet.from_graph(_kept(lambda r: (r.b & r.c) == r.d), tmp_path / "s").close()
+    made = _kept(lambda r: (r.b & r.c) == r.d)
+    st.StoreParquet.from_graph(made, tmp_path / "s", create=True).close()
     with pytest.raises(st.StoreMismatch, match=re.escape("filter [(b AND c) = d]")):
         st.StoreParquet.from_graph(_kept(lambda r: r.b & (r.c == r.d)), tmp_path / "s")
