@@ -67,7 +67,7 @@ from stepping_spark.primitives import (
 from stepping_spark.recursion import fixpoint
 from stepping_spark.reduce_plan import ReducePlan
 from stepping_spark.reference import reference
-from stepping_spark.render import write_dot, write_png, write_svg
+from stepping_spark.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.rows import Data, Pair, Update
 from stepping_spark.run import Stepper, actions, iteration
 from stepping_spark.streaming import foreach_batch
@@ -164,6 +164,9 @@ __all__ = [
     "write_png",
     "write_svg",
 ]
+
+# A notebook shows a graph as its picture. Drawing knows graphs, and graphs do not know drawing.
+Graph._repr_svg_ = to_svg
 
 
 def __dir__() -> list[str]:

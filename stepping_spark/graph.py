@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
@@ -14,7 +14,6 @@ from typing_extensions import TypeVarTuple
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.operators import Input, Operator
 from stepping_spark.origin import Line, user_line
-from stepping_spark.render import to_svg
 from stepping_spark.schema import StreamType
 
 Ins = TypeVarTuple("Ins")
@@ -139,6 +138,7 @@ class Graph(Generic[*Ins, Out]):
     made_by: tuple[str, ...] = ()  # what computes each output, as it was written; see `Vertex.told`
     paths: Mapping[Vertex, Path] = field(init=False, repr=False)
     memo: dict[str, object] = field(init=False, repr=False, default_factory=dict)  # of later layers
+    _repr_svg_: ClassVar[Callable[[AnyGraph], str]]  # how a notebook draws it: `render` knows
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", _paths(self))
@@ -194,9 +194,6 @@ class Graph(Generic[*Ins, Out]):
         for a, b, i in self._edges():
             g.add_edge(a, b, argument=i)
         return g
-
-    def _repr_svg_(self) -> str:
-        return to_svg(self)
 
     def given(self, inputs: object) -> list[tuple[Vertex, object, str]]:
         """The inputs with the values given for them, and what to call each in an error.

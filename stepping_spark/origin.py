@@ -8,10 +8,12 @@ import sys
 from dataclasses import dataclass
 from types import FrameType
 
-_PACKAGES = tuple(
+# The folders of this library's source files, the engine's first.
+FOLDERS = tuple(
     os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), name) + os.sep
     for name in ("stepping_spark", "circuits", "stores")
 )
+ENGINE = FOLDERS[0]
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,12 @@ class Line:
 
 def is_ours(file: str) -> bool:
     """Whether a source file belongs to this library."""
-    return file.startswith(_PACKAGES)
+    return file.startswith(FOLDERS)
+
+
+def is_engine(file: str) -> bool:
+    """Whether a source file belongs to `stepping_spark`, so is neither a query nor a circuit."""
+    return file.startswith(ENGINE)
 
 
 def user_frame() -> FrameType | None:

@@ -27,12 +27,10 @@ from stepping_spark.operators import (
     Neg,
     Operator,
 )
-from stepping_spark.origin import Line, is_ours, line_of, user_frame, user_line
+from stepping_spark.origin import Line, is_engine, is_ours, line_of, user_frame, user_line
 from stepping_spark.schema import StreamType, ZSetType
 from stepping_spark.spark_calls import spark_miscalled
 from stepping_spark.types import Struct
-
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Stream:
@@ -406,4 +404,4 @@ def _home(frame: FrameType | None) -> FrameType | None:
 
 def _skipped(frame: FrameType) -> bool:
     code = frame.f_code
-    return code.co_name.startswith("<") or code.co_filename.startswith(_PACKAGE)
+    return code.co_name.startswith("<") or is_engine(code.co_filename)
