@@ -65,7 +65,7 @@ from stepping_spark.primitives import (
     neg,
 )
 from stepping_spark.recursion import fixpoint
-from stepping_spark.reduce_plan import ReducePlan
+from stepping_spark.reduction_plan import ReducePlan
 from stepping_spark.reference import reference
 from stepping_spark.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.rows import Data, Pair, Update

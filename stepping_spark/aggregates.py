@@ -27,8 +27,9 @@ from stepping_spark.monotone import grows
 from stepping_spark.operators import Accumulate, Add, Distinct, Flatten, MakeSet, Map
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import beside
-from stepping_spark.reduce_plan import Asked, First, Planner, ReducePlan, Reduction, Sums
+from stepping_spark.reduce_plan import Asked, First, Planner, Reduction, Sums
 from stepping_spark.reducers import Collate, Listed, Top
+from stepping_spark.reduction_plan import ReducePlan
 from stepping_spark.schema import ZSetType
 from stepping_spark.trace import Stream, make, tracer, vertex_of
 from stepping_spark.types import Optional, Struct, row_type, tuple_of

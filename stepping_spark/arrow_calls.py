@@ -15,7 +15,7 @@ import pyarrow.compute
 
 from stepping_spark.atoms import BOOL, INT, Atom, RowType
 from stepping_spark.expr import Call, Expr, Literal, is_plain
-from stepping_spark.operations import unwrap
+from stepping_spark.types import unwrap
 
 pc: Any = pyarrow.compute
 

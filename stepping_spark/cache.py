@@ -13,7 +13,7 @@ from stepping_spark.errors import CompileError, InputError, StoreMismatch
 from stepping_spark.operators import Input
 from stepping_spark.origin import Line, user_line
 from stepping_spark.schema import ZSetType
-from stepping_spark.store import Store
+from stepping_spark.store import Store, register_name
 from stepping_spark.trace import tracer, vertex_of
 from stepping_spark.types import quote, row_type
 from stepping_spark.zset import ZSet, ZSetSpark
@@ -23,11 +23,6 @@ S = TypeVar("S")
 
 RESERVED = ("_staging_", "_output_")
 """A store may call what it keeps for itself so, beside the caches: they cannot begin so."""
-
-
-def register_name(cache: str) -> str:
-    """The name of the register that a cache reads."""
-    return f"cache.{cache}"
 
 
 class Cache(Generic[X]):

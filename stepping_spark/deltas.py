@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 from stepping_spark.atoms import BOOL, RowType
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Build, Call, Expr, Field, Literal
-from stepping_spark.operations import OPERATORS, unwrap
+from stepping_spark.operations import OPERATORS
 from stepping_spark.operators import (
     Add,
     Delay,
@@ -34,7 +34,7 @@ from stepping_spark.operators import (
     tuple_of,
 )
 from stepping_spark.origin import user_line
-from stepping_spark.types import Optional, Struct
+from stepping_spark.types import Optional, Struct, unwrap
 
 S = TypeVar("S")  # a stream: a vertex to the passes, to a query a symbolic one
 

@@ -22,7 +22,7 @@ from stepping_spark.operators import (
 )
 from stepping_spark.plan import Plan
 from stepping_spark.planner import plan_of
-from stepping_spark.reduce_plan import ReducePlan
+from stepping_spark.reduction_plan import ReducePlan
 from stepping_spark.schema import ScalarType
 from stepping_spark.terms import Read, State, nodes
 
@@ -118,7 +118,7 @@ def explain(graph: AnyGraph) -> Explanation:
         registers,
         str(plan),
         _hints(graph),
-        tuple(r for r in graph.reductions if isinstance(r, ReducePlan)),
+        graph.reductions,
     )
 
 

@@ -15,10 +15,10 @@ from stepping_spark.carried import Carrying, InGroup
 from stepping_spark.errors import CompileError, StepError
 from stepping_spark.guards import guarded
 from stepping_spark.literals import literal, text
-from stepping_spark.operations import OPERATORS, _rank, fit, unwrap
+from stepping_spark.operations import OPERATORS, _rank, fit
 from stepping_spark.origin import user_line
 from stepping_spark.sql_text import Sql, closed
-from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
+from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote, unwrap
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from stepping_spark.errors import InputError
 from stepping_spark.guards import UUID_TEXT
 from stepping_spark.literals import text
 from stepping_spark.schema import COUNT, VALUE, ZSetType
-from stepping_spark.spark_types import first_line
+from stepping_spark.spark_errors import first_line
 from stepping_spark.sql_text import all_of, closed
 from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
 

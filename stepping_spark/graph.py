@@ -14,6 +14,7 @@ from typing_extensions import TypeVarTuple
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.operators import Input, Operator
 from stepping_spark.origin import Line, user_line
+from stepping_spark.reduction_plan import ReducePlan
 from stepping_spark.schema import StreamType
 
 Ins = TypeVarTuple("Ins")
@@ -132,7 +133,7 @@ class Graph(Generic[*Ins, Out]):
     called: tuple[str, ...] = ()  # the variable of each output, or ""
     single: bool = True  # the query gives one stream, not a tuple of them
     optimized: bool = False  # its plan may then fuse vertices, too
-    reductions: tuple[object, ...] = ()  # the plans of its aggregates, to be printed
+    reductions: tuple[ReducePlan, ...] = ()
     bodies: Mapping[Operator, AnyGraph] = field(default_factory=dict)  # with this query's names
     strict: Mapping[str, Vertex] = field(default_factory=dict)  # by input: rows that were not there
     made_by: tuple[str, ...] = ()  # what computes each output, as it was written; see `Vertex.told`

@@ -26,7 +26,6 @@ from stepping_spark.grouping import Grouped, group, per_group
 from stepping_spark.index import Index, key_of
 from stepping_spark.lifting import is_grouped, ungrouped
 from stepping_spark.matches import antijoin, delta_join, outer_join, semijoin
-from stepping_spark.operations import unwrap
 from stepping_spark.operators import Accumulate, Distinct, Flatten, Join, Map, Operator, pair_of
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import (
@@ -54,7 +53,7 @@ from stepping_spark.reducers import Top
 from stepping_spark.rows import Pair
 from stepping_spark.schema import Accumulated
 from stepping_spark.trace import make, row_of, vertex_of
-from stepping_spark.types import Struct, ZSetOf, row_type, tuple_of
+from stepping_spark.types import Struct, ZSetOf, row_type, tuple_of, unwrap
 from stepping_spark.updates import explode
 from stepping_spark.updates import join_function_as_of as join_function
 from stepping_spark.updates import temporal_filter_as_of as temporal_filter

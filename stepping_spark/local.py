@@ -27,8 +27,6 @@ from stepping_spark.local_columns import Columns, column, spread
 from stepping_spark.local_joins import join_indices
 from stepping_spark.local_reducers import collated, first, in_order, lists, positions
 from stepping_spark.local_sums import contributions, totals
-from stepping_spark.lower import type_of
-from stepping_spark.operations import unwrap
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -71,8 +69,8 @@ from stepping_spark.schema import (
     StreamType,
 )
 from stepping_spark.store import Now
-from stepping_spark.terms import Leaf, Node, Term
-from stepping_spark.types import Struct
+from stepping_spark.terms import Leaf, Node, Term, type_of
+from stepping_spark.types import Struct, unwrap
 
 Rows: TypeAlias = dict[Vertex, tuple[int, int]]
 Project = Callable[[pa.Table, Schema, tuple[Expr, ...]], Columns]

@@ -13,9 +13,8 @@ from stepping_spark.arrow_calls import computed, is_known
 from stepping_spark.atoms import RowType
 from stepping_spark.derived import Derived
 from stepping_spark.expr import Build, Call, Expr, Field, Literal, Singleton
-from stepping_spark.operations import unwrap
 from stepping_spark.relations import Array, one_array
-from stepping_spark.types import Struct
+from stepping_spark.types import Struct, unwrap
 
 Columns: TypeAlias = list[Array]
 

@@ -15,7 +15,6 @@ from stepping_spark.expr import Expr, Field
 from stepping_spark.index import Key
 from stepping_spark.literals import text as quoted
 from stepping_spark.lower_reducers import collated, key_names, listed, top
-from stepping_spark.operations import unwrap
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -44,8 +43,8 @@ from stepping_spark.schema import COUNT, VALUE, Columns, Schema, StreamType, ZSe
 from stepping_spark.sql_text import Sql, all_of, any_of, closed
 from stepping_spark.sums import contributions, total_value
 from stepping_spark.symbolic import to_column
-from stepping_spark.terms import Leaf, Node, Read, Term
-from stepping_spark.types import Struct, quote
+from stepping_spark.terms import Leaf, Node, Term, type_of
+from stepping_spark.types import Struct, quote, unwrap
 
 # Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.
 ONE = "/*+ COALESCE(1) */"
@@ -114,15 +113,6 @@ def _broadcast(sides: re.Match[str], small: AbstractSet[str]) -> str:
         if names and all(n in small for n in names):
             return f"/*+ BROADCAST({side}) */"
     return ""
-
-
-def type_of(t: Term) -> StreamType:
-    """The type of a term's value."""
-    if isinstance(t, Read):
-        return t.change.type
-    if isinstance(t, Node) and isinstance(t.operator, Add | Neg):
-        return type_of(t.args[0])  # those of a plan have no vertex of their own
-    return t.vertex.type
 
 
 def names(columns: Columns, row: str = "") -> str:

@@ -10,14 +10,13 @@ from stepping_spark.expr import Build, Expr, Field
 from stepping_spark.expr import Literal as Constant
 from stepping_spark.index import Index, Key, key_of
 from stepping_spark.lookups import Lookup, operators_of
-from stepping_spark.operations import unwrap
 from stepping_spark.operators import Distinct, Join, Map, pair_of
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import Key as By
 from stepping_spark.primitives import add, add3, neg
 from stepping_spark.schema import ZSetType
 from stepping_spark.trace import make, vertex_of
-from stepping_spark.types import Optional, Struct
+from stepping_spark.types import Optional, Struct, unwrap
 from stepping_spark.zset import ZSet
 
 T = TypeVar("T")

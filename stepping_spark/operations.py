@@ -11,12 +11,7 @@ from typing import Any
 
 from stepping_spark.atoms import BOOL, FLOAT, INT, INT_MAX, INT_MIN, Atom, RowType
 from stepping_spark.errors import CompileError, StepError
-from stepping_spark.types import Optional
-
-
-def unwrap(t: RowType) -> RowType:
-    """The type without its NULL."""
-    return t.inner if isinstance(t, Optional) else t
+from stepping_spark.types import Optional, unwrap
 
 
 def fit(value: Any, t: RowType, what: str) -> Any:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from stepping_spark.body import Fixpoint, named
-from stepping_spark.cache import register_name
 from stepping_spark.clock import tick
 from stepping_spark.expr import Expr, Field
 from stepping_spark.graph import AnyGraph, Path, Vertex, check_is_graph
@@ -38,7 +37,7 @@ from stepping_spark.origin import Line
 from stepping_spark.passes.fuse import fuse
 from stepping_spark.plan import Plan
 from stepping_spark.schema import Schema
-from stepping_spark.store import Register
+from stepping_spark.store import Register, register_name
 from stepping_spark.terms import (
     Member,
     Node,

@@ -22,7 +22,7 @@ from stepping_spark.operators import Explode, MapMany, Operator
 from stepping_spark.relations import consolidate
 from stepping_spark.rows import weighted
 from stepping_spark.schema import ZSetType
-from stepping_spark.spark_types import first_line, raised_in_worker
+from stepping_spark.spark_errors import first_line, raised_in_worker
 from stepping_spark.types import ListOf
 
 Pairs = Iterable[tuple[Any, int]]

@@ -26,7 +26,7 @@ from stepping_spark.relations import consolidate, one_array
 from stepping_spark.schema import Schema
 from stepping_spark.session import count_jobs, for_thread, no_constraints
 from stepping_spark.settling import BROADCAST_BYTES
-from stepping_spark.spark_types import first_line
+from stepping_spark.spark_errors import first_line
 from stepping_spark.store import Held
 from stepping_spark.terms import Member, Read, Ref, Term
 from stepping_spark.types import quote

@@ -15,9 +15,8 @@ import xxhash
 
 from stepping_spark.atoms import Atom, RowType
 from stepping_spark.hashing import Hashes, words_of
-from stepping_spark.operations import unwrap
 from stepping_spark.relations import one_array
-from stepping_spark.types import ListOf, Struct, ZSetOf
+from stepping_spark.types import ListOf, Struct, ZSetOf, unwrap
 
 SEED = 42  # where Spark starts
 _EPOCH = dt.datetime(1970, 1, 1)

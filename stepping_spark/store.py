@@ -188,3 +188,8 @@ class Store(Protocol):
 
     def batches(self, register: str) -> int:
         """How many parts the register is kept in."""
+
+
+def register_name(cache: str) -> str:
+    """The name of the register that a cache reads."""
+    return f"cache.{cache}"

@@ -9,7 +9,16 @@ from functools import cached_property
 
 from stepping_spark.expr import Expr, Field, PythonCall
 from stepping_spark.graph import Vertex
-from stepping_spark.operators import Haitch, LookUp, MakeSet, Operator, join_of, only_picks
+from stepping_spark.operators import (
+    Add,
+    Haitch,
+    LookUp,
+    MakeSet,
+    Neg,
+    Operator,
+    join_of,
+    only_picks,
+)
 from stepping_spark.schema import Schema, StreamType
 from stepping_spark.store import Register
 from stepping_spark.types import Struct
@@ -229,3 +238,12 @@ def nodes(t: Term) -> Iterator[Node]:
         for a in t.args:
             yield from nodes(a)
         yield t
+
+
+def type_of(t: Term) -> StreamType:
+    """The type of a term's value."""
+    if isinstance(t, Read):
+        return t.change.type
+    if isinstance(t, Node) and isinstance(t.operator, Add | Neg):
+        return type_of(t.args[0])  # those of a plan have no vertex of their own
+    return t.vertex.type

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ from stepping_spark.operators import (
     Operator,
 )
 from stepping_spark.origin import Line, is_engine, is_ours, line_of, user_frame, user_line
+from stepping_spark.reduction_plan import ReducePlan
 from stepping_spark.schema import StreamType, ZSetType
 from stepping_spark.spark_calls import spark_miscalled
 from stepping_spark.types import Struct
@@ -156,7 +156,7 @@ class Tracer:
     names: dict[Vertex, str] = field(default_factory=dict)
     held: dict[Vertex, str] = field(default_factory=dict)  # the variables of the query itself
     nesting: int = 0  # how many circuits per group are being traced
-    reductions: list[object] = field(default_factory=list)  # the plans of aggregates
+    reductions: list[ReducePlan] = field(default_factory=list)
     bodies: dict[Operator, AnyGraph] = field(default_factory=dict)
 
     def input(

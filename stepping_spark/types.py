@@ -289,3 +289,8 @@ def bound(annotation: Any, known: Mapping[Any, Any]) -> Any:
 def _not_storable(annotation: Any) -> TypeError:
     shown = annotation.__name__ if isinstance(annotation, type) else str(annotation)
     return TypeError(f"{shown} cannot be stored in a Spark column; these can: {STORABLE}")
+
+
+def unwrap(t: RowType) -> RowType:
+    """The type without its NULL."""
+    return t.inner if isinstance(t, Optional) else t

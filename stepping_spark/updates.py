@@ -19,14 +19,13 @@ from stepping_spark.clock import TIMES
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Build, Call, Expr, Field, Opaque, PythonCall
 from stepping_spark.functions import row_expr
-from stepping_spark.operations import unwrap
 from stepping_spark.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal, timed
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import add
 from stepping_spark.rows import Update
 from stepping_spark.schema import VALUE
 from stepping_spark.trace import make, row_of
-from stepping_spark.types import ListOf, Optional, Struct
+from stepping_spark.types import ListOf, Optional, Struct, unwrap
 from stepping_spark.zset import ZSet
 
 T = TypeVar("T")

@@ -13,7 +13,6 @@ from typing import Any
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from stepping_spark.cache import register_name
 from stepping_spark.errors import StoreCorrupt, StoreMismatch, StoreUnavailable
 from stepping_spark.schema import Schema
 from stepping_spark.store import (
@@ -23,6 +22,7 @@ from stepping_spark.store import (
     fingerprint_of,
     now_from_text,
     now_to_text,
+    register_name,
 )
 from stores.checked import MOST_BYTES, Part, check_distinct, parsed
 from stores.postgres_link import Address, Connection

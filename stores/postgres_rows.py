@@ -17,7 +17,7 @@ from stepping_spark.errors import StoreCorrupt, StoreError, StoreUnavailable
 from stepping_spark.relations import concat
 from stepping_spark.schema import Schema
 from stepping_spark.settling import column
-from stepping_spark.spark_types import first_line, raised_in_worker
+from stepping_spark.spark_errors import first_line, raised_in_worker
 from stepping_spark.store import Held
 from stores.postgres_catalog import snapshot
 from stores.postgres_link import Address, Connection

@@ -8,10 +8,9 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from stepping_spark.cache import register_name
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
 from stepping_spark.origin import user_line
-from stepping_spark.store import Register
+from stepping_spark.store import Register, register_name
 
 _WITHOUT_STRICT = (
     " A state that was made without strict=… does not know which rows are there: go on with it by "

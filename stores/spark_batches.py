@@ -20,7 +20,7 @@ from stepping_spark.literals import literal
 from stepping_spark.relations import canonical
 from stepping_spark.schema import Schema
 from stepping_spark.settling import BROADCAST_BYTES, Settled, column, settled_by
-from stepping_spark.spark_types import first_line
+from stepping_spark.spark_errors import first_line
 from stepping_spark.store import Held, Register
 from stepping_spark.types import Optional, quote
 

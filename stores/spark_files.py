@@ -20,7 +20,7 @@ from stepping_spark.codec import conform
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.hashing import Hashes
 from stepping_spark.schema import Schema
-from stepping_spark.spark_types import first_line
+from stepping_spark.spark_errors import first_line
 from stepping_spark.store import Register
 from stores.batches import places_of
 from stores.file_checks import Content, place_column

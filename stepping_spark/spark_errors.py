@@ -1,0 +1,28 @@
+"""What went wrong in Spark, from the errors that it raises."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+
+def raised_in_worker(e: PySparkException) -> tuple[str, str] | None:
+    """The name and the text of the error of this library that a Python worker of Spark raised."""
+    found = re.findall(r"^stepping_spark\.errors\.(\w+): (.*)$", str(e), re.MULTILINE)
+    return found[-1] if found else None
+
+
+def first_line(e: BaseException) -> str:
+    """The line of an error's text that says what went wrong; Spark adds plans and stack traces.
+
+    It is the first, or, of what failed in a Python worker, the one after Python's own trace; of an
+    error that only the JVM knows, the second.
+    """
+    first, _, rest = str(e).strip().partition("\n")
+    if isinstance(e, Py4JJavaError):
+        return rest.split("\n", 1)[0].removeprefix(": ")
+    _, trace, told = rest.rpartition("Traceback (most recent call last):\n")
+    lines = [x for x in told.splitlines() if x and not x.startswith(" ")] if trace else []
+    return f"{first} {lines[0]}" if lines else first
