@@ -10,7 +10,7 @@ from stepping_spark.errors import CompileError
 from stepping_spark.lookups import Lookup
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import Key
-from stepping_spark.rows import Pair
+from stepping_spark.rows.data import Pair
 from stepping_spark.trace import make
 from stepping_spark.zset import ZSet
 

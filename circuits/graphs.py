@@ -10,15 +10,15 @@ from typing import Any, TypeVar, cast
 
 from circuits.distincts import distinct
 from stepping_spark import linear
-from stepping_spark.atoms import FLOAT, INT
 from stepping_spark.errors import CompileError
 from stepping_spark.operators import pair_of
 from stepping_spark.origin import user_line
 from stepping_spark.recursion import MAX_ITERATIONS, fixpoint
-from stepping_spark.rows import Pair
-from stepping_spark.schema import ZSetType
+from stepping_spark.rows.atoms import FLOAT, INT
+from stepping_spark.rows.data import Pair
+from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.types import Struct
 from stepping_spark.trace import vertex_of
-from stepping_spark.types import Struct
 from stepping_spark.zset import ZSet
 
 N = TypeVar("N")  # what tells nodes apart

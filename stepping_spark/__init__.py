@@ -22,7 +22,6 @@ from circuits.joins import join
 from circuits.matches import antijoin, outer_join, semijoin
 from circuits.reductions import count, reduce
 from stepping_spark import agg, linear
-from stepping_spark.atoms import LocalDateTime, Precision
 from stepping_spark.cache import Cache
 from stepping_spark.change_feed import from_change_feed
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
@@ -68,7 +67,8 @@ from stepping_spark.recursion import fixpoint
 from stepping_spark.reduction_plan import ReducePlan
 from stepping_spark.reference import reference
 from stepping_spark.render import to_svg, write_dot, write_png, write_svg
-from stepping_spark.rows import Data, Pair, Update
+from stepping_spark.rows.atoms import LocalDateTime, Precision
+from stepping_spark.rows.data import Data, Pair, Update
 from stepping_spark.run import Stepper, actions, iteration
 from stepping_spark.streaming import foreach_batch
 from stepping_spark.updates import explode, join_function, temporal_filter

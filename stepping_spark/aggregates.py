@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from stepping_spark.agg import Aggregate, Collect
-from stepping_spark.atoms import INT, RowType
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import (
     Build,
@@ -30,9 +29,10 @@ from stepping_spark.primitives import beside
 from stepping_spark.reduce_plan import Asked, First, Planner, Reduction, Sums
 from stepping_spark.reducers import Collate, Listed, Top
 from stepping_spark.reduction_plan import ReducePlan
-from stepping_spark.schema import ZSetType
+from stepping_spark.rows.atoms import INT, RowType
+from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of
 from stepping_spark.trace import Stream, make, tracer, vertex_of
-from stepping_spark.types import Optional, Struct, row_type, tuple_of
 from stepping_spark.zset import ZSet, ZSetPython
 
 T = TypeVar("T")

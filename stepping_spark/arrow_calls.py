@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from stepping_spark.atoms import BOOL, INT, Atom, RowType
 from stepping_spark.expr import Call, Expr, Literal, is_plain
-from stepping_spark.types import unwrap
+from stepping_spark.rows.atoms import BOOL, INT, Atom, RowType
+from stepping_spark.rows.types import unwrap
 
 pc: Any = pyarrow.compute
 

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from stepping_spark.atoms import Atom, RowType
 from stepping_spark.errors import InputError
 from stepping_spark.frames import by_name, compare
 from stepping_spark.guards import UUID_TEXT
 from stepping_spark.relations import Array, lengths_of, one_array
-from stepping_spark.schema import COUNT, VALUE, ZSetType
-from stepping_spark.types import ListOf, Optional, Struct
+from stepping_spark.rows.atoms import Atom, RowType
+from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
+from stepping_spark.rows.types import ListOf, Optional, Struct
 
 pc: Any = pyarrow.compute
 

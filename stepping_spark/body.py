@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from stepping_spark.graph import AnyGraph
 from stepping_spark.operators import Feedback, Input, Linearity, Operator
-from stepping_spark.schema import StreamType
+from stepping_spark.rows.schema import StreamType
 
 
 @dataclass(frozen=True)

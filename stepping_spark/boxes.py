@@ -18,9 +18,9 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from stepping_spark.atoms import ATOMS, Atom, RowType
-from stepping_spark.schema import COUNT, VALUE, columns_of
-from stepping_spark.types import ZSET_CLASS, Optional, Struct
+from stepping_spark.rows.atoms import ATOMS, Atom, RowType
+from stepping_spark.rows.schema import COUNT, VALUE, columns_of
+from stepping_spark.rows.types import ZSET_CLASS, Optional, Struct
 
 _NUMBERS = ("int", "float", "Decimal")
 MOST_ROWS = 20  # of one box; the rest are counted

@@ -8,14 +8,14 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from pyspark.sql import DataFrame
 
-from stepping_spark.atoms import short
 from stepping_spark.errors import CompileError, InputError, StoreMismatch
 from stepping_spark.operators import Input
 from stepping_spark.origin import Line, user_line
-from stepping_spark.schema import ZSetType
+from stepping_spark.rows.atoms import short
+from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.types import quote, row_type
 from stepping_spark.store import Store, register_name
 from stepping_spark.trace import tracer, vertex_of
-from stepping_spark.types import quote, row_type
 from stepping_spark.zset import ZSet, ZSetSpark
 
 X = TypeVar("X")

@@ -10,9 +10,9 @@ from pyspark.sql import types as T
 
 from stepping_spark.errors import InputError
 from stepping_spark.frames import check_frame, failure, relation_of, struct_of
-from stepping_spark.literals import text
-from stepping_spark.schema import COUNT, ZSetType
-from stepping_spark.types import quote, row_type
+from stepping_spark.rows.literals import text
+from stepping_spark.rows.schema import COUNT, ZSetType
+from stepping_spark.rows.types import quote, row_type
 from stepping_spark.zset import ZSetSpark
 
 __all__ = ["change_feed", "from_change_feed", "is_change_feed"]

@@ -10,8 +10,8 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
-from stepping_spark.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, RowType
 from stepping_spark.expr import Call, Expr
+from stepping_spark.rows.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, RowType
 
 TIMES: dict[RowType, str] = {
     INT: "an int, such as the number of the step",

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.atoms import (
+from stepping_spark.errors import InputError
+from stepping_spark.rows.atoms import (
     ATOMS,
     DECIMAL,
     INT,
@@ -21,10 +22,9 @@ from stepping_spark.atoms import (
     LocalDateTime,
     RowType,
 )
-from stepping_spark.errors import InputError
-from stepping_spark.rows import Data
-from stepping_spark.schema import Schema, ZSetType
-from stepping_spark.types import (
+from stepping_spark.rows.data import Data
+from stepping_spark.rows.schema import Schema, ZSetType
+from stepping_spark.rows.types import (
     ZSET_CLASS,
     ListOf,
     Optional,

@@ -14,7 +14,6 @@ from typing import Any, TypeVar, cast
 import networkx as nx
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.atoms import short
 from stepping_spark.errors import CompileError
 from stepping_spark.graph import Graph, Vertex
 from stepping_spark.operators import Delay
@@ -22,7 +21,8 @@ from stepping_spark.origin import Line, line_of, user_line
 from stepping_spark.passes import optimize as run_passes
 from stepping_spark.primitives import differentiate, integrate
 from stepping_spark.rewrite import Circuit
-from stepping_spark.schema import StreamType, ZSetType
+from stepping_spark.rows.atoms import short
+from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.stream_types import hints, local_names, stream_type
 from stepping_spark.strict import checked
 from stepping_spark.trace import Stream, Tracer, too_deep

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from stepping_spark.atoms import BOOL, RowType
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Build, Call, Expr, Field, Literal
 from stepping_spark.operations import OPERATORS
@@ -34,7 +33,8 @@ from stepping_spark.operators import (
     tuple_of,
 )
 from stepping_spark.origin import user_line
-from stepping_spark.types import Optional, Struct, unwrap
+from stepping_spark.rows.atoms import BOOL, RowType
+from stepping_spark.rows.types import Optional, Struct, unwrap
 
 S = TypeVar("S")  # a stream: a vertex to the passes, to a query a symbolic one
 

@@ -16,7 +16,7 @@ from stepping_spark.plan import Plan
 from stepping_spark.projection import COLLECTED_ROWS, Projection
 from stepping_spark.questions import Questions
 from stepping_spark.relations import consolidate, empty
-from stepping_spark.schema import StreamType
+from stepping_spark.rows.schema import StreamType
 from stepping_spark.store import Held
 from stepping_spark.terms import Leaf, Member, Read, is_nothing
 from stepping_spark.working import ForSpark, Made, Step, failed, rows_of

@@ -23,7 +23,7 @@ from stepping_spark.operators import (
 from stepping_spark.plan import Plan
 from stepping_spark.planner import plan_of
 from stepping_spark.reduction_plan import ReducePlan
-from stepping_spark.schema import ScalarType
+from stepping_spark.rows.schema import ScalarType
 from stepping_spark.terms import Read, State, nodes
 
 

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, final
 
 from pyspark.sql import Column, DataFrame
 
-from stepping_spark.atoms import DATE, Atom, RowType
-from stepping_spark.carried import Carrying, InGroup
 from stepping_spark.errors import CompileError, StepError
 from stepping_spark.guards import guarded
-from stepping_spark.literals import literal, text
 from stepping_spark.operations import OPERATORS, _rank, fit
 from stepping_spark.origin import user_line
-from stepping_spark.sql_text import Sql, closed
-from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote, unwrap
+from stepping_spark.rows.atoms import DATE, Atom, RowType
+from stepping_spark.rows.grouped import Carrying, InGroup
+from stepping_spark.rows.literals import literal, text
+from stepping_spark.rows.sql_text import Sql, closed
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote, unwrap
 
 
 @dataclass(frozen=True)

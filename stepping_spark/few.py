@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from stepping_spark.codec import conform
 from stepping_spark.relations import consolidate, each_once
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from stepping_spark.settling import Measured, fetched, measure
 
 DRIVER_ROWS = 2_000_000

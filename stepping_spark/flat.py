@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from stepping_spark.operators import Feedback, Input, Operator
 from stepping_spark.origin import Line
-from stepping_spark.schema import StreamType
+from stepping_spark.rows.schema import StreamType
 
 
 class Vertex(Protocol):

@@ -19,8 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from stepping_spark.atoms import NAN
-from stepping_spark.sql_text import Sql, closed, let
+from stepping_spark.rows.atoms import NAN
+from stepping_spark.rows.sql_text import Sql, closed, let
 
 WIDTH = 32  # bits from one bin to the next
 LOWEST = 1074  # the smallest float is 2**-1074

@@ -11,14 +11,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from stepping_spark.atoms import Atom, RowType
 from stepping_spark.errors import InputError
 from stepping_spark.guards import UUID_TEXT
-from stepping_spark.literals import text
-from stepping_spark.schema import COUNT, VALUE, ZSetType
+from stepping_spark.rows.atoms import Atom, RowType
+from stepping_spark.rows.literals import text
+from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
+from stepping_spark.rows.sql_text import all_of, closed
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
 from stepping_spark.spark_errors import first_line
-from stepping_spark.sql_text import all_of, closed
-from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
 
 _MARK = "stepping_spark: "  # begins what the guard raises inside Spark
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)

@@ -15,7 +15,7 @@ from stepping_spark.errors import CompileError, InputError
 from stepping_spark.operators import Input, Operator
 from stepping_spark.origin import Line, user_line
 from stepping_spark.reduction_plan import ReducePlan
-from stepping_spark.schema import StreamType
+from stepping_spark.rows.schema import StreamType
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from stepping_spark.carried import carrying
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import PythonCall
 from stepping_spark.graph import Vertex
@@ -14,7 +13,8 @@ from stepping_spark.lifting import Lift, grouped, is_grouped
 from stepping_spark.operators import Feedback, Operator, Placeholder
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import Key
-from stepping_spark.schema import ZSetType
+from stepping_spark.rows.grouped import carrying
+from stepping_spark.rows.schema import ZSetType
 from stepping_spark.trace import Stream, make, row_of, tracer, vertex_of
 from stepping_spark.zset import ZSet
 

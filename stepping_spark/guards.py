@@ -7,8 +7,8 @@ import functools
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from stepping_spark.atoms import Atom, RowType
-from stepping_spark.types import ListOf, Optional, Struct
+from stepping_spark.rows.atoms import Atom, RowType
+from stepping_spark.rows.types import ListOf, Optional, Struct
 
 UUID_TEXT = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 

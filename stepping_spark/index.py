@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from stepping_spark.atoms import RowType
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Build, Expr, Field, PythonCall
 from stepping_spark.functions import row_expr
 from stepping_spark.origin import user_line
-from stepping_spark.types import Struct, row_type
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.types import Struct, row_type
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -19,11 +19,11 @@ from stepping_spark.loops import ITERATION, LookUp, Loop, Round, due_at, without
 from stepping_spark.operators import Linearity
 from stepping_spark.projection import Projection
 from stepping_spark.relations import concat, consolidate, distinct_rows, empty
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import quote
 from stepping_spark.session import count_jobs
 from stepping_spark.store import Held, Store
 from stepping_spark.terms import Leaf, Member, Side, Slice, State, When
-from stepping_spark.types import quote
 
 Kept: TypeAlias = tuple[Vertex, tuple[Expr, ...]]
 Compute = Callable[[Sequence[Member], Mapping[Leaf, tuple[Held, ...]]], list[Held]]

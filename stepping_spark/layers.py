@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 from stepping_spark.codec import conform, frame_of
 from stepping_spark.hashing import Hashes, key_hashes
 from stepping_spark.relations import Column, canonical, empty, flat, one_array, row_ids
-from stepping_spark.schema import Columns, Schema
+from stepping_spark.rows.schema import Columns, Schema
+from stepping_spark.rows.types import quote
 from stepping_spark.session import no_constraints
 from stepping_spark.store import Held
 from stepping_spark.terms import When
-from stepping_spark.types import quote
 
 FEW = 100_000  # rows that Spark has made, for them to come to the driver
 MOST_PARTS = 8  # before they are put together: plans, and chunks, must not pile up

@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepping_spark.atoms import RowType
 from stepping_spark.body import Fixpoint
-from stepping_spark.carried import Carrying, carrying
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Build, Expr, Field
 from stepping_spark.graph import Vertex
@@ -44,8 +42,10 @@ from stepping_spark.operators import (
     pair_of,
 )
 from stepping_spark.reducers import Collate, Listed, Top
-from stepping_spark.schema import VALUE, Columns, ZSetType, columns_of
-from stepping_spark.types import Optional, Struct, tuple_of
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.grouped import Carrying, carrying
+from stepping_spark.rows.schema import VALUE, Columns, ZSetType, columns_of
+from stepping_spark.rows.types import Optional, Struct, tuple_of
 
 Make = Callable[..., Vertex]
 

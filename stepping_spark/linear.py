@@ -8,7 +8,6 @@ from typing import Any, TypeVar, cast, overload
 
 from stepping_spark.agg import Collect
 from stepping_spark.aggregates import MANY, aggregate
-from stepping_spark.atoms import INT, Atom
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import (
     Build,
@@ -50,10 +49,11 @@ from stepping_spark.primitives import (
     neg,
 )
 from stepping_spark.reducers import Top
-from stepping_spark.rows import Pair
-from stepping_spark.schema import Accumulated
+from stepping_spark.rows.atoms import INT, Atom
+from stepping_spark.rows.data import Pair
+from stepping_spark.rows.schema import Accumulated
+from stepping_spark.rows.types import Struct, ZSetOf, row_type, tuple_of, unwrap
 from stepping_spark.trace import make, row_of, vertex_of
-from stepping_spark.types import Struct, ZSetOf, row_type, tuple_of, unwrap
 from stepping_spark.updates import explode
 from stepping_spark.updates import join_function_as_of as join_function
 from stepping_spark.updates import temporal_filter_as_of as temporal_filter

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.arrow_calls import is_known
-from stepping_spark.atoms import RowType
 from stepping_spark.expr import Build, Expr, Field
 from stepping_spark.few import FanOut, check_few
 from stepping_spark.graph import Vertex
@@ -60,7 +59,8 @@ from stepping_spark.relations import (
     negate,
     one_array,
 )
-from stepping_spark.schema import (
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import (
     COUNT,
     VALUE,
     GroupedType,
@@ -68,9 +68,9 @@ from stepping_spark.schema import (
     Schema,
     StreamType,
 )
+from stepping_spark.rows.types import Struct, unwrap
 from stepping_spark.store import Now
 from stepping_spark.terms import Leaf, Node, Term, type_of
-from stepping_spark.types import Struct, unwrap
 
 Rows: TypeAlias = dict[Vertex, tuple[int, int]]
 Project = Callable[[pa.Table, Schema, tuple[Expr, ...]], Columns]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from stepping_spark.hashing import Numbers
 from stepping_spark.relations import Array, Column, canonical, flat, one_array, row_ids
-from stepping_spark.types import sort_key
+from stepping_spark.rows.types import sort_key
 
 
 def ranks(column: Column) -> list[Numbers]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from stepping_spark.atoms import RowType
 from stepping_spark.deltas import inputs_of, reached, within
 from stepping_spark.errors import CompileError
 from stepping_spark.functions import row_expr
@@ -14,9 +13,10 @@ from stepping_spark.index import Key, key_of
 from stepping_spark.operators import LookUp, tuple_of
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import Key as By
-from stepping_spark.schema import ZSetType
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.types import Optional, unwrap
 from stepping_spark.trace import vertex_of
-from stepping_spark.types import Optional, unwrap
 from stepping_spark.zset import ZSet
 
 U = TypeVar("U")

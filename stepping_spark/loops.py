@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from stepping_spark.atoms import INT
 from stepping_spark.body import Fixpoint
 from stepping_spark.expr import Expr
 from stepping_spark.graph import AnyGraph, Path, Vertex
 from stepping_spark.operators import Add, Feedback, Input, Join, Linearity, Neg
 from stepping_spark.origin import Line
-from stepping_spark.schema import Schema
+from stepping_spark.rows.atoms import INT
+from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
 from stepping_spark.terms import (
     Member,

@@ -10,10 +10,8 @@ from typing import Any
 
 from pyspark.sql import Column
 
-from stepping_spark.atoms import INT, RowType
 from stepping_spark.expr import Expr, Field
 from stepping_spark.index import Key
-from stepping_spark.literals import text as quoted
 from stepping_spark.lower_reducers import collated, key_names, listed, top
 from stepping_spark.operators import (
     Accumulate,
@@ -39,12 +37,22 @@ from stepping_spark.operators import (
     Temporal,
 )
 from stepping_spark.reducers import Collate, Listed, Top
-from stepping_spark.schema import COUNT, VALUE, Columns, Schema, StreamType, ZSetType, columns_of
-from stepping_spark.sql_text import Sql, all_of, any_of, closed
+from stepping_spark.rows.atoms import INT, RowType
+from stepping_spark.rows.literals import text as quoted
+from stepping_spark.rows.schema import (
+    COUNT,
+    VALUE,
+    Columns,
+    Schema,
+    StreamType,
+    ZSetType,
+    columns_of,
+)
+from stepping_spark.rows.sql_text import Sql, all_of, any_of, closed
+from stepping_spark.rows.types import Struct, quote, unwrap
 from stepping_spark.sums import contributions, total_value
 from stepping_spark.symbolic import to_column
 from stepping_spark.terms import Leaf, Node, Term, type_of
-from stepping_spark.types import Struct, quote, unwrap
 
 # Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.
 ONE = "/*+ COALESCE(1) */"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from stepping_spark.expr import Expr
 from stepping_spark.reducers import Collate, Listed, Order, Top
-from stepping_spark.schema import COUNT, Columns, ZSetType
-from stepping_spark.sql_text import all_of
-from stepping_spark.types import ListOf, Struct, quote
+from stepping_spark.rows.schema import COUNT, Columns, ZSetType
+from stepping_spark.rows.sql_text import all_of
+from stepping_spark.rows.types import ListOf, Struct, quote
 
 
 def ordered(order: Order, columns: Columns, row: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeVar, cast
 
-from stepping_spark.atoms import RowType
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Build, Expr, Field
 from stepping_spark.expr import Literal as Constant
@@ -14,9 +13,10 @@ from stepping_spark.operators import Distinct, Join, Map, pair_of
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import Key as By
 from stepping_spark.primitives import add, add3, neg
-from stepping_spark.schema import ZSetType
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.types import Optional, Struct, unwrap
 from stepping_spark.trace import make, vertex_of
-from stepping_spark.types import Optional, Struct, unwrap
 from stepping_spark.zset import ZSet
 
 T = TypeVar("T")

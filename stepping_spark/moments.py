@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from stepping_spark.atoms import FLOAT, NAN
 from stepping_spark.derived import Derived
 from stepping_spark.expr import Expr
-from stepping_spark.sql_text import closed, let
-from stepping_spark.types import Optional
+from stepping_spark.rows.atoms import FLOAT, NAN
+from stepping_spark.rows.sql_text import closed, let
+from stepping_spark.rows.types import Optional
 
 SPLIT = 134217729.0  # 2**27 + 1
 LARGE = 1e150  # beyond it a square may overflow, and its rest is not known

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.atoms import RowType
 from stepping_spark.relations import one_array
-from stepping_spark.schema import Schema
-from stepping_spark.types import Optional, Struct, quote
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import Optional, Struct, quote
 
 
 def null_field(table: pa.Table, schema: Schema) -> str | None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stepping_spark.atoms import BOOL, FLOAT, INT, INT_MAX, INT_MIN, Atom, RowType
 from stepping_spark.errors import CompileError, StepError
-from stepping_spark.types import Optional, unwrap
+from stepping_spark.rows.atoms import BOOL, FLOAT, INT, INT_MAX, INT_MIN, Atom, RowType
+from stepping_spark.rows.types import Optional, unwrap
 
 
 def fit(value: Any, t: RowType, what: str) -> Any:

@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from stepping_spark.atoms import BOOL, INT, RowType
-from stepping_spark.carried import Carrying, carrying
 from stepping_spark.code_of import digest_of
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Expr, Field, PythonCall, is_plain
 from stepping_spark.index import Key
 from stepping_spark.origin import user_line
-from stepping_spark.rows import Pair, Timed
-from stepping_spark.schema import (
+from stepping_spark.rows.atoms import BOOL, INT, RowType
+from stepping_spark.rows.data import Pair, Timed
+from stepping_spark.rows.grouped import Carrying, carrying
+from stepping_spark.rows.schema import (
     Accumulated,
     Columns,
     GroupedType,
@@ -27,7 +27,7 @@ from stepping_spark.schema import (
     StreamType,
     ZSetType,
 )
-from stepping_spark.types import ListOf, Optional, Struct, ZSetOf
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
 
 
 class Linearity(enum.Enum):

@@ -31,7 +31,7 @@ from stepping_spark.operators import (
     Present,
     join_of,
 )
-from stepping_spark.schema import GroupedType, ZSetType
+from stepping_spark.rows.schema import GroupedType, ZSetType
 
 LEVELS = {
     0: "the functions that the query calls, each as one box",

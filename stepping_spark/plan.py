@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from stepping_spark.atoms import RowType
 from stepping_spark.expr import is_plain
 from stepping_spark.graph import AnyGraph, Path, Vertex
 from stepping_spark.loops import Loop
@@ -28,7 +27,8 @@ from stepping_spark.operators import (
     parts_of,
 )
 from stepping_spark.origin import Line
-from stepping_spark.schema import Schema
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
 from stepping_spark.terms import Node, Read, Ref, Stage, State, Term, nodes, refs
 

@@ -36,7 +36,7 @@ from stepping_spark.operators import (
 from stepping_spark.origin import Line
 from stepping_spark.passes.fuse import fuse
 from stepping_spark.plan import Plan
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register, register_name
 from stepping_spark.terms import (
     Member,

@@ -7,7 +7,6 @@ from typing import Any, TypeVar, cast
 
 from pyspark.sql import Column
 
-from stepping_spark.atoms import RowType
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Field, PythonCall
 from stepping_spark.functions import row_expr
@@ -30,6 +29,7 @@ from stepping_spark.operators import (
     pair_of,
 )
 from stepping_spark.origin import user_line
+from stepping_spark.rows.atoms import RowType
 from stepping_spark.trace import make, row_of, tracer
 from stepping_spark.zset import ZSet
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from stepping_spark.atoms import Atom, RowType
 from stepping_spark.codec import conform, frame_of
 from stepping_spark.expr import Expr, Field, fields_of
 from stepping_spark.local_columns import column as plain_column
@@ -26,13 +25,14 @@ from stepping_spark.relations import (
     is_each_once,
     one_array,
 )
-from stepping_spark.schema import Schema
+from stepping_spark.rows.atoms import Atom, RowType
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import Optional, quote
 from stepping_spark.session import count_jobs
 from stepping_spark.source import inline, is_inline
 from stepping_spark.store import Held
 from stepping_spark.symbolic import to_column
 from stepping_spark.terms import ALL
-from stepping_spark.types import Optional, quote
 
 Named = Sequence[tuple[str, Expr]]
 

@@ -23,13 +23,13 @@ from stepping_spark.metrics import Cost
 from stepping_spark.once import Once
 from stepping_spark.plan import Plan
 from stepping_spark.relations import consolidate, one_array
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import quote
 from stepping_spark.session import count_jobs, for_thread, no_constraints
 from stepping_spark.settling import BROADCAST_BYTES
 from stepping_spark.spark_errors import first_line
 from stepping_spark.store import Held
 from stepping_spark.terms import Member, Read, Ref, Term
-from stepping_spark.types import quote
 from stepping_spark.working import ForSpark, Made, Step, failed, rows_of, schema_of
 
 SMALL_ROWS = 100_000  # what a query of one partition reads at most

@@ -35,10 +35,10 @@ from stepping_spark.operators import (
 )
 from stepping_spark.origin import Line, is_ours, user_line
 from stepping_spark.reducers import Top
-from stepping_spark.schema import StreamType, ZSetType
+from stepping_spark.rows.schema import StreamType, ZSetType
+from stepping_spark.rows.types import row_type
 from stepping_spark.stream_types import hints, local_names, stream_type
 from stepping_spark.trace import Stream, Tracer, innermost, make, tracer, vertex_of
-from stepping_spark.types import row_type
 
 A = TypeVar("A")
 Y = TypeVar("Y")

@@ -13,15 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from stepping_spark.atoms import FLOAT, INT, REST, Atom, RowType
 from stepping_spark.derived import Mean, Otherwise, given, known, widened
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Build, Expr, Field, Literal, Singleton
 from stepping_spark.moments import deviation, square, square_left
 from stepping_spark.reducers import Order
 from stepping_spark.reduction_plan import ReducePart
-from stepping_spark.schema import BIG_INT
-from stepping_spark.types import ListOf, Optional, ZSetOf, tuple_of, unwrap
+from stepping_spark.rows.atoms import FLOAT, INT, REST, Atom, RowType
+from stepping_spark.rows.schema import BIG_INT
+from stepping_spark.rows.types import ListOf, Optional, ZSetOf, tuple_of, unwrap
 from stepping_spark.zset import ZSetPython
 
 Shown = Callable[[tuple[str, ...]], Expr]  # the value of an aggregate, given where its piece is

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from stepping_spark.expr import Expr, Field
 from stepping_spark.operators import Linearity, Operator, pair_of
-from stepping_spark.schema import StreamType, ZSetType
-from stepping_spark.types import ListOf, Optional, Struct
+from stepping_spark.rows.schema import StreamType, ZSetType
+from stepping_spark.rows.types import ListOf, Optional, Struct
 
 Order = tuple[tuple[Expr, bool], ...]  # what to order by, and whether ascending
 

@@ -14,7 +14,6 @@ from typing import Any, Generic, TypeVar
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.body import Fixpoint, named
-from stepping_spark.carried import in_groups
 from stepping_spark.errors import (
     FixpointError,
     StepError,
@@ -68,8 +67,9 @@ from stepping_spark.reference_values import (
     sum_of,
     total_of,
 )
-from stepping_spark.rows import Pair, weighted
-from stepping_spark.schema import Accumulated, StreamType
+from stepping_spark.rows.data import Pair, weighted
+from stepping_spark.rows.grouped import in_groups
+from stepping_spark.rows.schema import Accumulated, StreamType
 from stepping_spark.zset import ZSetPython
 
 Ins = TypeVarTuple("Ins")

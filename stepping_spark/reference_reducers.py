@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from stepping_spark.atoms import RowType
 from stepping_spark.expr import Expr
 from stepping_spark.reducers import Order
-from stepping_spark.rows import Pair
-from stepping_spark.schema import StreamType, ZSetType
-from stepping_spark.types import sort_key
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.data import Pair
+from stepping_spark.rows.schema import StreamType, ZSetType
+from stepping_spark.rows.types import sort_key
 
 Rows = Mapping[Any, int]
 

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.atoms import INT_MIN, RowType
 from stepping_spark.errors import StepError
-from stepping_spark.schema import Schema
+from stepping_spark.rows.atoms import INT_MIN, RowType
+from stepping_spark.rows.schema import Schema
 
 Array: TypeAlias = "pa.Array[Any]"
 Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"

@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.atoms import short
 from stepping_spark.clock import TIMES, is_time
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
@@ -22,8 +21,9 @@ from stepping_spark.operators import Input
 from stepping_spark.origin import user_line
 from stepping_spark.planner import plan_of
 from stepping_spark.repeats import check_made_by
+from stepping_spark.rows.atoms import short
+from stepping_spark.rows.schema import ZSetType
 from stepping_spark.scheduler import Scheduler
-from stepping_spark.schema import ZSetType
 from stepping_spark.spark_errors import first_line
 from stepping_spark.store import Held, Now, Store, now_to_text
 from stepping_spark.strict import check_is_strict

@@ -20,7 +20,6 @@ from stepping_spark.expr import Expr
 from stepping_spark.few import FanOut
 from stepping_spark.graph import Path, Vertex
 from stepping_spark.iterations import Run
-from stepping_spark.literals import literal
 from stepping_spark.loops import Loop
 from stepping_spark.metrics import Cost, StepMetrics
 from stepping_spark.nulls import null_field
@@ -31,7 +30,8 @@ from stepping_spark.projection import Projection
 from stepping_spark.python_rows import apply_python, apply_python_in_spark
 from stepping_spark.queries import Queries
 from stepping_spark.relations import concat, consolidate
-from stepping_spark.schema import Schema, ZSetType
+from stepping_spark.rows.literals import literal
+from stepping_spark.rows.schema import Schema, ZSetType
 from stepping_spark.session import JobCounter, count_jobs, get_session, is_stopped
 from stepping_spark.source import Sources
 from stepping_spark.store import Held, Now, Store

@@ -17,12 +17,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from stepping_spark.atoms import RowType
 from stepping_spark.errors import StepError
-from stepping_spark.literals import text
-from stepping_spark.schema import Schema
-from stepping_spark.sql_text import any_of, closed
-from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, quote
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.literals import text
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.sql_text import any_of, closed
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
 
 FETCHED_BYTES = 64 << 20
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.codec import frame_of
-from stepping_spark.literals import literal
 from stepping_spark.lower import NOW, Derived, consolidated, for_many_rows, names
 from stepping_spark.relations import concat
-from stepping_spark.schema import Schema
+from stepping_spark.rows.literals import literal
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import quote
 from stepping_spark.session import in_session
 from stepping_spark.store import Held
-from stepping_spark.types import quote
 
 INLINE_CELLS = 500  # above it, parsing literals costs more than a view of an Arrow table
 _NUMBERS = itertools.count(1)

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from stepping_spark.atoms import Atom, RowType
 from stepping_spark.hashing import Hashes, words_of
 from stepping_spark.relations import one_array
-from stepping_spark.types import ListOf, Struct, ZSetOf, unwrap
+from stepping_spark.rows.atoms import Atom, RowType
+from stepping_spark.rows.types import ListOf, Struct, ZSetOf, unwrap
 
 SEED = 42  # where Spark starts
 _EPOCH = dt.datetime(1970, 1, 1)

@@ -10,7 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql import types as T
 
-from stepping_spark.atoms import (
+from stepping_spark.errors import CompileError
+from stepping_spark.rows.atoms import (
     BOOL,
     BYTES,
     DATE,
@@ -23,11 +24,10 @@ from stepping_spark.atoms import (
     Atom,
     RowType,
 )
-from stepping_spark.errors import CompileError
-from stepping_spark.schema import columns_of
+from stepping_spark.rows.schema import columns_of
+from stepping_spark.rows.types import ListOf, Optional, Struct, quote
 from stepping_spark.session import get_session
 from stepping_spark.spark_errors import first_line
-from stepping_spark.types import ListOf, Optional, Struct, quote
 
 _SIMPLE: dict[type[T.DataType], RowType] = {
     T.BooleanType: BOOL,

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 
 # A relation is held where its size puts it: a small one on the driver, a large one in Spark.
 # Either way it has the columns of its schema, in order; equal rows may stand in it several

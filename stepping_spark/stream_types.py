@@ -10,8 +10,8 @@ from typing import Any
 
 from stepping_spark.errors import CompileError
 from stepping_spark.origin import Line, user_frame
-from stepping_spark.schema import Accumulated, ScalarType, StreamType, ZSetType
-from stepping_spark.types import row_type
+from stepping_spark.rows.schema import Accumulated, ScalarType, StreamType, ZSetType
+from stepping_spark.rows.types import row_type
 from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
 
 _NUMBERS = (int, float, decimal.Decimal)

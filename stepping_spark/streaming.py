@@ -15,8 +15,8 @@ from stepping_spark.errors import InputError, StoreError
 from stepping_spark.frames import relation_of
 from stepping_spark.graph import Graph
 from stepping_spark.operators import Input
+from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.run import Stepper
-from stepping_spark.schema import COUNT, ZSetType
 from stepping_spark.session import streaming_query
 from stepping_spark.zset import ZSetSpark
 

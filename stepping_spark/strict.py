@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable
 
-from stepping_spark.atoms import short
 from stepping_spark.errors import InputError
 from stepping_spark.graph import AnyGraph, Origin, Path, Vertex
 from stepping_spark.operators import Delay, Distinct, Haitch, Input, Integrate, Neg
 from stepping_spark.rewrite import adopt
-from stepping_spark.schema import ZSetType
+from stepping_spark.rows.atoms import short
+from stepping_spark.rows.schema import ZSetType
 
 
 def checked(graph: AnyGraph, labels: Collection[str]) -> AnyGraph:

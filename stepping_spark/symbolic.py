@@ -12,7 +12,11 @@ from typing import Any, NoReturn
 from pyspark.sql import Column, functions
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from stepping_spark.atoms import (
+from stepping_spark.errors import CompileError, InputError
+from stepping_spark.expr import Build, Call, Expr, Field, Items, Literal, Opaque, Singleton, coerce
+from stepping_spark.operations import result_type
+from stepping_spark.origin import user_line
+from stepping_spark.rows.atoms import (
     ATOMS,
     BOOL,
     DATE,
@@ -24,14 +28,10 @@ from stepping_spark.atoms import (
     Atom,
     RowType,
 )
-from stepping_spark.errors import CompileError, InputError
-from stepping_spark.expr import Build, Call, Expr, Field, Items, Literal, Opaque, Singleton, coerce
-from stepping_spark.operations import result_type
-from stepping_spark.origin import user_line
-from stepping_spark.rows import Data
+from stepping_spark.rows.data import Data
+from stepping_spark.rows.types import ListOf, Optional, Struct, is_open, row_type, unwrap
 from stepping_spark.session import get_session
 from stepping_spark.spark_types import analyzed, text_of
-from stepping_spark.types import ListOf, Optional, Struct, is_open, row_type, unwrap
 
 _OR_PYTHON = ", or wrap the function in st.python"
 _USE = "use the function of pyspark.sql.functions that does it" + _OR_PYTHON

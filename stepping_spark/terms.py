@@ -19,9 +19,9 @@ from stepping_spark.operators import (
     join_of,
     only_picks,
 )
-from stepping_spark.schema import Schema, StreamType
+from stepping_spark.rows.schema import Schema, StreamType
+from stepping_spark.rows.types import Struct
 from stepping_spark.store import Register
-from stepping_spark.types import Struct
 
 
 @dataclass(frozen=True)

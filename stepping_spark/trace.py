@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 from pyspark.errors import PySparkException
 
-from stepping_spark.atoms import RowType, short
 from stepping_spark.errors import CompileError
 from stepping_spark.graph import AnyGraph, Origin, Path, Vertex
 from stepping_spark.operators import (
@@ -28,9 +27,10 @@ from stepping_spark.operators import (
 )
 from stepping_spark.origin import Line, is_engine, is_ours, line_of, user_frame, user_line
 from stepping_spark.reduction_plan import ReducePlan
-from stepping_spark.schema import StreamType, ZSetType
+from stepping_spark.rows.atoms import RowType, short
+from stepping_spark.rows.schema import StreamType, ZSetType
+from stepping_spark.rows.types import Struct
 from stepping_spark.spark_calls import spark_miscalled
-from stepping_spark.types import Struct
 
 
 class Stream:

@@ -14,7 +14,6 @@ from typing import Any, TypeVar, cast
 
 from pyspark.sql import Column
 
-from stepping_spark.atoms import BOOL, RowType
 from stepping_spark.clock import TIMES
 from stepping_spark.errors import CompileError
 from stepping_spark.expr import Build, Call, Expr, Field, Opaque, PythonCall
@@ -22,10 +21,11 @@ from stepping_spark.functions import row_expr
 from stepping_spark.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal, timed
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import add
-from stepping_spark.rows import Update
-from stepping_spark.schema import VALUE
+from stepping_spark.rows.atoms import BOOL, RowType
+from stepping_spark.rows.data import Update
+from stepping_spark.rows.schema import VALUE
+from stepping_spark.rows.types import ListOf, Optional, Struct, unwrap
 from stepping_spark.trace import make, row_of
-from stepping_spark.types import ListOf, Optional, Struct, unwrap
 from stepping_spark.zset import ZSet
 
 T = TypeVar("T")

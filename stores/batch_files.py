@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.codec import conform
 from stepping_spark.hashing import Hashes
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from stepping_spark.settling import column, fetched
 from stepping_spark.store import Held, Register
 from stores import spark_files

@@ -21,12 +21,12 @@ from typing import Any
 
 import pytest
 
-from stepping_spark.atoms import INT, STR, UUID, Atom, RowType
 from stepping_spark.errors import StoreError, StoreLocked, StoreMismatch
-from stepping_spark.kinds import kind_of, type_of
-from stepping_spark.schema import BIG_INT, Schema
+from stepping_spark.rows.atoms import INT, STR, UUID, Atom, RowType
+from stepping_spark.rows.schema import BIG_INT, Schema
+from stepping_spark.rows.type_json import kind_of, type_of
+from stepping_spark.rows.types import ListOf, Optional, tuple_of
 from stepping_spark.store import Now, Register
-from stepping_spark.types import ListOf, Optional, tuple_of
 from stores.contract_rows import (
     BY_WORD,
     MIXED,

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.atoms import (
+from stepping_spark.codec import conform
+from stepping_spark.rows.atoms import (
     BOOL,
     BYTES,
     DATE,
@@ -24,10 +25,9 @@ from stepping_spark.atoms import (
     UUID,
     RowType,
 )
-from stepping_spark.codec import conform
-from stepping_spark.schema import BIG_INT, Schema
+from stepping_spark.rows.schema import BIG_INT, Schema
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, sort_key
 from stepping_spark.store import Held, Register, Store
-from stepping_spark.types import ListOf, Optional, Struct, ZSetOf, sort_key
 
 Create = Callable[[Sequence[Register]], Store]
 Reopen = Callable[[Store, Sequence[Register]], Store]

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stepping_spark.hashing import Hashes
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from stores.checked import parsed
 from stores.manifest import File
 from stores.page_headers import values_of

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from stepping_spark.store import now_from_text
 from stores.checked import MOST_BYTES, Part, check_distinct, parsed, small_file
 from stores.filesystem import Directory

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from stepping_spark.codec import conform
 from stepping_spark.hashing import Hashes
 from stepping_spark.relations import empty
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
 from stores.batches import DriverBatch, ends_of
 from stores.file_checks import (

@@ -17,7 +17,7 @@ from stepping_spark.codec import conform
 from stepping_spark.errors import StoreUnavailable
 from stepping_spark.hashing import Hashes
 from stepping_spark.relations import nonzero
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register, fingerprint, now_from_text
 from stores.batches import places_of, settled
 from stores.committed import newest, registers_there

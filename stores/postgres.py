@@ -17,7 +17,7 @@ from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.graph import Graph
 from stepping_spark.planner import registers_of
 from stepping_spark.relations import concat
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from stepping_spark.session import get_session
 from stepping_spark.store import Held, Now, Register
 from stores.postgres_catalog import MADE_BY, State, layout_of, made_by_of, snapshot

@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from stepping_spark.errors import StoreCorrupt, StoreMismatch, StoreUnavailable
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from stepping_spark.store import (
     Now,
     Register,

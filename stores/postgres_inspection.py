@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from stepping_spark.atoms import INT
 from stepping_spark.errors import StoreUnavailable
 from stepping_spark.relations import Array
-from stepping_spark.schema import Schema
+from stepping_spark.rows.atoms import INT
+from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
 from stores.inspection import Findings, Kept, Summary
 from stores.postgres import StorePostgres

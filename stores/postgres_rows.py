@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from stepping_spark.codec import conform
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreUnavailable
 from stepping_spark.relations import concat
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from stepping_spark.settling import column
 from stepping_spark.spark_errors import first_line, raised_in_worker
 from stepping_spark.store import Held

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from stepping_spark.hashing import key_hashes
 from stepping_spark.relations import Array
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from stores.postgres_link import LONGEST
 from stores.postgres_types import Leaf, escape, leaves_of, texts
 

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from stepping_spark.atoms import BOOL, Atom, RowType
 from stepping_spark.errors import StoreError
 from stepping_spark.relations import Array, canonical, one_array
-from stepping_spark.schema import Columns, Schema
-from stepping_spark.types import ListOf, Optional, Struct, ZSetOf
+from stepping_spark.rows.atoms import BOOL, Atom, RowType
+from stepping_spark.rows.schema import Columns, Schema
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
 
 _PG = {
     "bool": "boolean",

@@ -13,16 +13,16 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from stepping_spark import settling
-from stepping_spark.atoms import Atom
 from stepping_spark.codec import frame_of
 from stepping_spark.errors import StoreError
-from stepping_spark.literals import literal
 from stepping_spark.relations import canonical
-from stepping_spark.schema import Schema
+from stepping_spark.rows.atoms import Atom
+from stepping_spark.rows.literals import literal
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import Optional, quote
 from stepping_spark.settling import BROADCAST_BYTES, Settled, column, settled_by
 from stepping_spark.spark_errors import first_line
 from stepping_spark.store import Held, Register
-from stepping_spark.types import Optional, quote
 
 IN_KEYS = 1_000
 """Above so many keys a broadcast is faster than SQL text, and spares the parser's stack."""

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from stepping_spark.codec import conform
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.hashing import Hashes
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from stepping_spark.spark_errors import first_line
 from stepping_spark.store import Register
 from stores.batches import places_of

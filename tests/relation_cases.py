@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from stepping_spark.atoms import (
+from stepping_spark.rows.atoms import (
     BOOL,
     BYTES,
     DATE,
@@ -25,8 +25,8 @@ from stepping_spark.atoms import (
     Atom,
     RowType,
 )
-from stepping_spark.schema import BIG_INT, COUNT, Schema
-from stepping_spark.types import ListOf, Optional, Struct, sort_key
+from stepping_spark.rows.schema import BIG_INT, COUNT, Schema
+from stepping_spark.rows.types import ListOf, Optional, Struct, sort_key
 
 Rows = list[tuple[Any, ...]]
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.atoms import Atom, RowType
 from stepping_spark.functions import row_expr
-from stepping_spark.types import ListOf, Optional, Struct, row_type
+from stepping_spark.rows.atoms import Atom, RowType
+from stepping_spark.rows.types import ListOf, Optional, Struct, row_type
 from tests.row_function_cases import Row
 
 Function = Callable[[Any], Any]

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 from hypothesis import strategies as hs
 
 from stepping_spark import ZSetPython
-from stepping_spark.atoms import Atom, RowType
-from stepping_spark.types import ListOf, Optional, Struct, row_type
+from stepping_spark.rows.atoms import Atom, RowType
+from stepping_spark.rows.types import ListOf, Optional, Struct, row_type
 
 Change: TypeAlias = ZSetPython[Any] | int | float | Decimal
 Step: TypeAlias = tuple[Change, ...]  # the change of each input

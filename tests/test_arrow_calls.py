@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.arrow_calls import is_known
-from stepping_spark.atoms import INT
 from stepping_spark.expr import Call, Field, Literal
-from stepping_spark.literals import literal
 from stepping_spark.local_columns import column
 from stepping_spark.operations import result_type
-from stepping_spark.types import Optional, row_type
+from stepping_spark.rows.atoms import INT
+from stepping_spark.rows.literals import literal
+from stepping_spark.rows.types import Optional, row_type
 
 TIMES = [dt.datetime(1960, 1, 1), dt.datetime(2024, 1, 1, 1, 1, 1, 5)]
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")

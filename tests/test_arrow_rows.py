@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.codec import encode
 from stepping_spark.relations import Array
-from stepping_spark.schema import ZSetType
-from stepping_spark.types import row_type
+from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.types import row_type
 from tests.queries import Color, Order, Some, Thing
 from tests.strategies import zsets_of
 

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 import stepping_spark as st
 from stepping_spark import linear, python_rows
 from stepping_spark.driver import LOCAL_ROWS
-from stepping_spark.schema import ZSetType
-from stepping_spark.types import row_type
+from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.types import row_type
 
 
 class A(st.Data):

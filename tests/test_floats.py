@@ -24,7 +24,7 @@ from stepping_spark.floats import (
     total,
     total_sql,
 )
-from stepping_spark.sql_text import closed
+from stepping_spark.rows.sql_text import closed
 
 SMALLEST = 5e-324
 LARGEST = 1.7976931348623157e308

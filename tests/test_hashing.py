@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepping_spark.hashing import key_hashes
-from stepping_spark.schema import Schema
+from stepping_spark.rows.schema import Schema
 from tests.relation_cases import Rows, in_pieces, relations, row_key, table_of
 
 

@@ -9,11 +9,11 @@ from decimal import Decimal
 import pytest
 
 import stepping_spark as st
-from stepping_spark.atoms import STR, UUID, Atom, RowType
-from stepping_spark.kinds import kind_of, type_of
-from stepping_spark.schema import Schema
+from stepping_spark.rows.atoms import STR, UUID, Atom, RowType
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.type_json import kind_of, type_of
+from stepping_spark.rows.types import row_type
 from stepping_spark.store import Register, fingerprint
-from stepping_spark.types import row_type
 from stores.contract_rows import MIXED, VALUES
 
 

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 import stepping_spark as st
 from stepping_spark import few, once, queries, settling, source, zset
 from stepping_spark.planner import plan_of
-from stepping_spark.schema import ZSetType
+from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.types import row_type
 from stepping_spark.settling import fetched, measure, settle, settled_by
 from stepping_spark.source import Sources
 from stepping_spark.store import Register
-from stepping_spark.types import row_type
 from stores import spark_batches
 from stores.memory import StoreMemory
 

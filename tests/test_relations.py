@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepping_spark import relations
-from stepping_spark.atoms import FLOAT, INT, STR
 from stepping_spark.errors import StepError
 from stepping_spark.relations import (
     concat,
@@ -25,8 +24,9 @@ from stepping_spark.relations import (
     is_each_once,
     negate,
 )
-from stepping_spark.schema import BIG_INT, COUNT, Schema
-from stepping_spark.types import ListOf, Optional, Struct
+from stepping_spark.rows.atoms import FLOAT, INT, STR
+from stepping_spark.rows.schema import BIG_INT, COUNT, Schema
+from stepping_spark.rows.types import ListOf, Optional, Struct
 from tests import relation_cases
 from tests.relation_cases import Rows, in_pieces, row_key, table_of
 

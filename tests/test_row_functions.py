@@ -17,8 +17,8 @@ import stepping_spark as st
 from stepping_spark.code_of import digest_of
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.planner import plan_of
-from stepping_spark.schema import columns_of
-from stepping_spark.types import row_type
+from stepping_spark.rows.schema import columns_of
+from stepping_spark.rows.types import row_type
 
 Z = st.ZSetPython
 K = TypeVar("K")

@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from stepping_spark.atoms import (
+from stepping_spark.codec import conform, decode, encode, frame_of, infer
+from stepping_spark.errors import InputError
+from stepping_spark.rows.atoms import (
     BOOL,
     DATETIME,
     DECIMAL,
@@ -35,12 +37,10 @@ from stepping_spark.atoms import (
     Precision,
     RowType,
 )
-from stepping_spark.codec import conform, decode, encode, frame_of, infer
-from stepping_spark.errors import InputError
-from stepping_spark.literals import literal
-from stepping_spark.rows import Data, Pair
-from stepping_spark.schema import Schema, ZSetType
-from stepping_spark.types import ListOf, Optional, Struct, quote, row_type
+from stepping_spark.rows.data import Data, Pair
+from stepping_spark.rows.literals import literal
+from stepping_spark.rows.schema import Schema, ZSetType
+from stepping_spark.rows.types import ListOf, Optional, Struct, quote, row_type
 from stepping_spark.zset import ZSetPython
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import pytest
 
 import stepping_spark as st
 from stepping_spark.expr import Expr
-from stepping_spark.sql_text import all_of, any_of, closed
+from stepping_spark.rows.sql_text import all_of, any_of, closed
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("stepping_spark", "circuits", "stores")

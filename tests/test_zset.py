@@ -20,14 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from stepping_spark import few
-from stepping_spark.atoms import NAN, Precision
 from stepping_spark.codec import encode
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.index import Index
-from stepping_spark.rows import Data, Pair
-from stepping_spark.schema import ZSetType
+from stepping_spark.rows.atoms import NAN, Precision
+from stepping_spark.rows.data import Data, Pair
+from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.types import row_type
 from stepping_spark.session import count_jobs
-from stepping_spark.types import row_type
 from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
 
 

@@ -18,7 +18,7 @@ from stepping_spark.operators import (
 )
 from stepping_spark.passes.cancel import cancel_inverses, is_integral
 from stepping_spark.rewrite import Circuit, rewrite
-from stepping_spark.schema import ZSetType
+from stepping_spark.rows.schema import ZSetType
 
 
 def push_integrals(graph: Circuit) -> Circuit:

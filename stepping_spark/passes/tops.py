@@ -12,7 +12,7 @@ from stepping_spark.monotone import is_positive
 from stepping_spark.operators import Delay, Feedback, Haitch, Integrate
 from stepping_spark.reducers import Top
 from stepping_spark.rewrite import Circuit, adopt, inner_origin, rewrite
-from stepping_spark.schema import ZSetType
+from stepping_spark.rows.schema import ZSetType
 
 BUCKETS = (4096, 64)  # of the levels of a tower; each divides the one before
 

@@ -26,12 +26,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
-from stepping_spark.atoms import INT
 from stepping_spark.cli import main
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch, StoreUnavailable
-from stepping_spark.schema import Schema
+from stepping_spark.rows.atoms import INT
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import ListOf, Optional
 from stepping_spark.store import Register, Store
-from stepping_spark.types import ListOf, Optional
 from stores import file_writer
 from stores.contract_rows import (
     BY_WORD,

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.atoms import INT, STR
 from stepping_spark.codec import frame_of
 from stepping_spark.errors import StepError
-from stepping_spark.schema import COUNT, Schema
+from stepping_spark.rows.atoms import INT, STR
+from stepping_spark.rows.schema import COUNT, Schema
+from stepping_spark.rows.types import Optional
 from stepping_spark.store import Held, Register
-from stepping_spark.types import Optional
 from stores import memory, spark_batches
 from stores.contract import StoreContract
 from stores.contract_rows import (

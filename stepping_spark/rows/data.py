@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from typing_extensions import dataclass_transform, get_original_bases
 
-from stepping_spark.atoms import ATOMS, STORABLE
-from stepping_spark.types import Optional, bound, canonical, is_open, row_type
+from stepping_spark.rows.atoms import ATOMS, STORABLE
+from stepping_spark.rows.types import Optional, bound, canonical, is_open, row_type
 
 L = TypeVar("L")
 R = TypeVar("R")

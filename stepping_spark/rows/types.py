@@ -15,8 +15,8 @@ from typing import Annotated, Any, TypeVar
 
 import pyarrow as pa
 
-from stepping_spark.atoms import ATOMS, INT, NAN, STORABLE, Atom, Precision, RowType
 from stepping_spark.errors import InputError
+from stepping_spark.rows.atoms import ATOMS, INT, NAN, STORABLE, Atom, Precision, RowType
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from stepping_spark.atoms import INT, Atom, RowType
 from stepping_spark.errors import CompileError
-from stepping_spark.kinds import fields_of, kind_of
-from stepping_spark.types import Optional, Struct, ZSetOf, quote
+from stepping_spark.rows.atoms import INT, Atom, RowType
+from stepping_spark.rows.type_json import fields_of, kind_of
+from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
 
 COUNT = "_count_"
 VALUE = "_value_"

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from stepping_spark.atoms import ATOMS, Atom, RowType
-from stepping_spark.types import ListOf, Optional, Struct, ZSetOf
+from stepping_spark.rows.atoms import ATOMS, Atom, RowType
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
 
 Kind: TypeAlias = "str | dict[str, Any]"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stepping_spark.atoms import RowType
-from stepping_spark.schema import VALUE, Columns, columns_of
-from stepping_spark.types import Struct
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import VALUE, Columns, columns_of
+from stepping_spark.rows.types import Struct
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import math
 import re
 from typing import Any
 
-from stepping_spark.atoms import Atom, RowType
-from stepping_spark.types import ListOf, Optional, Struct, ZSetOf
+from stepping_spark.rows.atoms import Atom, RowType
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
 
 _PLAIN = re.compile(r"(?:[^\x00-\x1f\x7f\\'$/]|/(?!\*))*")
 """What reads the same wherever it stands in a query, whatever the settings of the session are.
