@@ -11,7 +11,7 @@ import pyarrow.compute
 from stepping_spark.errors import InputError
 from stepping_spark.frames import by_name, compare
 from stepping_spark.guards import UUID_TEXT
-from stepping_spark.relations import Array, lengths_of, one_array
+from stepping_spark.relations.arrow import Array, lengths_of, one_array
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
 from stepping_spark.rows.types import ListOf, Optional, Struct

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.expr import Expr
+from stepping_spark.relations.xxhash import SEED, spark_hash, spark_hashes
 from stepping_spark.rows.atoms import FLOAT, INT, Atom
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.sql_text import Sql, closed, let
 from stepping_spark.rows.types import Optional, unwrap
-from stepping_spark.spark_hash import SEED, spark_hash, spark_hashes
 
 Column = Any  # a pyarrow array
 

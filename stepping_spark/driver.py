@@ -15,7 +15,7 @@ from stepping_spark.operators import Explode, Fused, MapMany, Operator
 from stepping_spark.plan import Plan
 from stepping_spark.projection import COLLECTED_ROWS, Projection
 from stepping_spark.questions import Questions
-from stepping_spark.relations import consolidate, empty
+from stepping_spark.relations.arrow import consolidate, empty
 from stepping_spark.rows.schema import StreamType
 from stepping_spark.store import Held
 from stepping_spark.terms import Leaf, Member, Read, is_nothing

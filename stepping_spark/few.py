@@ -9,8 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from stepping_spark.codec import conform
-from stepping_spark.relations import consolidate, each_once
+from stepping_spark.relations.arrow import consolidate, each_once
+from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
 from stepping_spark.settling import Measured, fetched, measure
 

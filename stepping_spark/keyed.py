@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from stepping_spark.codec import conform, decode, frame_of
 from stepping_spark.errors import InputError
 from stepping_spark.index import Key
+from stepping_spark.relations.codec import conform, decode, frame_of
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import Columns, Schema, ZSetType
 from stepping_spark.rows.types import quote, sort_key

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from stepping_spark.codec import conform, frame_of
-from stepping_spark.hashing import Hashes, key_hashes
-from stepping_spark.relations import Column, canonical, empty, flat, one_array, row_ids
+from stepping_spark.relations.arrow import Column, canonical, empty, flat, one_array, row_ids
+from stepping_spark.relations.codec import conform, frame_of
+from stepping_spark.relations.hashes import Hashes, key_hashes
 from stepping_spark.rows.schema import Columns, Schema
 from stepping_spark.rows.types import quote
 from stepping_spark.session import no_constraints

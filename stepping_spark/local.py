@@ -50,7 +50,7 @@ from stepping_spark.operators import (
     Temporal,
 )
 from stepping_spark.reducers import Collate, Listed, Order, Top
-from stepping_spark.relations import (
+from stepping_spark.relations.arrow import (
     Array,
     Ids,
     concat,

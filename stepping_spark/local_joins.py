@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from stepping_spark import few
 from stepping_spark.local_columns import Columns
-from stepping_spark.relations import Array, canonical, flat, one_array, row_ids
+from stepping_spark.relations.arrow import Array, canonical, flat, one_array, row_ids
 
 
 def join_indices(left: Columns, right: Columns) -> tuple[Array, Array]:

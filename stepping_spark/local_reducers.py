@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.hashing import Numbers
-from stepping_spark.relations import Array, Column, canonical, flat, one_array, row_ids
+from stepping_spark.relations.arrow import Array, Column, canonical, flat, one_array, row_ids
+from stepping_spark.relations.hashes import Numbers
 from stepping_spark.rows.types import sort_key
 
 

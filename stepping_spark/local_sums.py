@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from stepping_spark.errors import StepError
 from stepping_spark.floats import split
-from stepping_spark.relations import Array, one_array
+from stepping_spark.relations.arrow import Array, one_array
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import COUNT, VALUE, Accumulated, GroupedType, ScalarType, Schema
 from stepping_spark.rows.types import Struct, ZSetOf, sort_key

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.relations import one_array
+from stepping_spark.relations.arrow import one_array
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional, Struct, quote

@@ -14,10 +14,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from stepping_spark.codec import conform, frame_of
 from stepping_spark.expr import Expr, Field, fields_of
 from stepping_spark.local_columns import column as plain_column
-from stepping_spark.relations import (
+from stepping_spark.relations.arrow import (
     Array,
     canonical,
     distinct_rows,
@@ -25,6 +24,7 @@ from stepping_spark.relations import (
     is_each_once,
     one_array,
 )
+from stepping_spark.relations.codec import conform, frame_of
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional, quote

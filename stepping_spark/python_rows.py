@@ -13,12 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from stepping_spark import few
-from stepping_spark.codec import decode, encode
 from stepping_spark.errors import InputError, StepError, SteppingError
 from stepping_spark.expr import PythonCall
 from stepping_spark.graph import Vertex
 from stepping_spark.operators import Explode, MapMany, Operator
-from stepping_spark.relations import consolidate
+from stepping_spark.relations.arrow import consolidate
+from stepping_spark.relations.codec import decode, encode
 from stepping_spark.rows.data import weighted
 from stepping_spark.rows.grouped import in_groups
 from stepping_spark.rows.schema import ZSetType

@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 
 from stepping_spark import few
 from stepping_spark.blame import failing_vertex
-from stepping_spark.codec import conform
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.lower import ONE, Lowering, for_many_rows
 from stepping_spark.metrics import Cost
 from stepping_spark.once import Once
 from stepping_spark.plan import Plan
-from stepping_spark.relations import consolidate, one_array
+from stepping_spark.relations.arrow import consolidate, one_array
+from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
 from stepping_spark.session import count_jobs, for_thread, no_constraints

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from stepping_spark.expr import Expr
 from stepping_spark.projection import COLLECTED_ROWS, Projection
-from stepping_spark.relations import Array, concat
+from stepping_spark.relations.arrow import Array, concat
 from stepping_spark.rows.schema import Schema
 from stepping_spark.terms import Leaf, Member, is_nothing
 from stepping_spark.working import Step, rows_of, schema_of

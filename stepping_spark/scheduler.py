@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from stepping_spark.advice import advise
 from stepping_spark.body import Fixpoint
 from stepping_spark.clock import ticks
-from stepping_spark.codec import frame_of
 from stepping_spark.driver import LOCAL_ROWS, Driver
 from stepping_spark.errors import StepError
 from stepping_spark.expr import Expr
@@ -29,7 +28,8 @@ from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection
 from stepping_spark.python_rows import apply_python, apply_python_in_spark
 from stepping_spark.queries import Queries
-from stepping_spark.relations import concat, consolidate
+from stepping_spark.relations.arrow import concat, consolidate
+from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
 from stepping_spark.session import JobCounter, count_jobs, get_session, is_stopped

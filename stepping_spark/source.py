@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.codec import frame_of
 from stepping_spark.lower import NOW, Derived, consolidated, for_many_rows, names
-from stepping_spark.relations import concat
+from stepping_spark.relations.arrow import concat
+from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote

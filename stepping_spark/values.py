@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from stepping_spark.codec import conform, decode, encode
 from stepping_spark.errors import SHOWN_ROWS, InputError, not_there, refused_deletion
 from stepping_spark.frames import summed
 from stepping_spark.local_sums import totals
-from stepping_spark.relations import consolidate, empty
+from stepping_spark.relations.arrow import consolidate, empty
+from stepping_spark.relations.codec import conform, decode, encode
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.schema import COUNT, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.rows.types import ListOf, Struct, ZSetOf, unwrap

@@ -11,8 +11,8 @@ from weakref import WeakSet
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.codec import conform
-from stepping_spark.hashing import Hashes
+from stepping_spark.relations.codec import conform
+from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.settling import column, fetched
 from stepping_spark.store import Held, Register

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stepping_spark.hashing import Hashes, key_hashes
-from stepping_spark.relations import canonical, consolidate, nonzero
+from stepping_spark.relations.arrow import canonical, consolidate, nonzero
+from stepping_spark.relations.hashes import Hashes, key_hashes
 from stepping_spark.store import Register
 
 Positions = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.codec import conform
+from stepping_spark.relations.codec import conform
 from stepping_spark.rows.atoms import (
     BOOL,
     BYTES,

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from stepping_spark.hashing import Hashes
+from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stores.checked import parsed
 from stores.manifest import File

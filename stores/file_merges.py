@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from stepping_spark.hashing import Hashes
+from stepping_spark.relations.hashes import Hashes
 from stepping_spark.store import Register
 from stores import tiers
 from stores.batches import DriverBatch, settled

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stepping_spark.errors import StoreError
-from stepping_spark.hashing import Hashes
+from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stores.file_checks import GROUP_BYTES, GROUP_ROWS, Content, Damaged, read_rows
 from stores.filesystem import Directory

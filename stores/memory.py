@@ -12,10 +12,10 @@ from typing import Self, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.codec import conform, frame_of
 from stepping_spark.errors import StoreError
 from stepping_spark.graph import Graph
 from stepping_spark.planner import registers_of
+from stepping_spark.relations.codec import conform, frame_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.session import get_session, quarter_of_memory
 from stepping_spark.settling import Settled, fetched

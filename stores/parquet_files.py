@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stepping_spark.codec import conform
-from stepping_spark.hashing import Hashes
-from stepping_spark.relations import empty
+from stepping_spark.relations.arrow import empty
+from stepping_spark.relations.codec import conform
+from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
 from stores.batches import DriverBatch, ends_of

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from stepping_spark.codec import conform
 from stepping_spark.errors import StoreUnavailable
-from stepping_spark.hashing import Hashes
-from stepping_spark.relations import nonzero
+from stepping_spark.relations.arrow import nonzero
+from stepping_spark.relations.codec import conform
+from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register, fingerprint, now_from_text
 from stores.batches import places_of, settled

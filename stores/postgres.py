@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
 from stepping_spark import few
-from stepping_spark.codec import conform
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.graph import Graph
 from stepping_spark.planner import registers_of
-from stepping_spark.relations import concat
+from stepping_spark.relations.arrow import concat
+from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
 from stepping_spark.session import get_session
 from stepping_spark.store import Held, Now, Register

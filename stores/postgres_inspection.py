@@ -11,7 +11,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from stepping_spark.errors import StoreUnavailable
-from stepping_spark.relations import Array
+from stepping_spark.relations.arrow import Array
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register

@@ -12,9 +12,9 @@ from psycopg import sql
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.codec import conform
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreUnavailable
-from stepping_spark.relations import concat
+from stepping_spark.relations.arrow import concat
+from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
 from stepping_spark.settling import column
 from stepping_spark.spark_errors import first_line, raised_in_worker

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from stepping_spark.hashing import key_hashes
-from stepping_spark.relations import Array
+from stepping_spark.relations.arrow import Array
+from stepping_spark.relations.hashes import key_hashes
 from stepping_spark.rows.schema import Schema
 from stores.postgres_link import LONGEST
 from stores.postgres_types import Leaf, escape, leaves_of, texts

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from stepping_spark.errors import StoreError
-from stepping_spark.relations import Array, canonical, one_array
+from stepping_spark.relations.arrow import Array, canonical, one_array
 from stepping_spark.rows.atoms import BOOL, Atom, RowType
 from stepping_spark.rows.schema import Columns, Schema
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf

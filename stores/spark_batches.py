@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from stepping_spark import settling
-from stepping_spark.codec import frame_of
 from stepping_spark.errors import StoreError
-from stepping_spark.relations import canonical
+from stepping_spark.relations.arrow import canonical
+from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.atoms import Atom
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema

@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from stepping_spark.codec import conform
 from stepping_spark.errors import StoreError, StoreUnavailable
-from stepping_spark.hashing import Hashes
+from stepping_spark.relations.codec import conform
+from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark_errors import first_line
 from stepping_spark.store import Register

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from stepping_spark.errors import StepError, StoreCorrupt, StoreError, StoreUnavailable
-from stepping_spark.hashing import Hashes
+from stepping_spark.relations.hashes import Hashes
 from stepping_spark.store import Register
 from stores.batches import DriverBatch, Growing, settled
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.codec import encode
-from stepping_spark.relations import Array
+from stepping_spark.relations.arrow import Array
+from stepping_spark.relations.codec import encode
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 from tests.queries import Color, Order, Some, Thing

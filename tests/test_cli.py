@@ -24,7 +24,7 @@ from click.testing import CliRunner, Result
 from psycopg import sql
 
 from stepping_spark.cli import main
-from stepping_spark.relations import Array
+from stepping_spark.relations.arrow import Array
 from stepping_spark.store import Register, Store, fingerprint
 from stores import file_merges
 from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, as_it_is, content, table_of

@@ -18,10 +18,10 @@ import stepping_spark as st
 from stepping_spark.derived import Bucket, Mean, bucket, given, known
 from stepping_spark.expr import Expr, Field
 from stepping_spark.local_columns import column
+from stepping_spark.relations.xxhash import spark_hash, spark_hashes
 from stepping_spark.rows.atoms import INT, Atom, RowType
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.types import Optional, row_type
-from stepping_spark.spark_hash import spark_hash, spark_hashes
 
 NAN = float("nan")
 ZONE = dt.timezone(dt.timedelta(hours=5))

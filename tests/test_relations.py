@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepping_spark import relations
 from stepping_spark.errors import StepError
-from stepping_spark.relations import (
+from stepping_spark.relations import arrow as relations
+from stepping_spark.relations.arrow import (
     concat,
     consolidate,
     distinct_keys,

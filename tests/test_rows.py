@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from stepping_spark.codec import conform, decode, encode, frame_of, infer
 from stepping_spark.errors import InputError
+from stepping_spark.relations.codec import conform, decode, encode, frame_of, infer
 from stepping_spark.rows.atoms import (
     BOOL,
     DATETIME,

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.codec import frame_of
 from stepping_spark.errors import StepError
+from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.atoms import INT, STR
 from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.rows.types import Optional

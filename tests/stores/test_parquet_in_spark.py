@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
-from stepping_spark.codec import frame_of
 from stepping_spark.errors import StoreError
+from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Held, Register, Store
 from stores import file_merges, file_writer, parquet_files

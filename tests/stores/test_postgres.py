@@ -20,8 +20,8 @@ from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
-from stepping_spark.codec import frame_of
 from stepping_spark.errors import StepError, StoreError, StoreMismatch, StoreUnavailable
+from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.atoms import DATE, INT, STR, UUID
 from stepping_spark.rows.schema import BIG_INT, COUNT, Schema
 from stepping_spark.rows.types import Optional, Struct

@@ -20,8 +20,8 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.codec import frame_of
 from stepping_spark.errors import StoreError, StoreLocked, StoreUnavailable
+from stepping_spark.relations.codec import frame_of
 from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, as_it_is, content, row, table_of
 from stores.postgres import StorePostgres
 from tests.postgres_server import PostgresServer

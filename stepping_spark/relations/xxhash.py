@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from stepping_spark.hashing import Hashes, words_of
-from stepping_spark.relations import one_array
+from stepping_spark.relations.arrow import one_array
+from stepping_spark.relations.hashes import Hashes, words_of
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.types import ListOf, Struct, ZSetOf, unwrap
 

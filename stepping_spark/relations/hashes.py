@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stepping_spark.relations import Array, canonical, lengths_of, one_array
+from stepping_spark.relations.arrow import Array, canonical, lengths_of, one_array
 
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
