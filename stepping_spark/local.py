@@ -25,7 +25,6 @@ from stepping_spark.graph import Vertex
 from stepping_spark.local_columns import Columns, column, spread
 from stepping_spark.local_joins import join_indices
 from stepping_spark.local_reducers import collated, first, in_order, lists, positions
-from stepping_spark.local_sums import contributions, totals
 from stepping_spark.operators import (
     Accumulate,
     Add,
@@ -70,6 +69,7 @@ from stepping_spark.rows.schema import (
 )
 from stepping_spark.rows.types import Struct, unwrap
 from stepping_spark.store import Now
+from stepping_spark.sums.arrow import contributions, totals
 from stepping_spark.terms import Leaf, Node, Term, type_of
 
 Rows: TypeAlias = dict[Vertex, tuple[int, int]]

@@ -50,7 +50,7 @@ from stepping_spark.rows.schema import (
 )
 from stepping_spark.rows.sql_text import Sql, all_of, any_of, closed
 from stepping_spark.rows.types import Struct, quote, unwrap
-from stepping_spark.sums import contributions, total_value
+from stepping_spark.sums.sql import contributions, total_value
 from stepping_spark.symbolic import to_column
 from stepping_spark.terms import Leaf, Node, Term, type_of
 

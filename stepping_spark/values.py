@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame
 
 from stepping_spark.errors import SHOWN_ROWS, InputError, not_there, refused_deletion
 from stepping_spark.frames import summed
-from stepping_spark.local_sums import totals
 from stepping_spark.relations.arrow import consolidate, empty
 from stepping_spark.relations.codec import conform, decode, encode
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.schema import COUNT, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.rows.types import ListOf, Struct, ZSetOf, unwrap
-from stepping_spark.scalars import decode_number, encode_number
 from stepping_spark.store import Held
+from stepping_spark.sums.arrow import totals
+from stepping_spark.sums.python import decode_number, encode_number
 from stepping_spark.zset import ZSetPython, ZSetSpark
 from stepping_spark.zset_python import class_of, no_zset
 

@@ -15,7 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
-from stepping_spark.floats import (
+from stepping_spark.rows.sql_text import closed
+from stepping_spark.sums.floats import (
     INF_BIN,
     MINUS_INF_BIN,
     NAN_BIN,
@@ -24,7 +25,6 @@ from stepping_spark.floats import (
     total,
     total_sql,
 )
-from stepping_spark.rows.sql_text import closed
 
 SMALLEST = 5e-324
 LARGEST = 1.7976931348623157e308

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepping_spark.floats import rest_sql, split_sql, total_sql
 from stepping_spark.rows.atoms import REST, Atom, RowType
 from stepping_spark.rows.schema import COUNT, VALUE, Accumulated, Schema
 from stepping_spark.rows.sql_text import Sql, closed
 from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
+from stepping_spark.sums.floats import rest_sql, split_sql, total_sql
 
 FIELD = 4096  # an item of the n-th float is n · FIELD + its bin, counted from -FIRST
 FIRST = 8

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from stepping_spark.errors import StepError
-from stepping_spark.floats import rest, split, total
 from stepping_spark.rows.atoms import REST, Atom
 from stepping_spark.rows.schema import COUNT, VALUE, Accumulated, ScalarType
 from stepping_spark.rows.types import Struct, ZSetOf
-from stepping_spark.sums import DECIMALS, FIELD, FIRST
+from stepping_spark.sums.floats import rest, split, total
+from stepping_spark.sums.sql import DECIMALS, FIELD, FIRST
 
 
 def encode_number(value: Any, t: ScalarType, where: str) -> pa.Table:

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.errors import StepError
-from stepping_spark.floats import split
 from stepping_spark.relations.arrow import Array, one_array
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import COUNT, VALUE, Accumulated, GroupedType, ScalarType, Schema
 from stepping_spark.rows.types import Struct, ZSetOf, sort_key
-from stepping_spark.scalars import total_of
-from stepping_spark.sums import FIELD, FIRST
+from stepping_spark.sums.floats import split
+from stepping_spark.sums.python import total_of
+from stepping_spark.sums.sql import FIELD, FIRST
 
 
 def contributions(
