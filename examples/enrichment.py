@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import stepping_spark as st
-from stepping_spark.session import get_session
+from stepping_spark.spark.session import get_session
 
 
 class Parcel(st.Data):

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from stepping_spark import few
 from stepping_spark.local import Failed, Local, Rows
 from stepping_spark.lower import LOWER, Lowering
 from stepping_spark.metrics import Cost
@@ -17,6 +16,7 @@ from stepping_spark.projection import COLLECTED_ROWS, Projection
 from stepping_spark.questions import Questions
 from stepping_spark.relations.arrow import consolidate, empty
 from stepping_spark.rows.schema import StreamType
+from stepping_spark.spark import fetch
 from stepping_spark.store import Held
 from stepping_spark.terms import Leaf, Member, Read, is_nothing
 from stepping_spark.working import ForSpark, Made, Step, failed, rows_of
@@ -55,7 +55,7 @@ class Driver:
                 return ForSpark(why)
             try:
                 held, how = self._local(step, m, rows), "driver"
-            except few.FanOut as e:
+            except fetch.FanOut as e:
                 self._questions.drop(m)
                 return ForSpark(str(e), many=True)
         ms, now = (time.perf_counter() - begun) * 1e3, self._projection.jobs
@@ -95,7 +95,7 @@ class Driver:
         )
         try:
             return consolidate(context.term(m.term), m.vertex.type.schema)
-        except few.FanOut:
+        except fetch.FanOut:
             raise
         except Failed as e:
             assert e.__cause__ is not None
@@ -116,12 +116,12 @@ class Driver:
         made = Fused(tuple(parts)).type_of(t)
         grows = any(isinstance(p, MapMany | Explode) for p in parts)
         if grows:
-            text = f"SELECT * FROM ({text}) LIMIT {few.GIVEN_ROWS + 1}"
+            text = f"SELECT * FROM ({text}) LIMIT {fetch.GIVEN_ROWS + 1}"
         columns = self._projection.fetched(
             step.sources.sql(text),
             [c for _, c in made.schema.all],
             few=table.num_rows <= COLLECTED_ROWS and not grows,
         )
         if grows:
-            few.check_cut(len(columns[0]), parts[-1].name)
+            fetch.check_cut(len(columns[0]), parts[-1].name)
         return pa.Table.from_arrays(columns, schema=made.schema.arrow)

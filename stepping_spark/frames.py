@@ -18,7 +18,7 @@ from stepping_spark.rows.literals import text
 from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
 from stepping_spark.rows.sql_text import all_of, closed
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
-from stepping_spark.spark_errors import first_line
+from stepping_spark.spark.errors import first_line
 
 _MARK = "stepping_spark: "  # begins what the guard raises inside Spark
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)

@@ -21,7 +21,7 @@ from stepping_spark.origin import Line, is_ours, user_line
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import NoSuchRow
 from stepping_spark.rows.types import ListOf, Optional, Struct, row_type
-from stepping_spark.session import get_session
+from stepping_spark.spark.session import get_session
 from stepping_spark.symbolic import trace_row
 
 T = TypeVar("T")

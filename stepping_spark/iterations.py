@@ -21,7 +21,7 @@ from stepping_spark.relations.arrow import concat, consolidate, distinct_rows, e
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
-from stepping_spark.session import count_jobs
+from stepping_spark.spark.session import count_jobs
 from stepping_spark.store import Held, Store
 from stepping_spark.terms import Leaf, Member, Side, Slice, State, When
 

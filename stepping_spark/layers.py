@@ -19,7 +19,7 @@ from stepping_spark.relations.codec import conform, frame_of
 from stepping_spark.relations.hashes import Hashes, key_hashes
 from stepping_spark.rows.schema import Columns, Schema
 from stepping_spark.rows.types import quote
-from stepping_spark.session import no_constraints
+from stepping_spark.spark.session import no_constraints
 from stepping_spark.store import Held
 from stepping_spark.terms import When
 

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from stepping_spark.arrow_calls import is_known
 from stepping_spark.expr import Build, Expr, Field
-from stepping_spark.few import FanOut, check_few
 from stepping_spark.graph import Vertex
 from stepping_spark.local_columns import Columns, column, spread
 from stepping_spark.local_joins import join_indices
@@ -68,6 +67,7 @@ from stepping_spark.rows.schema import (
     StreamType,
 )
 from stepping_spark.rows.types import Struct, unwrap
+from stepping_spark.spark.fetch import FanOut, check_few
 from stepping_spark.store import Now
 from stepping_spark.sums.arrow import contributions, totals
 from stepping_spark.terms import Leaf, Node, Term, type_of

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark import few
 from stepping_spark.local_columns import Columns
 from stepping_spark.relations.arrow import Array, canonical, flat, one_array, row_ids
+from stepping_spark.spark import fetch
 
 
 def join_indices(left: Columns, right: Columns) -> tuple[Array, Array]:
@@ -22,8 +22,8 @@ def join_indices(left: Columns, right: Columns) -> tuple[Array, Array]:
         columns = [k[side] for k in keys]
         rows = pa.array(np.arange(len(columns[0])))
         sides.append(pa.table([*columns, rows], names=[*names, position]))
-    if len(left[0]) * len(right[0]) > few.GIVEN_ROWS:
-        few.check_few(_pairs(sides, names), "a join")
+    if len(left[0]) * len(right[0]) > fetch.GIVEN_ROWS:
+        fetch.check_few(_pairs(sides, names), "a join")
     joined = sides[0].join(sides[1], keys=names, join_type="inner", use_threads=False)
     return one_array(joined.column("i")), one_array(joined.column("j"))
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from stepping_spark import few
 from stepping_spark.graph import Vertex
 from stepping_spark.nulls import null_tests
 from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection
-from stepping_spark.settling import BROADCAST_BYTES, measure, settle, settled_by
+from stepping_spark.spark import fetch
+from stepping_spark.spark.checkpoint import BROADCAST_BYTES, measure, settle, settled_by
 from stepping_spark.store import Held
 from stepping_spark.terms import State
 from stepping_spark.working import Step, null_error
@@ -33,7 +33,7 @@ class Once:
     ) -> None:
         self._plan = plan
         # What the driver is not to compute with, it need not have.
-        self._most_rows = max(local_rows, few.SAMPLE)
+        self._most_rows = max(local_rows, fetch.SAMPLE)
         self._projection = projection
         self._adders = adders
 
@@ -60,7 +60,7 @@ class Once:
             kept, measured = settled.frame, settled.measured
         if measured.nulls:
             raise null_error(measured.nulls[0], where)
-        table = few.brought(
+        table = fetch.brought(
             kept, schema, measured, most_rows=self._most_rows, once=state is not None
         )
         own = [n for n, _ in v.type.schema.all]

@@ -28,8 +28,8 @@ from stepping_spark.relations.codec import conform, frame_of
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional, quote
-from stepping_spark.session import count_jobs
 from stepping_spark.source import inline, is_inline
+from stepping_spark.spark.session import count_jobs
 from stepping_spark.store import Held
 from stepping_spark.symbolic import to_column
 from stepping_spark.terms import ALL

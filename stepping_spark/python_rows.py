@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from stepping_spark import few
 from stepping_spark.errors import InputError, StepError, SteppingError
 from stepping_spark.expr import PythonCall
 from stepping_spark.graph import Vertex
@@ -23,7 +22,8 @@ from stepping_spark.rows.data import weighted
 from stepping_spark.rows.grouped import in_groups
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ListOf
-from stepping_spark.spark_errors import first_line, raised_in_worker
+from stepping_spark.spark import fetch
+from stepping_spark.spark.errors import first_line, raised_in_worker
 
 Pairs = Iterable[tuple[Any, int]]
 
@@ -38,8 +38,8 @@ def apply_python(v: Vertex, table: pa.Table, where: str) -> pa.Table:
     called = _called(operator, decode(table, source), where)
     if not isinstance(operator, MapMany | Explode):
         return consolidate(encode(called, made, where), made.schema)
-    pairs = list(itertools.islice(called, few.GIVEN_ROWS + 1))
-    few.check_cut(len(pairs), operator.name)
+    pairs = list(itertools.islice(called, fetch.GIVEN_ROWS + 1))
+    fetch.check_cut(len(pairs), operator.name)
     return consolidate(encode(pairs, made, where), made.schema)
 
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from stepping_spark import few
 from stepping_spark.blame import failing_vertex
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.lower import ONE, Lowering, for_many_rows
@@ -25,9 +24,10 @@ from stepping_spark.relations.arrow import consolidate, one_array
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
-from stepping_spark.session import count_jobs, for_thread, no_constraints
-from stepping_spark.settling import BROADCAST_BYTES
-from stepping_spark.spark_errors import first_line
+from stepping_spark.spark import fetch
+from stepping_spark.spark.checkpoint import BROADCAST_BYTES
+from stepping_spark.spark.errors import first_line
+from stepping_spark.spark.session import count_jobs, for_thread, no_constraints
 from stepping_spark.store import Held
 from stepping_spark.terms import Member, Read, Ref, Term
 from stepping_spark.working import ForSpark, Made, Step, failed, rows_of, schema_of
@@ -94,11 +94,11 @@ class Queries:
         begun = time.perf_counter()
         schemas = [m.vertex.type.schema for m in members]
         text = texts[0] if len(members) == 1 else _tagged(texts, schemas)
-        query = f"SELECT {ONE} * FROM ({text}) LIMIT {few.GIVEN_ROWS + 1}"
+        query = f"SELECT {ONE} * FROM ({text}) LIMIT {fetch.GIVEN_ROWS + 1}"
         step.metrics.queries += 1
         with count_jobs(self._spark()) as jobs:
             found = step.sources.sql(query).toArrow()
-        if found.num_rows > few.GIVEN_ROWS:
+        if found.num_rows > fetch.GIVEN_ROWS:
             return None
         if len(members) == 1:
             held = [consolidate(conform(found, schemas[0]), schemas[0])]

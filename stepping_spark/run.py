@@ -24,7 +24,7 @@ from stepping_spark.repeats import check_made_by
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.scheduler import Scheduler
-from stepping_spark.spark_errors import first_line
+from stepping_spark.spark.errors import first_line
 from stepping_spark.store import Held, Now, Store, now_to_text
 from stepping_spark.strict import check_is_strict
 from stepping_spark.values import answer, check_grows, check_one_by_one, held_input

@@ -10,13 +10,11 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.advice import advise
 from stepping_spark.body import Fixpoint
 from stepping_spark.clock import ticks
 from stepping_spark.driver import LOCAL_ROWS, Driver
 from stepping_spark.errors import StepError
 from stepping_spark.expr import Expr
-from stepping_spark.few import FanOut
 from stepping_spark.graph import Path, Vertex
 from stepping_spark.iterations import Run
 from stepping_spark.loops import Loop
@@ -32,8 +30,10 @@ from stepping_spark.relations.arrow import concat, consolidate
 from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
-from stepping_spark.session import JobCounter, count_jobs, get_session, is_stopped
 from stepping_spark.source import Sources
+from stepping_spark.spark.advice import advise
+from stepping_spark.spark.fetch import FanOut
+from stepping_spark.spark.session import JobCounter, count_jobs, get_session, is_stopped
 from stepping_spark.store import Held, Now, Store
 from stepping_spark.terms import Leaf, Member, Read, Stage, State, is_nothing
 from stepping_spark.values import answer, check_there

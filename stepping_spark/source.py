@@ -14,7 +14,7 @@ from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
-from stepping_spark.session import in_session
+from stepping_spark.spark.session import in_session
 from stepping_spark.store import Held
 
 INLINE_CELLS = 500  # above it, parsing literals costs more than a view of an Arrow table

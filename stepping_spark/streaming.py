@@ -17,7 +17,7 @@ from stepping_spark.graph import Graph
 from stepping_spark.operators import Input
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.run import Stepper
-from stepping_spark.session import streaming_query
+from stepping_spark.spark.session import streaming_query
 from stepping_spark.zset import ZSetSpark
 
 __all__ = ["foreach_batch"]

@@ -30,8 +30,8 @@ from stepping_spark.rows.atoms import (
 )
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.types import ListOf, Optional, Struct, is_open, row_type, unwrap
-from stepping_spark.session import get_session
-from stepping_spark.spark_types import analyzed, text_of
+from stepping_spark.spark.session import get_session
+from stepping_spark.spark.types import analyzed, text_of
 
 _OR_PYTHON = ", or wrap the function in st.python"
 _USE = "use the function of pyspark.sql.functions that does it" + _OR_PYTHON

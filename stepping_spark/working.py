@@ -15,7 +15,7 @@ from stepping_spark.operators import parts_of
 from stepping_spark.plan import Plan
 from stepping_spark.rows.schema import Schema
 from stepping_spark.source import Sources
-from stepping_spark.spark_errors import first_line
+from stepping_spark.spark.errors import first_line
 from stepping_spark.store import Held, Now
 from stepping_spark.terms import Leaf, Member, Read, Ref, refs
 

@@ -17,7 +17,6 @@ from stepping_spark.algebra import By, T_co, ZSet
 from stepping_spark.arrow_rows import relation_of_arrow
 from stepping_spark.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.errors import InputError, StepError
-from stepping_spark.few import brought
 from stepping_spark.frames import blamed, check_frame, guarded, relation_of, summed
 from stepping_spark.index import key_of
 from stepping_spark.keyed import check_set, keyed_frame, keyed_pairs, matching
@@ -26,8 +25,9 @@ from stepping_spark.relations.codec import conform, decode, encode, frame_of
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
-from stepping_spark.session import get_session
-from stepping_spark.settling import BROADCAST_BYTES, fetched, measure, settle
+from stepping_spark.spark.checkpoint import BROADCAST_BYTES, fetched, measure, settle
+from stepping_spark.spark.fetch import brought
+from stepping_spark.spark.session import get_session
 from stepping_spark.store import Held
 from stepping_spark.zset_python import ZSetPython, class_of, instead_of
 

@@ -19,7 +19,7 @@ from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ZSET_CLASS, canonical, row_type, sort_key
-from stepping_spark.session import get_session
+from stepping_spark.spark.session import get_session
 
 T = TypeVar("T")
 U = TypeVar("U")

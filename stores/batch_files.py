@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
-from stepping_spark.settling import column, fetched
+from stepping_spark.spark.checkpoint import column, fetched
 from stepping_spark.store import Held, Register
 from stores import spark_files
 from stores.batches import DriverBatch, built, ordered

@@ -17,8 +17,8 @@ from stepping_spark.graph import Graph
 from stepping_spark.planner import registers_of
 from stepping_spark.relations.codec import conform, frame_of
 from stepping_spark.rows.schema import Schema
-from stepping_spark.session import get_session, quarter_of_memory
-from stepping_spark.settling import Settled, fetched
+from stepping_spark.spark.checkpoint import Settled, fetched
+from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Held, Now, Register
 from stores.batches import DriverBatch, built, ordered, wanted_places
 from stores.registers import check_are_registers, check_has_key, check_registers, unknown

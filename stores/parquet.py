@@ -12,13 +12,13 @@ import pyarrow.fs as pafs
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
-from stepping_spark import few
 from stepping_spark.errors import StoreError, StoreLocked
 from stepping_spark.graph import Graph
 from stepping_spark.planner import registers_of
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.session import get_session, quarter_of_memory
+from stepping_spark.spark import fetch
+from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Held, Now, Register, now_from_text, now_to_text
 from stores import spark_files
 from stores.batch_files import Added, BatchFiles
@@ -289,7 +289,7 @@ class StoreParquet(Closing):
             most = MOST_LOOKED_AT // GROUP_ROWS
             if len(groups) > most and self._reader.missing(groups) > most:
                 return self._whole(of, batches)
-            found = self._reader.at(groups, places, of, few.GIVEN_ROWS)
+            found = self._reader.at(groups, places, of, fetch.GIVEN_ROWS)
             return (self._in_spark(of, groups),) if found is None else tuple(found)
 
         return self._retried(tiers, at)

@@ -11,14 +11,14 @@ from psycopg import errors, sql
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
-from stepping_spark import few
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.graph import Graph
 from stepping_spark.planner import registers_of
 from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.session import get_session
+from stepping_spark.spark import fetch
+from stepping_spark.spark.session import get_session
 from stepping_spark.store import Held, Now, Register
 from stores.postgres_catalog import MADE_BY, State, layout_of, made_by_of, snapshot
 from stores.postgres_changes import Change, Changes, Transaction, accepted, stage
@@ -270,9 +270,9 @@ class StorePostgres(Closing):
 
         def found(connection: Connection) -> Held:
             if wanted is not None:
-                most = sql.SQL(" LIMIT {}").format(sql.Literal(few.GIVEN_ROWS + 1))
+                most = sql.SQL(" LIMIT {}").format(sql.Literal(fetch.GIVEN_ROWS + 1))
                 rows = concat(got(connection, layout, layout.of_keys(wanted) + most), layout.schema)
-                if rows.num_rows <= few.GIVEN_ROWS:
+                if rows.num_rows <= fetch.GIVEN_ROWS:
                     return rows
             with snapshot(connection):
                 return self._whole(connection, layout, None if wanted is None else 0)

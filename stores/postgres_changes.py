@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from stepping_spark.errors import StepError, StoreUnavailable
 from stepping_spark.relations.arrow import concat, consolidate
 from stepping_spark.relations.codec import conform
-from stepping_spark.settling import fetched
+from stepping_spark.spark.checkpoint import fetched
 from stepping_spark.store import Held, Register
 from stores.postgres_catalog import Catalog, State
 from stores.postgres_link import Connection

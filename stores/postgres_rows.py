@@ -16,8 +16,8 @@ from stepping_spark.errors import StoreCorrupt, StoreError, StoreUnavailable
 from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.settling import column
-from stepping_spark.spark_errors import first_line, raised_in_worker
+from stepping_spark.spark.checkpoint import column
+from stepping_spark.spark.errors import first_line, raised_in_worker
 from stepping_spark.store import Held
 from stores.postgres_catalog import snapshot
 from stores.postgres_link import Address, Connection

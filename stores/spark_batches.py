@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from stepping_spark import settling
 from stepping_spark.errors import StoreError
 from stepping_spark.relations.arrow import canonical
 from stepping_spark.relations.codec import frame_of
@@ -20,8 +19,9 @@ from stepping_spark.rows.atoms import Atom
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional, quote
-from stepping_spark.settling import BROADCAST_BYTES, Settled, column, settled_by
-from stepping_spark.spark_errors import first_line
+from stepping_spark.spark import checkpoint
+from stepping_spark.spark.checkpoint import BROADCAST_BYTES, Settled, column, settled_by
+from stepping_spark.spark.errors import first_line
 from stepping_spark.store import Held, Register
 
 IN_KEYS = 1_000
@@ -71,7 +71,7 @@ def settle(frame: DataFrame, register: Register) -> Settled:
         return known
     try:
         # On disk, because what is read again and again is cached above it.
-        return settling.settle(
+        return checkpoint.settle(
             frame.select(*[column(n) for n in columns]),
             register.schema,
             register.key,

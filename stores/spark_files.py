@@ -20,7 +20,7 @@ from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark_errors import first_line
+from stepping_spark.spark.errors import first_line
 from stepping_spark.store import Register
 from stores.batches import places_of
 from stores.file_checks import Content, place_column

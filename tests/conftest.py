@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from stepping_spark.plan import Plan
 from stepping_spark.scheduler import Scheduler
-from stepping_spark.session import get_session
+from stepping_spark.spark.session import get_session
 from stepping_spark.store import Store
 from tests.every_store import InFiles, InMemory, InPostgres, MakeStore
 from tests.postgres_server import PostgresServer

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.driver import LOCAL_ROWS
-from stepping_spark.java import java_environment
-from stepping_spark.session import get_session
+from stepping_spark.spark.java import java_environment
+from stepping_spark.spark.session import get_session
 from tests.every_store import InFiles, InMemory, MakeStore
 from tests.queries import CIRCUITS, QUERIES, Circuit
 from tests.strategies import Number, Step, streams_of

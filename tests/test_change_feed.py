@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
-from stepping_spark.session import count_jobs
+from stepping_spark.spark.session import count_jobs
 
 Z = st.ZSetPython
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame
 
 import stepping_spark as st
-from stepping_spark import few
+from stepping_spark.spark import fetch
 from stepping_spark.store import Held
 from tests.every_store import MakeStore
 
@@ -113,8 +113,8 @@ def test_what_fans_out_stays_in_spark(
     graph = st.compile(query)
     (expected,) = st.iteration(st.StoreMemory.from_graph(graph), graph, inputs)
     fetched.clear()
-    monkeypatch.setattr(few, "GIVEN_ROWS", GIVEN)
-    monkeypatch.setattr(few, "SAMPLE", GIVEN)
+    monkeypatch.setattr(fetch, "GIVEN_ROWS", GIVEN)
+    monkeypatch.setattr(fetch, "SAMPLE", GIVEN)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
     (out,) = stepper.step(inputs)
     assert max(fetched, default=0) <= GIVEN + 1
@@ -135,8 +135,8 @@ def test_a_key_of_many_rows_stays_in_spark_where_the_state_is_not_on_the_driver(
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(few, "GIVEN_ROWS", GIVEN)
-    monkeypatch.setattr(few, "SAMPLE", GIVEN)
+    monkeypatch.setattr(fetch, "GIVEN_ROWS", GIVEN)
+    monkeypatch.setattr(fetch, "SAMPLE", GIVEN)
     graph = st.compile(joined)
     store = make_store(graph)
     stepper = st.Stepper(graph, store, local_rows=local_rows)
@@ -164,7 +164,7 @@ def test_a_key_of_many_rows_stays_in_spark_where_the_state_is_not_on_the_driver(
 def test_few_rows_of_a_join_stay_on_the_driver(
     fetched: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(few, "GIVEN_ROWS", GIVEN)
+    monkeypatch.setattr(fetch, "GIVEN_ROWS", GIVEN)
     graph = st.compile(joined)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
     (out,) = stepper.step((twos(31), twos(31)))

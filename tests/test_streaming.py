@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import stepping_spark as st
-from stepping_spark import few
-from stepping_spark.session import count_jobs
+from stepping_spark.spark import fetch
+from stepping_spark.spark.session import count_jobs
 
 ROOT = Path(__file__).resolve().parent.parent
 Z = st.ZSetPython
@@ -141,7 +141,7 @@ def test_two_streams_feed_one_stepper_side_by_side(spark: SparkSession, tmp_path
 def test_a_large_batch_is_computed_once_in_the_session_of_the_stepper(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(few, "DRIVER_ROWS", LARGE - 1)
+    monkeypatch.setattr(fetch, "DRIVER_ROWS", LARGE - 1)
     stepper = stepper_of(cities)
     stepper.step((None, Z({User(name="Ann", city="Kiel"): 1})))
     take = st.foreach_batch(stepper, input="orders")
@@ -163,7 +163,7 @@ def test_a_large_batch_is_computed_once_in_the_session_of_the_stepper(
 def test_a_large_change_may_come_from_another_session(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(few, "DRIVER_ROWS", LARGE - 1)
+    monkeypatch.setattr(fetch, "DRIVER_ROWS", LARGE - 1)
     stepper = stepper_of(cities)
     stepper.step((None, Z({User(name="Ann", city="Kiel"): 1})))
     rows = spark.newSession().range(LARGE).selectExpr("'Ann' AS user", "id AS amount")
@@ -177,7 +177,7 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 import stepping_spark as st
-from stepping_spark.session import get_session
+from stepping_spark.spark.session import get_session
 from tests.test_streaming import TOTALS, Order, stream, totals
 
 folder, dies_at = Path(sys.argv[1]), int(sys.argv[2])

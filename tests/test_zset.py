@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from stepping_spark import few
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.index import Index
 from stepping_spark.relations.codec import encode
@@ -27,7 +26,8 @@ from stepping_spark.rows.atoms import NAN, Precision
 from stepping_spark.rows.data import Data, Pair
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.session import count_jobs
+from stepping_spark.spark import fetch
+from stepping_spark.spark.session import count_jobs
 from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
 
 
@@ -850,7 +850,7 @@ def test_a_dataframe_is_checked_and_added_up_by_two_jobs(spark: SparkSession) ->
 def test_a_large_dataframe_stays_in_spark_and_is_read_once(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(few, "DRIVER_ROWS", 20_000)
+    monkeypatch.setattr(fetch, "DRIVER_ROWS", 20_000)
     frame = spark.range(20_001).selectExpr("id AS left", "uuid() AS right")
     z: ZSetSpark[Any] = ZSetSpark.from_dataframe(frame, Pair[int, uuid.UUID])
     held = z.checked(z.type, "input 'a'")
@@ -873,7 +873,7 @@ def test_a_value_of_another_type_is_refused_by_a_step() -> None:
 def test_a_dataframe_that_was_looked_at_is_not_checked_again(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(few, "DRIVER_ROWS", 0)  # so that Spark keeps it
+    monkeypatch.setattr(fetch, "DRIVER_ROWS", 0)  # so that Spark keeps it
     z = ZSetSpark.from_dataframe(spark.createDataFrame([(1, "a")], "x long, name string"), A)
     z.to_dataframe().explain()
     assert "raise_error" in capsys.readouterr().out

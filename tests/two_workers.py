@@ -16,8 +16,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark import few
-from stepping_spark.session import get_session
+from stepping_spark.spark import fetch
+from stepping_spark.spark.session import get_session
 
 MANY = 100_000
 
@@ -120,7 +120,7 @@ def a_worker_dies(spark: SparkSession, directory: Path) -> None:
 
 
 def main() -> None:
-    few.DRIVER_ROWS = 0  # the driver alone would be faster, with so few
+    fetch.DRIVER_ROWS = 0  # the driver alone would be faster, with so few
     spark = get_session()
     both_workers(spark)
     with tempfile.TemporaryDirectory() as directory:

@@ -21,9 +21,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from stepping_spark import few
 from stepping_spark.driver import LOCAL_ROWS
-from stepping_spark.session import get_session
+from stepping_spark.spark import fetch
+from stepping_spark.spark.session import get_session
 from tests.benchmarks.step import Ours
 
 MASTERS = {"threads": "local[2]", "two workers": "local-cluster[2,1,1024]"}
@@ -34,11 +34,11 @@ def measured(rows: int, rounds: int) -> dict[str, float]:
     """Milliseconds of everything, in this process and on the master that it is told."""
     spark = get_session()
     spark.range(1).collect()
-    few.DRIVER_ROWS = 0  # so that the load is one for the workers
+    fetch.DRIVER_ROWS = 0  # so that the load is one for the workers
     begun = time.perf_counter()
     steps = Ours(spark, rows, local_rows=0)
     found = {"first load": (time.perf_counter() - begun) * 1e3}
-    few.DRIVER_ROWS = LOCAL_ROWS
+    fetch.DRIVER_ROWS = LOCAL_ROWS
     ways: dict[str, Callable[[int], object]] = {
         "empty job": lambda n: spark.range(1).collect(),
         "step": Ours(spark, rows, local_rows=LOCAL_ROWS).step,

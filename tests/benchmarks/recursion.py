@@ -27,7 +27,7 @@ from rich.table import Table
 import stepping_spark as st
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.metrics import StepMetrics
-from stepping_spark.session import count_jobs, get_session
+from stepping_spark.spark.session import count_jobs, get_session
 
 Edge = tuple[int, int]
 Link = st.Pair[int, int]

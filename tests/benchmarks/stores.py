@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.session import get_session
+from stepping_spark.spark.session import get_session
 from tests.benchmarks.floors import Floor, InMemory, InParquet, InPostgres
 from tests.benchmarks.tables import Order, Tables, query
 from tests.postgres_server import PostgresServer

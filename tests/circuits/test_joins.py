@@ -14,9 +14,10 @@ from hypothesis import strategies as hs
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
-from stepping_spark import few, linear, queries
+from stepping_spark import linear, queries
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.source import Sources
+from stepping_spark.spark import fetch
 from tests.queries import QUERIES, Query
 from tests.strategies import Step, add_up, streams_of
 
@@ -466,7 +467,7 @@ def test_a_map_and_a_filter_after_a_join_cost_no_shuffle_and_no_job(
 
     if large:
         monkeypatch.setattr(queries, "SMALL_ROWS", 0)
-        monkeypatch.setattr(few, "DRIVER_ROWS", 0)
+        monkeypatch.setattr(fetch, "DRIVER_ROWS", 0)
     exchanges = Exchanges(monkeypatch)
     found = []
     for query in (joined, mapped):

@@ -10,8 +10,9 @@ import networkx as nx
 import pytest
 
 import stepping_spark as st
-from stepping_spark import few, layers, queries
+from stepping_spark import layers, queries
 from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.spark import fetch
 from tests.every_store import MakeStore
 
 Edge = tuple[int, int]
@@ -343,7 +344,7 @@ def test_random_steps_in_spark_jobs_give_the_same(make_store: MakeStore, optimiz
 @pytest.mark.long
 def test_large_changes_that_stay_in_spark_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "SMALL_ROWS", 0)
-    monkeypatch.setattr(few, "DRIVER_ROWS", 0)
+    monkeypatch.setattr(fetch, "DRIVER_ROWS", 0)
     monkeypatch.setattr(layers, "FEW", 0)
     graph = st.compile(closure)
     store = st.StoreMemory.from_graph(graph, driver_bytes=0)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute
 from pyspark.sql import DataFrame
 
-from stepping_spark.session import count_jobs
+from stepping_spark.spark.session import count_jobs
 from tests.benchmarks.peers.peer import COLUMNS, TABLES, WEIGHT, CannotDo, Tables
 from tests.benchmarks.peers.spark import session
 

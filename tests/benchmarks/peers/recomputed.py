@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from stepping_spark.session import count_jobs
+from stepping_spark.spark.session import count_jobs
 from tests.benchmarks.peers.peer import TABLES, VIEWS, Tables, parts
 from tests.benchmarks.peers.spark import session
 

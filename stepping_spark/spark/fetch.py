@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from stepping_spark.relations.arrow import consolidate, each_once
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.settling import Measured, fetched, measure
+from stepping_spark.spark.checkpoint import Measured, fetched, measure
 
 DRIVER_ROWS = 2_000_000
 DRIVER_BYTES = 256 << 20

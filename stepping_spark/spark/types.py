@@ -26,8 +26,8 @@ from stepping_spark.rows.atoms import (
 )
 from stepping_spark.rows.schema import columns_of
 from stepping_spark.rows.types import ListOf, Optional, Struct, quote
-from stepping_spark.session import get_session
-from stepping_spark.spark_errors import first_line
+from stepping_spark.spark.errors import first_line
+from stepping_spark.spark.session import get_session
 
 _SIMPLE: dict[type[T.DataType], RowType] = {
     T.BooleanType: BOOL,

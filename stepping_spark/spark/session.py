@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.util import inheritable_thread_target
 
 from stepping_spark.errors import SteppingError
-from stepping_spark.java import launch
+from stepping_spark.spark.java import launch
 
 __all__ = [
     "JobCounter",

@@ -1,0 +1,10 @@
+"""Everything that knows Spark below its DataFrame API, and bringing rows to the driver.
+
+`session` finds or starts the session and reads its settings, `java` starts the JVM, `advice`
+looks at a user's settings. `checkpoint` cuts a DataFrame's lineage and counts its rows, `fetch`
+brings few rows to the driver and refuses many. `types` reads Spark's types, `errors` reads
+Spark's errors.
+
+Comes in: sessions and DataFrames. Goes out: the same, checked, cut and counted.
+Imports `rows`, `relations` and `errors`.
+"""
