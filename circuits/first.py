@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from stepping_spark import linear
-from stepping_spark.index import Index
+from stepping_spark.expressions.index import Index
 from stepping_spark.zset import ZSet
 
 T = TypeVar("T")

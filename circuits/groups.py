@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from stepping_spark import linear
-from stepping_spark.index import Index
+from stepping_spark.expressions.index import Index
 from stepping_spark.rows.data import Pair
 from stepping_spark.zset import ZSet
 

@@ -38,10 +38,10 @@ from stepping_spark.errors import (
     StoreUnavailable,
 )
 from stepping_spark.explain import explain
+from stepping_spark.expressions.functions import python
+from stepping_spark.expressions.index import Index
 from stepping_spark.feedback import feedback
-from stepping_spark.functions import python
 from stepping_spark.graph import Graph, Path, Vertex
-from stepping_spark.index import Index
 from stepping_spark.linear import Grouped, flatten, group, per_group
 from stepping_spark.lookups import Lookup
 from stepping_spark.primitives import (

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from stepping_spark.agg import Aggregate, Collect
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import (
+from stepping_spark.expressions.expr import (
     Build,
     Call,
     Expr,
@@ -20,8 +20,8 @@ from stepping_spark.expr import (
     coerce,
     whole,
 )
-from stepping_spark.functions import row_expr
-from stepping_spark.index import Index, Key, key_of
+from stepping_spark.expressions.functions import row_expr
+from stepping_spark.expressions.index import Index, Key, key_of
 from stepping_spark.monotone import grows
 from stepping_spark.operators import Accumulate, Add, Distinct, Flatten, MakeSet, Map
 from stepping_spark.origin import user_line

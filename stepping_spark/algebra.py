@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.index import Index
+from stepping_spark.expressions.index import Index
 
 U = TypeVar("U")
 K = TypeVar("K")

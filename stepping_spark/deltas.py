@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Build, Call, Expr, Field, Literal
-from stepping_spark.operations import OPERATORS
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
+from stepping_spark.expressions.operations import OPERATORS
 from stepping_spark.operators import (
     Add,
     Delay,

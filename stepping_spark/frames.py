@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from stepping_spark.errors import InputError
-from stepping_spark.guards import UUID_TEXT
+from stepping_spark.expressions.guards import UUID_TEXT
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.literals import text
 from stepping_spark.rows.schema import COUNT, VALUE, ZSetType

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import PythonCall
+from stepping_spark.expressions.expr import PythonCall
+from stepping_spark.expressions.index import key_of
 from stepping_spark.graph import Vertex
-from stepping_spark.index import key_of
 from stepping_spark.lifting import Lift, grouped, is_grouped
 from stepping_spark.operators import Feedback, Operator, Placeholder
 from stepping_spark.origin import user_line

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from stepping_spark.errors import FixpointError
-from stepping_spark.expr import Expr
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph import Vertex
 from stepping_spark.layers import Keys, Layers, hashes_of, having, is_empty, numbers, settled
 from stepping_spark.loops import ITERATION, LookUp, Loop, Round, due_at, without

@@ -13,9 +13,9 @@ from typing import Any
 
 from stepping_spark.body import Fixpoint
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Build, Expr, Field
+from stepping_spark.expressions.expr import Build, Expr, Field
+from stepping_spark.expressions.index import Key
 from stepping_spark.graph import Vertex
-from stepping_spark.index import Key
 from stepping_spark.operators import (
     Accumulate,
     Add,

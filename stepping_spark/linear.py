@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast, overload
 from stepping_spark.agg import Collect
 from stepping_spark.aggregates import MANY, aggregate
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import (
+from stepping_spark.expressions.expr import (
     Build,
     Call,
     Expr,
@@ -20,9 +20,9 @@ from stepping_spark.expr import (
     coerce,
     whole,
 )
-from stepping_spark.functions import row_expr
+from stepping_spark.expressions.functions import row_expr
+from stepping_spark.expressions.index import Index, key_of
 from stepping_spark.grouping import Grouped, group, per_group
-from stepping_spark.index import Index, key_of
 from stepping_spark.lifting import is_grouped, ungrouped
 from stepping_spark.matches import antijoin, delta_join, outer_join, semijoin
 from stepping_spark.operators import Accumulate, Distinct, Flatten, Join, Map, Operator, pair_of

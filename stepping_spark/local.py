@@ -4,7 +4,7 @@ A Spark job costs tens of milliseconds before it does anything. Where all that a
 rows that the driver holds, look-ups, joins and sums are done here. Functions of rows keep Spark's
 meaning, because Spark evaluates them, as the projection of a local relation, mostly without a job.
 Plain fields, constants and rows made of them need no evaluation at all, and what
-`stepping_spark.arrow_calls` lists is the same in Arrow.
+`stepping_spark.expressions.arrow_calls` lists is the same in Arrow.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.arrow_calls import is_known
-from stepping_spark.expr import Build, Expr, Field
+from stepping_spark.expressions.arrow import Columns, column, spread
+from stepping_spark.expressions.arrow_calls import is_known
+from stepping_spark.expressions.expr import Build, Expr, Field
 from stepping_spark.graph import Vertex
-from stepping_spark.local_columns import Columns, column, spread
 from stepping_spark.local_joins import join_indices
 from stepping_spark.local_reducers import collated, first, in_order, lists, positions
 from stepping_spark.operators import (

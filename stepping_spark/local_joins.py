@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.local_columns import Columns
+from stepping_spark.expressions.arrow import Columns
 from stepping_spark.relations.arrow import Array, canonical, flat, one_array, row_ids
 from stepping_spark.spark import fetch
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stepping_spark.body import Fixpoint
-from stepping_spark.expr import Expr
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph import AnyGraph, Path, Vertex
 from stepping_spark.operators import Add, Feedback, Input, Join, Linearity, Neg
 from stepping_spark.origin import Line

@@ -10,8 +10,9 @@ from typing import Any
 
 from pyspark.sql import Column
 
-from stepping_spark.expr import Expr, Field
-from stepping_spark.index import Key
+from stepping_spark.expressions.expr import Expr, Field
+from stepping_spark.expressions.index import Key
+from stepping_spark.expressions.symbolic import to_column
 from stepping_spark.lower_reducers import collated, key_names, listed, top
 from stepping_spark.operators import (
     Accumulate,
@@ -51,7 +52,6 @@ from stepping_spark.rows.schema import (
 from stepping_spark.rows.sql_text import Sql, all_of, any_of, closed
 from stepping_spark.rows.types import Struct, quote, unwrap
 from stepping_spark.sums.sql import contributions, total_value
-from stepping_spark.symbolic import to_column
 from stepping_spark.terms import Leaf, Node, Term, type_of
 
 # Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.

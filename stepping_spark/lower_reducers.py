@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepping_spark.expr import Expr
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.reducers import Collate, Listed, Order, Top
 from stepping_spark.rows.schema import COUNT, Columns, ZSetType
 from stepping_spark.rows.sql_text import all_of

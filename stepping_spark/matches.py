@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal, TypeVar, cast
 
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Build, Expr, Field
-from stepping_spark.expr import Literal as Constant
-from stepping_spark.index import Index, Key, key_of
+from stepping_spark.expressions.expr import Build, Expr, Field
+from stepping_spark.expressions.expr import Literal as Constant
+from stepping_spark.expressions.index import Index, Key, key_of
 from stepping_spark.lookups import Lookup, operators_of
 from stepping_spark.operators import Distinct, Join, Map, pair_of
 from stepping_spark.origin import user_line

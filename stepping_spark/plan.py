@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from stepping_spark.expr import is_plain
+from stepping_spark.expressions.expr import is_plain
 from stepping_spark.graph import AnyGraph, Path, Vertex
 from stepping_spark.loops import Loop
 from stepping_spark.operators import (

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from stepping_spark.body import Fixpoint, named
-from stepping_spark.clock import tick
-from stepping_spark.expr import Expr, Field
+from stepping_spark.expressions.clock import tick
+from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.graph import AnyGraph, Path, Vertex, check_is_graph
 from stepping_spark.loops import Loop, loop_of
 from stepping_spark.operators import (

@@ -8,9 +8,9 @@ from typing import Any, TypeVar, cast
 from pyspark.sql import Column
 
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Field, PythonCall
-from stepping_spark.functions import row_expr
-from stepping_spark.index import Index, key_of
+from stepping_spark.expressions.expr import Field, PythonCall
+from stepping_spark.expressions.functions import row_expr
+from stepping_spark.expressions.index import Index, key_of
 from stepping_spark.operators import (
     Accumulate,
     Add,

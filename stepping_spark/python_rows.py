@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from stepping_spark.errors import InputError, StepError, SteppingError
-from stepping_spark.expr import PythonCall
+from stepping_spark.expressions.expr import PythonCall
 from stepping_spark.graph import Vertex
 from stepping_spark.operators import Explode, MapMany, Operator
 from stepping_spark.relations.arrow import consolidate

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from stepping_spark.expr import Expr
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.projection import COLLECTED_ROWS, Projection
 from stepping_spark.relations.arrow import Array, concat
 from stepping_spark.rows.schema import Schema

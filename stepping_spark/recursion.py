@@ -10,8 +10,8 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from stepping_spark.body import Fixpoint, Outside, Recursive
 from stepping_spark.errors import CompileError
+from stepping_spark.expressions.functions import line_of_function, name_of
 from stepping_spark.first_step import on_values
-from stepping_spark.functions import line_of_function, name_of
 from stepping_spark.graph import AnyGraph, Graph, Origin, Path, Vertex
 from stepping_spark.operators import (
     Accumulate,

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from stepping_spark.derived import Mean, Otherwise, given, known, widened
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Build, Expr, Field, Literal, Singleton
-from stepping_spark.moments import deviation, square, square_left
+from stepping_spark.expressions.derived import Mean, Otherwise, given, known, widened
+from stepping_spark.expressions.expr import Build, Expr, Field, Literal, Singleton
+from stepping_spark.expressions.moments import deviation, square, square_left
 from stepping_spark.reducers import Order
 from stepping_spark.reduction_plan import ReducePart
 from stepping_spark.rows.atoms import FLOAT, INT, REST, Atom, RowType

@@ -21,7 +21,7 @@ from stepping_spark.errors import (
     not_there,
     refused_deletion,
 )
-from stepping_spark.expr import Expr
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph import AnyGraph, Graph, Vertex, check_is_graph
 from stepping_spark.operators import (
     Accumulate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from stepping_spark.expr import Expr
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.reducers import Order
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import Pair

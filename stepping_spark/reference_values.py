@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Any
 
 from stepping_spark.errors import StepError
-from stepping_spark.operations import fit
+from stepping_spark.expressions.operations import fit
 from stepping_spark.rows.atoms import INT, INT_MAX, INT_MIN, REST, Atom, RowType
 from stepping_spark.rows.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.rows.types import Struct, ZSetOf

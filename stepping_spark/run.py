@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.clock import TIMES, is_time
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
+from stepping_spark.expressions.clock import TIMES, is_time
 from stepping_spark.graph import Graph, Vertex
 from stepping_spark.metrics import StepMetrics
 from stepping_spark.operators import Input

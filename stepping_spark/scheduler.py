@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.body import Fixpoint
-from stepping_spark.clock import ticks
 from stepping_spark.driver import LOCAL_ROWS, Driver
 from stepping_spark.errors import StepError
-from stepping_spark.expr import Expr
+from stepping_spark.expressions.clock import ticks
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph import Path, Vertex
 from stepping_spark.iterations import Run
 from stepping_spark.loops import Loop

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from stepping_spark.expr import Expr, Field, PythonCall
+from stepping_spark.expressions.expr import Expr, Field, PythonCall
 from stepping_spark.graph import Vertex
 from stepping_spark.operators import (
     Add,

@@ -14,10 +14,10 @@ from typing import Any, TypeVar, cast
 
 from pyspark.sql import Column
 
-from stepping_spark.clock import TIMES
 from stepping_spark.errors import CompileError
-from stepping_spark.expr import Build, Call, Expr, Field, Opaque, PythonCall
-from stepping_spark.functions import row_expr
+from stepping_spark.expressions.clock import TIMES
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Opaque, PythonCall
+from stepping_spark.expressions.functions import row_expr
 from stepping_spark.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal, timed
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import add

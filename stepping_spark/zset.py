@@ -17,8 +17,8 @@ from stepping_spark.algebra import By, T_co, ZSet
 from stepping_spark.arrow_rows import relation_of_arrow
 from stepping_spark.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.errors import InputError, StepError
+from stepping_spark.expressions.index import key_of
 from stepping_spark.frames import blamed, check_frame, guarded, relation_of, summed
-from stepping_spark.index import key_of
 from stepping_spark.keyed import check_set, keyed_frame, keyed_pairs, matching
 from stepping_spark.relations.arrow import concat, consolidate, has_floats
 from stepping_spark.relations.codec import conform, decode, encode, frame_of

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from stepping_spark.algebra import By, T_co, ZSet
 from stepping_spark.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.errors import InputError
-from stepping_spark.index import key_of
+from stepping_spark.expressions.index import key_of
 from stepping_spark.keyed import check_set, keyed_frame, keyed_pairs
 from stepping_spark.relations.codec import encode, frame_of, infer
 from stepping_spark.rows.atoms import RowType, short

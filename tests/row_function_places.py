@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.functions import row_expr
+from stepping_spark.expressions.functions import row_expr
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.types import ListOf, Optional, Struct, row_type
 from tests.row_function_cases import Row

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.arrow_calls import is_known
-from stepping_spark.expr import Call, Field, Literal
-from stepping_spark.local_columns import column
-from stepping_spark.operations import result_type
+from stepping_spark.expressions.arrow import column
+from stepping_spark.expressions.arrow_calls import is_known
+from stepping_spark.expressions.expr import Call, Field, Literal
+from stepping_spark.expressions.operations import result_type
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.types import Optional, row_type

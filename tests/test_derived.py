@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.derived import Bucket, Mean, bucket, given, known
-from stepping_spark.expr import Expr, Field
-from stepping_spark.local_columns import column
+from stepping_spark.expressions.arrow import column
+from stepping_spark.expressions.derived import Bucket, Mean, bucket, given, known
+from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.relations.xxhash import spark_hash, spark_hashes
 from stepping_spark.rows.atoms import INT, Atom, RowType
 from stepping_spark.rows.literals import literal

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.expr import Expr
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.rows.sql_text import all_of, any_of, closed
 
 ROOT = Path(__file__).resolve().parent.parent

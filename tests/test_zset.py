@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from stepping_spark.errors import CompileError, InputError
-from stepping_spark.index import Index
+from stepping_spark.expressions.index import Index
 from stepping_spark.relations.codec import encode
 from stepping_spark.rows.atoms import NAN, Precision
 from stepping_spark.rows.data import Data, Pair

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from stepping_spark.expr import PythonCall
+from stepping_spark.expressions.expr import PythonCall
 from stepping_spark.graph import Origin, Vertex
 from stepping_spark.operators import (
     Accumulate,

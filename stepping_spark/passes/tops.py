@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-from stepping_spark.derived import Bucket, bucket
-from stepping_spark.expr import Field
+from stepping_spark.expressions.derived import Bucket, bucket
+from stepping_spark.expressions.expr import Field
 from stepping_spark.graph import Origin, Path, Vertex
 from stepping_spark.monotone import is_positive
 from stepping_spark.operators import Delay, Feedback, Haitch, Integrate

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.arrow_calls import computed, is_known
-from stepping_spark.derived import Derived
-from stepping_spark.expr import Build, Call, Expr, Field, Literal, Singleton
+from stepping_spark.expressions.arrow_calls import computed, is_known
+from stepping_spark.expressions.derived import Derived
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, Singleton
 from stepping_spark.relations.arrow import Array, one_array
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.types import Struct, unwrap

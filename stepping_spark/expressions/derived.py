@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.expr import Expr
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.relations.xxhash import SEED, spark_hash, spark_hashes
 from stepping_spark.rows.atoms import FLOAT, INT, Atom
 from stepping_spark.rows.literals import literal

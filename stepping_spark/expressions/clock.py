@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
-from stepping_spark.expr import Call, Expr
+from stepping_spark.expressions.expr import Call, Expr
 from stepping_spark.rows.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, RowType
 
 TIMES: dict[RowType, str] = {

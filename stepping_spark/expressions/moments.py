@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from stepping_spark.derived import Derived
-from stepping_spark.expr import Expr
+from stepping_spark.expressions.derived import Derived
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.rows.atoms import FLOAT, NAN
 from stepping_spark.rows.sql_text import closed, let
 from stepping_spark.rows.types import Optional

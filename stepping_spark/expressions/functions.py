@@ -16,13 +16,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column
 
 from stepping_spark.errors import CompileError, SteppingError
-from stepping_spark.expr import Expr, PythonCall, coerce
+from stepping_spark.expressions.expr import Expr, PythonCall, coerce
+from stepping_spark.expressions.symbolic import trace_row
 from stepping_spark.origin import Line, is_ours, user_line
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import NoSuchRow
 from stepping_spark.rows.types import ListOf, Optional, Struct, row_type
 from stepping_spark.spark.session import get_session
-from stepping_spark.symbolic import trace_row
 
 T = TypeVar("T")
 V = TypeVar("V")

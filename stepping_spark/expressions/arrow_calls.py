@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from stepping_spark.expr import Call, Expr, Literal, is_plain
+from stepping_spark.expressions.expr import Call, Expr, Literal, is_plain
 from stepping_spark.rows.atoms import BOOL, INT, Atom, RowType
 from stepping_spark.rows.types import unwrap
 

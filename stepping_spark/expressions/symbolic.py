@@ -13,8 +13,18 @@ from pyspark.sql import Column, functions
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 from stepping_spark.errors import CompileError, InputError
-from stepping_spark.expr import Build, Call, Expr, Field, Items, Literal, Opaque, Singleton, coerce
-from stepping_spark.operations import result_type
+from stepping_spark.expressions.expr import (
+    Build,
+    Call,
+    Expr,
+    Field,
+    Items,
+    Literal,
+    Opaque,
+    Singleton,
+    coerce,
+)
+from stepping_spark.expressions.operations import result_type
 from stepping_spark.origin import user_line
 from stepping_spark.rows.atoms import (
     ATOMS,
