@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from stepping_spark import linear
 from stepping_spark.agg import Aggregate
 from stepping_spark.expressions.index import Index
-from stepping_spark.zset import ZSet, ZSetPython
+from stepping_spark.zsets.spark import ZSet, ZSetPython
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -12,7 +12,7 @@ from stepping_spark.origin import user_line
 from stepping_spark.primitives import Key
 from stepping_spark.rows.data import Pair
 from stepping_spark.trace import make
-from stepping_spark.zset import ZSet
+from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from stepping_spark import linear
 from stepping_spark.expressions.index import Index
-from stepping_spark.zset import ZSet
+from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
 

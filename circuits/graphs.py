@@ -19,7 +19,7 @@ from stepping_spark.rows.data import Pair
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Struct
 from stepping_spark.trace import vertex_of
-from stepping_spark.zset import ZSet
+from stepping_spark.zsets.spark import ZSet
 
 N = TypeVar("N")  # what tells nodes apart
 W = TypeVar("W")  # lengths: int or float

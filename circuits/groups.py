@@ -8,7 +8,7 @@ from typing import TypeVar
 from stepping_spark import linear
 from stepping_spark.expressions.index import Index
 from stepping_spark.rows.data import Pair
-from stepping_spark.zset import ZSet
+from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -7,7 +7,7 @@ from typing import TypeVar
 from stepping_spark import linear
 from stepping_spark.primitives import Key
 from stepping_spark.rows.data import Pair
-from stepping_spark.zset import ZSet
+from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
 U = TypeVar("U")

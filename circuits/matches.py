@@ -8,7 +8,7 @@ from circuits.distincts import distinct
 from circuits.joins import join
 from stepping_spark import linear, matches
 from stepping_spark.primitives import Key
-from stepping_spark.zset import ZSet
+from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -23,7 +23,6 @@ from circuits.matches import antijoin, outer_join, semijoin
 from circuits.reductions import count, reduce
 from stepping_spark import agg, linear
 from stepping_spark.cache import Cache
-from stepping_spark.change_feed import from_change_feed
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
 from stepping_spark.errors import (
     CompileError,
@@ -72,7 +71,8 @@ from stepping_spark.rows.data import Data, Pair, Update
 from stepping_spark.run import Stepper, actions, iteration
 from stepping_spark.streaming import foreach_batch
 from stepping_spark.updates import explode, join_function, temporal_filter
-from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
+from stepping_spark.zsets.from_change_feed import from_change_feed
+from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
 from stores.memory import StoreMemory
 from stores.parquet import StoreParquet
 from stores.postgres_if_installed import StorePostgres

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
-from stepping_spark.zset import ZSetPython
+from stepping_spark.zsets.spark import ZSetPython
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -33,7 +33,7 @@ from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of
 from stepping_spark.trace import Stream, make, tracer, vertex_of
-from stepping_spark.zset import ZSet, ZSetPython
+from stepping_spark.zsets.spark import ZSet, ZSetPython
 
 T = TypeVar("T")
 R = TypeVar("R")

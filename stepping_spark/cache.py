@@ -16,7 +16,7 @@ from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import quote, row_type
 from stepping_spark.store import Store, register_name
 from stepping_spark.trace import tracer, vertex_of
-from stepping_spark.zset import ZSet, ZSetSpark
+from stepping_spark.zsets.spark import ZSet, ZSetSpark
 
 X = TypeVar("X")
 S = TypeVar("S")

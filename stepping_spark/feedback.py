@@ -12,7 +12,7 @@ from stepping_spark.errors import CompileError
 from stepping_spark.origin import user_line
 from stepping_spark.stream_types import stream_type
 from stepping_spark.trace import Stream, tracer, vertex_of
-from stepping_spark.zset import ZSet
+from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
 S = TypeVar("S")  # any stream: of Z-sets, of numbers

@@ -16,7 +16,7 @@ from stepping_spark.primitives import Key
 from stepping_spark.rows.grouped import carrying
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.trace import Stream, make, row_of, tracer, vertex_of
-from stepping_spark.zset import ZSet
+from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
 U = TypeVar("U")

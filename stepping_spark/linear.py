@@ -57,7 +57,7 @@ from stepping_spark.trace import make, row_of, vertex_of
 from stepping_spark.updates import explode
 from stepping_spark.updates import join_function_as_of as join_function
 from stepping_spark.updates import temporal_filter_as_of as temporal_filter
-from stepping_spark.zset import ZSet, ZSetPython
+from stepping_spark.zsets.spark import ZSet, ZSetPython
 
 __all__ = [
     "Grouped",

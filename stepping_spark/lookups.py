@@ -17,7 +17,7 @@ from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Optional, unwrap
 from stepping_spark.trace import vertex_of
-from stepping_spark.zset import ZSet
+from stepping_spark.zsets.spark import ZSet
 
 U = TypeVar("U")
 

@@ -31,7 +31,7 @@ from stepping_spark.operators import (
 from stepping_spark.origin import user_line
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.trace import make, row_of, tracer
-from stepping_spark.zset import ZSet
+from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -22,7 +22,7 @@ from stepping_spark.reduction_plan import ReducePart
 from stepping_spark.rows.atoms import FLOAT, INT, REST, Atom, RowType
 from stepping_spark.rows.schema import BIG_INT
 from stepping_spark.rows.types import ListOf, Optional, ZSetOf, tuple_of, unwrap
-from stepping_spark.zset import ZSetPython
+from stepping_spark.zsets.spark import ZSetPython
 
 Shown = Callable[[tuple[str, ...]], Expr]  # the value of an aggregate, given where its piece is
 

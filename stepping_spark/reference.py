@@ -70,7 +70,7 @@ from stepping_spark.reference_values import (
 from stepping_spark.rows.data import Pair, weighted
 from stepping_spark.rows.grouped import in_groups
 from stepping_spark.rows.schema import Accumulated, StreamType
-from stepping_spark.zset import ZSetPython
+from stepping_spark.zsets.spark import ZSetPython
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out")

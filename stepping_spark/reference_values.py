@@ -25,8 +25,8 @@ from stepping_spark.rows.atoms import INT, INT_MAX, INT_MIN, REST, Atom, RowType
 from stepping_spark.rows.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.rows.types import Struct, ZSetOf
 from stepping_spark.sums.floats import rest, split, total
-from stepping_spark.zset import ZSetPython, ZSetSpark
-from stepping_spark.zset_python import no_zset
+from stepping_spark.zsets.python import no_zset
+from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
 Part = Hashable
 Value = Mapping[Any, int]

@@ -28,7 +28,7 @@ from stepping_spark.spark.errors import first_line
 from stepping_spark.store import Held, Now, Store, now_to_text
 from stepping_spark.strict import check_is_strict
 from stepping_spark.values import answer, check_grows, check_one_by_one, held_input
-from stepping_spark.zset import ZSetPython, ZSetSpark
+from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
 KEPT_METRICS = 1_000  # steps
 

@@ -12,7 +12,7 @@ from stepping_spark.errors import CompileError
 from stepping_spark.origin import Line, user_frame
 from stepping_spark.rows.schema import Accumulated, ScalarType, StreamType, ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
+from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
 
 _NUMBERS = (int, float, decimal.Decimal)
 

@@ -8,17 +8,17 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.algebra import ZSet
-from stepping_spark.change_feed import change_feed as from_feed
-from stepping_spark.change_feed import is_change_feed
 from stepping_spark.errors import InputError, StoreError
-from stepping_spark.frames import relation_of
 from stepping_spark.graph import Graph
 from stepping_spark.operators import Input
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.run import Stepper
 from stepping_spark.spark.session import streaming_query
-from stepping_spark.zset import ZSetSpark
+from stepping_spark.zsets.from_change_feed import change_feed as from_feed
+from stepping_spark.zsets.from_change_feed import is_change_feed
+from stepping_spark.zsets.from_dataframe import relation_of
+from stepping_spark.zsets.protocol import ZSet
+from stepping_spark.zsets.spark import ZSetSpark
 
 __all__ = ["foreach_batch"]
 

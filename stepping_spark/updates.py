@@ -26,7 +26,7 @@ from stepping_spark.rows.data import Update
 from stepping_spark.rows.schema import VALUE
 from stepping_spark.rows.types import ListOf, Optional, Struct, unwrap
 from stepping_spark.trace import make, row_of
-from stepping_spark.zset import ZSet
+from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from stepping_spark.errors import SHOWN_ROWS, InputError, not_there, refused_deletion
-from stepping_spark.frames import summed
 from stepping_spark.relations.arrow import consolidate, empty
 from stepping_spark.relations.codec import conform, decode, encode
 from stepping_spark.rows.data import Data
@@ -20,8 +19,9 @@ from stepping_spark.rows.types import ListOf, Struct, ZSetOf, unwrap
 from stepping_spark.store import Held
 from stepping_spark.sums.arrow import totals
 from stepping_spark.sums.python import decode_number, encode_number
-from stepping_spark.zset import ZSetPython, ZSetSpark
-from stepping_spark.zset_python import class_of, no_zset
+from stepping_spark.zsets.from_dataframe import summed
+from stepping_spark.zsets.python import class_of, no_zset
+from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
 
 def held_input(value: object, t: StreamType, where: str, key: Sequence[str] | None = None) -> Held:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark import once, queries, source, zset
+from stepping_spark import once, queries, source
 from stepping_spark.planner import plan_of
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
@@ -23,6 +23,7 @@ from stepping_spark.source import Sources
 from stepping_spark.spark import checkpoint, fetch
 from stepping_spark.spark.checkpoint import fetched, measure, settle, settled_by
 from stepping_spark.store import Register
+from stepping_spark.zsets import spark as zset
 from stores import spark_batches
 from stores.memory import StoreMemory
 

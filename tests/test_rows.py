@@ -41,7 +41,7 @@ from stepping_spark.rows.data import Data, Pair
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
 from stepping_spark.rows.types import ListOf, Optional, Struct, quote, row_type
-from stepping_spark.zset import ZSetPython
+from stepping_spark.zsets.spark import ZSetPython
 
 T = TypeVar("T")
 UTC = dt.UTC

@@ -28,7 +28,7 @@ from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 from stepping_spark.spark import fetch
 from stepping_spark.spark.session import count_jobs
-from stepping_spark.zset import ZSet, ZSetPython, ZSetSpark
+from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
 
 
 class A(Data):

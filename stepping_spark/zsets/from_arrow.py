@@ -10,11 +10,11 @@ import pyarrow.compute
 
 from stepping_spark.errors import InputError
 from stepping_spark.expressions.guards import UUID_TEXT
-from stepping_spark.frames import by_name, compare
 from stepping_spark.relations.arrow import Array, lengths_of, one_array
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
 from stepping_spark.rows.types import ListOf, Optional, Struct
+from stepping_spark.zsets.from_dataframe import by_name, compare
 
 pc: Any = pyarrow.compute
 

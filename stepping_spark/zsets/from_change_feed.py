@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from stepping_spark.errors import InputError
-from stepping_spark.frames import check_frame, failure, relation_of, struct_of
 from stepping_spark.rows.literals import text
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
-from stepping_spark.zset import ZSetSpark
+from stepping_spark.zsets.from_dataframe import check_frame, failure, relation_of, struct_of
+from stepping_spark.zsets.spark import ZSetSpark
 
 __all__ = ["change_feed", "from_change_feed", "is_change_feed"]
 

@@ -13,13 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from stepping_spark.algebra import By, T_co, ZSet
-from stepping_spark.arrow_rows import relation_of_arrow
-from stepping_spark.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.errors import InputError, StepError
 from stepping_spark.expressions.index import key_of
-from stepping_spark.frames import blamed, check_frame, guarded, relation_of, summed
-from stepping_spark.keyed import check_set, keyed_frame, keyed_pairs, matching
 from stepping_spark.relations.arrow import concat, consolidate, has_floats
 from stepping_spark.relations.codec import conform, decode, encode, frame_of
 from stepping_spark.rows.atoms import INT
@@ -29,7 +24,12 @@ from stepping_spark.spark.checkpoint import BROADCAST_BYTES, fetched, measure, s
 from stepping_spark.spark.fetch import brought
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Held
-from stepping_spark.zset_python import ZSetPython, class_of, instead_of
+from stepping_spark.zsets.boxes import MOST_ROWS, Box, box_of
+from stepping_spark.zsets.by_key import check_set, keyed_frame, keyed_pairs, matching
+from stepping_spark.zsets.from_arrow import relation_of_arrow
+from stepping_spark.zsets.from_dataframe import blamed, check_frame, guarded, relation_of, summed
+from stepping_spark.zsets.protocol import By, T_co, ZSet
+from stepping_spark.zsets.python import ZSetPython, class_of, instead_of
 
 __all__ = ["ZSet", "ZSetPython", "ZSetSpark"]
 
