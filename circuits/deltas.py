@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal, TypeVar, cast
 
 from stepping_spark import linear, lookups
-from stepping_spark.deltas import DeltaJoin
 from stepping_spark.errors import CompileError
+from stepping_spark.graph.delta_join import DeltaJoin
 from stepping_spark.lookups import Lookup
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import Key
@@ -55,10 +55,10 @@ def delta_join(base: ZSet[Any], *tables: Lookup[Any]) -> ZSet[Any]:
     """The changes of a join of many: the sum, over its inputs, of what a change of each one does.
 
     The term of an input reads the new state of the inputs before it, and the old state of those
-    after (DBSP, theorem 3.4, for a product of many). See `stepping_spark.deltas` for the way each
-    term takes. Rows are tuples, ZSet[tuple[B, R1, R2, …]], of a left lookup with `R | None`;
-    weights multiply. A left lookup has a match, or None: where nothing has the key, and where the
-    key is NULL, which no worker gathers.
+    after (DBSP, theorem 3.4, for a product of many). See `stepping_spark.graph.delta_join` for the
+    way each term takes. Rows are tuples, ZSet[tuple[B, R1, R2, …]], of a left lookup with `R |
+    None`; weights multiply. A left lookup has a match, or None: where nothing has the key, and
+    where the key is NULL, which no worker gathers.
     Keeps the inputs only, each arranged by the keys that it is looked up by: its own, and those
     that later lookups read from it. Nothing that is joined is kept. A step reads, for each term,
     the rows that its change leads to; of a left lookup also the rows of the keys that change.

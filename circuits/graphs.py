@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from circuits.distincts import distinct
 from stepping_spark import linear
 from stepping_spark.errors import CompileError
-from stepping_spark.operators import pair_of
+from stepping_spark.graph.operators import pair_of
 from stepping_spark.origin import user_line
 from stepping_spark.recursion import MAX_ITERATIONS, fixpoint
 from stepping_spark.rows.atoms import FLOAT, INT

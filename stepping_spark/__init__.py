@@ -40,7 +40,8 @@ from stepping_spark.explain import explain
 from stepping_spark.expressions.functions import python
 from stepping_spark.expressions.index import Index
 from stepping_spark.feedback import feedback
-from stepping_spark.graph import Graph, Path, Vertex
+from stepping_spark.graph.graph import Graph, Path, Vertex
+from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.linear import Grouped, flatten, group, per_group
 from stepping_spark.lookups import Lookup
 from stepping_spark.primitives import (
@@ -63,7 +64,6 @@ from stepping_spark.primitives import (
     neg,
 )
 from stepping_spark.recursion import fixpoint
-from stepping_spark.reduction_plan import ReducePlan
 from stepping_spark.reference import reference
 from stepping_spark.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.rows.atoms import LocalDateTime, Precision

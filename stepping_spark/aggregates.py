@@ -22,13 +22,13 @@ from stepping_spark.expressions.expr import (
 )
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, Key, key_of
-from stepping_spark.monotone import grows
-from stepping_spark.operators import Accumulate, Add, Distinct, Flatten, MakeSet, Map
+from stepping_spark.graph.monotone import grows
+from stepping_spark.graph.operators import Accumulate, Add, Distinct, Flatten, MakeSet, Map
+from stepping_spark.graph.reduce_plan import ReducePlan
+from stepping_spark.graph.reducers import Collate, Listed, Top
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import beside
 from stepping_spark.reduce_plan import Asked, First, Planner, Reduction, Sums
-from stepping_spark.reducers import Collate, Listed, Top
-from stepping_spark.reduction_plan import ReducePlan
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from stepping_spark.graph import Vertex
-from stepping_spark.operators import Fused, parts_of
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import Fused, parts_of
 from stepping_spark.terms import Node, Term, nodes
 
 

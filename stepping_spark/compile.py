@@ -15,12 +15,12 @@ import networkx as nx
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import CompileError
-from stepping_spark.graph import Graph, Vertex
-from stepping_spark.operators import Delay
+from stepping_spark.graph.graph import Graph, Vertex
+from stepping_spark.graph.operators import Delay
+from stepping_spark.graph.rewrite import Circuit
 from stepping_spark.origin import Line, line_of, user_line
 from stepping_spark.passes import optimize as run_passes
 from stepping_spark.primitives import differentiate, integrate
-from stepping_spark.rewrite import Circuit
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.stream_types import hints, local_names, stream_type

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from stepping_spark.graph.operators import Explode, Fused, MapMany, Operator
 from stepping_spark.local import Failed, Local, Rows
 from stepping_spark.lower import LOWER, Lowering
 from stepping_spark.metrics import Cost
-from stepping_spark.operators import Explode, Fused, MapMany, Operator
 from stepping_spark.plan import Plan
 from stepping_spark.projection import COLLECTED_ROWS, Projection
 from stepping_spark.questions import Questions

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from stepping_spark.body import Fixpoint
-from stepping_spark.graph import AnyGraph, Vertex, check_is_graph
-from stepping_spark.loops import Loop
-from stepping_spark.operators import (
+from stepping_spark.graph.fixpoint import Fixpoint
+from stepping_spark.graph.graph import AnyGraph, Vertex, check_is_graph
+from stepping_spark.graph.operators import (
     Delay,
     Differentiate,
     Feedback,
@@ -20,9 +19,10 @@ from stepping_spark.operators import (
     MakeSet,
     parts_of,
 )
+from stepping_spark.graph.reduce_plan import ReducePlan
+from stepping_spark.loops import Loop
 from stepping_spark.plan import Plan
 from stepping_spark.planner import plan_of
-from stepping_spark.reduction_plan import ReducePlan
 from stepping_spark.rows.schema import ScalarType
 from stepping_spark.terms import Read, State, nodes
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepping_spark.graph import Origin, Vertex
-from stepping_spark.operators import Add, Arrange, Delay, Differentiate, Haitch, Integrate
-from stepping_spark.rewrite import adopt
+from stepping_spark.graph.graph import Origin, Vertex
+from stepping_spark.graph.operators import Add, Arrange, Delay, Differentiate, Haitch, Integrate
+from stepping_spark.graph.rewrite import adopt
 
 
 def on_values(roots: Sequence[Vertex], origins: dict[Vertex, Origin]) -> list[Vertex]:

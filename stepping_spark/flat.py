@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, TypeVar
 
-from stepping_spark.operators import Feedback, Input, Operator
+from stepping_spark.graph.operators import Feedback, Input, Operator
 from stepping_spark.origin import Line
 from stepping_spark.rows.schema import StreamType
 

@@ -8,9 +8,9 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import PythonCall
 from stepping_spark.expressions.index import key_of
-from stepping_spark.graph import Vertex
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import Feedback, Operator, Placeholder
 from stepping_spark.lifting import Lift, grouped, is_grouped
-from stepping_spark.operators import Feedback, Operator, Placeholder
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import Key
 from stepping_spark.rows.grouped import carrying

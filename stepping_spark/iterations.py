@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 
 from stepping_spark.errors import FixpointError
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.graph import Vertex
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import Linearity
 from stepping_spark.layers import Keys, Layers, hashes_of, having, is_empty, numbers, settled
 from stepping_spark.loops import ITERATION, LookUp, Loop, Round, due_at, without
-from stepping_spark.operators import Linearity
 from stepping_spark.projection import Projection
 from stepping_spark.relations.arrow import concat, consolidate, distinct_rows, empty
 from stepping_spark.relations.hashes import Hashes

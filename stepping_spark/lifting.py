@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepping_spark.body import Fixpoint
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Build, Expr, Field
 from stepping_spark.expressions.index import Key
-from stepping_spark.graph import Vertex
-from stepping_spark.operators import (
+from stepping_spark.graph.fixpoint import Fixpoint
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import (
     Accumulate,
     Add,
     Arrange,
@@ -41,7 +41,7 @@ from stepping_spark.operators import (
     Operator,
     pair_of,
 )
-from stepping_spark.reducers import Collate, Listed, Top
+from stepping_spark.graph.reducers import Collate, Listed, Top
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.grouped import Carrying, carrying
 from stepping_spark.rows.schema import VALUE, Columns, ZSetType, columns_of

@@ -22,10 +22,19 @@ from stepping_spark.expressions.expr import (
 )
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, key_of
+from stepping_spark.graph.operators import (
+    Accumulate,
+    Distinct,
+    Flatten,
+    Join,
+    Map,
+    Operator,
+    pair_of,
+)
+from stepping_spark.graph.reducers import Top
 from stepping_spark.grouping import Grouped, group, per_group
 from stepping_spark.lifting import is_grouped, ungrouped
 from stepping_spark.matches import antijoin, delta_join, outer_join, semijoin
-from stepping_spark.operators import Accumulate, Distinct, Flatten, Join, Map, Operator, pair_of
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import (
     Key,
@@ -48,7 +57,6 @@ from stepping_spark.primitives import (
     map_many,
     neg,
 )
-from stepping_spark.reducers import Top
 from stepping_spark.rows.atoms import INT, Atom
 from stepping_spark.rows.data import Pair
 from stepping_spark.rows.schema import Accumulated

@@ -21,10 +21,8 @@ import pyarrow.compute as pc
 from stepping_spark.expressions.arrow import Columns, column, spread
 from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.expressions.expr import Build, Expr, Field
-from stepping_spark.graph import Vertex
-from stepping_spark.local_joins import join_indices
-from stepping_spark.local_reducers import collated, first, in_order, lists, positions
-from stepping_spark.operators import (
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import (
     Accumulate,
     Add,
     Arrange,
@@ -47,7 +45,9 @@ from stepping_spark.operators import (
     Present,
     Temporal,
 )
-from stepping_spark.reducers import Collate, Listed, Order, Top
+from stepping_spark.graph.reducers import Collate, Listed, Order, Top
+from stepping_spark.local_joins import join_indices
+from stepping_spark.local_reducers import collated, first, in_order, lists, positions
 from stepping_spark.relations.arrow import (
     Array,
     Ids,

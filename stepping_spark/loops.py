@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from stepping_spark.body import Fixpoint
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.graph import AnyGraph, Path, Vertex
-from stepping_spark.operators import Add, Feedback, Input, Join, Linearity, Neg
+from stepping_spark.graph.fixpoint import Fixpoint
+from stepping_spark.graph.graph import AnyGraph, Path, Vertex
+from stepping_spark.graph.operators import Add, Feedback, Input, Join, Linearity, Neg
 from stepping_spark.origin import Line
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema

@@ -13,8 +13,7 @@ from pyspark.sql import Column
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.symbolic import to_column
-from stepping_spark.lower_reducers import collated, key_names, listed, top
-from stepping_spark.operators import (
+from stepping_spark.graph.operators import (
     Accumulate,
     Add,
     Arrange,
@@ -37,7 +36,8 @@ from stepping_spark.operators import (
     Present,
     Temporal,
 )
-from stepping_spark.reducers import Collate, Listed, Top
+from stepping_spark.graph.reducers import Collate, Listed, Top
+from stepping_spark.lower_reducers import collated, key_names, listed, top
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.literals import text as quoted
 from stepping_spark.rows.schema import (

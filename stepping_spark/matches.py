@@ -8,8 +8,8 @@ from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Build, Expr, Field
 from stepping_spark.expressions.expr import Literal as Constant
 from stepping_spark.expressions.index import Index, Key, key_of
+from stepping_spark.graph.operators import Distinct, Join, Map, pair_of
 from stepping_spark.lookups import Lookup, operators_of
-from stepping_spark.operators import Distinct, Join, Map, pair_of
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import Key as By
 from stepping_spark.primitives import add, add3, neg

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from stepping_spark.graph import Vertex
+from stepping_spark.graph.graph import Vertex
 from stepping_spark.nulls import null_tests
 from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection

@@ -10,7 +10,7 @@ from typing import Generic
 
 from stepping_spark.errors import SteppingError
 from stepping_spark.flat import Circuit, V, Vertex, flattened
-from stepping_spark.operators import (
+from stepping_spark.graph.operators import (
     Accumulate,
     Add,
     Arrange,

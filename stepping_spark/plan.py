@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from stepping_spark.expressions.expr import is_plain
-from stepping_spark.graph import AnyGraph, Path, Vertex
-from stepping_spark.loops import Loop
-from stepping_spark.operators import (
+from stepping_spark.graph.graph import AnyGraph, Path, Vertex
+from stepping_spark.graph.operators import (
     Add,
     Filter,
     LookUp,
@@ -26,6 +25,7 @@ from stepping_spark.operators import (
     join_of,
     parts_of,
 )
+from stepping_spark.loops import Loop
 from stepping_spark.origin import Line
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-from stepping_spark.body import Fixpoint, named
 from stepping_spark.expressions.clock import tick
 from stepping_spark.expressions.expr import Expr, Field
-from stepping_spark.graph import AnyGraph, Path, Vertex, check_is_graph
-from stepping_spark.loops import Loop, loop_of
-from stepping_spark.operators import (
+from stepping_spark.graph.fixpoint import Fixpoint, named
+from stepping_spark.graph.graph import AnyGraph, Path, Vertex, check_is_graph
+from stepping_spark.graph.operators import (
     Add,
     Arrange,
     Delay,
@@ -33,6 +32,7 @@ from stepping_spark.operators import (
     join_of,
     parts_of,
 )
+from stepping_spark.loops import Loop, loop_of
 from stepping_spark.origin import Line
 from stepping_spark.passes.fuse import fuse
 from stepping_spark.plan import Plan

@@ -11,7 +11,7 @@ from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Field, PythonCall
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, key_of
-from stepping_spark.operators import (
+from stepping_spark.graph.operators import (
     Accumulate,
     Add,
     Arrange,

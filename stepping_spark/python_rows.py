@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 
 from stepping_spark.errors import InputError, StepError, SteppingError
 from stepping_spark.expressions.expr import PythonCall
-from stepping_spark.graph import Vertex
-from stepping_spark.operators import Explode, MapMany, Operator
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import Explode, MapMany, Operator
 from stepping_spark.relations.arrow import consolidate
 from stepping_spark.relations.codec import decode, encode
 from stepping_spark.rows.data import weighted

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar, cast
 
-from stepping_spark.body import Fixpoint, Outside, Recursive
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.functions import line_of_function, name_of
 from stepping_spark.first_step import on_values
-from stepping_spark.graph import AnyGraph, Graph, Origin, Path, Vertex
-from stepping_spark.operators import (
+from stepping_spark.graph.fixpoint import Fixpoint, Outside, Recursive
+from stepping_spark.graph.graph import AnyGraph, Graph, Origin, Path, Vertex
+from stepping_spark.graph.operators import (
     Accumulate,
     Add,
     Delay,
@@ -33,8 +33,8 @@ from stepping_spark.operators import (
     Operator,
     Present,
 )
+from stepping_spark.graph.reducers import Top
 from stepping_spark.origin import Line, is_ours, user_line
-from stepping_spark.reducers import Top
 from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.rows.types import row_type
 from stepping_spark.stream_types import hints, local_names, stream_type

@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar
 
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.body import Fixpoint, named
 from stepping_spark.errors import (
     FixpointError,
     StepError,
@@ -22,8 +21,9 @@ from stepping_spark.errors import (
     refused_deletion,
 )
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.graph import AnyGraph, Graph, Vertex, check_is_graph
-from stepping_spark.operators import (
+from stepping_spark.graph.fixpoint import Fixpoint, named
+from stepping_spark.graph.graph import AnyGraph, Graph, Vertex, check_is_graph
+from stepping_spark.graph.operators import (
     Accumulate,
     Add,
     Arrange,
@@ -50,7 +50,7 @@ from stepping_spark.operators import (
     Operator,
     Present,
 )
-from stepping_spark.reducers import Collate, Listed, Top
+from stepping_spark.graph.reducers import Collate, Listed, Top
 from stepping_spark.reference_reducers import collate, listed, top
 from stepping_spark.reference_values import (
     NOTHING,

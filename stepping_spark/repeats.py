@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from stepping_spark.errors import StoreError
-from stepping_spark.graph import AnyGraph
+from stepping_spark.graph.graph import AnyGraph
 
 
 def check_made_by(kept: Sequence[str] | None, graph: AnyGraph, step: int) -> None:

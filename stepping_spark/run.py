@@ -15,9 +15,9 @@ from typing_extensions import TypeVarTuple
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
 from stepping_spark.expressions.clock import TIMES, is_time
-from stepping_spark.graph import Graph, Vertex
+from stepping_spark.graph.graph import Graph, Vertex
+from stepping_spark.graph.operators import Input
 from stepping_spark.metrics import StepMetrics
-from stepping_spark.operators import Input
 from stepping_spark.origin import user_line
 from stepping_spark.planner import plan_of
 from stepping_spark.repeats import check_made_by

@@ -10,18 +10,18 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.body import Fixpoint
 from stepping_spark.driver import LOCAL_ROWS, Driver
 from stepping_spark.errors import StepError
 from stepping_spark.expressions.clock import ticks
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.graph import Path, Vertex
+from stepping_spark.graph.fixpoint import Fixpoint
+from stepping_spark.graph.graph import Path, Vertex
+from stepping_spark.graph.operators import IdentityPrint
 from stepping_spark.iterations import Run
 from stepping_spark.loops import Loop
 from stepping_spark.metrics import Cost, StepMetrics
 from stepping_spark.nulls import null_field
 from stepping_spark.once import Once
-from stepping_spark.operators import IdentityPrint
 from stepping_spark.plan import Plan
 from stepping_spark.projection import Projection
 from stepping_spark.python_rows import apply_python, apply_python_in_spark

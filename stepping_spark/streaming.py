@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import InputError, StoreError
-from stepping_spark.graph import Graph
-from stepping_spark.operators import Input
+from stepping_spark.graph.graph import Graph
+from stepping_spark.graph.operators import Input
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.run import Stepper
 from stepping_spark.spark.session import streaming_query

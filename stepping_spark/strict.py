@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Collection, Iterable
 
 from stepping_spark.errors import InputError
-from stepping_spark.graph import AnyGraph, Origin, Path, Vertex
-from stepping_spark.operators import Delay, Distinct, Haitch, Input, Integrate, Neg
-from stepping_spark.rewrite import adopt
+from stepping_spark.graph.graph import AnyGraph, Origin, Path, Vertex
+from stepping_spark.graph.operators import Delay, Distinct, Haitch, Input, Integrate, Neg
+from stepping_spark.graph.rewrite import adopt
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import ZSetType
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stepping_spark.expressions.expr import Expr, Field, PythonCall
-from stepping_spark.graph import Vertex
-from stepping_spark.operators import (
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import (
     Add,
     Haitch,
     LookUp,

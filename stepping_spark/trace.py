@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 from pyspark.errors import PySparkException
 
 from stepping_spark.errors import CompileError
-from stepping_spark.graph import AnyGraph, Origin, Path, Vertex
-from stepping_spark.operators import (
+from stepping_spark.graph.graph import AnyGraph, Origin, Path, Vertex
+from stepping_spark.graph.operators import (
     Add,
     Arrange,
     Delay,
@@ -25,8 +25,8 @@ from stepping_spark.operators import (
     Neg,
     Operator,
 )
+from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.origin import Line, is_engine, is_ours, line_of, user_frame, user_line
-from stepping_spark.reduction_plan import ReducePlan
 from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.rows.types import Struct

@@ -18,7 +18,7 @@ from stepping_spark.errors import CompileError
 from stepping_spark.expressions.clock import TIMES
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Opaque, PythonCall
 from stepping_spark.expressions.functions import row_expr
-from stepping_spark.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal, timed
+from stepping_spark.graph.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal, timed
 from stepping_spark.origin import user_line
 from stepping_spark.primitives import add
 from stepping_spark.rows.atoms import BOOL, RowType

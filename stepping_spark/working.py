@@ -8,10 +8,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from stepping_spark.errors import StepError, SteppingError
-from stepping_spark.graph import Vertex
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import parts_of
 from stepping_spark.local import Rows
 from stepping_spark.metrics import Cost, StepMetrics
-from stepping_spark.operators import parts_of
 from stepping_spark.plan import Plan
 from stepping_spark.rows.schema import Schema
 from stepping_spark.source import Sources

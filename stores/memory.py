@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreError
-from stepping_spark.graph import Graph
+from stepping_spark.graph.graph import Graph
 from stepping_spark.planner import registers_of
 from stepping_spark.relations.codec import conform, frame_of
 from stepping_spark.rows.schema import Schema

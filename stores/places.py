@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreUnavailable
-from stepping_spark.graph import Graph
+from stepping_spark.graph.graph import Graph
 from stepping_spark.store import Store
 from stores.addresses import is_of_postgres, uri_of, wrong_with_files, wrong_with_postgres
 from stores.inspection import State

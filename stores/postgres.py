@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreError, StoreUnavailable
-from stepping_spark.graph import Graph
+from stepping_spark.graph.graph import Graph
 from stepping_spark.planner import registers_of
 from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.codec import conform

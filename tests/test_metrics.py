@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark import queries
 from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.graph.operators import Arrange, Delay, Feedback, Input, Integrate
 from stepping_spark.metrics import Cost, StepMetrics, VertexMetrics
-from stepping_spark.operators import Arrange, Delay, Feedback, Input, Integrate
 from tests.queries import CIRCUITS, QUERIES, Circuit
 
 pytestmark = pytest.mark.driver

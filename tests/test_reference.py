@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as hs
 
 import stepping_spark as st
-from stepping_spark import body, linear, operators, reducers
+from stepping_spark import linear
+from stepping_spark.graph import fixpoint, operators, reducers
 from stepping_spark.reference import MEANING
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Step, add_up, shuffled, streams_of
@@ -79,7 +80,7 @@ def incremental(query: Query) -> Callable[..., Any]:
 def test_every_operator_has_a_meaning() -> None:
     defined = {
         c
-        for module in (operators, reducers, body)
+        for module in (operators, reducers, fixpoint)
         for c in vars(module).values()
         if inspect.isclass(c)
         and issubclass(c, operators.Operator)
@@ -88,7 +89,7 @@ def test_every_operator_has_a_meaning() -> None:
     # What is common to several is none itself; the leaves of a body, and of a circuit per group,
     # have a value given, or are replaced.
     common = {operators.Operator, operators.Temporal, operators.Placeholder}
-    common |= {body.Recursive, body.Outside}
+    common |= {fixpoint.Recursive, fixpoint.Outside}
     assert set(MEANING) == defined - common
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stepping_spark.graph.rewrite import Circuit
 from stepping_spark.passes.cancel import cancel
 from stepping_spark.passes.dead import drop_dead
 from stepping_spark.passes.incremental import push_integrals
 from stepping_spark.passes.loops import recognise_differences, recognise_integrals
 from stepping_spark.passes.share import share_registers
 from stepping_spark.passes.tops import build_towers, keep_only_first
-from stepping_spark.rewrite import Circuit
 
 Pass = Callable[[Circuit], Circuit]
 

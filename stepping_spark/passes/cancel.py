@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stepping_spark.graph import Vertex
-from stepping_spark.operators import Differentiate, Integrate, Linearity, MakeSet, Neg
-from stepping_spark.rewrite import Circuit, rewrite
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import Differentiate, Integrate, Linearity, MakeSet, Neg
+from stepping_spark.graph.rewrite import Circuit, rewrite
 
 
 def cancel(graph: Circuit) -> Circuit:

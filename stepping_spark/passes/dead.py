@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from stepping_spark.rewrite import Circuit
+from stepping_spark.graph.rewrite import Circuit
 
 
 def drop_dead(graph: Circuit) -> Circuit:

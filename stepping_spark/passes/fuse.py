@@ -10,8 +10,8 @@ import dataclasses
 from collections import Counter
 
 from stepping_spark.expressions.expr import PythonCall
-from stepping_spark.graph import Origin, Vertex
-from stepping_spark.operators import (
+from stepping_spark.graph.graph import Origin, Vertex
+from stepping_spark.graph.operators import (
     Accumulate,
     Add,
     Explode,
@@ -23,7 +23,7 @@ from stepping_spark.operators import (
     only_picks,
     parts_of,
 )
-from stepping_spark.rewrite import Circuit, substitute
+from stepping_spark.graph.rewrite import Circuit, substitute
 
 LINEAR = (Map, Filter, MapMany, Explode)
 

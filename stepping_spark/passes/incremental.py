@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stepping_spark.deltas import DeltaJoin
-from stepping_spark.graph import Vertex
-from stepping_spark.operators import (
+from stepping_spark.graph.delta_join import DeltaJoin
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import (
     Add,
     Arrange,
     Delay,
@@ -16,8 +16,8 @@ from stepping_spark.operators import (
     LookUp,
     MakeSet,
 )
+from stepping_spark.graph.rewrite import Circuit, rewrite
 from stepping_spark.passes.cancel import cancel_inverses, is_integral
-from stepping_spark.rewrite import Circuit, rewrite
 from stepping_spark.rows.schema import ZSetType
 
 

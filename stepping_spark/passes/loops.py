@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-from stepping_spark.graph import Vertex, reachable
-from stepping_spark.operators import Add, Delay, Differentiate, Integrate, Neg
-from stepping_spark.rewrite import Circuit, rewrite
+from stepping_spark.graph.graph import Vertex, reachable
+from stepping_spark.graph.operators import Add, Delay, Differentiate, Integrate, Neg
+from stepping_spark.graph.rewrite import Circuit, rewrite
 
 
 def recognise_integrals(graph: Circuit) -> Circuit:

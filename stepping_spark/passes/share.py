@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from stepping_spark.graph import Vertex
-from stepping_spark.operators import Arrange
-from stepping_spark.rewrite import Circuit, adopt, rewrite
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import Arrange
+from stepping_spark.graph.rewrite import Circuit, adopt, rewrite
 
 
 def share_registers(graph: Circuit) -> Circuit:

@@ -7,11 +7,11 @@ from functools import partial
 
 from stepping_spark.expressions.derived import Bucket, bucket
 from stepping_spark.expressions.expr import Field
-from stepping_spark.graph import Origin, Path, Vertex
-from stepping_spark.monotone import is_positive
-from stepping_spark.operators import Delay, Feedback, Haitch, Integrate
-from stepping_spark.reducers import Top
-from stepping_spark.rewrite import Circuit, adopt, inner_origin, rewrite
+from stepping_spark.graph.graph import Origin, Path, Vertex
+from stepping_spark.graph.monotone import is_positive
+from stepping_spark.graph.operators import Delay, Feedback, Haitch, Integrate
+from stepping_spark.graph.reducers import Top
+from stepping_spark.graph.rewrite import Circuit, adopt, inner_origin, rewrite
 from stepping_spark.rows.schema import ZSetType
 
 BUCKETS = (4096, 64)  # of the levels of a tower; each divides the one before

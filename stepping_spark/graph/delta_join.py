@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
 from stepping_spark.expressions.operations import OPERATORS
-from stepping_spark.operators import (
+from stepping_spark.graph.operators import (
     Add,
     Delay,
     Filter,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stepping_spark.graph import Vertex
-from stepping_spark.operators import (
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import (
     Add,
     Arrange,
     Delay,
@@ -18,7 +18,7 @@ from stepping_spark.operators import (
     Map,
     MapMany,
 )
-from stepping_spark.reducers import Collate, Listed, Top
+from stepping_spark.graph.reducers import Collate, Listed, Top
 
 # What gives no negative weights, where it is given none.
 POSITIVE = (Add, Arrange, Delay, Filter, IdentityPrint, Integrate, Join, Map, MapMany)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from stepping_spark.graph import AnyGraph
-from stepping_spark.operators import Feedback, Input, Linearity, Operator
+from stepping_spark.graph.graph import AnyGraph
+from stepping_spark.graph.operators import Feedback, Input, Linearity, Operator
 from stepping_spark.rows.schema import StreamType
 
 

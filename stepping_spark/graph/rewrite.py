@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import TypeAlias
 
-from stepping_spark.graph import AnyGraph, Origin, Path, Vertex
-from stepping_spark.operators import Haitch
+from stepping_spark.graph.graph import AnyGraph, Origin, Path, Vertex
+from stepping_spark.graph.operators import Haitch
 
 Rule = Callable[[Vertex], Vertex | None]
 Circuit: TypeAlias = AnyGraph
