@@ -24,6 +24,7 @@ from circuits.reductions import count, reduce
 from stepping_spark import agg, linear
 from stepping_spark.cache import Cache
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
+from stepping_spark.drawing.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.errors import (
     CompileError,
     FixpointError,
@@ -65,7 +66,6 @@ from stepping_spark.primitives import (
 )
 from stepping_spark.recursion import fixpoint
 from stepping_spark.reference import reference
-from stepping_spark.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.rows.atoms import LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair, Update
 from stepping_spark.run import Stepper, actions, iteration

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
+from stepping_spark.drawing.flat import Circuit, V, Vertex, flattened
 from stepping_spark.errors import SteppingError
-from stepping_spark.flat import Circuit, V, Vertex, flattened
 from stepping_spark.graph.operators import (
     Accumulate,
     Add,
