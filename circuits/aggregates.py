@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from stepping_spark import linear
-from stepping_spark.agg import Aggregate
 from stepping_spark.expressions.index import Index
+from stepping_spark.query import linear
+from stepping_spark.query.agg import Aggregate
 from stepping_spark.zsets.spark import ZSet, ZSetPython
 
 T = TypeVar("T")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeVar, cast
 
-from stepping_spark import linear, lookups
 from stepping_spark.errors import CompileError
 from stepping_spark.graph.delta_join import DeltaJoin
-from stepping_spark.lookups import Lookup
 from stepping_spark.origin import user_line
-from stepping_spark.primitives import Key
+from stepping_spark.query import linear, lookups
+from stepping_spark.query.lookups import Lookup
+from stepping_spark.query.primitives import Key
+from stepping_spark.query.trace import make
 from stepping_spark.rows.data import Pair
-from stepping_spark.trace import make
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from stepping_spark import linear
+from stepping_spark.query import linear
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")

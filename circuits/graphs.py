@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import Any, TypeVar, cast
 
 from circuits.distincts import distinct
-from stepping_spark import linear
 from stepping_spark.errors import CompileError
 from stepping_spark.graph.operators import pair_of
 from stepping_spark.origin import user_line
-from stepping_spark.recursion import MAX_ITERATIONS, fixpoint
+from stepping_spark.query import linear
+from stepping_spark.query.recursion import MAX_ITERATIONS, fixpoint
+from stepping_spark.query.trace import vertex_of
 from stepping_spark.rows.atoms import FLOAT, INT
 from stepping_spark.rows.data import Pair
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Struct
-from stepping_spark.trace import vertex_of
 from stepping_spark.zsets.spark import ZSet
 
 N = TypeVar("N")  # what tells nodes apart

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from stepping_spark import linear
-from stepping_spark.primitives import Key
+from stepping_spark.query import linear
+from stepping_spark.query.primitives import Key
 from stepping_spark.rows.data import Pair
 from stepping_spark.zsets.spark import ZSet
 

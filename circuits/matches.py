@@ -6,8 +6,8 @@ from typing import Any, Literal, TypeVar
 
 from circuits.distincts import distinct
 from circuits.joins import join
-from stepping_spark import linear, matches
-from stepping_spark.primitives import Key
+from stepping_spark.query import linear, outer_joins
+from stepping_spark.query.primitives import Key
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
@@ -37,9 +37,9 @@ def semijoin(
     >>> dict(out.iter())
     {1: 2}
     """
-    keys = matches.keys_of(r, on_right)
+    keys = outer_joins.keys_of(r, on_right)
     present = distinct(keys)
-    matched = join(l, present, on_left=on_left, on_right=matches.itself(present))
+    matched = join(l, present, on_left=on_left, on_right=outer_joins.itself(present))
     return linear.map(matched, f=lambda pair: pair.left)
 
 
@@ -98,4 +98,4 @@ def outer_join(
     if how in ("right", "full"):
         right = antijoin(r, l, on_left=on_right, on_right=on_left)
     joined = join(l, r, on_left=on_left, on_right=on_right)
-    return matches.completed(l, r, joined, left, right, how, None)
+    return outer_joins.completed(l, r, joined, left, right, how, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from stepping_spark import linear
+from stepping_spark.query import linear
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")

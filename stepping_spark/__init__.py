@@ -21,8 +21,6 @@ from circuits.groups import group_reduce_flatten
 from circuits.joins import join
 from circuits.matches import antijoin, outer_join, semijoin
 from circuits.reductions import count, reduce
-from stepping_spark import agg, linear
-from stepping_spark.cache import Cache
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
 from stepping_spark.drawing.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.errors import (
@@ -40,12 +38,14 @@ from stepping_spark.errors import (
 from stepping_spark.explain import explain
 from stepping_spark.expressions.functions import python
 from stepping_spark.expressions.index import Index
-from stepping_spark.feedback import feedback
 from stepping_spark.graph.graph import Graph, Path, Vertex
 from stepping_spark.graph.reduce_plan import ReducePlan
-from stepping_spark.linear import Grouped, flatten, group, per_group
-from stepping_spark.lookups import Lookup
-from stepping_spark.primitives import (
+from stepping_spark.query import agg, linear
+from stepping_spark.query.cache import Cache
+from stepping_spark.query.feedback import feedback
+from stepping_spark.query.linear import Grouped, flatten, group, per_group
+from stepping_spark.query.lookups import Lookup
+from stepping_spark.query.primitives import (
     add,
     add3,
     delay,
@@ -64,13 +64,13 @@ from stepping_spark.primitives import (
     map_many,
     neg,
 )
-from stepping_spark.recursion import fixpoint
+from stepping_spark.query.recursion import fixpoint
+from stepping_spark.query.temporal import explode, join_function, temporal_filter
 from stepping_spark.reference import reference
 from stepping_spark.rows.atoms import LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair, Update
 from stepping_spark.run import Stepper, actions, iteration
 from stepping_spark.streaming import foreach_batch
-from stepping_spark.updates import explode, join_function, temporal_filter
 from stepping_spark.zsets.from_change_feed import from_change_feed
 from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
 from stores.memory import StoreMemory

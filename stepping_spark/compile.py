@@ -20,12 +20,12 @@ from stepping_spark.graph.operators import Delay
 from stepping_spark.graph.rewrite import Circuit
 from stepping_spark.origin import Line, line_of, user_line
 from stepping_spark.passes import optimize as run_passes
-from stepping_spark.primitives import differentiate, integrate
+from stepping_spark.query.annotations import hints, local_names, stream_type
+from stepping_spark.query.primitives import differentiate, integrate
+from stepping_spark.query.strict import checked
+from stepping_spark.query.trace import Stream, Tracer, too_deep
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import StreamType, ZSetType
-from stepping_spark.stream_types import hints, local_names, stream_type
-from stepping_spark.strict import checked
-from stepping_spark.trace import Stream, Tracer, too_deep
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out")

@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark import linear, python_rows
+from stepping_spark import python_rows
 from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.query import linear
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 

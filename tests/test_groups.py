@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark import linear
 from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.query import linear
 from tests.strategies import Step, add_up, streams_of
 
 Z = st.ZSetPython

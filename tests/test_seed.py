@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark import linear
 from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.query import linear
 
 
 class A(st.Data):

@@ -14,8 +14,9 @@ from hypothesis import strategies as hs
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
-from stepping_spark import linear, queries
+from stepping_spark import queries
 from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.query import linear
 from stepping_spark.source import Sources
 from stepping_spark.spark import fetch
 from tests.queries import QUERIES, Query

@@ -27,10 +27,10 @@ from stepping_spark.graph.operators import (
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.origin import Line, is_engine, is_ours, line_of, user_frame, user_line
+from stepping_spark.query.spark_calls import spark_miscalled
 from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.rows.types import Struct
-from stepping_spark.spark_calls import spark_miscalled
 
 
 class Stream:

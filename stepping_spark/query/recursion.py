@@ -10,7 +10,6 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.functions import line_of_function, name_of
-from stepping_spark.first_step import on_values
 from stepping_spark.graph.fixpoint import Fixpoint, Outside, Recursive
 from stepping_spark.graph.graph import AnyGraph, Graph, Origin, Path, Vertex
 from stepping_spark.graph.operators import (
@@ -35,10 +34,11 @@ from stepping_spark.graph.operators import (
 )
 from stepping_spark.graph.reducers import Top
 from stepping_spark.origin import Line, is_ours, user_line
+from stepping_spark.query.annotations import hints, local_names, stream_type
+from stepping_spark.query.first_step import on_values
+from stepping_spark.query.trace import Stream, Tracer, innermost, make, tracer, vertex_of
 from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.stream_types import hints, local_names, stream_type
-from stepping_spark.trace import Stream, Tracer, innermost, make, tracer, vertex_of
 
 A = TypeVar("A")
 Y = TypeVar("Y")

@@ -10,12 +10,12 @@ from stepping_spark.expressions.expr import PythonCall
 from stepping_spark.expressions.index import key_of
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Feedback, Operator, Placeholder
-from stepping_spark.lifting import Lift, grouped, is_grouped
 from stepping_spark.origin import user_line
-from stepping_spark.primitives import Key
+from stepping_spark.query.lift import Lift, grouped, is_grouped
+from stepping_spark.query.primitives import Key
+from stepping_spark.query.trace import Stream, make, row_of, tracer, vertex_of
 from stepping_spark.rows.grouped import carrying
 from stepping_spark.rows.schema import ZSetType
-from stepping_spark.trace import Stream, make, row_of, tracer, vertex_of
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")

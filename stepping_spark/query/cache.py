@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame
 from stepping_spark.errors import CompileError, InputError, StoreMismatch
 from stepping_spark.graph.operators import Input
 from stepping_spark.origin import Line, user_line
+from stepping_spark.query.trace import tracer, vertex_of
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import quote, row_type
 from stepping_spark.store import Store, register_name
-from stepping_spark.trace import tracer, vertex_of
 from stepping_spark.zsets.spark import ZSet, ZSetSpark
 
 X = TypeVar("X")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overloa
 
 from stepping_spark.errors import CompileError
 from stepping_spark.origin import user_line
-from stepping_spark.stream_types import stream_type
-from stepping_spark.trace import Stream, tracer, vertex_of
+from stepping_spark.query.annotations import stream_type
+from stepping_spark.query.trace import Stream, tracer, vertex_of
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")

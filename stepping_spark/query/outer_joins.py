@@ -9,14 +9,14 @@ from stepping_spark.expressions.expr import Build, Expr, Field
 from stepping_spark.expressions.expr import Literal as Constant
 from stepping_spark.expressions.index import Index, Key, key_of
 from stepping_spark.graph.operators import Distinct, Join, Map, pair_of
-from stepping_spark.lookups import Lookup, operators_of
 from stepping_spark.origin import user_line
-from stepping_spark.primitives import Key as By
-from stepping_spark.primitives import add, add3, neg
+from stepping_spark.query.lookups import Lookup, operators_of
+from stepping_spark.query.primitives import Key as By
+from stepping_spark.query.primitives import add, add3, neg
+from stepping_spark.query.trace import make, vertex_of
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Optional, Struct, unwrap
-from stepping_spark.trace import make, vertex_of
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")

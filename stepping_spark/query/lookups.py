@@ -12,11 +12,11 @@ from stepping_spark.expressions.index import Key, key_of
 from stepping_spark.graph.delta_join import inputs_of, reached, within
 from stepping_spark.graph.operators import LookUp, tuple_of
 from stepping_spark.origin import user_line
-from stepping_spark.primitives import Key as By
+from stepping_spark.query.primitives import Key as By
+from stepping_spark.query.trace import vertex_of
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Optional, unwrap
-from stepping_spark.trace import vertex_of
 from stepping_spark.zsets.spark import ZSet
 
 U = TypeVar("U")

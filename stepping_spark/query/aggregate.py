@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from stepping_spark.agg import Aggregate, Collect
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import (
     Build,
@@ -27,12 +26,13 @@ from stepping_spark.graph.operators import Accumulate, Add, Distinct, Flatten, M
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.graph.reducers import Collate, Listed, Top
 from stepping_spark.origin import user_line
-from stepping_spark.primitives import beside
-from stepping_spark.reduce_plan import Asked, First, Planner, Reduction, Sums
+from stepping_spark.query.agg import Aggregate, Collect
+from stepping_spark.query.primitives import beside
+from stepping_spark.query.reductions import Asked, First, Planner, Reduction, Sums
+from stepping_spark.query.trace import Stream, make, tracer, vertex_of
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of
-from stepping_spark.trace import Stream, make, tracer, vertex_of
 from stepping_spark.zsets.spark import ZSet, ZSetPython
 
 T = TypeVar("T")

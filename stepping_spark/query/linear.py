@@ -6,8 +6,6 @@ import decimal
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
-from stepping_spark.agg import Collect
-from stepping_spark.aggregates import MANY, aggregate
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import (
     Build,
@@ -32,11 +30,13 @@ from stepping_spark.graph.operators import (
     pair_of,
 )
 from stepping_spark.graph.reducers import Top
-from stepping_spark.grouping import Grouped, group, per_group
-from stepping_spark.lifting import is_grouped, ungrouped
-from stepping_spark.matches import antijoin, delta_join, outer_join, semijoin
 from stepping_spark.origin import user_line
-from stepping_spark.primitives import (
+from stepping_spark.query.agg import Collect
+from stepping_spark.query.aggregate import MANY, aggregate
+from stepping_spark.query.lift import is_grouped, ungrouped
+from stepping_spark.query.outer_joins import antijoin, delta_join, outer_join, semijoin
+from stepping_spark.query.per_group import Grouped, group, per_group
+from stepping_spark.query.primitives import (
     Key,
     add,
     add3,
@@ -57,14 +57,14 @@ from stepping_spark.primitives import (
     map_many,
     neg,
 )
+from stepping_spark.query.temporal import explode
+from stepping_spark.query.temporal import join_function_as_of as join_function
+from stepping_spark.query.temporal import temporal_filter_as_of as temporal_filter
+from stepping_spark.query.trace import make, row_of, vertex_of
 from stepping_spark.rows.atoms import INT, Atom
 from stepping_spark.rows.data import Pair
 from stepping_spark.rows.schema import Accumulated
 from stepping_spark.rows.types import Struct, ZSetOf, row_type, tuple_of, unwrap
-from stepping_spark.trace import make, row_of, vertex_of
-from stepping_spark.updates import explode
-from stepping_spark.updates import join_function_as_of as join_function
-from stepping_spark.updates import temporal_filter_as_of as temporal_filter
 from stepping_spark.zsets.spark import ZSet, ZSetPython
 
 __all__ = [

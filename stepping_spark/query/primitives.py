@@ -29,8 +29,8 @@ from stepping_spark.graph.operators import (
     pair_of,
 )
 from stepping_spark.origin import user_line
+from stepping_spark.query.trace import make, row_of, tracer
 from stepping_spark.rows.atoms import RowType
-from stepping_spark.trace import make, row_of, tracer
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")

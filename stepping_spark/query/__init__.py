@@ -1,0 +1,11 @@
+"""What a query is written with: streams, primitives, and what is made of them.
+
+`trace` calls a query once with symbolic streams. `primitives` and `feedback` are the operators of
+DBSP, `linear` those that work on the values of one step, `aggregate` with `agg` and `reductions`
+plans aggregates, `per_group` and `lift` run a circuit for each key, `temporal` has rows that come
+and go with time, `lookups` and `outer_joins` the n-way joins, `recursion` the least fixpoint,
+`cache` names state for readers, `annotations` reads a query's types.
+
+Comes in: a Python function over Z-sets. Goes out: vertices of a graph.
+Imports `graph` and what is before it; knows no passes, plan or engine.
+"""
