@@ -66,7 +66,7 @@ from stepping_spark.query.primitives import (
 )
 from stepping_spark.query.recursion import fixpoint
 from stepping_spark.query.temporal import explode, join_function, temporal_filter
-from stepping_spark.reference import reference
+from stepping_spark.reference.evaluator import reference
 from stepping_spark.rows.atoms import LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair, Update
 from stepping_spark.run import Stepper, actions, iteration

@@ -17,7 +17,7 @@ import stepping_spark as st
 from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.local import LOCAL
 from stepping_spark.lower import LOWER
-from stepping_spark.reference import MEANING
+from stepping_spark.reference.evaluator import MEANING
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")

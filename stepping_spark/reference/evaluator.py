@@ -51,8 +51,8 @@ from stepping_spark.graph.operators import (
     Present,
 )
 from stepping_spark.graph.reducers import Collate, Listed, Top
-from stepping_spark.reference_reducers import collate, listed, top
-from stepping_spark.reference_values import (
+from stepping_spark.reference.groups import collate, listed, top
+from stepping_spark.reference.values import (
     NOTHING,
     Mark,
     Part,
