@@ -35,11 +35,11 @@ from stepping_spark.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
-from stepping_spark.explain import explain
 from stepping_spark.expressions.functions import python
 from stepping_spark.expressions.index import Index
 from stepping_spark.graph.graph import Graph, Path, Vertex
 from stepping_spark.graph.reduce_plan import ReducePlan
+from stepping_spark.plan.explain import explain
 from stepping_spark.query import agg, linear
 from stepping_spark.query.cache import Cache
 from stepping_spark.query.feedback import feedback

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Fused, parts_of
-from stepping_spark.terms import Node, Term, nodes
+from stepping_spark.plan.terms import Node, Term, nodes
 
 
 def failing_vertex(t: Term, run: Callable[[Term], None]) -> tuple[Vertex, int] | None:

@@ -11,14 +11,14 @@ from stepping_spark.graph.operators import Explode, Fused, MapMany, Operator
 from stepping_spark.local import Failed, Local, Rows
 from stepping_spark.lower import LOWER, Lowering
 from stepping_spark.metrics import Cost
-from stepping_spark.plan import Plan
+from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.terms import Leaf, Member, Read, is_nothing
 from stepping_spark.projection import COLLECTED_ROWS, Projection
 from stepping_spark.questions import Questions
 from stepping_spark.relations.arrow import consolidate, empty
 from stepping_spark.rows.schema import StreamType
 from stepping_spark.spark import fetch
 from stepping_spark.store import Held
-from stepping_spark.terms import Leaf, Member, Read, is_nothing
 from stepping_spark.working import ForSpark, Made, Step, failed, rows_of
 
 LOCAL_ROWS = 2_000_000  # what a stream reads at most, to be computed on the driver

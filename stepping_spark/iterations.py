@@ -15,7 +15,8 @@ from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Linearity
 from stepping_spark.layers import Keys, Layers, hashes_of, having, is_empty, numbers, settled
-from stepping_spark.loops import ITERATION, LookUp, Loop, Round, due_at, without
+from stepping_spark.plan.loop import ITERATION, LookUp, Loop, Round, due_at, without
+from stepping_spark.plan.terms import Leaf, Member, Side, Slice, State, When
 from stepping_spark.projection import Projection
 from stepping_spark.relations.arrow import concat, consolidate, distinct_rows, empty
 from stepping_spark.relations.hashes import Hashes
@@ -23,7 +24,6 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
 from stepping_spark.spark.session import count_jobs
 from stepping_spark.store import Held, Store
-from stepping_spark.terms import Leaf, Member, Side, Slice, State, When
 
 Kept: TypeAlias = tuple[Vertex, tuple[Expr, ...]]
 Compute = Callable[[Sequence[Member], Mapping[Leaf, tuple[Held, ...]]], list[Held]]

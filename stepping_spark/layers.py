@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from stepping_spark.plan.terms import When
 from stepping_spark.relations.arrow import Column, canonical, empty, flat, one_array, row_ids
 from stepping_spark.relations.codec import conform, frame_of
 from stepping_spark.relations.hashes import Hashes, key_hashes
@@ -21,7 +22,6 @@ from stepping_spark.rows.schema import Columns, Schema
 from stepping_spark.rows.types import quote
 from stepping_spark.spark.session import no_constraints
 from stepping_spark.store import Held
-from stepping_spark.terms import When
 
 FEW = 100_000  # rows that Spark has made, for them to come to the driver
 MOST_PARTS = 8  # before they are put together: plans, and chunks, must not pile up

@@ -48,6 +48,7 @@ from stepping_spark.graph.operators import (
 from stepping_spark.graph.reducers import Collate, Listed, Order, Top
 from stepping_spark.local_joins import join_indices
 from stepping_spark.local_reducers import collated, first, in_order, lists, positions
+from stepping_spark.plan.terms import Leaf, Node, Term, type_of
 from stepping_spark.relations.arrow import (
     Array,
     Ids,
@@ -70,7 +71,6 @@ from stepping_spark.rows.types import Struct, unwrap
 from stepping_spark.spark.fetch import FanOut, check_few
 from stepping_spark.store import Now
 from stepping_spark.sums.arrow import contributions, totals
-from stepping_spark.terms import Leaf, Node, Term, type_of
 
 Rows: TypeAlias = dict[Vertex, tuple[int, int]]
 Project = Callable[[pa.Table, Schema, tuple[Expr, ...]], Columns]

@@ -38,6 +38,7 @@ from stepping_spark.graph.operators import (
 )
 from stepping_spark.graph.reducers import Collate, Listed, Top
 from stepping_spark.lower_reducers import collated, key_names, listed, top
+from stepping_spark.plan.terms import Leaf, Node, Term, type_of
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.literals import text as quoted
 from stepping_spark.rows.schema import (
@@ -52,7 +53,6 @@ from stepping_spark.rows.schema import (
 from stepping_spark.rows.sql_text import Sql, all_of, any_of, closed
 from stepping_spark.rows.types import Struct, quote, unwrap
 from stepping_spark.sums.sql import contributions, total_value
-from stepping_spark.terms import Leaf, Node, Term, type_of
 
 # Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.
 ONE = "/*+ COALESCE(1) */"

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from stepping_spark.expressions.arrow import column as plain_column
 from stepping_spark.expressions.expr import Expr, Field, fields_of
 from stepping_spark.expressions.symbolic import to_column
+from stepping_spark.plan.terms import ALL
 from stepping_spark.relations.arrow import (
     Array,
     canonical,
@@ -32,7 +33,6 @@ from stepping_spark.rows.types import Optional, quote
 from stepping_spark.source import inline, is_inline
 from stepping_spark.spark.session import count_jobs
 from stepping_spark.store import Held
-from stepping_spark.terms import ALL
 
 Named = Sequence[tuple[str, Expr]]
 

@@ -19,7 +19,8 @@ from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.lower import ONE, Lowering, for_many_rows
 from stepping_spark.metrics import Cost
 from stepping_spark.once import Once
-from stepping_spark.plan import Plan
+from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.terms import Member, Read, Ref, Term
 from stepping_spark.relations.arrow import consolidate, one_array
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
@@ -29,7 +30,6 @@ from stepping_spark.spark.checkpoint import BROADCAST_BYTES
 from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.session import count_jobs, for_thread, no_constraints
 from stepping_spark.store import Held
-from stepping_spark.terms import Member, Read, Ref, Term
 from stepping_spark.working import ForSpark, Made, Step, failed, rows_of, schema_of
 
 SMALL_ROWS = 100_000  # what a query of one partition reads at most

@@ -19,7 +19,7 @@ from stepping_spark.graph.graph import Graph, Vertex
 from stepping_spark.graph.operators import Input
 from stepping_spark.metrics import StepMetrics
 from stepping_spark.origin import user_line
-from stepping_spark.planner import plan_of
+from stepping_spark.plan.planner import plan_of
 from stepping_spark.query.strict import check_is_strict
 from stepping_spark.repeats import check_made_by
 from stepping_spark.rows.atoms import short

@@ -18,11 +18,12 @@ from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import Path, Vertex
 from stepping_spark.graph.operators import IdentityPrint
 from stepping_spark.iterations import Run
-from stepping_spark.loops import Loop
 from stepping_spark.metrics import Cost, StepMetrics
 from stepping_spark.nulls import null_field
 from stepping_spark.once import Once
-from stepping_spark.plan import Plan
+from stepping_spark.plan.loop import Loop
+from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.terms import Leaf, Member, Read, Stage, State, is_nothing
 from stepping_spark.projection import Projection
 from stepping_spark.python_rows import apply_python, apply_python_in_spark
 from stepping_spark.queries import Queries
@@ -35,7 +36,6 @@ from stepping_spark.spark.advice import advise
 from stepping_spark.spark.fetch import FanOut
 from stepping_spark.spark.session import JobCounter, count_jobs, get_session, is_stopped
 from stepping_spark.store import Held, Now, Store
-from stepping_spark.terms import Leaf, Member, Read, Stage, State, is_nothing
 from stepping_spark.values import answer, check_there
 from stepping_spark.working import ForSpark, Made, Step, null_error, rows_of, schema_of
 

@@ -14,7 +14,7 @@ from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreError
 from stepping_spark.graph.graph import Graph
-from stepping_spark.planner import registers_of
+from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform, frame_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.checkpoint import Settled, fetched

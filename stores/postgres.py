@@ -13,7 +13,7 @@ from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.graph.graph import Graph
-from stepping_spark.planner import registers_of
+from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema

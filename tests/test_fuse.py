@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark.driver import LOCAL_ROWS
-from stepping_spark.planner import plan_of
+from stepping_spark.plan.planner import plan_of
 from stepping_spark.source import Sources
 
 Z = st.ZSetPython

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark import once, queries, source
-from stepping_spark.planner import plan_of
+from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 from stepping_spark.source import Sources

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.planner import plan_of
+from stepping_spark.plan.planner import plan_of
 from tests.every_store import InFiles, MakeStore
 
 NUMBERS = st.ZSetPython({1: 1, 2: 1, 3: 1})

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.planner import plan_of
+from stepping_spark.plan.planner import plan_of
 from tests.every_store import MakeStore
 
 

@@ -20,11 +20,11 @@ from stepping_spark.graph.operators import (
     parts_of,
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
-from stepping_spark.loops import Loop
-from stepping_spark.plan import Plan
-from stepping_spark.planner import plan_of
+from stepping_spark.plan.loop import Loop
+from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.terms import Read, State, nodes
 from stepping_spark.rows.schema import ScalarType
-from stepping_spark.terms import Read, State, nodes
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,7 @@ from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
 from stepping_spark.graph.operators import Add, Feedback, Input, Join, Linearity, Neg
 from stepping_spark.origin import Line
-from stepping_spark.rows.atoms import INT
-from stepping_spark.rows.schema import Schema
-from stepping_spark.store import Register
-from stepping_spark.terms import (
+from stepping_spark.plan.terms import (
     Member,
     Node,
     Side,
@@ -42,6 +39,9 @@ from stepping_spark.terms import (
     shown_key,
     told,
 )
+from stepping_spark.rows.atoms import INT
+from stepping_spark.rows.schema import Schema
+from stepping_spark.store import Register
 
 ITERATION = "_iter_"
 

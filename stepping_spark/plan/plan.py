@@ -3,7 +3,7 @@
 A stream is materialised where a register must be added to, a read needs its keys, an output gives
 it, or several readers would compute it again. Everything between is one term. Terms that wait for
 the same things make a stage, and a stage is as few Spark queries as can be. See
-`stepping_spark.planner` for how a plan is made.
+`stepping_spark.plan.planner` for how a plan is made.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from stepping_spark.graph.operators import (
     join_of,
     parts_of,
 )
-from stepping_spark.loops import Loop
 from stepping_spark.origin import Line
+from stepping_spark.plan.loop import Loop
+from stepping_spark.plan.terms import Node, Read, Ref, Stage, State, Term, nodes, refs
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
-from stepping_spark.terms import Node, Read, Ref, Stage, State, Term, nodes, refs
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,11 @@ from stepping_spark.graph.operators import (
     join_of,
     parts_of,
 )
-from stepping_spark.loops import Loop, loop_of
 from stepping_spark.origin import Line
 from stepping_spark.passes.fuse import fuse
-from stepping_spark.plan import Plan
-from stepping_spark.rows.schema import Schema
-from stepping_spark.store import Register, register_name
-from stepping_spark.terms import (
+from stepping_spark.plan.loop import Loop, loop_of
+from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.terms import (
     Member,
     Node,
     Read,
@@ -52,6 +50,8 @@ from stepping_spark.terms import (
     shown_key,
     told,
 )
+from stepping_spark.rows.schema import Schema
+from stepping_spark.store import Register, register_name
 
 # What is read, and not computed, within a step; anything else that several read is kept.
 READ = (Input, Feedback, Arrange, Integrate, Delay)
