@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from stepping_spark.engines.arrow.operators import Failed, Local, Rows
+from stepping_spark.engines.spark.operators import LOWER, Lowering
 from stepping_spark.graph.operators import Explode, Fused, MapMany, Operator
-from stepping_spark.local import Failed, Local, Rows
-from stepping_spark.lower import LOWER, Lowering
 from stepping_spark.metrics import Cost
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, is_nothing

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from stepping_spark.blame import failing_vertex
+from stepping_spark.engines.spark.operators import ONE, Lowering, for_many_rows
 from stepping_spark.errors import StepError, SteppingError
-from stepping_spark.lower import ONE, Lowering, for_many_rows
 from stepping_spark.metrics import Cost
 from stepping_spark.once import Once
 from stepping_spark.plan.plan import Plan

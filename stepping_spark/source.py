@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.lower import NOW, Derived, consolidated, for_many_rows, names
+from stepping_spark.engines.spark.operators import NOW, Derived, consolidated, for_many_rows, names
 from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.literals import literal

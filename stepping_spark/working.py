@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from stepping_spark.engines.arrow.operators import Rows
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import parts_of
-from stepping_spark.local import Rows
 from stepping_spark.metrics import Cost, StepMetrics
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, Ref, refs

@@ -15,8 +15,8 @@ import pytest
 
 import stepping_spark as st
 from stepping_spark.driver import LOCAL_ROWS
-from stepping_spark.local import LOCAL
-from stepping_spark.lower import LOWER
+from stepping_spark.engines.arrow.operators import LOCAL
+from stepping_spark.engines.spark.operators import LOWER
 from stepping_spark.reference.evaluator import MEANING
 
 ROOT = Path(__file__).resolve().parent.parent

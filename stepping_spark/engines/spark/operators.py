@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import Column
 
+from stepping_spark.engines.spark.groups import collated, key_names, listed, top
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.symbolic import to_column
@@ -37,7 +38,6 @@ from stepping_spark.graph.operators import (
     Temporal,
 )
 from stepping_spark.graph.reducers import Collate, Listed, Top
-from stepping_spark.lower_reducers import collated, key_names, listed, top
 from stepping_spark.plan.terms import Leaf, Node, Term, type_of
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.literals import text as quoted

@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stepping_spark.engines.arrow.groups import collated, first, in_order, lists, positions
+from stepping_spark.engines.arrow.joins import join_indices
 from stepping_spark.expressions.arrow import Columns, column, spread
 from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.expressions.expr import Build, Expr, Field
@@ -46,8 +48,6 @@ from stepping_spark.graph.operators import (
     Temporal,
 )
 from stepping_spark.graph.reducers import Collate, Listed, Order, Top
-from stepping_spark.local_joins import join_indices
-from stepping_spark.local_reducers import collated, first, in_order, lists, positions
 from stepping_spark.plan.terms import Leaf, Node, Term, type_of
 from stepping_spark.relations.arrow import (
     Array,
