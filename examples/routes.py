@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.metrics import StepMetrics
+from stepping_spark.execution.metrics import StepMetrics
 
 Route = st.Pair[str, str]
 Friends = st.Pair[int, int]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
+from stepping_spark.execution.scheduler import Scheduler
 from stepping_spark.plan.plan import Plan
-from stepping_spark.scheduler import Scheduler
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Store
 from tests.every_store import InFiles, InMemory, InPostgres, MakeStore

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.spark.java import java_environment
 from stepping_spark.spark.session import get_session
 from tests.every_store import InFiles, InMemory, MakeStore

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark import python_rows
-from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.execution import python_functions
+from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.query import linear
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
@@ -474,7 +474,7 @@ def test_a_python_function_that_fails_in_a_worker_of_spark_says_the_same(
 
 def test_workers_of_another_python_are_told_of() -> None:
     said = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'y'"
-    error = python_rows.of_worker(PySparkException(said), "query.map (q.py:3)")
+    error = python_functions.of_worker(PySparkException(said), "query.map (q.py:3)")
     assert re.search(r"query\.map.*No module named 'y'.*PYSPARK_PYTHON", str(error))
 
 

@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark import once, queries, source
+from stepping_spark.execution import materialize, queries, views
+from stepping_spark.execution.views import Sources
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.source import Sources
 from stepping_spark.spark import checkpoint, fetch
 from stepping_spark.spark.checkpoint import fetched, measure, settle, settled_by
 from stepping_spark.store import Register
@@ -272,8 +272,8 @@ def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
 ) -> None:
     monkeypatch.setattr(fetch, "DRIVER_ROWS", 100)
     monkeypatch.setattr(fetch, "SAMPLE", 0)
-    monkeypatch.setattr(source, "INLINE_CELLS", 0)
-    for module in (zset, once):
+    monkeypatch.setattr(views, "INLINE_CELLS", 0)
+    for module in (zset, materialize):
         monkeypatch.setattr(module, "BROADCAST_BYTES", 0)
     graph = st.compile(met)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=10)
@@ -283,7 +283,7 @@ def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
     )
     changes = given(zip(step, (Two, Two), strict=True), spark)
     sent = []
-    monkeypatch.setattr(source, "frame_of", lambda table, *_: sent.append(table))
+    monkeypatch.setattr(views, "frame_of", lambda table, *_: sent.append(table))
     (out,) = stepper.step(changes)
     assert (out.to_python(),) == st.reference(graph).step(step)
     assert sent == []
@@ -318,13 +318,13 @@ def test_where_spark_has_not_enough_memory_no_vertex_is_looked_for(
     with monkeypatch.context() as patch:
         texts = Texts(patch)
         changes = given(zip(step, (Two, Two), strict=True), spark)
-        original = once.Once.computed
+        original = materialize.Once.computed
         inputs = graph.inputs
 
-        def computed(self: once.Once, s: Any, v: Any, *rest: Any, **named: Any) -> Any:
+        def computed(self: materialize.Once, s: Any, v: Any, *rest: Any, **named: Any) -> Any:
             return (original if v in inputs else full)(self, s, v, *rest, **named)
 
-        patch.setattr(once.Once, "computed", computed)
+        patch.setattr(materialize.Once, "computed", computed)
         with pytest.raises(st.StepError, match=r"enough memory .*got 0.*spark\.driver\.memory"):
             stepper.step(changes)
     assert not any("probe" in text for text in texts.asked)
@@ -382,7 +382,7 @@ def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_sid
 ) -> None:
     together = threading.Barrier(2)
     threads = set[str]()
-    computed = once.Once.computed
+    computed = materialize.Once.computed
 
     def meeting(*args: Any, **kwargs: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
@@ -390,7 +390,7 @@ def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_sid
             threads.add(threading.current_thread().name)
         return computed(*args, **kwargs)
 
-    monkeypatch.setattr(once.Once, "computed", meeting)
+    monkeypatch.setattr(materialize.Once, "computed", meeting)
     monkeypatch.setattr(queries, "SMALL_ROWS", 0)
     graph = st.compile(remainders)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)

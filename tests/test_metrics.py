@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark import queries
-from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.execution import queries
+from stepping_spark.execution.driver import LOCAL_ROWS
+from stepping_spark.execution.metrics import Cost, StepMetrics, VertexMetrics
 from stepping_spark.graph.operators import Arrange, Delay, Feedback, Input, Integrate
-from stepping_spark.metrics import Cost, StepMetrics, VertexMetrics
 from tests.queries import CIRCUITS, QUERIES, Circuit
 
 pytestmark = pytest.mark.driver

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.execution.driver import LOCAL_ROWS
 
 Z = st.ZSetPython
 pytestmark = pytest.mark.driver  # each test takes its steps in both modes

@@ -18,7 +18,7 @@ from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.spark import fetch
 from tests.every_store import MakeStore
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query

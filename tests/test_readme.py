@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import stepping_spark as st
-from stepping_spark.driver import LOCAL_ROWS
 from stepping_spark.engines.arrow.operators import LOCAL
 from stepping_spark.engines.spark.operators import LOWER
+from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.reference.evaluator import MEANING
 
 ROOT = Path(__file__).resolve().parent.parent

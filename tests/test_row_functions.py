@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.expressions.digest import digest_of
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.schema import columns_of

@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.query.trace import vertex_of
 from tests.row_function_cases import Changes, Row, a_function, function, steps_of
 from tests.row_function_places import PLACES

@@ -21,7 +21,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.spark import fetch
 from stepping_spark.spark.session import get_session
 from tests.benchmarks.step import Ours

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.execution.driver import LOCAL_ROWS
 from tests.benchmarks.tables import Customer, Order
 
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark import scheduler
+from stepping_spark.execution import scheduler
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Held
 from tests.benchmarks.tables import Customer, query

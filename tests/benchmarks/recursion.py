@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.driver import LOCAL_ROWS
-from stepping_spark.metrics import StepMetrics
+from stepping_spark.execution.driver import LOCAL_ROWS
+from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.spark.session import count_jobs, get_session
 
 Edge = tuple[int, int]

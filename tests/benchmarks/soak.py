@@ -37,7 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Store
 from tests.benchmarks.memory import heap

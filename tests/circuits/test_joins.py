@@ -14,10 +14,10 @@ from hypothesis import strategies as hs
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
-from stepping_spark import queries
-from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.execution import queries
+from stepping_spark.execution.driver import LOCAL_ROWS
+from stepping_spark.execution.views import Sources
 from stepping_spark.query import linear
-from stepping_spark.source import Sources
 from stepping_spark.spark import fetch
 from tests.queries import QUERIES, Query
 from tests.strategies import Step, add_up, streams_of

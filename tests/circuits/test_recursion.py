@@ -10,8 +10,8 @@ import networkx as nx
 import pytest
 
 import stepping_spark as st
-from stepping_spark import layers, queries
-from stepping_spark.driver import LOCAL_ROWS
+from stepping_spark.execution import loop_state, queries
+from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.spark import fetch
 from tests.every_store import MakeStore
 
@@ -345,7 +345,7 @@ def test_random_steps_in_spark_jobs_give_the_same(make_store: MakeStore, optimiz
 def test_large_changes_that_stay_in_spark_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "SMALL_ROWS", 0)
     monkeypatch.setattr(fetch, "DRIVER_ROWS", 0)
-    monkeypatch.setattr(layers, "FEW", 0)
+    monkeypatch.setattr(loop_state, "FEW", 0)
     graph = st.compile(closure)
     store = st.StoreMemory.from_graph(graph, driver_bytes=0)
     stepper = st.Stepper(graph, store, local_rows=0)

@@ -7,12 +7,12 @@ from contextlib import suppress
 
 import pyarrow as pa
 
+from stepping_spark.execution.projection import COLLECTED_ROWS, Projection
+from stepping_spark.execution.step import Step, rows_of, schema_of
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.plan.terms import Leaf, Member, is_nothing
-from stepping_spark.projection import COLLECTED_ROWS, Projection
 from stepping_spark.relations.arrow import Array, concat
 from stepping_spark.rows.schema import Schema
-from stepping_spark.working import Step, rows_of, schema_of
 
 
 class Questions:

@@ -9,17 +9,17 @@ import pyarrow as pa
 
 from stepping_spark.engines.arrow.operators import Failed, Local, Rows
 from stepping_spark.engines.spark.operators import LOWER, Lowering
+from stepping_spark.execution.metrics import Cost
+from stepping_spark.execution.projection import COLLECTED_ROWS, Projection
+from stepping_spark.execution.row_functions import Questions
+from stepping_spark.execution.step import ForSpark, Made, Step, failed, rows_of
 from stepping_spark.graph.operators import Explode, Fused, MapMany, Operator
-from stepping_spark.metrics import Cost
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, is_nothing
-from stepping_spark.projection import COLLECTED_ROWS, Projection
-from stepping_spark.questions import Questions
 from stepping_spark.relations.arrow import consolidate, empty
 from stepping_spark.rows.schema import StreamType
 from stepping_spark.spark import fetch
 from stepping_spark.store import Held
-from stepping_spark.working import ForSpark, Made, Step, failed, rows_of
 
 LOCAL_ROWS = 2_000_000  # what a stream reads at most, to be computed on the driver
 

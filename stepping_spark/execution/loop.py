@@ -11,13 +11,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from stepping_spark.errors import FixpointError
+from stepping_spark.execution.loop_state import (
+    Keys,
+    Layers,
+    hashes_of,
+    having,
+    is_empty,
+    numbers,
+    settled,
+)
+from stepping_spark.execution.projection import Projection
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Linearity
-from stepping_spark.layers import Keys, Layers, hashes_of, having, is_empty, numbers, settled
 from stepping_spark.plan.loop import ITERATION, LookUp, Loop, Round, due_at, without
 from stepping_spark.plan.terms import Leaf, Member, Side, Slice, State, When
-from stepping_spark.projection import Projection
 from stepping_spark.relations.arrow import concat, consolidate, distinct_rows, empty
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from stepping_spark.blame import failing_vertex
 from stepping_spark.engines.spark.operators import ONE, Lowering, for_many_rows
 from stepping_spark.errors import StepError, SteppingError
-from stepping_spark.metrics import Cost
-from stepping_spark.once import Once
+from stepping_spark.execution.blame import failing_vertex
+from stepping_spark.execution.materialize import Once
+from stepping_spark.execution.metrics import Cost
+from stepping_spark.execution.step import ForSpark, Made, Step, failed, rows_of, schema_of
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Member, Read, Ref, Term
 from stepping_spark.relations.arrow import consolidate, one_array
@@ -30,7 +31,6 @@ from stepping_spark.spark.checkpoint import BROADCAST_BYTES
 from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.session import count_jobs, for_thread, no_constraints
 from stepping_spark.store import Held
-from stepping_spark.working import ForSpark, Made, Step, failed, rows_of, schema_of
 
 SMALL_ROWS = 100_000  # what a query of one partition reads at most
 MOST_TOGETHER = 8

@@ -10,34 +10,34 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.driver import LOCAL_ROWS, Driver
 from stepping_spark.errors import StepError
+from stepping_spark.execution.driver import LOCAL_ROWS, Driver
+from stepping_spark.execution.io import answer, check_there
+from stepping_spark.execution.loop import Run
+from stepping_spark.execution.materialize import Once
+from stepping_spark.execution.metrics import Cost, StepMetrics
+from stepping_spark.execution.nulls import null_field
+from stepping_spark.execution.projection import Projection
+from stepping_spark.execution.python_functions import apply_python, apply_python_in_spark
+from stepping_spark.execution.queries import Queries
+from stepping_spark.execution.step import ForSpark, Made, Step, null_error, rows_of, schema_of
+from stepping_spark.execution.views import Sources
 from stepping_spark.expressions.clock import ticks
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import Path, Vertex
 from stepping_spark.graph.operators import IdentityPrint
-from stepping_spark.iterations import Run
-from stepping_spark.metrics import Cost, StepMetrics
-from stepping_spark.nulls import null_field
-from stepping_spark.once import Once
 from stepping_spark.plan.loop import Loop
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, Stage, State, is_nothing
-from stepping_spark.projection import Projection
-from stepping_spark.python_rows import apply_python, apply_python_in_spark
-from stepping_spark.queries import Queries
 from stepping_spark.relations.arrow import concat, consolidate
 from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
-from stepping_spark.source import Sources
 from stepping_spark.spark.advice import advise
 from stepping_spark.spark.fetch import FanOut
 from stepping_spark.spark.session import JobCounter, count_jobs, get_session, is_stopped
 from stepping_spark.store import Held, Now, Store
-from stepping_spark.values import answer, check_there
-from stepping_spark.working import ForSpark, Made, Step, null_error, rows_of, schema_of
 
 SETTINGS = (
     "spark.sql.ansi.enabled",

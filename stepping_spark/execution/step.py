@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame
 
 from stepping_spark.engines.arrow.operators import Rows
 from stepping_spark.errors import StepError, SteppingError
+from stepping_spark.execution.metrics import Cost, StepMetrics
+from stepping_spark.execution.views import Sources
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import parts_of
-from stepping_spark.metrics import Cost, StepMetrics
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, Ref, refs
 from stepping_spark.rows.schema import Schema
-from stepping_spark.source import Sources
 from stepping_spark.spark.errors import first_line
 from stepping_spark.store import Held, Now
 

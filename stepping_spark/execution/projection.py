@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from stepping_spark.execution.views import inline, is_inline
 from stepping_spark.expressions.arrow import column as plain_column
 from stepping_spark.expressions.expr import Expr, Field, fields_of
 from stepping_spark.expressions.symbolic import to_column
@@ -30,7 +31,6 @@ from stepping_spark.relations.codec import conform, frame_of
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional, quote
-from stepping_spark.source import inline, is_inline
 from stepping_spark.spark.session import count_jobs
 from stepping_spark.store import Held
 

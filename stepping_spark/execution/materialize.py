@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
+from stepping_spark.execution.nulls import null_tests
+from stepping_spark.execution.projection import Projection
+from stepping_spark.execution.step import Step, null_error
 from stepping_spark.graph.graph import Vertex
-from stepping_spark.nulls import null_tests
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import State
-from stepping_spark.projection import Projection
 from stepping_spark.spark import fetch
 from stepping_spark.spark.checkpoint import BROADCAST_BYTES, measure, settle, settled_by
 from stepping_spark.store import Held
-from stepping_spark.working import Step, null_error
 
 
 class Once:
