@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeVar, cast
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.graph.delta_join import DeltaJoin
-from stepping_spark.origin import user_line
 from stepping_spark.query import linear, lookups
 from stepping_spark.query.lookups import Lookup
 from stepping_spark.query.primitives import Key

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, TypeVar, cast
 
 from circuits.distincts import distinct
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.graph.operators import pair_of
-from stepping_spark.origin import user_line
 from stepping_spark.query import linear
 from stepping_spark.query.recursion import MAX_ITERATIONS, fixpoint
 from stepping_spark.query.trace import vertex_of

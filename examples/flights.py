@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
+from stepping_spark.cli.interrupts import INTERRUPTED, Stop
 from stepping_spark.execution.metrics import StepMetrics
-from stepping_spark.interrupts import INTERRUPTED, Stop
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Store
 from stores.places import Place, place_of

@@ -69,7 +69,7 @@ from stepping_spark.query.temporal import explode, join_function, temporal_filte
 from stepping_spark.reference.evaluator import reference
 from stepping_spark.rows.atoms import LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair, Update
-from stepping_spark.run import Stepper, actions, iteration
+from stepping_spark.stepper import Stepper, actions, iteration
 from stepping_spark.streaming import foreach_batch
 from stepping_spark.zsets.from_change_feed import from_change_feed
 from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark

@@ -14,11 +14,11 @@ from typing import Any, TypeVar, cast
 import networkx as nx
 from typing_extensions import TypeVarTuple
 
+from stepping_spark.callsite import Line, line_of, user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.graph.graph import Graph, Vertex
 from stepping_spark.graph.operators import Delay
 from stepping_spark.graph.rewrite import Circuit
-from stepping_spark.origin import Line, line_of, user_line
 from stepping_spark.passes import optimize as run_passes
 from stepping_spark.query.annotations import hints, local_names, stream_type
 from stepping_spark.query.primitives import differentiate, integrate

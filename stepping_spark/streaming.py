@@ -12,8 +12,8 @@ from stepping_spark.errors import InputError, StoreError
 from stepping_spark.graph.graph import Graph
 from stepping_spark.graph.operators import Input
 from stepping_spark.rows.schema import COUNT, ZSetType
-from stepping_spark.run import Stepper
 from stepping_spark.spark.session import streaming_query
+from stepping_spark.stepper import Stepper
 from stepping_spark.zsets.from_change_feed import change_feed as from_feed
 from stepping_spark.zsets.from_change_feed import is_change_feed
 from stepping_spark.zsets.from_dataframe import relation_of

@@ -18,8 +18,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreUnavailable
-from stepping_spark.origin import user_line
 from stores.addresses import Uri, uri_of, wrong_with_files, wrong_with_path
 from stores.conditional import Creator, creator_for
 from stores.plain_files import NotPlain, check_plain, kind, open_plain

@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
-from stepping_spark.origin import user_line
 from stores.addresses import EXAMPLE, FILES, UNCLEAR, may_hold_password, wrong_with_postgres
 
 Connection = psycopg.Connection[Any]

@@ -8,8 +8,8 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
-from stepping_spark.origin import user_line
 from stepping_spark.store import Register, register_name
 
 _WITHOUT_STRICT = (

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import StoreError, StoreLocked
-from stepping_spark.origin import user_line
 
 NOT_OPEN = "the store was never opened; make it with from_graph(graph, …) of its class"
 

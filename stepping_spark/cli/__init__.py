@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from stepping_spark.cli.interrupts import INTERRUPTED
 from stepping_spark.cli.quiet import Commands
 from stepping_spark.cli.state import state
-from stepping_spark.interrupts import INTERRUPTED
 
 __all__ = ["main"]
 

@@ -20,9 +20,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from stepping_spark.cli.interrupts import INTERRUPTED
 from stepping_spark.cli.quiet import Commands, OnePlace
 from stepping_spark.errors import SteppingError, StoreCorrupt
-from stepping_spark.interrupts import INTERRUPTED
 from stores.inspection import Kept, State, Summary
 from stores.places import place_of
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, TypeVar
 
+from stepping_spark.callsite import Line
 from stepping_spark.graph.operators import Feedback, Input, Operator
-from stepping_spark.origin import Line
 from stepping_spark.rows.schema import StreamType
 
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, final
 
 from pyspark.sql import Column, DataFrame
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, StepError
 from stepping_spark.expressions.guards import guarded
 from stepping_spark.expressions.operations import OPERATORS, _rank, fit
-from stepping_spark.origin import user_line
 from stepping_spark.rows.atoms import DATE, Atom, RowType
 from stepping_spark.rows.grouped import Carrying, InGroup
 from stepping_spark.rows.literals import literal, text

@@ -15,10 +15,10 @@ from typing import Any, Generic, TypeVar
 from pyspark.errors import PySparkException
 from pyspark.sql import Column
 
+from stepping_spark.callsite import Line, is_ours, user_line
 from stepping_spark.errors import CompileError, SteppingError
 from stepping_spark.expressions.expr import Expr, PythonCall, coerce
 from stepping_spark.expressions.symbolic import trace_row
-from stepping_spark.origin import Line, is_ours, user_line
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import NoSuchRow
 from stepping_spark.rows.types import ListOf, Optional, Struct, row_type

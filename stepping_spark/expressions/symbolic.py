@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from pyspark.sql import Column, functions
 from pyspark.sql.classic.column import Column as ClassicColumn
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.expressions.expr import (
     Build,
@@ -25,7 +26,6 @@ from stepping_spark.expressions.expr import (
     coerce,
 )
 from stepping_spark.expressions.operations import result_type
-from stepping_spark.origin import user_line
 from stepping_spark.rows.atoms import (
     ATOMS,
     BOOL,

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
 from stepping_spark.expressions.operations import OPERATORS
@@ -32,7 +33,6 @@ from stepping_spark.graph.operators import (
     Present,
     tuple_of,
 )
-from stepping_spark.origin import user_line
 from stepping_spark.rows.atoms import BOOL, RowType
 from stepping_spark.rows.types import Optional, Struct, unwrap
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 import networkx as nx
 from typing_extensions import TypeVarTuple
 
+from stepping_spark.callsite import Line, user_line
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.graph.operators import Input, Operator
 from stepping_spark.graph.reduce_plan import ReducePlan
-from stepping_spark.origin import Line, user_line
 from stepping_spark.rows.schema import StreamType
 
 Ins = TypeVarTuple("Ins")

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.digest import digest_of
 from stepping_spark.expressions.expr import Expr, Field, PythonCall, is_plain
 from stepping_spark.expressions.index import Key
-from stepping_spark.origin import user_line
 from stepping_spark.rows.atoms import BOOL, INT, RowType
 from stepping_spark.rows.data import Pair, Timed
 from stepping_spark.rows.grouped import Carrying, carrying

@@ -15,7 +15,7 @@ from stepping_spark.passes.dead import drop_dead
 from stepping_spark.passes.incremental import push_integrals
 from stepping_spark.passes.loops import recognise_differences, recognise_integrals
 from stepping_spark.passes.share import share_registers
-from stepping_spark.passes.tops import build_towers, keep_only_first
+from stepping_spark.passes.top_n import build_towers, keep_only_first
 
 Pass = Callable[[Circuit], Circuit]
 

@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from stepping_spark.callsite import Line
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
 from stepping_spark.graph.operators import Add, Feedback, Input, Join, Linearity, Neg
-from stepping_spark.origin import Line
 from stepping_spark.plan.terms import (
     Member,
     Node,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from stepping_spark.callsite import Line
 from stepping_spark.expressions.expr import is_plain
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
 from stepping_spark.graph.operators import (
@@ -25,7 +26,6 @@ from stepping_spark.graph.operators import (
     join_of,
     parts_of,
 )
-from stepping_spark.origin import Line
 from stepping_spark.plan.loop import Loop
 from stepping_spark.plan.terms import Node, Read, Ref, Stage, State, Term, nodes, refs
 from stepping_spark.rows.atoms import RowType

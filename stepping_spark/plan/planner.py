@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from stepping_spark.callsite import Line
 from stepping_spark.expressions.clock import tick
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.graph.fixpoint import Fixpoint, named
@@ -32,7 +33,6 @@ from stepping_spark.graph.operators import (
     join_of,
     parts_of,
 )
-from stepping_spark.origin import Line
 from stepping_spark.passes.fuse import fuse
 from stepping_spark.plan.loop import Loop, loop_of
 from stepping_spark.plan.plan import Plan

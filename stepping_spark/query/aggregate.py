@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import (
     Build,
@@ -25,7 +26,6 @@ from stepping_spark.graph.monotone import grows
 from stepping_spark.graph.operators import Accumulate, Add, Distinct, Flatten, MakeSet, Map
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.graph.reducers import Collate, Listed, Top
-from stepping_spark.origin import user_line
 from stepping_spark.query.agg import Aggregate, Collect
 from stepping_spark.query.primitives import beside
 from stepping_spark.query.reductions import Asked, First, Planner, Reduction, Sums

@@ -8,8 +8,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from stepping_spark.callsite import Line, user_frame
 from stepping_spark.errors import CompileError
-from stepping_spark.origin import Line, user_frame
 from stepping_spark.rows.schema import Accumulated, ScalarType, StreamType, ZSetType
 from stepping_spark.rows.types import row_type
 from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark

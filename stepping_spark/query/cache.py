@@ -8,9 +8,9 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from pyspark.sql import DataFrame
 
+from stepping_spark.callsite import Line, user_line
 from stepping_spark.errors import CompileError, InputError, StoreMismatch
 from stepping_spark.graph.operators import Input
-from stepping_spark.origin import Line, user_line
 from stepping_spark.query.trace import tracer, vertex_of
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import ZSetType

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
-from stepping_spark.origin import user_line
 from stepping_spark.query.annotations import stream_type
 from stepping_spark.query.trace import Stream, tracer, vertex_of
 from stepping_spark.zsets.spark import ZSet

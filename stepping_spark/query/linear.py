@@ -6,6 +6,7 @@ import decimal
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import (
     Build,
@@ -30,7 +31,6 @@ from stepping_spark.graph.operators import (
     pair_of,
 )
 from stepping_spark.graph.reducers import Top
-from stepping_spark.origin import user_line
 from stepping_spark.query.agg import Collect
 from stepping_spark.query.aggregate import MANY, aggregate
 from stepping_spark.query.lift import is_grouped, ungrouped

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Key, key_of
 from stepping_spark.graph.delta_join import inputs_of, reached, within
 from stepping_spark.graph.operators import LookUp, tuple_of
-from stepping_spark.origin import user_line
 from stepping_spark.query.primitives import Key as By
 from stepping_spark.query.trace import vertex_of
 from stepping_spark.rows.atoms import RowType

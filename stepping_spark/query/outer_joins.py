@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeVar, cast
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Build, Expr, Field
 from stepping_spark.expressions.expr import Literal as Constant
 from stepping_spark.expressions.index import Index, Key, key_of
 from stepping_spark.graph.operators import Distinct, Join, Map, pair_of
-from stepping_spark.origin import user_line
 from stepping_spark.query.lookups import Lookup, operators_of
 from stepping_spark.query.primitives import Key as By
 from stepping_spark.query.primitives import add, add3, neg

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import PythonCall
 from stepping_spark.expressions.index import key_of
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Feedback, Operator, Placeholder
-from stepping_spark.origin import user_line
 from stepping_spark.query.lift import Lift, grouped, is_grouped
 from stepping_spark.query.primitives import Key
 from stepping_spark.query.trace import Stream, make, row_of, tracer, vertex_of

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 from pyspark.sql import Column
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Field, PythonCall
 from stepping_spark.expressions.functions import row_expr
@@ -28,7 +29,6 @@ from stepping_spark.graph.operators import (
     Neg,
     pair_of,
 )
-from stepping_spark.origin import user_line
 from stepping_spark.query.trace import make, row_of, tracer
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.zsets.spark import ZSet

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar, cast
 
+from stepping_spark.callsite import Line, is_ours, user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.functions import line_of_function, name_of
 from stepping_spark.graph.fixpoint import Fixpoint, Outside, Recursive
@@ -33,7 +34,6 @@ from stepping_spark.graph.operators import (
     Present,
 )
 from stepping_spark.graph.reducers import Top
-from stepping_spark.origin import Line, is_ours, user_line
 from stepping_spark.query.annotations import hints, local_names, stream_type
 from stepping_spark.query.first_step import on_values
 from stepping_spark.query.trace import Stream, Tracer, innermost, make, tracer, vertex_of

@@ -9,8 +9,8 @@ from types import CodeType
 
 import pyspark
 
+from stepping_spark.callsite import Line, is_ours
 from stepping_spark.errors import CompileError
-from stepping_spark.origin import Line, is_ours
 
 _SPARK = Path(pyspark.__file__).parent
 _FUNCTIONS = _SPARK / "sql" / "functions"

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from pyspark.errors import PySparkException
 
+from stepping_spark.callsite import Line, is_engine, is_ours, line_of, user_frame, user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.graph.graph import AnyGraph, Origin, Path, Vertex
 from stepping_spark.graph.operators import (
@@ -26,7 +27,6 @@ from stepping_spark.graph.operators import (
     Operator,
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
-from stepping_spark.origin import Line, is_engine, is_ours, line_of, user_frame, user_line
 from stepping_spark.query.spark_calls import spark_miscalled
 from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.schema import StreamType, ZSetType

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from typing_extensions import TypeVarTuple
 
+from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
 from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.execution.io import answer, check_grows, check_one_by_one, held_input
@@ -21,7 +22,6 @@ from stepping_spark.execution.scheduler import Scheduler
 from stepping_spark.expressions.clock import TIMES, is_time
 from stepping_spark.graph.graph import Graph, Vertex
 from stepping_spark.graph.operators import Input
-from stepping_spark.origin import user_line
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.query.strict import check_is_strict
 from stepping_spark.rows.atoms import short
