@@ -32,7 +32,7 @@ from stepping_spark.cli.interrupts import INTERRUPTED, Stop
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Store
-from stores.places import Place, place_of
+from stores.address import Place, place_of
 
 
 class Flight(st.Data):

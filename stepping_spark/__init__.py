@@ -74,8 +74,8 @@ from stepping_spark.streaming import foreach_batch
 from stepping_spark.zsets.from_change_feed import from_change_feed
 from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
 from stores.memory import StoreMemory
-from stores.parquet import StoreParquet
-from stores.postgres_if_installed import StorePostgres
+from stores.parquet.store import StoreParquet
+from stores.postgres import StorePostgres
 
 __all__ = [
     "Cache",

@@ -3,7 +3,7 @@
 # The facade re-exports this package: it must be complete before a store imports from below it.
 import stepping_spark.errors  # noqa: F401
 from stores.memory import StoreMemory
-from stores.parquet import StoreParquet
-from stores.postgres_if_installed import StorePostgres
+from stores.parquet.store import StoreParquet
+from stores.postgres import StorePostgres
 
 __all__ = ["StoreMemory", "StoreParquet", "StorePostgres"]

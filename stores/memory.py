@@ -20,12 +20,12 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.checkpoint import Settled, fetched
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Held, Now, Register
-from stores.batches import DriverBatch, built, ordered, wanted_places
+from stores.batches.driver import DriverBatch, built, ordered, wanted_places
+from stores.batches.spark import SparkBatch, cached, keys_of, settle
+from stores.batches.tiers import AtOnce, Merge, Tiers, Work
 from stores.registers import check_are_registers, check_has_key, check_registers, unknown
 from stores.snapshots import Pins
-from stores.spark_batches import SparkBatch, cached, keys_of, settle
-from stores.tiers import AtOnce, Merge, Tiers, Work
-from stores.turns import NOT_OPEN, Closing, Turns, check_is_next
+from stores.steps import NOT_OPEN, Closing, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -68,8 +68,8 @@ class StoreMemory(Closing):
     cached in Spark, partitioned by key. `spark` is the session for that: by default the active
     one, or else a local one that is started when it is needed.
 
-    State is kept in batches that merge by size: see `stores.tiers`. While large ones merge, what
-    is made of them takes memory beside them. `rows_written` counts what merging costs.
+    State is kept in batches that merge by size: see `stores.batches.tiers`. While large ones merge,
+    what is made of them takes memory beside them. `rows_written` counts what merging costs.
 
     Any thread may read what is committed, at any time. A step belongs to the thread that adds
     first: until it commits or aborts, another that adds or commits gets a `StoreLocked`.

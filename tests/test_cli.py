@@ -26,14 +26,14 @@ from psycopg import sql
 from stepping_spark.cli import main
 from stepping_spark.relations.arrow import Array
 from stepping_spark.store import Register, Store, fingerprint
-from stores import file_merges
-from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, as_it_is, content, table_of
+from stores.address import place_of
+from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, table_of
 from stores.inspection import Summary
-from stores.manifest import File, Manifest, decode
-from stores.parquet import StoreParquet
-from stores.parquet_inspection import ParquetState
-from stores.places import place_of
-from stores.postgres import StorePostgres
+from stores.parquet import merges
+from stores.parquet.inspection import ParquetState
+from stores.parquet.manifest import File, Manifest, decode
+from stores.parquet.store import StoreParquet
+from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import as_another_process
 
@@ -429,7 +429,7 @@ def test_compact_takes_the_lock(
 def test_a_large_register_is_compacted_without_spark(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_merges, "MOST_HERE", 1)
+    monkeypatch.setattr(merges, "MOST_HERE", 1)
     done = call("compact", str(path))
     assert (done.exit_code, "saved" in done.output) == (0, True)
 

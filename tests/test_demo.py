@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from stepping_spark.errors import StoreUnavailable
-from stores.places import place_of
+from stores.address import place_of
 from tests.postgres_server import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,7 +13,7 @@ import stepping_spark as st
 from stepping_spark.errors import CompileError, FixpointError
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.store import Store
-from stores.contract_rows import Content, content
+from stores.contract.values import Content, content
 from tests.every_store import MakeStore
 
 Link = st.Pair[int, int]

@@ -14,7 +14,7 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.type_json import kind_of, type_of
 from stepping_spark.rows.types import row_type
 from stepping_spark.store import Register, fingerprint
-from stores.contract_rows import MIXED, VALUES
+from stores.contract.values import MIXED, VALUES
 
 
 class Colour(enum.Enum):

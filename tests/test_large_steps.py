@@ -24,7 +24,7 @@ from stepping_spark.spark import checkpoint, fetch
 from stepping_spark.spark.checkpoint import fetched, measure, settle, settled_by
 from stepping_spark.store import Register
 from stepping_spark.zsets import spark as zset
-from stores import spark_batches
+from stores.batches import spark as spark_batches
 from stores.memory import StoreMemory
 
 Z = st.ZSetPython

@@ -108,7 +108,7 @@ def test_the_wheel_installs_into_a_bare_environment_from_wheels_save_for_pyspark
     run(python, "-m", "pip", "install", "-q", *wheels, wanted, cwd=tmp_path)
     program = tmp_path / "program.py"
     program.write_text(USE)
-    assert run(python, program, cwd=tmp_path).splitlines()[-2:] == ["True", "stores.postgres"]
+    assert run(python, program, cwd=tmp_path).splitlines()[-2:] == ["True", "stores.postgres.store"]
     draw = "from program import query, st; st.write_png(st.compile(query), 'a.png')"
     run(python, "-c", draw, cwd=tmp_path)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

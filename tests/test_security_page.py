@@ -15,8 +15,8 @@ from psycopg import errors
 from stepping_spark.cli import main
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.store import Register
-from stores.contract_rows import BY_WORD, NUMBER, WORDS, add, as_it_is, content, row, table_of
-from stores.postgres import StorePostgres
+from stores.contract.values import BY_WORD, NUMBER, WORDS, add, as_it_is, content, row, table_of
+from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 
 PAGE = (Path(__file__).parent.parent / "docs" / "security.md").read_text(encoding="utf-8")

@@ -23,8 +23,8 @@ from rich.text import Text
 from stepping_spark.cli.interrupts import INTERRUPTED
 from stepping_spark.cli.quiet import Commands, OnePlace
 from stepping_spark.errors import SteppingError, StoreCorrupt
+from stores.address import place_of
 from stores.inspection import Kept, State, Summary
-from stores.places import place_of
 
 FOUND, NOT_DONE = 1, 2
 """Exit codes: something is wrong with the state; it could not be looked at."""

@@ -16,11 +16,11 @@ import psutil
 import pyarrow as pa
 
 from stepping_spark.store import Register
-from stores.batches import DriverBatch, built
-from stores.contract_rows import BY_WORD, MIXED, mixed_row, table_of
-from stores.filesystem import directory_of
-from stores.manifest import File
-from stores.parquet_files import FileReader
+from stores.batches.driver import DriverBatch, built
+from stores.contract.values import BY_WORD, MIXED, mixed_row, table_of
+from stores.parquet.files import FileReader
+from stores.parquet.filesystem import directory_of
+from stores.parquet.manifest import File
 
 BY_NUMBER = Register("mixed by number", MIXED, ("i",))
 WARM = 300

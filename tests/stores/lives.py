@@ -22,10 +22,10 @@ import psycopg
 import stepping_spark as st
 from stepping_spark.errors import StepError
 from stepping_spark.store import Store
-from stores import filesystem
-from stores.filesystem import LocalDirectory
-from stores.parquet import StoreParquet
-from stores.postgres import StorePostgres
+from stores.parquet import filesystem
+from stores.parquet.filesystem import LocalDirectory
+from stores.parquet.store import StoreParquet
+from stores.postgres.store import StorePostgres
 
 Z = st.ZSetPython
 Told = list[list[tuple[str, int]]]

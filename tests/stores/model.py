@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepping_spark.errors import StoreError
 from stepping_spark.store import Store
-from stores.contract_rows import BY_WORD, WHOLE, Content, add, as_it_is, content, keys_table, row
+from stores.contract.values import BY_WORD, WHOLE, Content, add, as_it_is, content, keys_table, row
 
 Move: TypeAlias = tuple[str, Any]
 

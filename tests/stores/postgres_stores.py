@@ -13,8 +13,8 @@ import psycopg
 from psycopg import sql
 
 from stepping_spark.store import Register, Store
-from stores import turns
-from stores.postgres import DRIVER_BYTES, StorePostgres
+from stores import steps
+from stores.postgres.store import DRIVER_BYTES, StorePostgres
 from tests.postgres_server import PostgresServer
 
 
@@ -36,7 +36,7 @@ def role(server: PostgresServer, name: str, rights: str = "") -> str:
 @contextmanager
 def as_another_process() -> Iterator[None]:
     """A store that is opened meanwhile does not know of those that are open here."""
-    with mock.patch.object(turns, "_writers", WeakSet()):
+    with mock.patch.object(steps, "_writers", WeakSet()):
         yield
 
 

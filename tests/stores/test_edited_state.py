@@ -32,8 +32,7 @@ from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import ListOf, Optional
 from stepping_spark.store import Register, Store
-from stores import file_writer
-from stores.contract_rows import (
+from stores.contract.values import (
     BY_WORD,
     MIXED,
     NUMBER,
@@ -48,12 +47,13 @@ from stores.contract_rows import (
     mixed_row,
     table_of,
 )
-from stores.file_checks import Content as FileContent
-from stores.file_checks import place_column
-from stores.page_headers import values_of
-from stores.parquet import StoreParquet
-from stores.parquet_files import content_of
-from stores.postgres import StorePostgres
+from stores.parquet import file_writer
+from stores.parquet.checks import Content as FileContent
+from stores.parquet.checks import place_column
+from stores.parquet.files import content_of
+from stores.parquet.page_headers import values_of
+from stores.parquet.store import StoreParquet
+from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores import edits
 from tests.stores.edits import Edit

@@ -11,9 +11,10 @@ from hypothesis import given
 
 from stepping_spark.errors import StepError, StoreError
 from stepping_spark.store import Store
-from stores import batches, tiers
-from stores.contract import StoreContract
-from stores.contract_rows import BY_WORD, WHOLE, Create, add, as_it_is, content, keys_table, row
+from stores.batches import driver as batches
+from stores.batches import tiers
+from stores.contract.store import StoreContract
+from stores.contract.values import BY_WORD, WHOLE, Create, add, as_it_is, content, keys_table, row
 from stores.memory import StoreMemory
 from tests.stores.model import Move, hold_against_sums, moves, torn_reads, words
 

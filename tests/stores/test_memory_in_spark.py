@@ -15,9 +15,10 @@ from stepping_spark.rows.atoms import INT, STR
 from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.rows.types import Optional
 from stepping_spark.store import Held, Register
-from stores import memory, spark_batches
-from stores.contract import StoreContract
-from stores.contract_rows import (
+from stores import memory
+from stores.batches import spark as spark_batches
+from stores.contract.store import StoreContract
+from stores.contract.values import (
     BY_WORD,
     WHOLE,
     WORDS,

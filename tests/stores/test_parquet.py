@@ -12,9 +12,9 @@ from hypothesis import given
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.store import Register, Store
-from stores import file_checks, file_merges, file_writer, parquet, parquet_files, tiers
-from stores.contract import StoreContract
-from stores.contract_rows import (
+from stores.batches import tiers
+from stores.contract.store import StoreContract
+from stores.contract.values import (
     BY_WORD,
     WHOLE,
     Create,
@@ -25,7 +25,11 @@ from stores.contract_rows import (
     keys_table,
     row,
 )
-from stores.parquet import StoreParquet
+from stores.parquet import checks as file_checks
+from stores.parquet import file_writer, merges
+from stores.parquet import files as parquet_files
+from stores.parquet import store as parquet
+from stores.parquet.store import StoreParquet
 from tests.stores.model import Move, hold_against_sums, moves, words
 
 
@@ -89,7 +93,7 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tiers, "SLICE", 8)
     patch.setattr(parquet_files, "GROUP_ROWS", 4)
     patch.setattr(file_writer, "GROUP_ROWS", 4)
-    patch.setattr(file_merges, "GROUP_ROWS", 4)
+    patch.setattr(merges, "GROUP_ROWS", 4)
     patch.setattr(file_writer, "FILE_ROWS", 12)
     patch.setattr(parquet_files, "GROUPS_AT_ONCE", 3)
     patch.setattr(parquet_files, "MANY_PARTS", 1)

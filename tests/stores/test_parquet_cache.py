@@ -9,13 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from stores import file_writer, parquet_files
-from stores.batches import built
-from stores.contract_rows import BY_WORD, add, as_it_is, content, keys_table, table_of
-from stores.file_writer import DATA, FileWriter
-from stores.filesystem import directory_of
-from stores.parquet import StoreParquet
-from stores.parquet_files import FileReader, content_of
+from stores.batches.driver import built
+from stores.contract.values import BY_WORD, add, as_it_is, content, keys_table, table_of
+from stores.parquet import file_writer
+from stores.parquet import files as parquet_files
+from stores.parquet.file_writer import DATA, FileWriter
+from stores.parquet.files import FileReader, content_of
+from stores.parquet.filesystem import directory_of
+from stores.parquet.store import StoreParquet
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stores.contract_rows import BY_WORD, WHOLE, add, as_it_is
-from stores.manifest import decode
-from stores.parquet import StoreParquet
+from stores.contract.values import BY_WORD, WHOLE, add, as_it_is
+from stores.parquet.manifest import decode
+from stores.parquet.store import StoreParquet
 
 STEPS = 12
 REGISTERS = [BY_WORD, WHOLE]

@@ -24,10 +24,10 @@ from stepping_spark.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
-from stores import filesystem, locks, manifest, sweeping
-from stores.contract_rows import BY_WORD, WHOLE, add, as_it_is, content, keys_table, row
-from stores.filesystem import LocalDirectory
-from stores.parquet import StoreParquet
+from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content, keys_table, row
+from stores.parquet import filesystem, locks, manifest, sweep
+from stores.parquet.filesystem import LocalDirectory
+from stores.parquet.store import StoreParquet
 from tests.stores.conftest import SmallDisk, fill
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -249,7 +249,7 @@ def test_files_do_not_pile_up_with_steps(path: Path) -> None:
         for i in range(60):
             step(store, f"w{i}")
             counts.append(len(files(path, "data")) + len(files(path, "manifests")))
-    assert len(files(path, "manifests")) == sweeping.KEPT
+    assert len(files(path, "manifests")) == sweep.KEPT
     assert max(counts) < 60
     assert max(f.stat().st_size for f in files(path, "manifests")) < 5_000
 
@@ -301,8 +301,8 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that has the store open, in the middle of step 4."""
     with in_new_process(
         f"""
-        from stores.contract_rows import BY_WORD, WHOLE, WORDS, table_of
-        from stores.parquet import StoreParquet
+        from stores.contract.values import BY_WORD, WHOLE, WORDS, table_of
+        from stores.parquet.store import StoreParquet
         store = StoreParquet({str(path)!r}, [BY_WORD, WHOLE])
         store.add(BY_WORD.name, table_of(WORDS, [("z", 1, 1)]))
         print("open", flush=True)
@@ -504,7 +504,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_steps(tmp_path: Path) -> Non
     path = tmp_path / "state"
     code = f"""
         from tests.stores.test_parquet_faults import REGISTERS, step
-        from stores.parquet import StoreParquet
+        from stores.parquet.store import StoreParquet
         store = StoreParquet({str(path)!r}, REGISTERS, create=True)
         print("open", flush=True)
         while True:

@@ -16,9 +16,8 @@ from stepping_spark.errors import StoreError
 from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Held, Register, Store
-from stores import file_merges, file_writer, parquet_files
-from stores.contract import StoreContract
-from stores.contract_rows import (
+from stores.contract.store import StoreContract
+from stores.contract.values import (
     BY_WORD,
     WORDS,
     Create,
@@ -29,7 +28,9 @@ from stores.contract_rows import (
     row,
     table_of,
 )
-from stores.parquet import StoreParquet
+from stores.parquet import file_writer, merges
+from stores.parquet import files as parquet_files
+from stores.parquet.store import StoreParquet
 
 
 @pytest.mark.long
@@ -118,7 +119,7 @@ def test_spark_merges_what_is_too_much_for_the_driver_to_the_same_batch(
 ) -> None:
     found = []
     for most in (10, 10_000_000):
-        monkeypatch.setattr(file_merges, "MOST_HERE", most)
+        monkeypatch.setattr(merges, "MOST_HERE", most)
         with StoreParquet(
             path / str(most), [BY_WORD], create=True, driver_rows=0, spark=spark
         ) as store:
@@ -143,7 +144,7 @@ def test_spark_merges_what_is_too_much_for_the_driver_to_the_same_batch(
 def test_a_sum_that_no_column_can_hold_is_an_error_of_a_merge_in_spark_too(
     path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_merges, "MOST_HERE", 0)
+    monkeypatch.setattr(merges, "MOST_HERE", 0)
     with StoreParquet(path, [BY_WORD], create=True, driver_rows=0, spark=spark) as store:
         for step in (1, 2):
             store.add(BY_WORD.name, table_of(WORDS, [("a", 1, 2**62), ("b", step, 1)]))

@@ -19,13 +19,13 @@ from moto.server import ThreadedMotoServer
 
 from stepping_spark.errors import StoreLocked, StoreUnavailable
 from stepping_spark.store import Register, Store
-from stores import conditional, locks
-from stores.claims import CLAIMS, Claim
-from stores.contract import StoreContract
-from stores.contract_rows import BY_WORD, WHOLE, Create, Reopen, add, as_it_is, content, row
-from stores.filesystem import ObjectDirectory, directory_of
-from stores.parquet import StoreParquet
-from stores.parquet_inspection import ParquetState
+from stores.contract.store import StoreContract
+from stores.contract.values import BY_WORD, WHOLE, Create, Reopen, add, as_it_is, content, row
+from stores.parquet import conditional, locks
+from stores.parquet.claims import CLAIMS, Claim
+from stores.parquet.filesystem import ObjectDirectory, directory_of
+from stores.parquet.inspection import ParquetState
+from stores.parquet.store import StoreParquet
 from tests.stores.lives import told
 from tests.stores.test_two_writers import run
 from tests.stores.two_writers import Process, at
@@ -256,7 +256,7 @@ class OnS3:
                 call = told(getattr(ObjectDirectory, name), name, at)
                 patches.enter_context(mock.patch.object(ObjectDirectory, name, call))
             patches.enter_context(mock.patch.object(locks, "renewing"))
-            directory_of = "stores.parquet.directory_of"
+            directory_of = "stores.parquet.store.directory_of"
             patches.enter_context(mock.patch(directory_of, return_value=self._directory))
             yield
 

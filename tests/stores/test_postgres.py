@@ -26,9 +26,8 @@ from stepping_spark.rows.atoms import DATE, INT, STR, UUID
 from stepping_spark.rows.schema import BIG_INT, COUNT, Schema
 from stepping_spark.rows.types import Optional, Struct
 from stepping_spark.store import Held, Register
-from stores import postgres_sql
-from stores.contract import StoreContract
-from stores.contract_rows import (
+from stores.contract.store import StoreContract
+from stores.contract.values import (
     BY_WORD,
     MIXED,
     NUMBER,
@@ -47,7 +46,8 @@ from stores.contract_rows import (
     summed,
     table_of,
 )
-from stores.postgres import StorePostgres
+from stores.postgres import statements
+from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores.model import torn_reads
 from tests.stores.postgres_stores import Stores
@@ -275,7 +275,7 @@ def test_rows_of_equal_hashes_are_not_merged(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        postgres_sql, "key_hashes", lambda t, _: (np.zeros(t.num_rows, np.uint64), None)
+        statements, "key_hashes", lambda t, _: (np.zeros(t.num_rows, np.uint64), None)
     )
     store = stores.create([BY_WORD])
     values: list[tuple[Any, ...]] = [(None, 1), ("", 1), ("a", 1), ("a", 2)]

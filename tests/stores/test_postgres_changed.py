@@ -11,7 +11,7 @@ from psycopg import sql
 
 from stepping_spark.cli import main
 from stepping_spark.errors import StoreCorrupt
-from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, as_it_is, content, row, table_of
+from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, row, table_of
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import Stores
 

@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.errors import StoreError, StoreLocked, StoreUnavailable
 from stepping_spark.relations.codec import frame_of
-from stores.contract_rows import BY_WORD, WHOLE, WORDS, add, as_it_is, content, row, table_of
-from stores.postgres import StorePostgres
+from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, row, table_of
+from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import Stores
 
@@ -350,8 +350,8 @@ def _distinct(a: st.ZSet[int]) -> st.ZSet[int]:
 
 HOLDER = """
 import sys, time
-from stores.contract_rows import BY_WORD, WHOLE
-from stores.postgres import StorePostgres
+from stores.contract.values import BY_WORD, WHOLE
+from stores.postgres.store import StorePostgres
 store = StorePostgres(sys.argv[1], [BY_WORD, WHOLE], schema=sys.argv[2])
 print("open", flush=True)
 time.sleep(600)

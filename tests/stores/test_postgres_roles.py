@@ -13,8 +13,8 @@ from psycopg import sql
 
 from stepping_spark.cli import main
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked
-from stores.contract_rows import BY_WORD, WHOLE, add, as_it_is, content, row
-from stores.postgres import StorePostgres
+from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content, row
+from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import Stores, as_another_process, role
 

@@ -28,12 +28,12 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.cli import main
 from stepping_spark.errors import SteppingError, StoreUnavailable
-from stores.contract_rows import BY_WORD, add, as_it_is
-from stores.parquet import StoreParquet
-from stores.parquet_inspection import ParquetState
-from stores.places import place_of
-from stores.postgres import StorePostgres
-from stores.postgres_inspection import PostgresState
+from stores.address import place_of
+from stores.contract.values import BY_WORD, add, as_it_is
+from stores.parquet.inspection import ParquetState
+from stores.parquet.store import StoreParquet
+from stores.postgres.inspection import PostgresState
+from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores.test_parquet_on_s3 import s3
 

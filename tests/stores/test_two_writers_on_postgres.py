@@ -22,8 +22,9 @@ from psycopg import sql
 
 from stepping_spark.errors import StoreError, StoreLocked
 from stepping_spark.store import Store
-from stores import postgres_link, postgres_session, turns
-from stores.postgres import StorePostgres
+from stores import steps
+from stores.postgres import connection, session
+from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores.lives import told
 from tests.stores.two_writers import (
@@ -54,7 +55,7 @@ class InPostgres:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        real = turns.this_process()
+        real = steps.this_process()
 
         def this_process() -> str:
             process = current()
@@ -64,9 +65,9 @@ class InPostgres:
             self._admin = all_of.enter_context(psycopg.connect(self._url, autocommit=True))
             wait = told(psycopg.Connection.wait, "exchange", at)
             for owner, name, value in (
-                (turns, "this_process", this_process),
-                (postgres_session, "this_process", this_process),
-                (postgres_link, "LOCK_TRIES", 1),
+                (steps, "this_process", this_process),
+                (session, "this_process", this_process),
+                (connection, "LOCK_TRIES", 1),
                 (psycopg, "connect", self._connecting(psycopg.connect)),
                 (psycopg.Connection, "wait", wait),
             ):
@@ -82,7 +83,7 @@ class InPostgres:
         return StorePostgres(self._url, REGISTERS, schema=self._schema, read_only=True)
 
     def break_lock(self) -> None:
-        number = postgres_link._lock_number(self._schema)
+        number = connection._lock_number(self._schema)
         pids = [pid for (pid,) in self._admin.execute(HOLDERS, [number])]
         for pid in pids:
             self._admin.execute("SELECT pg_terminate_backend(%s)", [pid])
@@ -94,7 +95,7 @@ class InPostgres:
         for link in self._links.pop(process, ()):
             if not link.closed:
                 pids.append(link.info.backend_pid)
-                with suppress(OSError), postgres_session._socket_of(link) as its:
+                with suppress(OSError), session._socket_of(link) as its:
                     its.shutdown(socket.SHUT_RDWR)
                 link.close()
         self._wait_for_end(pids)
@@ -201,7 +202,7 @@ def test_the_machine_finds_a_lock_that_keeps_nobody_out(postgres: PostgresServer
         server = postgres
 
     machine = Machine()
-    with mock.patch.object(postgres_session, "take_lock"):
+    with mock.patch.object(session, "take_lock"):
         machine.there_are_processes()
         machine.opens(number=1, moment=None)
         with pytest.raises(AssertionError, match="overtaken, and not told"):

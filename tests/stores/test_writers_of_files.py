@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreMismatch
-from stores import filesystem, locks
-from stores.contract_rows import BY_WORD, WHOLE, add, as_it_is, content
-from stores.filesystem import LocalDirectory
-from stores.manifest import decode
+from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content
 from stores.memory import StoreMemory
-from stores.parquet import StoreParquet
+from stores.parquet import filesystem, locks
+from stores.parquet.filesystem import LocalDirectory
+from stores.parquet.manifest import decode
+from stores.parquet.store import StoreParquet
 from tests.stores.two_writers_of_files import elsewhere
 
 REGISTERS = [BY_WORD]

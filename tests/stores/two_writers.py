@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from stepping_spark.errors import StoreLocked
 from stepping_spark.store import Register, Store
-from stores.contract_rows import BY_WORD, WHOLE, add, as_it_is, as_table
+from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, as_table
 
 REGISTERS = [BY_WORD, WHOLE]
 PROCESSES = 3

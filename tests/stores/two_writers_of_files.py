@@ -18,10 +18,11 @@ from unittest import mock
 import pyarrow as pa
 
 from stepping_spark.store import Store
-from stores import filesystem, locks, turns
-from stores import pool as pools
-from stores.filesystem import Directory, LocalDirectory, Status
-from stores.parquet import StoreParquet
+from stores import steps
+from stores.parquet import filesystem, locks
+from stores.parquet import pool as pools
+from stores.parquet.filesystem import Directory, LocalDirectory, Status
+from stores.parquet.store import StoreParquet
 from tests.stores.lives import told
 from tests.stores.two_writers import REGISTERS, Process, at, current
 
@@ -46,14 +47,14 @@ class Inline:
 def simulated_processes() -> Iterator[None]:
     """Threads of a `Process` are a process to the library; nothing runs beside them."""
     pool = Inline()
-    real = turns.this_process()
+    real = steps.this_process()
 
     def this_process() -> str:
         process = current()
         return real if process is None else f"0-{process.name} of {id(process)}"
 
     with ExitStack() as patches:
-        for module in (turns, locks):
+        for module in (steps, locks):
             patches.enter_context(mock.patch.object(module, "this_process", this_process))
         patches.enter_context(mock.patch.object(pools, "_pool", return_value=pool))
         yield
@@ -63,7 +64,7 @@ def simulated_processes() -> Iterator[None]:
 def elsewhere() -> Iterator[None]:
     """What is done here is done by another process."""
     with ExitStack() as patches:
-        for module in (turns, locks):
+        for module in (steps, locks):
             patch = mock.patch.object(module, "this_process", return_value="0-another")
             patches.enter_context(patch)
         yield
@@ -288,7 +289,7 @@ class InBucket:
         with (
             simulated_processes(),
             mock.patch.object(locks, "renewing"),
-            mock.patch("stores.parquet.directory_of", return_value=self.bucket),
+            mock.patch("stores.parquet.store.directory_of", return_value=self.bucket),
         ):
             yield
 

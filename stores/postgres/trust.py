@@ -13,8 +13,8 @@ from typing import Any
 from psycopg import sql
 
 from stepping_spark.errors import StoreCorrupt, StoreUnavailable
-from stores.postgres_link import Address, Connection
-from stores.postgres_sql import Layout
+from stores.postgres.connection import Address, Connection
+from stores.postgres.statements import Layout
 
 PAGE = "docs/security.md has the SQL"
 

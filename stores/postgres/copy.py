@@ -19,10 +19,10 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.checkpoint import column
 from stepping_spark.spark.errors import first_line, raised_in_worker
 from stepping_spark.store import Held
-from stores.postgres_catalog import snapshot
-from stores.postgres_link import Address, Connection
-from stores.postgres_sql import ATTEMPT, Layout
-from stores.postgres_types import csv_of, table_of
+from stores.postgres.catalog import snapshot
+from stores.postgres.connection import Address, Connection
+from stores.postgres.statements import ATTEMPT, Layout
+from stores.postgres.types import csv_of, table_of
 
 PART_BYTES = 32 << 20  # of a table, for one worker to read at a time
 LINES = 8 << 20  # bytes of text that are parsed at a time

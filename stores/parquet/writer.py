@@ -16,21 +16,21 @@ from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.checkpoint import column, fetched
 from stepping_spark.store import Held, Register
-from stores import spark_files
-from stores.batches import DriverBatch, built, ordered
-from stores.file_checks import Content
-from stores.file_merges import FileMerge
-from stores.file_writer import FileWriter, rows_of_file
-from stores.manifest import FileBatch, Output
+from stores.batches.driver import DriverBatch, built, ordered
+from stores.batches.spark import settle
+from stores.batches.tiers import Work
 from stores.memory import MOST_FETCHED
-from stores.parquet_files import (
+from stores.parquet import spark_files
+from stores.parquet.checks import Content
+from stores.parquet.file_writer import FileWriter, rows_of_file
+from stores.parquet.files import (
     FileReader,
     content_of,
     output_content,
 )
-from stores.pool import side_by_side
-from stores.spark_batches import settle
-from stores.tiers import Work
+from stores.parquet.manifest import FileBatch, Output
+from stores.parquet.merges import FileMerge
+from stores.parquet.pool import side_by_side
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
-from stores.addresses import EXAMPLE, FILES, UNCLEAR, may_hold_password, wrong_with_postgres
+from stores.urls import EXAMPLE, FILES, UNCLEAR, may_hold_password, wrong_with_postgres
 
 Connection = psycopg.Connection[Any]
 

@@ -15,12 +15,12 @@ from typing_extensions import TypeVarTuple
 from stepping_spark.errors import StoreUnavailable
 from stepping_spark.graph.graph import Graph
 from stepping_spark.store import Store
-from stores.addresses import is_of_postgres, uri_of, wrong_with_files, wrong_with_postgres
 from stores.inspection import State
 from stores.memory import StoreMemory
-from stores.parquet import StoreParquet
-from stores.parquet_inspection import ParquetState
-from stores.postgres_if_installed import PostgresState, StorePostgres
+from stores.parquet.inspection import ParquetState
+from stores.parquet.store import StoreParquet
+from stores.postgres import PostgresState, StorePostgres
+from stores.urls import is_of_postgres, uri_of, wrong_with_files, wrong_with_postgres
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from stepping_spark.errors import StoreError
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
-from stores.file_checks import GROUP_BYTES, GROUP_ROWS, Content, Damaged, read_rows
-from stores.filesystem import Directory
-from stores.manifest import File, FileBatch
+from stores.parquet.checks import GROUP_BYTES, GROUP_ROWS, Content, Damaged, read_rows
+from stores.parquet.filesystem import Directory
+from stores.parquet.manifest import File, FileBatch
 
 DATA = "data"
 

@@ -14,10 +14,10 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from stores.file_writer import DATA
-from stores.filesystem import TEMPORARY, Directory
-from stores.manifest import DATA_NAME, FOLDER, Log, Manifest, Order, name_of
-from stores.pool import later
+from stores.parquet.file_writer import DATA
+from stores.parquet.filesystem import TEMPORARY, Directory
+from stores.parquet.manifest import DATA_NAME, FOLDER, Log, Manifest, Order, name_of
+from stores.parquet.pool import later
 
 KEPT = 3
 """So many of the newest manifests are kept, and of the newest steps: they can be opened again."""

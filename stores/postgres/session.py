@@ -13,9 +13,9 @@ from typing import TypeVar
 import psycopg
 
 from stepping_spark.errors import StoreUnavailable
-from stores.postgres_catalog import Catalog, State
-from stores.postgres_link import Address, Connection, take_lock
-from stores.turns import this_process
+from stores.postgres.catalog import Catalog, State
+from stores.postgres.connection import Address, Connection, take_lock
+from stores.steps import this_process
 
 T = TypeVar("T")
 

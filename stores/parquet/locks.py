@@ -1,7 +1,7 @@
 """Keeps a second writer out: by a file lock on a local directory, by a lease on an object store.
 
 A lock is there so that a second writer is refused at once, and told who writes. That nothing is
-lost where a lock fails is not its affair: see `stores.claims`.
+lost where a lock fails is not its affair: see `stores.parquet.claims`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from contextlib import suppress
 from typing import Protocol
 
 from stepping_spark.errors import StoreLocked
-from stores.claims import CLAIMS
-from stores.filesystem import Directory, LocalDirectory
-from stores.plain_files import open_plain
-from stores.turns import this_process
+from stores.parquet.claims import CLAIMS
+from stores.parquet.filesystem import Directory, LocalDirectory
+from stores.parquet.plain_files import open_plain
+from stores.steps import this_process
 
 LOCK = "lock.json"
 LEASE_FILE = f"{CLAIMS}/lease.json"

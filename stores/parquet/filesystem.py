@@ -20,10 +20,10 @@ import pyarrow.fs as pafs
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreUnavailable
-from stores.addresses import Uri, uri_of, wrong_with_files, wrong_with_path
-from stores.conditional import Creator, creator_for
-from stores.plain_files import NotPlain, check_plain, kind, open_plain
-from stores.pool import side_by_side
+from stores.parquet.conditional import Creator, creator_for
+from stores.parquet.plain_files import NotPlain, check_plain, kind, open_plain
+from stores.parquet.pool import side_by_side
+from stores.urls import Uri, uri_of, wrong_with_files, wrong_with_path
 
 TEMPORARY = "tmp-"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -248,7 +248,7 @@ class ObjectDirectory:
     """A prefix of an object store: what is written is durable, whole, and seen by all at once.
 
     pyarrow has no exclusive creation: on S3 `create` goes by obstore, where that is installed, and
-    is exclusive. Elsewhere it looks first, and `excludes` is False (see `stores.claims`).
+    is exclusive. Elsewhere it looks first, and `excludes` is False (see `stores.parquet.claims`).
     """
 
     filesystem: pafs.FileSystem = field(repr=False)

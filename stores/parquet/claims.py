@@ -25,8 +25,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from stepping_spark.errors import StoreLocked, StoreUnavailable
-from stores.filesystem import Directory
-from stores.manifest import FOLDER, Order, name_of, none_is_left, orders
+from stores.parquet.filesystem import Directory
+from stores.parquet.manifest import FOLDER, Order, name_of, none_is_left, orders
 
 CLAIMS = "claims"
 KEPT_FOR = 86_400.0

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.store import Register
-from stores import tiers
-from stores.batches import DriverBatch, settled
-from stores.file_checks import GROUP_ROWS
-from stores.file_writer import FileWriter
-from stores.manifest import FileBatch
-from stores.parquet_files import FileReader, Group
+from stores.batches import tiers
+from stores.batches.driver import DriverBatch, settled
+from stores.parquet.checks import GROUP_ROWS
+from stores.parquet.file_writer import FileWriter
+from stores.parquet.files import FileReader, Group
+from stores.parquet.manifest import FileBatch
 
 LAST = 2**64 - 1  # the greatest place
 

@@ -16,13 +16,22 @@ from stepping_spark.errors import (
 )
 from stepping_spark.store import Register, fingerprint, fingerprint_of
 from stores.checked import parsed, small_file
-from stores.claims import CLAIMS, Claim
-from stores.file_writer import DATA
-from stores.filesystem import TEMPORARY, Directory, reaching
-from stores.locks import LOCK, Lock, lock, locked, who
-from stores.manifest import FOLDER, REGISTERS, Doubt, Log, Manifest, Order, name_of, none_is_left
+from stores.parquet.claims import CLAIMS, Claim
+from stores.parquet.file_writer import DATA
+from stores.parquet.filesystem import TEMPORARY, Directory, reaching
+from stores.parquet.locks import LOCK, Lock, lock, locked, who
+from stores.parquet.manifest import (
+    FOLDER,
+    REGISTERS,
+    Doubt,
+    Log,
+    Manifest,
+    Order,
+    name_of,
+    none_is_left,
+)
+from stores.parquet.sweep import KEPT, Sweeper
 from stores.registers import Described, check_described, described
-from stores.sweeping import KEPT, Sweeper
 
 OWN = (CLAIMS, DATA, FOLDER, LOCK, REGISTERS)
 """What a store has in its directory."""

@@ -19,13 +19,14 @@ from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register, fingerprint, now_from_text
-from stores.batches import places_of, settled
-from stores.committed import newest, registers_there
-from stores.file_checks import Content, Damaged
-from stores.filesystem import Directory, LocalDirectory, directory_of, reaching
+from stores.batches.driver import places_of, settled
 from stores.inspection import Findings, Kept, Summary
-from stores.locks import holder
-from stores.manifest import (
+from stores.parquet.checks import Content, Damaged
+from stores.parquet.commits import newest, registers_there
+from stores.parquet.files import FileReader, content_of, output_content
+from stores.parquet.filesystem import Directory, LocalDirectory, directory_of, reaching
+from stores.parquet.locks import holder
+from stores.parquet.manifest import (
     FORMAT,
     REGISTERS,
     File,
@@ -37,8 +38,7 @@ from stores.manifest import (
     instead,
     name_of,
 )
-from stores.parquet import StoreParquet
-from stores.parquet_files import FileReader, content_of, output_content
+from stores.parquet.store import StoreParquet
 from stores.registers import read_registers
 
 SHOWN = 3  # names of what was found instead of a state

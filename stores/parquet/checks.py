@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stores.checked import parsed
-from stores.manifest import File
-from stores.page_headers import values_of
+from stores.parquet.manifest import File
+from stores.parquet.page_headers import values_of
 
 GROUP_ROWS = 1 << 13
 """The rows of a row group: what is read at least to find a key in a large file."""

@@ -1,8 +1,8 @@
 """Rows of a register as Parquet files: written in order of place, read by row groups.
 
-A file of a register has the columns of its schema and one more, `_place_`: see `stores.batches`.
-The statistics of that column say which row groups can hold a key, whatever its type is. Files
-never change once they are written, so what was read of one may be kept.
+A file of a register has the columns of its schema and one more, `_place_`: see
+`stores.batches.driver`. The statistics of that column say which row groups can hold a key, whatever
+its type is. Files never change once they are written, so what was read of one may be kept.
 
 There are no bloom filters, and no buckets: places are hashes of keys, and rows are sorted by them,
 so that the least and the greatest place of a row group say more than a bloom filter would. Three
@@ -28,8 +28,8 @@ from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
-from stores.batches import DriverBatch, ends_of
-from stores.file_checks import (
+from stores.batches.driver import DriverBatch, ends_of
+from stores.parquet.checks import (
     GROUP_ROWS,
     Content,
     Damaged,
@@ -41,10 +41,10 @@ from stores.file_checks import (
     place_column,
     read_rows,
 )
-from stores.filesystem import Directory, LocalDirectory
-from stores.manifest import File, FileBatch
-from stores.plain_files import NotPlain
-from stores.pool import side_by_side
+from stores.parquet.filesystem import Directory, LocalDirectory
+from stores.parquet.manifest import File, FileBatch
+from stores.parquet.plain_files import NotPlain
+from stores.parquet.pool import side_by_side
 
 GROUPS_AT_ONCE = 128
 """The row groups that are in memory at a time, beside the cache, to find keys in them."""

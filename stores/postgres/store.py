@@ -20,17 +20,17 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.spark import fetch
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Held, Now, Register
-from stores.postgres_catalog import MADE_BY, State, layout_of, made_by_of, snapshot
-from stores.postgres_changes import Change, Changes, Transaction, accepted, stage
-from stores.postgres_link import Address, Connection, identity
-from stores.postgres_rows import got, size_of, whole
-from stores.postgres_session import Session
-from stores.postgres_snapshot import Pinned, pinned
-from stores.postgres_sql import Layout
+from stores.batches.spark import keys_of
+from stores.postgres.catalog import MADE_BY, State, layout_of, made_by_of, snapshot
+from stores.postgres.changes import Change, Changes, Transaction, accepted, stage
+from stores.postgres.connection import Address, Connection, identity
+from stores.postgres.copy import got, size_of, whole
+from stores.postgres.session import Session
+from stores.postgres.snapshot import Pinned, pinned
+from stores.postgres.statements import Layout
 from stores.registers import check_are_registers, check_has_key, check_registers, unknown
 from stores.snapshots import Pins
-from stores.spark_batches import keys_of
-from stores.turns import NOT_OPEN, Closing, Turns, check_is_next
+from stores.steps import NOT_OPEN, Closing, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)

@@ -27,7 +27,7 @@ from stepping_spark.rows.schema import BIG_INT, Schema
 from stepping_spark.rows.type_json import kind_of, type_of
 from stepping_spark.rows.types import ListOf, Optional, tuple_of
 from stepping_spark.store import Now, Register
-from stores.contract_rows import (
+from stores.contract.values import (
     BY_WORD,
     MIXED,
     NUMBER,

@@ -16,13 +16,13 @@ from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
 from stores.inspection import Findings, Kept, Summary
-from stores.postgres import StorePostgres
-from stores.postgres_catalog import FORMAT, STORE, Catalog, Table, snapshot
-from stores.postgres_link import Address, Connection, holder
-from stores.postgres_rows import copied
-from stores.postgres_session import Session
-from stores.postgres_sql import Layout
-from stores.postgres_trust import Found, problems_of
+from stores.postgres.catalog import FORMAT, STORE, Catalog, Table, snapshot
+from stores.postgres.connection import Address, Connection, holder
+from stores.postgres.copy import copied
+from stores.postgres.session import Session
+from stores.postgres.statements import Layout
+from stores.postgres.store import StorePostgres
+from stores.postgres.trust import Found, problems_of
 from stores.registers import read_registers
 
 _SCHEMAS = """

@@ -18,7 +18,7 @@ import pyarrow as pa
 from stepping_spark.errors import StepError, StoreCorrupt, StoreError, StoreUnavailable
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.store import Register
-from stores.batches import DriverBatch, Growing, settled
+from stores.batches.driver import DriverBatch, Growing, settled
 
 SLICE = 1 << 16
 """The rows that are merged at a time; a merge of no more is done within one step."""

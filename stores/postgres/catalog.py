@@ -25,10 +25,10 @@ from stepping_spark.store import (
     register_name,
 )
 from stores.checked import MOST_BYTES, Part, check_distinct, parsed
-from stores.postgres_link import Address, Connection
-from stores.postgres_sql import STAGED, Layout, Statement, identifier
-from stores.postgres_trust import Found, Guard, problems_of
-from stores.postgres_types import escape, unescape
+from stores.postgres.connection import Address, Connection
+from stores.postgres.statements import STAGED, Layout, Statement, identifier
+from stores.postgres.trust import Found, Guard, problems_of
+from stores.postgres.types import escape, unescape
 from stores.registers import check_described
 
 FORMAT = 3

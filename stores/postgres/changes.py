@@ -16,11 +16,11 @@ from stepping_spark.relations.arrow import concat, consolidate
 from stepping_spark.relations.codec import conform
 from stepping_spark.spark.checkpoint import fetched
 from stepping_spark.store import Held, Register
-from stores.postgres_catalog import Catalog, State
-from stores.postgres_link import Connection
-from stores.postgres_rows import put, send
-from stores.postgres_sql import ATTEMPT, Layout
-from stores.spark_batches import settle
+from stores.batches.spark import settle
+from stores.postgres.catalog import Catalog, State
+from stores.postgres.connection import Connection
+from stores.postgres.copy import put, send
+from stores.postgres.statements import ATTEMPT, Layout
 
 MANY_GONE = 10_000  # rows of an output that the next step deletes
 INLINE_ROWS = 2_000

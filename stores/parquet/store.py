@@ -20,21 +20,21 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.spark import fetch
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Held, Now, Register, now_from_text, now_to_text
-from stores import spark_files
-from stores.batch_files import Added, BatchFiles
-from stores.batches import wanted_places
-from stores.committed import Committed
-from stores.file_checks import GROUP_ROWS, Content, Damaged
-from stores.filesystem import directory_of, reaching
-from stores.manifest import File, FileBatch, Manifest, next_revision
+from stores.batches.driver import wanted_places
+from stores.batches.spark import keys_of
+from stores.batches.tiers import Tiers, Work
 from stores.memory import MOST_KEYS
-from stores.parquet_files import FileReader, Group, content_of, output_content
-from stores.pool import side_by_side
+from stores.parquet import spark_files
+from stores.parquet.checks import GROUP_ROWS, Content, Damaged
+from stores.parquet.commits import Committed
+from stores.parquet.files import FileReader, Group, content_of, output_content
+from stores.parquet.filesystem import directory_of, reaching
+from stores.parquet.manifest import File, FileBatch, Manifest, next_revision
+from stores.parquet.pool import side_by_side
+from stores.parquet.writer import Added, BatchFiles
 from stores.registers import check_are_registers, check_has_key, unknown
 from stores.snapshots import Pins
-from stores.spark_batches import keys_of
-from stores.tiers import Tiers, Work
-from stores.turns import NOT_OPEN, Closing, Turns, check_is_next
+from stores.steps import NOT_OPEN, Closing, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -67,19 +67,19 @@ class StoreParquet(Closing):
 
     A step is committed by its manifest, a JSON file that appears whole or not at all; what it
     names is durable before. Files never change; what is wrong with one is a `StoreCorrupt` when it
-    is first read, and reading has a bound on its memory (see `stores.file_checks`). Batches merge
-    by size (see `stores.tiers`), and what no recent manifest names is removed. The last few steps
-    can be opened again:
+    is first read, and reading has a bound on its memory (see `stores.parquet.checks`). Batches
+    merge by size (see `stores.batches.tiers`), and what no recent manifest names is removed. The
+    last few steps can be opened again:
     `at_step=n` goes back to step n, and drops those after it.
 
     One process writes at a time, another gets a `StoreLocked`: on a local path by a lock that
     ends with its process, on an object store by a lease that is renewed while the store is open,
-    and runs out a minute after (see `stores.locks`). Where a lock fails, no committed step is lost,
-    and the writer that was overtaken gets a `StoreLocked` (see `stores.claims`). The same process
-    that opens the state again takes over, and the store before says so. With `read_only` there is
-    no lock, and each read is of the newest step, or of `at_step`, while another process writes. A
-    DataFrame that was read stays good for ten minutes after its files were merged away, as long as
-    the writer is open.
+    and runs out a minute after (see `stores.parquet.locks`). Where a lock fails, no committed step
+    is lost, and the writer that was overtaken gets a `StoreLocked` (see `stores.parquet.claims`).
+    The same process that opens the state again takes over, and the store before says so. With
+    `read_only` there is no lock, and each read is of the newest step, or of `at_step`, while
+    another process writes. A DataFrame that was read stays good for ten minutes after its files
+    were merged away, as long as the writer is open.
 
     Batches of at most `driver_rows` rows are read and written by the driver, larger ones by Spark,
     with the session `spark` (default: the active one, or a local one that is started).

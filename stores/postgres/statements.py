@@ -15,8 +15,8 @@ from psycopg import sql
 from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.hashes import key_hashes
 from stepping_spark.rows.schema import Schema
-from stores.postgres_link import LONGEST
-from stores.postgres_types import Leaf, escape, leaves_of, texts
+from stores.postgres.connection import LONGEST
+from stores.postgres.types import Leaf, escape, leaves_of, texts
 
 KEY_HASH, REST_HASH, ATTEMPT = "_key_hash_", "_rest_hash_", "_attempt_"
 

@@ -1,6 +1,12 @@
-"""What needs psycopg; where that is not installed, classes of the same names that say so when used.
+"""State as tables in Postgres.
 
-`StorePostgres`, and `PostgresState` to look at what it keeps.
+`store` is the store; `catalog` reads and writes what is said of a state, `changes` adds a step's
+rows in one transaction, `session` holds the writer's lock, `connection` connects, `copy` moves
+rows, `statements` has the SQL, `types` maps row types to Postgres' types, `inspection` looks at a
+state without a circuit.
+
+All of it needs psycopg. Where that is not installed, `StorePostgres` and `PostgresState` are
+classes that say so when they are used.
 """
 
 from __future__ import annotations
@@ -10,8 +16,8 @@ from typing import NoReturn
 from stepping_spark.errors import StoreUnavailable
 
 try:
-    from stores.postgres import StorePostgres as StorePostgres
-    from stores.postgres_inspection import PostgresState as PostgresState
+    from stores.postgres.inspection import PostgresState as PostgresState
+    from stores.postgres.store import StorePostgres as StorePostgres
 except ImportError as e:
     # Also "no pq wrapper available": psycopg without its library. What else is missing is a bug.
     if "psycopg" not in f"{e.name} {e}" and "pq wrapper" not in str(e):

@@ -22,16 +22,16 @@ from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.errors import first_line
 from stepping_spark.store import Register
-from stores.batches import places_of
-from stores.file_checks import Content, place_column
-from stores.file_merges import LAST, Cursor, slices
-from stores.file_writer import FILE_ROWS, FileWriter, rows_of_file
-from stores.filesystem import Directory
-from stores.manifest import File, FileBatch
-from stores.parquet_files import (
+from stores.batches.driver import places_of
+from stores.parquet.checks import Content, place_column
+from stores.parquet.file_writer import FILE_ROWS, FileWriter, rows_of_file
+from stores.parquet.files import (
     FileReader,
     content_of,
 )
+from stores.parquet.filesystem import Directory
+from stores.parquet.manifest import File, FileBatch
+from stores.parquet.merges import LAST, Cursor, slices
 
 _WRITTEN = "name STRING, rows BIGINT, nbytes BIGINT, first STRING, last STRING"
 _TEXT: pa.DataType = pa.string()

@@ -1,0 +1,4 @@
+"""Batches of rows in order of key, and how they merge: what the log-structured stores share.
+
+`driver` has batches on the driver, `spark` those in Spark's cache, `tiers` merges them by size.
+"""
