@@ -17,120 +17,30 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
-# The modules of stepping_spark, each importing only from those before it. An entry may name a
-# package, which then stands for the modules in it that have no entry of their own.
-LAYERS = (
+# The packages and modules of stepping_spark, each importing only from itself and those before it.
+ORDER = (
     "errors",
-    "interrupts",
-    "origin",
-    "atoms",
-    "types",
-    "kinds",
-    "sql_text",
-    "literals",
+    "callsite",
     "rows",
-    "schema",
-    "relations",
-    "hashing",
-    "carried",
-    "java",
-    "session",
-    "advice",
-    "spark_errors",
-    "spark_types",
-    "operations",
-    "guards",
-    "expr",
-    "code_of",
-    "clock",
-    "arrow_calls",
-    "spark_hash",
-    "derived",
-    "moments",
-    "symbolic",
-    "functions",
-    "index",
     "store",
-    "codec",
-    "algebra",
-    "boxes",
-    "settling",
-    "few",
-    "frames",
-    "arrow_rows",
-    "keyed",
-    "zset_python",
-    "zset",
-    "change_feed",
-    "agg",
-    "stream_types",
-    "floats",
+    "relations",
     "sums",
-    "scalars",
-    "operators",
-    "reducers",
-    "reduction_plan",
+    "spark",
+    "expressions",
+    "zsets",
     "graph",
-    "flat",
-    "picture",
-    "render",
-    "body",
-    "monotone",
-    "deltas",
-    "spark_calls",
-    "trace",
-    "feedback",
-    "primitives",
-    "lookups",
-    "matches",
-    "updates",
-    "lifting",
-    "grouping",
-    "reduce_plan",
-    "aggregates",
-    "linear",
-    "cache",
-    "rewrite",
-    "first_step",
-    "recursion",
+    "drawing",
     "passes",
-    "strict",
+    "query",
     "compile",
-    "reference_values",
-    "reference_reducers",
     "reference",
-    "terms",
-    "loops",
     "plan",
-    "planner",
-    "lower_reducers",
-    "lower",
-    "local_columns",
-    "local_joins",
-    "local_sums",
-    "local_reducers",
-    "local",
-    "python_rows",
-    "source",
-    "projection",
-    "layers",
-    "iterations",
-    "blame",
-    "nulls",
-    "metrics",
-    "values",
-    "working",
-    "questions",
-    "driver",
-    "once",
-    "queries",
-    "scheduler",
-    "repeats",
-    "run",
+    "engines",
+    "execution",
+    "stepper",
     "streaming",
-    "explain",
 )
 
 # Above them, each importing only from the groups before it. `stepping_spark` alone is the facade.
@@ -139,6 +49,24 @@ ABOVE = (
     ("stepping_spark",),
     ("stepping_spark.cli", "examples"),
 )
+
+# What may not be imported though it comes before: by whom, and what.
+NEVER = {
+    "stepping_spark.reference": (
+        "stepping_spark.relations",
+        "stepping_spark.plan",
+        "stepping_spark.engines",
+        "stepping_spark.execution",
+    ),
+    "stepping_spark.query": ("stepping_spark.passes",),
+    "stepping_spark.plan": ("stepping_spark.query",),
+    "stepping_spark.engines.arrow": ("stepping_spark.engines.spark",),
+    "stepping_spark.engines.spark": ("stepping_spark.engines.arrow",),
+    "stores": ("stepping_spark.engines", "stepping_spark.execution"),
+    "stores.parquet": ("stores.memory",),
+    "circuits": ("stepping_spark.graph",),
+}
+MOST_LINES = 400
 
 PACKAGES = ("stepping_spark", "circuits", "stores")
 ROOT_FOLDERS = {"stepping_spark", "circuits", "stores", "tests", "examples", "docs"}
@@ -153,6 +81,7 @@ class Import:
     imported: str
     place: str
     in_function: bool
+    names: tuple[str, ...]
 
 
 def module_name(path: Path) -> str:
@@ -184,7 +113,7 @@ def imports_of(module: str) -> tuple[Import, ...]:
         place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
         for name in imported_names(node, module, path):
             if name.split(".")[0] in (*PACKAGES, "examples", "tests"):
-                yield Import(module, name, place, in_function)
+                yield Import(module, name, place, in_function, names_of(node))
         inside = in_function or isinstance(
             node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
         )
@@ -192,6 +121,10 @@ def imports_of(module: str) -> tuple[Import, ...]:
             yield from walk(child, inside)
 
     return tuple(walk(ast.parse(path.read_text(encoding="utf-8")), False))
+
+
+def names_of(node: ast.AST) -> tuple[str, ...]:
+    return tuple(a.name for a in node.names) if isinstance(node, ast.ImportFrom) else ()
 
 
 def imported_names(node: ast.AST, module: str, path: Path) -> list[str]:
@@ -211,16 +144,19 @@ def imported_names(node: ast.AST, module: str, path: Path) -> list[str]:
 
 def layer(module: str) -> tuple[int, str] | None:
     """The height of a module, and the entry that gives it."""
-    for height, group in enumerate(ABOVE, start=len(LAYERS)):
+    for height, group in enumerate(ABOVE, start=len(ORDER)):
         for entry in group:
-            if module == entry or (entry != "stepping_spark" and module.startswith(f"{entry}.")):
+            if module == entry or (entry != "stepping_spark" and is_in(module, entry)):
                 return height, entry
     package, _, rest = module.partition(".")
-    while package == "stepping_spark" and rest:
-        if rest in LAYERS:
-            return LAYERS.index(rest), f"stepping_spark.{rest}"
-        rest = rest.rpartition(".")[0]
+    entry = rest.partition(".")[0]
+    if package == "stepping_spark" and entry in ORDER:
+        return ORDER.index(entry), f"stepping_spark.{entry}"
     return None
+
+
+def is_in(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
 
 
 def is_below(imported: str, importer: str) -> bool:
@@ -231,10 +167,10 @@ def is_below(imported: str, importer: str) -> bool:
 def test_every_module_has_a_layer_and_every_layer_a_module() -> None:
     layers = {module: layer(module) for module in MODULES}
     strays = [module for module, found in layers.items() if found is None]
-    assert not strays, f"say in LAYERS where these belong: {strays}"
+    assert not strays, f"say in ORDER where these belong: {strays}"
     used = {found[1] for found in layers.values() if found is not None}
-    gone = [name for name in LAYERS if f"stepping_spark.{name}" not in used]
-    assert not gone, f"LAYERS names what is not there: {gone}"
+    gone = [name for name in ORDER if f"stepping_spark.{name}" not in used]
+    assert not gone, f"ORDER names what is not there: {gone}"
 
 
 def test_every_module_imports_only_from_those_below_it() -> None:
@@ -250,6 +186,45 @@ def test_every_module_imports_only_from_those_below_it() -> None:
 def test_no_two_modules_import_each_other_even_by_way_of_others() -> None:
     edges = [(m, found.imported) for m in MODULES for found in imports_of(m) if found.imported != m]
     assert not list(nx.simple_cycles(nx.DiGraph(edges)))
+
+
+@pytest.mark.parametrize("importer", NEVER)
+def test_a_package_does_not_import_what_it_must_not_know(importer: str) -> None:
+    wrong = [
+        f"{found.place}: {module} imports {found.imported}"
+        for module in MODULES
+        if is_in(module, importer)
+        for found in imports_of(module)
+        if any(is_in(found.imported, never) for never in NEVER[importer])
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_package_imports_a_private_name_of_another() -> None:
+    wrong = [
+        f"{found.place}: {module} imports {name} of {found.imported}"
+        for module in MODULES
+        for found in imports_of(module)
+        for name in found.names
+        if name.startswith("_") and layer(module) != layer(found.imported)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_is_longer_than_a_head_can_hold() -> None:
+    lines = {m: len(p.read_text(encoding="utf-8").splitlines()) for m, p in MODULES.items()}
+    long = {m: n for m, n in lines.items() if n > MOST_LINES and is_of_the_library(m)}
+    assert not long, f"split these: {long}"
+
+
+def is_of_the_library(module: str) -> bool:
+    return module.split(".")[0] in PACKAGES
+
+
+@pytest.mark.parametrize("package", [m for m, p in MODULES.items() if p.name == "__init__.py"])
+def test_a_package_says_what_it_is(package: str) -> None:
+    docstring = ast.get_docstring(ast.parse(MODULES[package].read_text(encoding="utf-8")))
+    assert docstring, f"{package} has no docstring: its chapter"
 
 
 def test_no_function_imports_from_the_project() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.elsewhere import WORKERS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 # With `-m long` it is all of them.
 SOME = ("group ints by user", "recursion")
 kinds = pytest.mark.parametrize("kind", ["connect", "cluster"])

@@ -14,7 +14,7 @@ import stepping_spark as st
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.rows.sql_text import all_of, any_of, closed
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("stepping_spark", "circuits", "stores")
 MODULES = sorted(p for d in PACKAGES for p in (ROOT / d).rglob("*.py"))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 USERS = ("draw", "jvm", "postgres", "demo")
 PACKAGES = {"stepping_spark", "circuits", "stores"}
 

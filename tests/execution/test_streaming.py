@@ -20,7 +20,7 @@ import stepping_spark as st
 from stepping_spark.spark import fetch
 from stepping_spark.spark.session import count_jobs
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 Z = st.ZSetPython
 LARGE = 20_001  # rows, where one less is few
 Take = Callable[[DataFrame, int], None]
@@ -178,7 +178,7 @@ import os, signal, sys
 from pathlib import Path
 import stepping_spark as st
 from stepping_spark.spark.session import get_session
-from tests.test_streaming import TOTALS, Order, stream, totals
+from tests.execution.test_streaming import TOTALS, Order, stream, totals
 
 folder, dies_at = Path(sys.argv[1]), int(sys.argv[2])
 graph = st.compile(totals)

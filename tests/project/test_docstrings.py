@@ -87,7 +87,7 @@ NOT_RUN = {"postgres.py", "streaming.py", "change_feed.py"}
 
 
 def test_no_example_is_left_out() -> None:
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     skipped = [
         path.name
         for package in ("stepping_spark", "circuits", "stores")

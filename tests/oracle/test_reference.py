@@ -25,7 +25,7 @@ from stepping_spark.reference.evaluator import MEANING
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Step, add_up, shuffled, streams_of
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 Z = st.ZSetPython
 NAN = float("nan")
 

@@ -16,7 +16,7 @@ import pytest
 
 import stepping_spark as st
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class A(st.Data):

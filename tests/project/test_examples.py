@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {
     "enrichment.py": f"{ROOT / 'examples' / 'enrichment.py'}",
     "flights.py": "-m stepping_spark.cli demo --days 6 --png flights.png",

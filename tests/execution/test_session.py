@@ -27,7 +27,7 @@ from stepping_spark.spark.session import (
     no_constraints,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def in_new_process(

@@ -14,7 +14,7 @@ import pytest
 
 from stepping_spark.cli.interrupts import INTERRUPTED, Stop
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

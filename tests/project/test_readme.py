@@ -19,7 +19,7 @@ from stepping_spark.engines.spark.operators import LOWER
 from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.reference.evaluator import MEANING
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 DRAWN = "2b760cea7556f9c9"

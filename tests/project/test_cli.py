@@ -37,7 +37,7 @@ from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import as_another_process
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 REGISTERS = [BY_WORD, WHOLE]
 STEPS = 5
 
