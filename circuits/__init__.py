@@ -2,20 +2,14 @@
 
 # First: it loads the facade, which imports the modules below. They must not be half loaded then.
 import stepping_spark.errors  # noqa: F401
-from circuits.aggregates import aggregate
-from circuits.deltas import delta_join, half_join
-from circuits.distincts import distinct
-from circuits.first import first_n
 from circuits.graphs import (
     connected_components,
     reachable,
     shortest_paths,
     transitive_closure,
 )
-from circuits.groups import group_reduce_flatten
-from circuits.joins import join
-from circuits.matches import antijoin, outer_join, semijoin
-from circuits.reductions import count, reduce
+from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
+from circuits.joins import antijoin, delta_join, half_join, join, outer_join, semijoin
 
 __all__ = [
     "aggregate",

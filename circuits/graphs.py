@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar, cast
 
-from circuits.distincts import distinct
+from circuits.groups import distinct
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.graph.operators import pair_of

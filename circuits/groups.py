@@ -1,18 +1,123 @@
-"""Reductions by key, lifted to changes."""
+"""Groups, lifted to changes: distinct rows, first rows, aggregates and sums.
+
+But for `distinct`, each is D ∘ Q ∘ I, for the Q of `st.linear` that has its name: the optimizer
+makes H(z⁻¹I, change) of it where Q depends on each key alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from stepping_spark.expressions.index import Index
 from stepping_spark.query import linear
+from stepping_spark.query.agg import Aggregate
 from stepping_spark.rows.data import Pair
-from stepping_spark.zsets.spark import ZSet
+from stepping_spark.zsets.spark import ZSet, ZSetPython
 
 T = TypeVar("T")
+R = TypeVar("R")
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+def distinct(a: ZSet[T]) -> ZSet[T]:
+    """The changes of distinct: D(distinct(I(a))) = H(z⁻¹I(a), a)  (DBSP, proposition 4.7).
+
+    `ZSet[T]` to `ZSet[T]`: weight 1 where the integral is positive. Keeps the input, arranged by
+    the whole row. A step reads the rows of the change.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(a)
+    >>> step = st.reference(st.compile(query)).step
+    >>> outs = [step((st.ZSetPython({"x": n}),))[0] for n in (2, 1, -3)]
+    >>> [dict(out.iter()) for out in outs]
+    [{'x': 1}, {}, {'x': -1}]
+    """
+    integrated = linear.integrate_delay(a)
+    changed = linear.haitch(integrated, a)
+    return changed
+
+
+def first_n(
+    a: ZSet[T],
+    index: Index[T, Any] | Callable[[T], Any],
+    n: int,
+    *,
+    by: Index[T, Any] | Callable[[T], Any] | None = None,
+) -> ZSet[T]:
+    """The changes of ORDER BY index LIMIT n, or with `by` of that in each group: D(first_n(I(a))).
+
+    Rows of `a` in, rows of `a` out: the first n by the order of `index` (`ascending` says which
+    way), a row of weight 2 counting as two, ties by the whole row. NULL comes first and NaN last,
+    the reverse where the order descends, as in Spark. A row without a positive weight is not there.
+
+    The first n of a whole are the first n of the first n of its parts, so the optimizer keeps a
+    tower: the rows by 4,096 buckets of their hash, the first n of each of those by 64, and of each
+    of those by group. A step reads the buckets of the rows that change: of a group of N rows about
+    N / 4096 + 128 · n. Of an append-only input only the first n are kept, and read.
+
+    Raises `CompileError` where the index does not fit, or n is no number of rows.
+
+    >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.first_n(a, st.Index.identity(int, ascending=False), 2)
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({1: 1, 2: 1, 3: 1}),))
+    >>> out == st.ZSetPython({3: 1, 2: 1})
+    True
+    """
+    integrated = linear.integrate(a)
+    first = linear.first_n(integrated, index, n, by=by)
+    differentiated = linear.differentiate(first)
+    return differentiated
+
+
+def aggregate(
+    a: ZSet[T],
+    by: Index[T, Any] | Callable[[T], Any] | None,
+    into: type[R],
+    *,
+    fields: Mapping[str, Aggregate[T] | Callable[[T], ZSetPython[Any]]] | None = None,
+    **aggregates: Aggregate[T] | Callable[[T], ZSetPython[Any]],
+) -> ZSet[R]:
+    """The changes of SELECT by, aggregates FROM a GROUP BY by: D(aggregate(I(a))).
+
+    `into` is a `Data` with a field for each aggregate, by its name, and one for each part of the
+    key: that of the same name, or else those that are left, in order. `fields` has more aggregates
+    by the names of their fields, for names that are none of an argument or are arguments of this
+    function (`a`, `by`, `into`, `fields`). Fields have the types that
+    Spark SQL gives: see `st.agg`. A group that has no rows left has no row; one whose sum is zero
+    has. Without a key (`by=None`) there is one row from the first step on: of no rows a count is 0,
+    and all else NULL, so that those fields must be `X | None`.
+
+    Aggregates of one kind are computed together, those of several kinds apart, and then collated
+    by key. `st.explain` prints the plan, and the state of each part:
+
+    accumulable: count, sum, avg, stddev: the numbers of rows and the sums, by key. A step costs its
+    rows, and reads the groups that they touch.
+    distinct: count_distinct, sum_distinct: the values by key and value; then the same.
+    hierarchical: min, max, arg_min, arg_max, first_n: as `st.first_n`, by buckets, of which a
+    deletion reads three; of append-only inputs only the first rows.
+    basic: collect: all values, by key. A step costs the sizes of the groups that it touches.
+
+    Raises `CompileError` where fields and aggregates do not fit, `StepError` for a sum beyond its
+    type.
+
+    >>> class Summary(st.Data):
+    ...     user: str
+    ...     orders: int
+    ...     least: float
+    >>> def query(orders: st.ZSet[tuple[str, float]]) -> st.ZSet[Summary]:
+    ...     return st.aggregate(orders, by=lambda o: o[0], into=Summary,
+    ...                         orders=st.agg.count(), least=st.agg.min(lambda o: o[1]))
+    >>> change = st.ZSetPython({("Ann", 2.5): 1, ("Ann", 0.5): 2})
+    >>> (out,) = st.reference(st.compile(query)).step((change,))
+    >>> dict(out.iter())
+    {Summary(user='Ann', orders=3, least=0.5): 1}
+    """
+    integrated = linear.integrate(a)
+    aggregated = linear.aggregate(integrated, by, into, fields=fields, **aggregates)
+    differentiated = linear.differentiate(aggregated)
+    return differentiated
 
 
 def group_reduce_flatten(
@@ -50,3 +155,42 @@ def group_reduce_flatten(
     flattened = linear.flatten(integrated)
     differentiated = linear.differentiate(flattened)
     return differentiated
+
+
+def reduce(a: ZSet[T], *, zero: Callable[[], V], pick_value: Callable[[T], V]) -> ZSet[V]:
+    """The changes of a sum: D(make_set(I(Σ pick_value(row) · weight)))  (DBSP, section 7.2).
+
+    `ZSet[T]` to `ZSet[V]`, of one row, from the first step on: `zero()` while there is nothing to
+    add. `pick_value` gives an int, float or Decimal, a row of them that is added field by field, or
+    a `ZSetPython` (`st.agg.collect`); NULL counts as zero. Floats are added exactly, so that what
+    was added can be taken away. Keeps the sum, and the row that it made; a step costs the rows of
+    the change. Raises `CompileError` for what cannot be added up, and for a `zero` that is
+    something.
+
+    >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.reduce(a, zero=int, pick_value=lambda x: x)
+    >>> step = st.reference(st.compile(query)).step
+    >>> outs = [step((change,))[0] for change in (st.ZSetPython({5: 2}), st.ZSetPython({5: -1}))]
+    >>> outs == [st.ZSetPython({10: 1}), st.ZSetPython({10: -1, 5: 1})]
+    True
+    """
+    total = linear.total(a, zero=zero, pick_value=pick_value)
+    integrated = linear.integrate(total)
+    as_set = linear.make_set(integrated)
+    differentiated = linear.differentiate(as_set)
+    return differentiated
+
+
+def count(a: ZSet[Any]) -> ZSet[int]:
+    """The changes of the number of rows, by weight: `reduce` with 1 for each row.
+
+    `ZSet[T]` to `ZSet[int]`, of one row, from the first step on. Keeps the number; a step costs the
+    rows of the change.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[int]:
+    ...     return st.count(a)
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({"x": 2, "y": 1}),))
+    >>> dict(out.iter())
+    {3: 1}
+    """
+    return reduce(a, zero=int, pick_value=lambda row: 1)

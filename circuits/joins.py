@@ -1,11 +1,17 @@
-"""Joins, lifted to changes."""
+"""Joins, lifted to changes: inner, semi, anti and outer joins, and joins of many tables."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, cast
 
-from stepping_spark.query import linear
+from circuits.groups import distinct
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import CompileError
+from stepping_spark.graph.delta_join import DeltaJoin
+from stepping_spark.query import linear, lookups, outer_joins
+from stepping_spark.query.lookups import Lookup
 from stepping_spark.query.primitives import Key
+from stepping_spark.query.trace import make
 from stepping_spark.rows.data import Pair
 from stepping_spark.zsets.spark import ZSet
 
@@ -42,3 +48,155 @@ def join(
     joined_2 = linear.join(l, r_integrated, on_left=on_left, on_right=on_right)
     added = linear.add(joined_1, joined_2)
     return added
+
+
+def semijoin(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    *,
+    on_left: Key[T],
+    on_right: Key[U],
+) -> ZSet[T]:
+    """The changes of the rows that have a match: l ⋉ r = π_left(l ⋈ distinct(keys of r)).
+
+    All its parts are lifted already (DBSP, theorem 3.4 and proposition 4.7), and what is made of
+    lifted parts is (proposition 3.2, the chain rule). Rows are those of l with the weights of l,
+    however many rows of r match: ZSet[L]. NULL keys match nothing. A row comes when its first
+    match does, and goes with its last.
+    Keeps l arranged by its key, and of r how many rows each key has. A step reads the keys of the
+    change from both. Raises `CompileError` where the two keys are not of one type.
+
+    >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.semijoin(a, b, on_left=lambda x: x, on_right=lambda x: x)
+    >>> step = st.ZSetPython({1: 2, 2: 1}), st.ZSetPython({1: 1})
+    >>> (out,) = st.reference(st.compile(query)).step(step)
+    >>> dict(out.iter())
+    {1: 2}
+    """
+    keys = outer_joins.keys_of(r, on_right)
+    present = distinct(keys)
+    matched = join(l, present, on_left=on_left, on_right=outer_joins.itself(present))
+    return linear.map(matched, f=lambda pair: pair.left)
+
+
+def antijoin(
+    l: ZSet[T],  # noqa: E741
+    r: ZSet[U],
+    *,
+    on_left: Key[T],
+    on_right: Key[U],
+) -> ZSet[T]:
+    """The changes of the rows that have no match: l − l ⋉ r, which is linear in its parts.
+
+    Rows are those of l with the weights of l: ZSet[L]. Rows with a NULL key are among them, as
+    with NOT EXISTS in SQL; they pass without a lookup. A row goes when its first match comes, and
+    comes back when its last has gone. State, cost and errors are those of `semijoin`.
+
+    >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.antijoin(a, b, on_left=lambda x: x, on_right=lambda x: x)
+    >>> step = st.ZSetPython({1: 2, 2: 1}), st.ZSetPython({1: 1})
+    >>> (out,) = st.reference(st.compile(query)).step(step)
+    >>> dict(out.iter())
+    {2: 1}
+    """
+    with_match = semijoin(l, r, on_left=on_left, on_right=on_right)
+    return linear.add(l, linear.neg(with_match))
+
+
+def outer_join(
+    l: ZSet[T],  # noqa: E741
+    r: ZSet[U],
+    *,
+    on_left: Key[T],
+    on_right: Key[U],
+    how: Literal["left", "right", "full"] = "left",
+) -> ZSet[Any]:
+    """The changes of an outer join: l ⋈ r + null(l − l ⋉ r), and likewise for the right side.
+
+    What is without a match is taken from l itself, not from the join: l − left(l ⋈ r) would have
+    negative weights where a row matches two. `how`: "left" gives ZSet[Pair[L, R | None]], "right"
+    ZSet[Pair[L | None, R]], "full" ZSet[Pair[L | None, R | None]]. NULL keys match nothing, and
+    their rows come with None, by way of a sum: nothing gathers them on one worker.
+    Keeps both sides arranged by their keys, and for each completed side how many rows each key of
+    the other has. A step reads the keys of the change from all of those. Raises `CompileError`
+    where the two keys are not of one type, or for another `how`.
+
+    >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[st.Pair[int, int | None]]:
+    ...     return st.outer_join(a, b, on_left=lambda x: x, on_right=lambda x: x)
+    >>> step = st.ZSetPython({1: 2, 2: 1}), st.ZSetPython({1: 1})
+    >>> (out,) = st.reference(st.compile(query)).step(step)
+    >>> out == st.ZSetPython({st.Pair(left=1, right=1): 2, st.Pair(left=2, right=None): 1})
+    True
+    """
+    left = right = None
+    if how in ("left", "full"):
+        left = antijoin(l, r, on_left=on_left, on_right=on_right)
+    if how in ("right", "full"):
+        right = antijoin(r, l, on_left=on_right, on_right=on_left)
+    joined = join(l, r, on_left=on_left, on_right=on_right)
+    return outer_joins.completed(l, r, joined, left, right, how, None)
+
+
+def half_join(
+    change: ZSet[T],
+    r: ZSet[U],
+    *,
+    on_left: Key[T],
+    on_right: Key[U],
+    state: Literal["new", "old"] = "new",
+) -> ZSet[Pair[T, U]]:
+    """One term of the bilinear rule: change ⋈ I(r), or change ⋈ z⁻¹I(r) where `state` is "old".
+
+    Rows are Pair(left, right) whose keys are equal, weights multiplied: ZSet[Pair[L, R]]. It
+    answers to rows of `change` only: those of r that come later make no pairs with it. NULL keys
+    match nothing. Keeps r arranged by its key, and nothing of `change`. A step reads the keys of
+    the change. Raises `CompileError` where the keys are not of one type, or for another `state`.
+    The operator is that of seed 001, by which delta joins are made.
+
+    >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[st.Pair[int, int]]:
+    ...     return st.half_join(a, b, on_left=lambda x: x, on_right=lambda x: x, state="old")
+    >>> reference = st.reference(st.compile(query))
+    >>> one = st.ZSetPython({1: 1})
+    >>> [out.empty() for step in ((one, one), (None, one), (one, None))
+    ...     for out in reference.step(step)]
+    [True, True, False]
+    """
+    if state not in ("new", "old"):
+        raise CompileError(f"{user_line()}: state={state!r} of a half_join; it is 'new' or 'old'")
+    if state == "new":
+        known = linear.integrate_indexed(r, indexes=(on_right,))
+    else:
+        known = linear.integrate_delay_indexed(r, indexes=(on_right,))
+    return linear.join(change, known, on_left=on_left, on_right=on_right)
+
+
+def delta_join(base: ZSet[Any], *tables: Lookup[Any]) -> ZSet[Any]:
+    """The changes of a join of many: the sum, over its inputs, of what a change of each one does.
+
+    The term of an input reads the new state of the inputs before it, and the old state of those
+    after (DBSP, theorem 3.4, for a product of many). See `stepping_spark.graph.delta_join` for the
+    way each term takes. Rows are tuples, ZSet[tuple[B, R1, R2, …]], of a left lookup with `R |
+    None`; weights multiply. A left lookup has a match, or None: where nothing has the key, and
+    where the key is NULL, which no worker gathers.
+    Keeps the inputs only, each arranged by the keys that it is looked up by: its own, and those
+    that later lookups read from it. Nothing that is joined is kept. A step reads, for each term,
+    the rows that its change leads to; of a left lookup also the rows of the keys that change.
+    Raises `CompileError` for a lookup whose key is not made of fields and operators on them, or of
+    which no part is read from one input alone.
+
+    >>> def query(facts: st.ZSet[tuple[str, int]], users: st.ZSet[tuple[int, str]]) -> st.ZSet[
+    ...     tuple[tuple[str, int], tuple[int, str]]
+    ... ]:
+    ...     user = st.Lookup(users, key=lambda u: u[0], on=lambda row: row[0][1])
+    ...     return st.delta_join(facts, user)
+    >>> step = st.ZSetPython({("tea", 1): 1}), st.ZSetPython({(1, "Ann"): 1})
+    >>> (out,) = st.reference(st.compile(query)).step(step)
+    >>> dict(out.iter())
+    {(('tea', 1), (1, 'Ann')): 1}
+    """
+    operators = lookups.operators_of(base, tables)
+    changes: list[Any] = [base, *(t.r for t in tables)]
+    rows = [lookups.row_of(a) for a in changes]
+    integrals: list[Any] = [linear.integrate(a) for a in changes]
+    joined: Any = DeltaJoin[Any](rows, operators, changes, integrals, make).change()
+    return cast("ZSet[Any]", joined)

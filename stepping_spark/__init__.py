@@ -7,20 +7,14 @@ the changes of its results. See `compile`, `iteration`, `Stepper`.
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NoReturn
 
-from circuits.aggregates import aggregate
-from circuits.deltas import delta_join, half_join
-from circuits.distincts import distinct
-from circuits.first import first_n
 from circuits.graphs import (
     connected_components,
     reachable,
     shortest_paths,
     transitive_closure,
 )
-from circuits.groups import group_reduce_flatten
-from circuits.joins import join
-from circuits.matches import antijoin, outer_join, semijoin
-from circuits.reductions import count, reduce
+from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
+from circuits.joins import antijoin, delta_join, half_join, join, outer_join, semijoin
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
 from stepping_spark.drawing.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.errors import (
