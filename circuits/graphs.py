@@ -11,12 +11,11 @@ from typing import Any, TypeVar, cast
 from circuits.groups import distinct
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
-from stepping_spark.graph.operators import pair_of
 from stepping_spark.query import linear
 from stepping_spark.query.recursion import MAX_ITERATIONS, fixpoint
 from stepping_spark.query.trace import vertex_of
 from stepping_spark.rows.atoms import FLOAT, INT
-from stepping_spark.rows.data import Pair
+from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Struct
 from stepping_spark.zsets.spark import ZSet

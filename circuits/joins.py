@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 from circuits.groups import distinct
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
-from stepping_spark.graph.delta_join import DeltaJoin
 from stepping_spark.query import linear, lookups, outer_joins
 from stepping_spark.query.lookups import Lookup
 from stepping_spark.query.primitives import Key
-from stepping_spark.query.trace import make
 from stepping_spark.rows.data import Pair
 from stepping_spark.zsets.spark import ZSet
 
@@ -194,9 +192,4 @@ def delta_join(base: ZSet[Any], *tables: Lookup[Any]) -> ZSet[Any]:
     >>> dict(out.iter())
     {(('tea', 1), (1, 'Ann')): 1}
     """
-    operators = lookups.operators_of(base, tables)
-    changes: list[Any] = [base, *(t.r for t in tables)]
-    rows = [lookups.row_of(a) for a in changes]
-    integrals: list[Any] = [linear.integrate(a) for a in changes]
-    joined: Any = DeltaJoin[Any](rows, operators, changes, integrals, make).change()
-    return cast("ZSet[Any]", joined)
+    return lookups.joined(base, tables)

@@ -22,19 +22,9 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
 from stepping_spark.expressions.operations import OPERATORS
-from stepping_spark.graph.operators import (
-    Add,
-    Delay,
-    Filter,
-    Haitch,
-    LookUp,
-    Map,
-    Neg,
-    Present,
-    tuple_of,
-)
+from stepping_spark.graph.operators import Add, Delay, Filter, Haitch, LookUp, Map, Neg, Present
 from stepping_spark.rows.atoms import BOOL, RowType
-from stepping_spark.rows.types import Optional, Struct, unwrap
+from stepping_spark.rows.types import Optional, Struct, tuple_of, unwrap
 
 S = TypeVar("S")  # a stream: a vertex to the passes, to a query a symbolic one
 

@@ -7,7 +7,6 @@ in `lower` as Spark SQL.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,7 +16,7 @@ from stepping_spark.expressions.digest import digest_of
 from stepping_spark.expressions.expr import Expr, Field, PythonCall, is_plain
 from stepping_spark.expressions.index import Key
 from stepping_spark.rows.atoms import BOOL, INT, RowType
-from stepping_spark.rows.data import Pair, Timed
+from stepping_spark.rows.data import Timed, pair_of, timed
 from stepping_spark.rows.grouped import Carrying, carrying
 from stepping_spark.rows.schema import (
     Accumulated,
@@ -27,7 +26,7 @@ from stepping_spark.rows.schema import (
     StreamType,
     ZSetType,
 )
-from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, tuple_of, unwrap
 
 
 class Linearity(enum.Enum):
@@ -218,7 +217,7 @@ class Explode(Operator):
     @property
     def item(self) -> Struct:
         """The type of what the list holds."""
-        lists = _plain(self.f.type)
+        lists = unwrap(self.f.type)
         item = lists.inner if isinstance(lists, ListOf) else lists
         return item if isinstance(item, Struct) else Struct("", (), tuple)
 
@@ -305,7 +304,7 @@ class Join(Operator):
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         a, b = (self._zset(t) for t in inputs)
-        left, right = ([_plain(p.type) for p in k.parts] for k in (self.left, self.right))
+        left, right = ([unwrap(p.type) for p in k.parts] for k in (self.left, self.right))
         if left != right:
             raise CompileError(
                 f"{user_line()}: join takes keys of one type, found {self.left} of type "
@@ -316,25 +315,6 @@ class Join(Operator):
 
     def describe(self) -> str:
         return f"{self.left} = {self.right}"
-
-
-def _plain(t: RowType) -> RowType:
-    return t.inner if isinstance(t, Optional) else t
-
-
-def timed(value: RowType, time: RowType) -> Struct:
-    """The type of a row and the time from which it is there."""
-    return Struct("Timed", (("value", value), ("time", _plain(time))), Timed)
-
-
-def pair_of(left: RowType, right: RowType) -> Struct:
-    """The type of a Pair."""
-    return Struct("Pair", (("left", left), ("right", right)), Pair)
-
-
-def tuple_of(types: Iterable[RowType]) -> Struct:
-    """The type of a tuple of these."""
-    return Struct("tuple", tuple((f"_{i}", t) for i, t in enumerate(types, 1)), tuple)
 
 
 @dataclass(frozen=True)
@@ -358,14 +338,14 @@ class LookUp(Operator):
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         known, table = (self._zset(t) for t in inputs)
-        on, key = ([_plain(e.type) for e in side] for side in (self.on, self.key))
+        on, key = ([unwrap(e.type) for e in side] for side in (self.on, self.key))
         if on != key:
             shown = [", ".join(f"{e} of type {e.type}" for e in s) for s in (self.on, self.key)]
             raise CompileError(
                 f"{user_line()}: a lookup takes keys of one type, found on={shown[0]}, and "
                 f"key={shown[1]}; convert one with st.map before"
             )
-        found = Optional(_plain(table)) if self.optional else table
+        found = Optional(unwrap(table)) if self.optional else table
         members = self.members(known)
         return ZSetType(tuple_of((*members[: self.place], found, *members[self.place :])))
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepping_spark.expressions.expr import Expr, Field
-from stepping_spark.graph.operators import Linearity, Operator, pair_of
+from stepping_spark.graph.operators import Linearity, Operator
+from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.rows.types import ListOf, Optional, Struct
 

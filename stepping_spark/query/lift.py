@@ -39,10 +39,10 @@ from stepping_spark.graph.operators import (
     MapMany,
     Neg,
     Operator,
-    pair_of,
 )
 from stepping_spark.graph.reducers import Collate, Listed, Top
 from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.grouped import Carrying, carrying
 from stepping_spark.rows.schema import VALUE, Columns, ZSetType, columns_of
 from stepping_spark.rows.types import Optional, Struct, tuple_of

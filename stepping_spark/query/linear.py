@@ -21,15 +21,7 @@ from stepping_spark.expressions.expr import (
 )
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, key_of
-from stepping_spark.graph.operators import (
-    Accumulate,
-    Distinct,
-    Flatten,
-    Join,
-    Map,
-    Operator,
-    pair_of,
-)
+from stepping_spark.graph.operators import Accumulate, Distinct, Flatten, Join, Map, Operator
 from stepping_spark.graph.reducers import Top
 from stepping_spark.query.agg import Collect
 from stepping_spark.query.aggregate import MANY, aggregate
@@ -62,7 +54,7 @@ from stepping_spark.query.temporal import join_function_as_of as join_function
 from stepping_spark.query.temporal import temporal_filter_as_of as temporal_filter
 from stepping_spark.query.trace import make, row_of, vertex_of
 from stepping_spark.rows.atoms import INT, Atom
-from stepping_spark.rows.data import Pair
+from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.schema import Accumulated
 from stepping_spark.rows.types import Struct, ZSetOf, row_type, tuple_of, unwrap
 from stepping_spark.zsets.spark import ZSet, ZSetPython

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Key, key_of
-from stepping_spark.graph.delta_join import inputs_of, reached, within
-from stepping_spark.graph.operators import LookUp, tuple_of
+from stepping_spark.graph.delta_join import DeltaJoin, inputs_of, reached, within
+from stepping_spark.graph.operators import LookUp
 from stepping_spark.query.primitives import Key as By
-from stepping_spark.query.trace import vertex_of
-from stepping_spark.rows.atoms import RowType
-from stepping_spark.rows.schema import ZSetType
-from stepping_spark.rows.types import Optional, unwrap
+from stepping_spark.query.primitives import integrate
+from stepping_spark.query.trace import make, row_of
+from stepping_spark.rows.types import Optional, tuple_of, unwrap
 from stepping_spark.zsets.spark import ZSet
 
 U = TypeVar("U")
@@ -47,11 +46,21 @@ class Lookup(Generic[U]):
     how: Literal["inner", "left"] = "inner"
 
 
+def joined(base: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
+    """The changes of a join of a base with lookups, by the delta rules: see `graph.delta_join`."""
+    operators = operators_of(base, lookups)
+    changes: list[Any] = [base, *(lookup.r for lookup in lookups)]
+    rows = [row_of(a, "delta_join") for a in changes]
+    integrals: list[Any] = [integrate(a) for a in changes]
+    changed: Any = DeltaJoin[Any](rows, operators, changes, integrals, make).change()
+    return cast("ZSet[Any]", changed)
+
+
 def operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
     """The operators of a join's lookups; a CompileError for one that the delta rules cannot do."""
     if not lookups:
         raise CompileError(f"{user_line()}: delta_join needs at least one st.Lookup to look up in")
-    members = [row_of(base)]
+    members = [row_of(base, "delta_join")]
     found: list[LookUp] = []
     for place, lookup in enumerate(lookups, 1):
         if not isinstance(lookup, Lookup):
@@ -64,7 +73,7 @@ def operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
                 f"{user_line()}: how={lookup.how!r} of a Lookup; it is 'inner' or 'left'"
             )
         left = lookup.how == "left"
-        row = row_of(lookup.r)
+        row = row_of(lookup.r, "delta_join")
         on = Key(row_expr(lookup.on, tuple_of(members))).parts
         key = key_of(lookup.key, row, f"key of lookup {place}").parts
         reached(on, {i for i, op in enumerate(found, 1) if op.left})
@@ -75,11 +84,3 @@ def operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
         found.append(LookUp(on, key, place, left=left, optional=left, bare=place == 1))
         members.append(Optional(unwrap(row)) if left else row)
     return found
-
-
-def row_of(a: object) -> RowType:
-    """The type of a stream's rows."""
-    t = vertex_of(a, "delta_join").type
-    if not isinstance(t, ZSetType):
-        raise CompileError(f"{user_line()}: delta_join takes ZSets, found {t}")
-    return t.row

@@ -9,12 +9,13 @@ from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Build, Expr, Field
 from stepping_spark.expressions.expr import Literal as Constant
 from stepping_spark.expressions.index import Index, Key, key_of
-from stepping_spark.graph.operators import Distinct, Join, Map, pair_of
+from stepping_spark.graph.operators import Distinct, Join, Map
 from stepping_spark.query.lookups import Lookup, operators_of
 from stepping_spark.query.primitives import Key as By
 from stepping_spark.query.primitives import add, add3, neg
 from stepping_spark.query.trace import make, vertex_of
 from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Optional, Struct, unwrap
 from stepping_spark.zsets.spark import ZSet

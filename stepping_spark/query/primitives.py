@@ -27,10 +27,10 @@ from stepping_spark.graph.operators import (
     Map,
     MapMany,
     Neg,
-    pair_of,
 )
 from stepping_spark.query.trace import make, row_of, tracer
 from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.data import pair_of
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")

@@ -19,11 +19,11 @@ from stepping_spark.errors import CompileError
 from stepping_spark.expressions.clock import TIMES
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Opaque, PythonCall
 from stepping_spark.expressions.functions import row_expr
-from stepping_spark.graph.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal, timed
+from stepping_spark.graph.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal
 from stepping_spark.query.primitives import add
 from stepping_spark.query.trace import make, row_of
 from stepping_spark.rows.atoms import BOOL, RowType
-from stepping_spark.rows.data import Update
+from stepping_spark.rows.data import Update, timed
 from stepping_spark.rows.schema import VALUE
 from stepping_spark.rows.types import ListOf, Optional, Struct, unwrap
 from stepping_spark.zsets.spark import ZSet

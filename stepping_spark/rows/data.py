@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from typing_extensions import dataclass_transform, get_original_bases
 
-from stepping_spark.rows.atoms import ATOMS, STORABLE
-from stepping_spark.rows.types import Optional, bound, canonical, is_open, row_type
+from stepping_spark.rows.atoms import ATOMS, STORABLE, RowType
+from stepping_spark.rows.types import Optional, Struct, bound, canonical, is_open, row_type, unwrap
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -283,3 +283,13 @@ def weighted(items: Iterable[Any] | None) -> Iterator[tuple[Any, int]]:
             yield Timed(value=item.value, time=item.time), item.weight
         else:
             yield item
+
+
+def timed(value: RowType, time: RowType) -> Struct:
+    """The type of a row and the time from which it is there."""
+    return Struct("Timed", (("value", value), ("time", unwrap(time))), Timed)
+
+
+def pair_of(left: RowType, right: RowType) -> Struct:
+    """The type of a Pair."""
+    return Struct("Pair", (("left", left), ("right", right)), Pair)
