@@ -1,6 +1,6 @@
 """The circuit: vertices, the operators at them, and the edges between them.
 
-In the theory, a DBSP circuit. `operators` and `reducers` are the primitives with their type rule
+In the theory, a DBSP circuit. `operators` are the primitives with their type rule
 and linearity, `graph` the interned vertices and their names, `fixpoint` recursion as an operator
 whose body is a circuit, `delta_join` the n-way join's terms, `monotone` says which streams only
 grow, `reduce_plan` how aggregates are computed, `rewrite` replaces vertices.

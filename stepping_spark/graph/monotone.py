@@ -6,6 +6,7 @@ from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import (
     Add,
     Arrange,
+    Collate,
     Delay,
     Distinct,
     Filter,
@@ -15,10 +16,11 @@ from stepping_spark.graph.operators import (
     Input,
     Integrate,
     Join,
+    Listed,
     Map,
     MapMany,
+    Top,
 )
-from stepping_spark.graph.reducers import Collate, Listed, Top
 
 # What gives no negative weights, where it is given none.
 POSITIVE = (Add, Arrange, Delay, Filter, IdentityPrint, Integrate, Join, Map, MapMany)

@@ -9,8 +9,7 @@ from stepping_spark.expressions.derived import Bucket, bucket
 from stepping_spark.expressions.expr import Field
 from stepping_spark.graph.graph import Origin, Path, Vertex
 from stepping_spark.graph.monotone import is_positive
-from stepping_spark.graph.operators import Delay, Feedback, Haitch, Integrate
-from stepping_spark.graph.reducers import Top
+from stepping_spark.graph.operators import Delay, Feedback, Haitch, Integrate, Top
 from stepping_spark.graph.rewrite import Circuit, adopt, inner_origin, rewrite
 from stepping_spark.rows.schema import ZSetType
 

@@ -23,9 +23,18 @@ from stepping_spark.expressions.expr import (
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, Key, key_of
 from stepping_spark.graph.monotone import grows
-from stepping_spark.graph.operators import Accumulate, Add, Distinct, Flatten, MakeSet, Map
+from stepping_spark.graph.operators import (
+    Accumulate,
+    Add,
+    Collate,
+    Distinct,
+    Flatten,
+    Listed,
+    MakeSet,
+    Map,
+    Top,
+)
 from stepping_spark.graph.reduce_plan import ReducePlan
-from stepping_spark.graph.reducers import Collate, Listed, Top
 from stepping_spark.query.agg import Aggregate, Collect
 from stepping_spark.query.primitives import beside
 from stepping_spark.query.reductions import Asked, First, Planner, Reduction, Sums

@@ -21,6 +21,7 @@ from stepping_spark.graph.operators import (
     Add,
     Arrange,
     AsOf,
+    Collate,
     Delay,
     Differentiate,
     Distinct,
@@ -33,14 +34,15 @@ from stepping_spark.graph.operators import (
     IdentityPrint,
     Integrate,
     Join,
+    Listed,
     LookUp,
     MakeSet,
     Map,
     MapMany,
     Neg,
     Operator,
+    Top,
 )
-from stepping_spark.graph.reducers import Collate, Listed, Top
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.grouped import Carrying, carrying

@@ -21,8 +21,7 @@ from stepping_spark.expressions.expr import (
 )
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, key_of
-from stepping_spark.graph.operators import Accumulate, Distinct, Flatten, Join, Map, Operator
-from stepping_spark.graph.reducers import Top
+from stepping_spark.graph.operators import Accumulate, Distinct, Flatten, Join, Map, Operator, Top
 from stepping_spark.query.agg import Collect
 from stepping_spark.query.aggregate import MANY, aggregate
 from stepping_spark.query.lift import is_grouped, ungrouped

@@ -32,8 +32,8 @@ from stepping_spark.graph.operators import (
     Neg,
     Operator,
     Present,
+    Top,
 )
-from stepping_spark.graph.reducers import Top
 from stepping_spark.query.annotations import hints, local_names, stream_type
 from stepping_spark.query.first_step import on_values
 from stepping_spark.query.trace import Stream, Tracer, innermost, make, tracer, vertex_of

@@ -28,6 +28,7 @@ from stepping_spark.graph.operators import (
     Add,
     Arrange,
     AsOf,
+    Collate,
     Delay,
     Differentiate,
     Distinct,
@@ -42,6 +43,7 @@ from stepping_spark.graph.operators import (
     Input,
     Integrate,
     Join,
+    Listed,
     LookUp,
     MakeSet,
     Map,
@@ -49,8 +51,8 @@ from stepping_spark.graph.operators import (
     Neg,
     Operator,
     Present,
+    Top,
 )
-from stepping_spark.graph.reducers import Collate, Listed, Top
 from stepping_spark.reference.groups import collate, listed, top
 from stepping_spark.reference.values import (
     NOTHING,

@@ -1,4 +1,4 @@
-"""What the operators of `reducers` mean in plain Python."""
+"""What the operators of groups mean in plain Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.graph.reducers import Order
+from stepping_spark.graph.operators import Order
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import Pair
 from stepping_spark.rows.schema import StreamType, ZSetType

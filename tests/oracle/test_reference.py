@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as hs
 
 import stepping_spark as st
-from stepping_spark.graph import fixpoint, operators, reducers
+from stepping_spark.graph import fixpoint, operators
 from stepping_spark.query import linear
 from stepping_spark.reference.evaluator import MEANING
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
@@ -80,7 +80,7 @@ def incremental(query: Query) -> Callable[..., Any]:
 def test_every_operator_has_a_meaning() -> None:
     defined = {
         c
-        for module in (operators, reducers, fixpoint)
+        for module in (operators, fixpoint)
         for c in vars(module).values()
         if inspect.isclass(c)
         and issubclass(c, operators.Operator)

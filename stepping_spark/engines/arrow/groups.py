@@ -1,4 +1,4 @@
-"""What the operators of `reducers` mean on the driver, of values that are there as Arrow arrays."""
+"""What the operators of groups mean on the driver, of values that are there as Arrow arrays."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from stepping_spark.graph.operators import (
     Add,
     Arrange,
     AsOf,
+    Collate,
     Distinct,
     Explode,
     Filter,
@@ -38,16 +39,18 @@ from stepping_spark.graph.operators import (
     Hold,
     IdentityPrint,
     Join,
+    Listed,
     LookUp,
     MakeSet,
     Map,
     MapMany,
     Neg,
     Operator,
+    Order,
     Present,
     Temporal,
+    Top,
 )
-from stepping_spark.graph.reducers import Collate, Listed, Order, Top
 from stepping_spark.plan.terms import Leaf, Node, Term, type_of
 from stepping_spark.relations.arrow import (
     Array,

@@ -1,11 +1,11 @@
-"""What the operators of `reducers` mean in Spark SQL."""
+"""What the operators of groups mean in Spark SQL."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.graph.reducers import Collate, Listed, Order, Top
+from stepping_spark.graph.operators import Collate, Listed, Order, Top
 from stepping_spark.rows.schema import COUNT, Columns, ZSetType
 from stepping_spark.rows.sql_text import all_of
 from stepping_spark.rows.types import ListOf, Struct, quote

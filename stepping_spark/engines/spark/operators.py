@@ -19,6 +19,7 @@ from stepping_spark.graph.operators import (
     Add,
     Arrange,
     AsOf,
+    Collate,
     Distinct,
     Explode,
     Filter,
@@ -28,6 +29,7 @@ from stepping_spark.graph.operators import (
     Hold,
     IdentityPrint,
     Join,
+    Listed,
     LookUp,
     MakeSet,
     Map,
@@ -36,8 +38,8 @@ from stepping_spark.graph.operators import (
     Operator,
     Present,
     Temporal,
+    Top,
 )
-from stepping_spark.graph.reducers import Collate, Listed, Top
 from stepping_spark.plan.terms import Leaf, Node, Term, type_of
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.literals import text as quoted

@@ -1,0 +1,87 @@
+"""The primitive operators: their fields, the type of what they give, and whether they are linear.
+
+What an operator means is said elsewhere, once for each interpretation: in `reference` in plain
+Python, in `engines.spark` as Spark SQL, in `engines.arrow` on Arrow tables. Here they stand by
+family: `base`, `linear`, `time`, `joins` and `groups`.
+"""
+
+from stepping_spark.graph.operators.base import (
+    Feedback,
+    Input,
+    Linearity,
+    Operator,
+    Placeholder,
+    Same,
+)
+from stepping_spark.graph.operators.groups import (
+    Accumulate,
+    Collate,
+    Distinct,
+    Flatten,
+    Haitch,
+    Listed,
+    MakeSet,
+    Order,
+    Top,
+)
+from stepping_spark.graph.operators.joins import Join, LookUp, Present, join_of
+from stepping_spark.graph.operators.linear import (
+    Add,
+    Arrange,
+    Explode,
+    Filter,
+    Fused,
+    IdentityPrint,
+    Map,
+    MapMany,
+    Neg,
+    only_picks,
+    parts_of,
+)
+from stepping_spark.graph.operators.time import (
+    AsOf,
+    Delay,
+    Differentiate,
+    Hold,
+    Integrate,
+    Temporal,
+)
+
+__all__ = [
+    "Accumulate",
+    "Add",
+    "Arrange",
+    "AsOf",
+    "Collate",
+    "Delay",
+    "Differentiate",
+    "Distinct",
+    "Explode",
+    "Feedback",
+    "Filter",
+    "Flatten",
+    "Fused",
+    "Haitch",
+    "Hold",
+    "IdentityPrint",
+    "Input",
+    "Integrate",
+    "Join",
+    "Linearity",
+    "Listed",
+    "LookUp",
+    "MakeSet",
+    "Map",
+    "MapMany",
+    "Neg",
+    "Operator",
+    "Order",
+    "Placeholder",
+    "Present",
+    "Same",
+    "Temporal",
+    "Top",
+    "join_of",
+    "only_picks",
+    "parts_of",
+]

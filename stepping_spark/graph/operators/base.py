@@ -1,0 +1,121 @@
+"""What an operator is, and the leaves of a circuit: inputs, and what loops feed back."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import CompileError
+from stepping_spark.expressions.digest import digest_of
+from stepping_spark.expressions.expr import Expr, PythonCall
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import (
+    StreamType,
+    ZSetType,
+)
+
+
+class Linearity(enum.Enum):
+    """How an operator treats sums, which decides how it is made incremental."""
+
+    LINEAR = "linear"  # Q(a + b) = Q(a) + Q(b)
+    BILINEAR = "bilinear"  # linear in each of its two inputs
+    TEMPORAL = "linear, with the time of the step"  # Q_t(a + b) = Q_t(a) + Q_t(b)
+    LOOK_UP = "linear in its first input"  # and in what the second has for each key
+    PER_KEY = "per key"  # what it gives for a key depends on that key's rows; nothing for nothing
+    NONLINEAR = "not linear"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A primitive, with its arguments as fields."""
+
+    linearity: ClassVar[Linearity] = Linearity.LINEAR
+    arity: ClassVar[int] = 1
+    gives_change: ClassVar[bool] = False  # whatever it takes, what it gives is no state
+
+    @property
+    def name(self) -> str:
+        """The name of the function that makes one."""
+        snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(self).__name__)
+        return snake.strip("_")
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        """The type of the output; a CompileError where the inputs do not fit."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """The arguments, for a graph's text and pictures."""
+        return ""
+
+    def told_by(self) -> str:
+        """What tells it from others of its kind, in every process and whatever names it has."""
+        f = getattr(self, "f", None)
+        computed = f" {digest_of(f.function)}" if isinstance(f, PythonCall) else ""
+        return self.describe() + computed
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        """Of an operator that works per key: the key, over rows of its input; none: the row."""
+        return ()
+
+    def _zset(self, t: StreamType) -> RowType:
+        if not isinstance(t, ZSetType):
+            raise CompileError(f"{user_line()}: {self.name} takes a ZSet, found {t}")
+        return t.row
+
+
+class Same(Operator):
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class Input(Operator):
+    """An input of the circuit."""
+
+    number: int
+    label: str
+    type: StreamType
+    append_only: bool = False
+    arity: ClassVar[int] = 0
+
+    def describe(self) -> str:
+        return "append only" if self.append_only else ""
+
+    def told_by(self) -> str:
+        return f"{self.number}{' append only' if self.append_only else ''}"
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.type
+
+
+@dataclass(frozen=True)
+class Feedback(Operator):
+    """The value that a loop feeds back; the graph knows the vertex it is connected to."""
+
+    number: int
+    type: StreamType
+    arity: ClassVar[int] = 0
+
+    def told_by(self) -> str:
+        return str(self.number)
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.type
+
+
+@dataclass(frozen=True)
+class Placeholder(Operator):
+    """The rows of one group, while a circuit per group is traced; never a part of a graph."""
+
+    number: int
+    type: StreamType
+    arity: ClassVar[int] = 0
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.type
+
+    def told_by(self) -> str:
+        return str(self.number)

@@ -1,0 +1,199 @@
+"""Operators that depend on each key alone: distinct, sums, first rows, lists; and H of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import CompileError
+from stepping_spark.expressions.expr import Expr, Field
+from stepping_spark.expressions.index import Key
+from stepping_spark.graph.operators.base import Linearity, Operator, Same
+from stepping_spark.rows.data import pair_of
+from stepping_spark.rows.schema import (
+    Accumulated,
+    GroupedType,
+    ScalarType,
+    StreamType,
+    ZSetType,
+)
+from stepping_spark.rows.types import ListOf, Optional, Struct
+
+Order = tuple[tuple[Expr, bool], ...]  # what to order by, and whether ascending
+
+
+def _shown(order: Order) -> str:
+    return ", ".join(f"{e}{'' if up else ' desc'}" for e, up in order)
+
+
+@dataclass(frozen=True)
+class Distinct(Same):
+    """Every row whose weight is positive, once."""
+
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class Accumulate(Operator):
+    """The sum of what `pick` gives for the rows, by key; without a key, one sum."""
+
+    key: Key | None
+    pick: Expr
+
+    @property
+    def name(self) -> str:
+        return "make_scalar" if self.key is None else "accumulate"
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        total = Accumulated(self.pick.type)
+        total.check(f"{user_line()}: the sum of {self.pick}")
+        return ScalarType(total) if self.key is None else GroupedType(self.key.type, total)
+
+    def describe(self) -> str:
+        return str(self.pick) if self.key is None else f"{self.pick} by {self.key}"
+
+
+@dataclass(frozen=True)
+class MakeSet(Operator):
+    """The Z-set of one row, the number; not linear, and not empty for zero."""
+
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        (t,) = inputs
+        if not isinstance(t, ScalarType):
+            raise CompileError(f"{user_line()}: make_set takes a number, found {t}")
+        return ZSetType(t.sum.value)
+
+
+@dataclass(frozen=True)
+class Flatten(Operator):
+    """One row for each group: its sum and its key. A group without rows has none."""
+
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        (t,) = inputs
+        if not isinstance(t, GroupedType):
+            raise CompileError(f"{user_line()}: flatten takes a Grouped, found {t}")
+        return ZSetType(pair_of(t.sum.value, t.key))
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        assert isinstance(t, GroupedType)
+        return (Field(t.key, ("_key_",)),)
+
+
+@dataclass(frozen=True)
+class Top(Operator):
+    """The first n rows of each key by an order, multiplicities counted; ties go by the whole row.
+
+    A row without a positive weight is not there. The order is Spark's: NULL first and NaN last,
+    the reverse where it descends.
+    """
+
+    keys: tuple[Expr, ...]
+    order: Order
+    n: int
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return inputs[0]
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        return self.keys
+
+    def describe(self) -> str:
+        by = ", ".join(map(str, self.keys))
+        return f"{self.n} by {_shown(self.order) or 'row'} of each ({by})"
+
+
+@dataclass(frozen=True)
+class Listed(Operator):
+    """A row for each key: the list of the values of its rows, in an order, and the key.
+
+    A row of weight 2 is there twice; ties go by the whole row.
+    """
+
+    key: Expr
+    order: Order
+    item: Expr
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return ZSetType(pair_of(self.list_type, self.key.type))
+
+    @property
+    def list_type(self) -> ListOf:
+        """The type of the lists."""
+        return ListOf(self.item.type)
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        return (self.key,)
+
+    def describe(self) -> str:
+        return f"{self.item} by {_shown(self.order) or 'row'} of each {self.key}"
+
+
+@dataclass(frozen=True)
+class Collate(Operator):
+    """One row for each key, from rows that each bring one of its pieces.
+
+    A row is the key and then the pieces, all but one of them NULL. What comes out is the key and
+    its pieces, where all of the first `required` are there. Of several rows that bring one piece,
+    which no reduction gives, the largest is taken.
+    """
+
+    required: int
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        row = self._zset(inputs[0])
+        assert isinstance(row, Struct)
+        fields = tuple(
+            (n, t.inner if 1 <= i <= self.required and isinstance(t, Optional) else t)
+            for i, (n, t) in enumerate(row.fields)
+        )
+        return ZSetType(Struct("tuple", fields, tuple))
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        row = self._zset(t)
+        assert isinstance(row, Struct)
+        name, key = row.fields[0]
+        return (Field(key, (name,)),)
+
+    def describe(self) -> str:
+        return f"{self.required} required"
+
+
+@dataclass(frozen=True)
+class Haitch(Operator):
+    """H: what `of` gives for a state and a change of it, less what it gave for the state alone.
+
+    Only keys of the change matter, so only they are read from the state.
+    """
+
+    of: Operator  # one that works per key
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR
+    arity: ClassVar[int] = 2
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        state, change = inputs
+        if state != change:
+            raise CompileError(
+                f"{user_line()}: haitch takes a state and a change of one type, found {state} "
+                f"and {change}"
+            )
+        return self.of.type_of(state)
+
+    def describe(self) -> str:
+        detail = self.of.describe()
+        named = "" if isinstance(self.of, Distinct) else self.of.name
+        return f"{named} {detail}" if detail else named

@@ -1,0 +1,203 @@
+"""Operators that are linear and keep no state: Q(a + b) = Q(a) + Q(b)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import CompileError
+from stepping_spark.expressions.expr import Expr, is_plain
+from stepping_spark.expressions.index import Key
+from stepping_spark.graph.operators.base import Operator, Same
+from stepping_spark.rows.atoms import BOOL, INT
+from stepping_spark.rows.data import timed
+from stepping_spark.rows.grouped import carrying
+from stepping_spark.rows.schema import (
+    Columns,
+    StreamType,
+    ZSetType,
+)
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
+
+
+@dataclass(frozen=True)
+class Map(Operator):
+    """Each row becomes another; the carried columns go along.
+
+    `note` is what a picture says of it, a line each, in the place of the function.
+    """
+
+    f: Expr
+    carried: Columns = ()
+    note: tuple[str, ...] = field(default=(), compare=False)
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return ZSetType(carrying(self.f.type, self.carried))
+
+    def describe(self) -> str:
+        return str(self.f)
+
+
+@dataclass(frozen=True)
+class Filter(Operator):
+    """The rows for which the function is true; NULL is not true."""
+
+    f: Expr
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        if self.f.type not in (BOOL, Optional(BOOL)):
+            raise CompileError(
+                f"{user_line()}: filter takes a function that gives a bool, found {self.f.type}, "
+                f"from {self.f}; compare it with something"
+            )
+        return inputs[0]
+
+    def describe(self) -> str:
+        return str(self.f)
+
+
+@dataclass(frozen=True)
+class MapMany(Operator):
+    """Each row becomes the items of a list, repeats counted; the carried columns go along."""
+
+    f: Expr
+    carried: Columns = ()
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        t = self.f.type.inner if isinstance(self.f.type, Optional) else self.f.type
+        if not isinstance(t, ListOf):
+            remedy = "use F.array(…), or map for a single row"
+            if isinstance(t, ZSetOf):
+                remedy = (
+                    f"make a list of it in f=st.python(f, to=list[{t.inner}]): [row for row, n in "
+                    "z.iter() for _ in range(n)] of a Z-set z"
+                )
+            raise CompileError(
+                f"{user_line()}: map_many takes a function that gives an array, found "
+                f"{self.f.type}, from {self.f}; {remedy}"
+            )
+        return ZSetType(carrying(t.inner, self.carried))
+
+    def describe(self) -> str:
+        return str(self.f)
+
+
+@dataclass(frozen=True)
+class Explode(Operator):
+    """Each row becomes the values of a list of (value, weight); weights multiply.
+
+    A list of (value, time, weight) gives timed rows. The carried columns go along.
+    """
+
+    f: Expr
+    carried: Columns = ()
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        fields = [t for _, t in self.item.fields]
+        if len(fields) not in (2, 3) or fields[-1] != INT:
+            raise CompileError(
+                f"{user_line()}: explode takes a function that gives (value, weight)s, found "
+                f"{self.f.type}, from {self.f}; give a list of tuples, with ints as weights"
+            )
+        value, *time, _ = fields
+        return ZSetType(carrying(timed(value, time[0]) if time else value, self.carried))
+
+    @property
+    def item(self) -> Struct:
+        """The type of what the list holds."""
+        lists = unwrap(self.f.type)
+        item = lists.inner if isinstance(lists, ListOf) else lists
+        return item if isinstance(item, Struct) else Struct("", (), tuple)
+
+    def describe(self) -> str:
+        return str(self.f)
+
+
+@dataclass(frozen=True)
+class Add(Operator):
+    """The sum of two streams."""
+
+    arity: ClassVar[int] = 2
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        a, b = inputs
+        if a != b:
+            raise CompileError(
+                f"{user_line()}: add takes two streams of one type, found {a} and {b}; map one "
+                "to the type of the other"
+            )
+        return a
+
+
+@dataclass(frozen=True)
+class Neg(Same):
+    """The stream with every weight, or number, negated."""
+
+
+@dataclass(frozen=True)
+class Arrange(Same):
+    """The same value; asks that the state it comes from is kept by this key."""
+
+    key: Key
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return inputs[0]
+
+    def describe(self) -> str:
+        return f"by {self.key}"
+
+
+@dataclass(frozen=True)
+class IdentityPrint(Same):
+    """The same value, printed at each step."""
+
+    label: str
+
+    def describe(self) -> str:
+        return self.label
+
+    def told_by(self) -> str:
+        return ""
+
+
+@dataclass(frozen=True)
+class Fused(Operator):
+    """Operators one after the other, as one: what the first gives goes through the rest."""
+
+    parts: tuple[Operator, ...]
+
+    @property
+    def name(self) -> str:
+        return "·".join(p.name for p in self.parts)
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.types(*inputs)[-1]
+
+    def types(self, *inputs: StreamType) -> tuple[StreamType, ...]:
+        """What each part gives."""
+        found = [self.parts[0].type_of(*inputs)]
+        for p in self.parts[1:]:
+            found.append(p.type_of(found[-1]))
+        return tuple(found)
+
+    def describe(self) -> str:
+        return " · ".join(filter(None, (p.describe() for p in self.parts)))
+
+    def told_by(self) -> str:
+        return " · ".join(p.told_by() for p in self.parts)
+
+
+def parts_of(op: Operator) -> tuple[Operator, ...]:
+    """The operators that one is made of: itself, if it is not fused."""
+    return op.parts if isinstance(op, Fused) else (op,)
+
+
+def only_picks(op: Operator) -> bool:
+    """Whether an operator only picks fields, so that it costs nothing to have it twice."""
+    return isinstance(op, Map) and is_plain(op.f)

@@ -1,0 +1,64 @@
+"""Operators over the steps: delay, integrate, differentiate, and rows that come with time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import CompileError
+from stepping_spark.graph.operators.base import Linearity, Same
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.data import Timed
+from stepping_spark.rows.grouped import Carrying
+from stepping_spark.rows.schema import (
+    StreamType,
+)
+from stepping_spark.rows.types import Struct
+
+
+@dataclass(frozen=True)
+class Delay(Same):
+    """z⁻¹: the value of the step before; at first nothing."""
+
+
+@dataclass(frozen=True)
+class Integrate(Same):
+    """I: the sum of all values so far."""
+
+
+@dataclass(frozen=True)
+class Differentiate(Same):
+    """D: the value less the one of the step before."""
+
+
+@dataclass(frozen=True)
+class Temporal(Same):
+    """What compares the times of rows with that of the step."""
+
+    time: RowType
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        row = self._zset(inputs[0])
+        inner = row.inner if isinstance(row, Carrying) else row
+        if not (isinstance(inner, Struct) and inner.python is Timed):
+            raise CompileError(f"{user_line()}: {self.name} takes timed rows, found {row}")
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class AsOf(Temporal):
+    """The timed rows whose time has come, of a whole value."""
+
+    linearity: ClassVar[Linearity] = Linearity.TEMPORAL
+
+
+@dataclass(frozen=True)
+class Hold(Temporal):
+    """The timed rows whose time comes at this step: of the change, and of what was held back.
+
+    The same as `AsOf`, from changes to changes. What is still to come is its state.
+    """
+
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # what it gives depends on when
+    gives_change: ClassVar[bool] = True
