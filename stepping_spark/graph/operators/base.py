@@ -35,6 +35,11 @@ class Operator:
     linearity: ClassVar[Linearity] = Linearity.LINEAR
     arity: ClassVar[int] = 1
     gives_change: ClassVar[bool] = False  # whatever it takes, what it gives is no state
+    monotone: ClassVar[bool] = False  # more rows in never take away a row that came out
+
+    def is_positive(self, inputs: bool) -> bool:
+        """Whether it gives no negative weights; `inputs` says whether it is given none."""
+        return False
 
     @property
     def name(self) -> str:
@@ -71,6 +76,20 @@ class Same(Operator):
         return inputs[0]
 
 
+class KeepsSigns(Operator):
+    """An operator that gives no negative weights where it is given none."""
+
+    def is_positive(self, inputs: bool) -> bool:
+        return inputs
+
+
+class GivesSets(Operator):
+    """An operator that gives no negative weights, whatever it is given."""
+
+    def is_positive(self, inputs: bool) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class Input(Operator):
     """An input of the circuit."""
@@ -86,6 +105,9 @@ class Input(Operator):
 
     def told_by(self) -> str:
         return f"{self.number}{' append only' if self.append_only else ''}"
+
+    def is_positive(self, inputs: bool) -> bool:
+        return self.append_only
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         return self.type

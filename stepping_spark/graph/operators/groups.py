@@ -9,7 +9,7 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.index import Key
-from stepping_spark.graph.operators.base import Linearity, Operator, Same
+from stepping_spark.graph.operators.base import GivesSets, Linearity, Operator, Same
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import (
     Accumulated,
@@ -28,10 +28,11 @@ def _shown(order: Order) -> str:
 
 
 @dataclass(frozen=True)
-class Distinct(Same):
+class Distinct(GivesSets, Same):
     """Every row whose weight is positive, once."""
 
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    monotone: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -73,7 +74,7 @@ class MakeSet(Operator):
 
 
 @dataclass(frozen=True)
-class Flatten(Operator):
+class Flatten(GivesSets):
     """One row for each group: its sum and its key. A group without rows has none."""
 
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
@@ -90,7 +91,7 @@ class Flatten(Operator):
 
 
 @dataclass(frozen=True)
-class Top(Operator):
+class Top(GivesSets):
     """The first n rows of each key by an order, multiplicities counted; ties go by the whole row.
 
     A row without a positive weight is not there. The order is Spark's: NULL first and NaN last,
@@ -115,7 +116,7 @@ class Top(Operator):
 
 
 @dataclass(frozen=True)
-class Listed(Operator):
+class Listed(GivesSets):
     """A row for each key: the list of the values of its rows, in an order, and the key.
 
     A row of weight 2 is there twice; ties go by the whole row.
@@ -143,7 +144,7 @@ class Listed(Operator):
 
 
 @dataclass(frozen=True)
-class Collate(Operator):
+class Collate(GivesSets):
     """One row for each key, from rows that each bring one of its pieces.
 
     A row is the key and then the pieces, all but one of them NULL. What comes out is the key and
@@ -183,6 +184,9 @@ class Haitch(Operator):
     of: Operator  # one that works per key
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     arity: ClassVar[int] = 2
+
+    def is_positive(self, inputs: bool) -> bool:
+        return inputs and self.of.monotone
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         state, change = inputs

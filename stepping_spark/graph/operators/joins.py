@@ -9,7 +9,7 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Key
-from stepping_spark.graph.operators.base import Linearity, Operator
+from stepping_spark.graph.operators.base import KeepsSigns, Linearity, Operator
 from stepping_spark.graph.operators.linear import parts_of
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import pair_of
@@ -21,13 +21,14 @@ from stepping_spark.rows.types import Optional, Struct, tuple_of, unwrap
 
 
 @dataclass(frozen=True)
-class Join(Operator):
+class Join(KeepsSigns):
     """Pairs of rows whose keys are equal; weights multiply. NULL keys match nothing."""
 
     left: Key
     right: Key
     linearity: ClassVar[Linearity] = Linearity.BILINEAR
     arity: ClassVar[int] = 2
+    monotone: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         a, b = (self._zset(t) for t in inputs)

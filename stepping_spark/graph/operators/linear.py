@@ -9,7 +9,7 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Expr, is_plain
 from stepping_spark.expressions.index import Key
-from stepping_spark.graph.operators.base import Operator, Same
+from stepping_spark.graph.operators.base import KeepsSigns, Operator, Same
 from stepping_spark.rows.atoms import BOOL, INT
 from stepping_spark.rows.data import timed
 from stepping_spark.rows.grouped import carrying
@@ -22,7 +22,7 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
 
 
 @dataclass(frozen=True)
-class Map(Operator):
+class Map(KeepsSigns):
     """Each row becomes another; the carried columns go along.
 
     `note` is what a picture says of it, a line each, in the place of the function.
@@ -31,6 +31,7 @@ class Map(Operator):
     f: Expr
     carried: Columns = ()
     note: tuple[str, ...] = field(default=(), compare=False)
+    monotone: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -41,10 +42,11 @@ class Map(Operator):
 
 
 @dataclass(frozen=True)
-class Filter(Operator):
+class Filter(KeepsSigns):
     """The rows for which the function is true; NULL is not true."""
 
     f: Expr
+    monotone: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -60,11 +62,12 @@ class Filter(Operator):
 
 
 @dataclass(frozen=True)
-class MapMany(Operator):
+class MapMany(KeepsSigns):
     """Each row becomes the items of a list, repeats counted; the carried columns go along."""
 
     f: Expr
     carried: Columns = ()
+    monotone: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -119,10 +122,11 @@ class Explode(Operator):
 
 
 @dataclass(frozen=True)
-class Add(Operator):
+class Add(KeepsSigns):
     """The sum of two streams."""
 
     arity: ClassVar[int] = 2
+    monotone: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         a, b = inputs
@@ -140,10 +144,11 @@ class Neg(Same):
 
 
 @dataclass(frozen=True)
-class Arrange(Same):
+class Arrange(KeepsSigns, Same):
     """The same value; asks that the state it comes from is kept by this key."""
 
     key: Key
+    monotone: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -154,10 +159,11 @@ class Arrange(Same):
 
 
 @dataclass(frozen=True)
-class IdentityPrint(Same):
+class IdentityPrint(KeepsSigns, Same):
     """The same value, printed at each step."""
 
     label: str
+    monotone: ClassVar[bool] = True
 
     def describe(self) -> str:
         return self.label

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
-from stepping_spark.graph.operators.base import Linearity, Same
+from stepping_spark.graph.operators.base import KeepsSigns, Linearity, Same
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import Timed
 from stepping_spark.rows.grouped import Carrying
@@ -18,12 +18,12 @@ from stepping_spark.rows.types import Struct
 
 
 @dataclass(frozen=True)
-class Delay(Same):
+class Delay(KeepsSigns, Same):
     """z⁻¹: the value of the step before; at first nothing."""
 
 
 @dataclass(frozen=True)
-class Integrate(Same):
+class Integrate(KeepsSigns, Same):
     """I: the sum of all values so far."""
 
 
