@@ -23,6 +23,7 @@ from stepping_spark.store import Held, Now, Register
 from stores.batches.driver import DriverBatch, built, ordered, wanted_places
 from stores.batches.spark import SparkBatch, cached, keys_of, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work
+from stores.limits import MOST_FETCHED, MOST_KEYS
 from stores.registers import check_are_registers, check_has_key, check_registers, unknown
 from stores.snapshots import Pins
 from stores.steps import NOT_OPEN, Closing, Turns, check_is_next
@@ -31,13 +32,6 @@ Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
 Batch = DriverBatch | SparkBatch
 Batches = tuple[Batch, ...]
-
-MOST_KEYS = 100_000
-"""A read by the keys of a DataFrame looks them up on the driver if they are no more than this."""
-
-MOST_FETCHED = 512 << 20
-"""The bytes of a DataFrame that come to the driver: Spark refuses results of 1 GB by default."""
-
 
 _CLOSED = (
     "the store is closed, and what it kept is gone; make a new one with "

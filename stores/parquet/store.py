@@ -23,7 +23,7 @@ from stepping_spark.store import Held, Now, Register, now_from_text, now_to_text
 from stores.batches.driver import wanted_places
 from stores.batches.spark import keys_of
 from stores.batches.tiers import Tiers, Work
-from stores.memory import MOST_KEYS
+from stores.limits import MOST_KEYS
 from stores.parquet import spark_files
 from stores.parquet.checks import GROUP_ROWS, Content, Damaged
 from stores.parquet.commits import Committed

@@ -19,7 +19,7 @@ from stepping_spark.store import Held, Register
 from stores.batches.driver import DriverBatch, built, ordered
 from stores.batches.spark import settle
 from stores.batches.tiers import Work
-from stores.memory import MOST_FETCHED
+from stores.limits import MOST_FETCHED
 from stores.parquet import spark_files
 from stores.parquet.checks import Content
 from stores.parquet.file_writer import FileWriter, rows_of_file

@@ -21,6 +21,7 @@ from stepping_spark.spark import fetch
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Held, Now, Register
 from stores.batches.spark import keys_of
+from stores.limits import MOST_KEYS
 from stores.postgres.catalog import MADE_BY, State, layout_of, made_by_of, snapshot
 from stores.postgres.changes import Change, Changes, Transaction, accepted, stage
 from stores.postgres.connection import Address, Connection, identity
@@ -37,8 +38,6 @@ Out = TypeVar("Out", covariant=True)
 
 DRIVER_BYTES = 64 << 20
 SMALL_BYTES = 1 << 20  # of an output, which is read through at each step
-MOST_KEYS = 100_000
-"""A read by the keys of a DataFrame looks up no more than this; for more it gives all rows."""
 
 
 class StorePostgres(Closing):
