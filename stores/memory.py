@@ -24,7 +24,7 @@ from stores.batches.driver import DriverBatch, built, ordered, wanted_places
 from stores.batches.spark import SparkBatch, cached, keys_of, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work
 from stores.limits import MOST_FETCHED, MOST_KEYS
-from stores.registers import check_are_registers, check_has_key, check_registers, unknown
+from stores.registers import check_are_registers, check_has_key, described, matched, unknown
 from stores.snapshots import Pins
 from stores.steps import NOT_OPEN, Closing, Turns, check_is_next
 
@@ -88,6 +88,7 @@ class StoreMemory(Closing):
         self._spark = spark
         self._turns = Turns(self._forget, _CLOSED, shown="st.StoreMemory")
         self._tiers: dict[str, Tiers[Batch]] | None = None
+        self._names: dict[str, str] = {}  # by what a circuit calls a register
         self._outputs: tuple[Schema, ...] = ()
         self._state = State()
         self._added: dict[str, Batches] = {}
@@ -113,7 +114,8 @@ class StoreMemory(Closing):
         try:
             if self._tiers is None:
                 self._tiers = {r.name: Tiers(r, self._merge) for r in registers}
-            check_registers([t.register for t in self._tiers.values()], registers)
+            kept = described([tiers.register for tiers in self._tiers.values()])
+            self._names |= matched(kept, registers)
             self._outputs = tuple(outputs)
         finally:
             self._turns.end()
@@ -204,7 +206,7 @@ class StoreMemory(Closing):
         else:
             batch = built(conform(change, of.schema), of)
             batches = (batch,) if batch.rows else ()
-        self._added[register] = self._added.get(register, ()) + batches
+        self._added[of.name] = self._added.get(of.name, ()) + batches
 
     def commit(
         self,
@@ -238,7 +240,7 @@ class StoreMemory(Closing):
                 None if made_by is None else tuple(made_by),
             )
             for n, batches in added.items():
-                self._tiers_of(n).added(batches)
+                self._open_tiers[n].added(batches)
         finally:
             self._turns.end()
 
@@ -271,11 +273,15 @@ class StoreMemory(Closing):
 
     def _tiers_of(self, register: str) -> Tiers[Batch]:
         self._turns.check_open()
+        if register not in self._names:
+            raise unknown(register, self._open_tiers)
+        return self._open_tiers[self._names[register]]
+
+    @property
+    def _open_tiers(self) -> dict[str, Tiers[Batch]]:
         if self._tiers is None:
             raise StoreError(NOT_OPEN)
-        if register not in self._tiers:
-            raise unknown(register, self._tiers)
-        return self._tiers[register]
+        return self._tiers
 
     def _committed(self, tiers: Tiers[Batch]) -> Batches:
         return self._known().batches.get(tiers.register.name, ())
@@ -310,7 +316,7 @@ class StoreMemory(Closing):
             if not there:
                 return
             _, name, largest = max(there, key=lambda found: found[0])
-            tiers = self._tiers_of(name)
+            tiers = self._open_tiers[name]
             frame = self._frame(largest, tiers.register)
             moved = cached(settle(frame, tiers.register), tiers.register)
             batches = self._committed(tiers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -54,13 +55,33 @@ def unknown(register: str, known: Iterable[str]) -> StoreMismatch:
     )
 
 
-def check_registers(kept: Sequence[Register], wanted: Sequence[Register]) -> None:
-    """A `StoreMismatch` that names each register in which the state and the circuit differ."""
-    check_described(described(kept), wanted)
+def matched(kept: Described, wanted: Sequence[Register]) -> dict[str, str]:
+    """For each register of a circuit, by its name, the name that the state has it under.
+
+    A register is known by what it is: what it sums, its key and its columns. Its name follows the
+    variables of a query, and says nothing but which is which of several that are equal. Where one
+    side has a register that the other has not, a `StoreMismatch` names those that differ.
+    """
+    asked = described(wanted)
+    names = {name: name for name in asked if name in kept and _same(kept[name], asked[name])}
+    unmatched = [name for name in kept if name not in names]
+    for name in asked.keys() - names.keys():
+        found = next((n for n in unmatched if _same(kept[n], asked[name])), None)
+        if found is not None:
+            unmatched.remove(found)
+            names[name] = found
+    _check_alike(
+        {name: said for name, said in kept.items() if name in unmatched},
+        [register for register in wanted if register.name not in names],
+    )
+    return names
 
 
-def check_described(kept: Described, wanted: Sequence[Register]) -> None:
-    """The same, where what is kept is known by its description only."""
+def _same(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    return json.dumps(kept, sort_keys=True) == json.dumps(asked, sort_keys=True)
+
+
+def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
     asked = described(wanted)
     why = {r.name: r.why for r in wanted if r.why}
     differences = list(_differences(kept, asked, why))

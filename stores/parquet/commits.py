@@ -31,7 +31,7 @@ from stores.parquet.manifest import (
     none_is_left,
 )
 from stores.parquet.sweep import KEPT, Sweeper
-from stores.registers import Described, check_described, described
+from stores.registers import Described, described, matched
 
 OWN = (CLAIMS, DATA, FOLDER, LOCK, REGISTERS)
 """What a store has in its directory."""
@@ -51,6 +51,7 @@ class Committed:
         self._follow = False
         self._manifest = Manifest(0, 0, 0, "")
         self._doubt: Manifest | None = None
+        self.names: dict[str, str] = {}
         self.numbers: dict[str, int] = {}
         """A number for each register, which begins the names of its files."""
 
@@ -142,7 +143,7 @@ class Committed:
 
     def _know(self, kept: Described, registers: Sequence[Register]) -> None:
         try:
-            check_described(kept, registers)
+            self.names = matched(kept, registers)
         except StoreMismatch:
             # Perhaps it is not another circuit: somebody has edited what is said of registers.
             with reaching(self._directory.shown, "read its manifests"):

@@ -127,6 +127,7 @@ class StoreParquet(Closing):
             give_way=self._committed.give_way,
         )
         self._tiers: dict[str, Tiers[FileBatch]] | None = None
+        self._names: dict[str, str] = {}  # by what a circuit calls a register
         self._outputs: tuple[Schema, ...] = ()
         # What is committed, and the batches of each register, some of them merged since.
         self._state: tuple[Manifest, Mapping[str, Batches]] = (Manifest(0, 0, 0, ""), {})
@@ -186,7 +187,11 @@ class StoreParquet(Closing):
                     at_step=self._at_step,
                     make_way=lambda: self._turns.take_over(self._directory.identity),
                 )
-            self._tiers = self._tiers or {r.name: Tiers(r, self._merge) for r in registers}
+            self._names |= self._committed.names
+            self._tiers = self._tiers or {
+                r.name: Tiers(r, self._merge)
+                for r in (replace(r, name=self._names[r.name]) for r in registers)
+            }
             self._outputs = tuple(outputs)
         finally:
             self._turns.end()
@@ -301,7 +306,7 @@ class StoreParquet(Closing):
         self._turns.begin()
         added = self._files.change(change, of, self._stem(of))
         if added.rows:
-            self._added.setdefault(register, []).append(added)
+            self._added.setdefault(of.name, []).append(added)
 
     def commit(
         self,
@@ -344,7 +349,7 @@ class StoreParquet(Closing):
                     )
                 )
             for n, batches in written.items():
-                self._tiers_of(n).added(batches)
+                self._open_tiers[n].added(batches)
         finally:
             self._turns.end()
 
@@ -401,11 +406,15 @@ class StoreParquet(Closing):
 
     def _tiers_of(self, register: str) -> Tiers[FileBatch]:
         self._turns.check_open()
+        if register not in self._names:
+            raise unknown(register, self._open_tiers)
+        return self._open_tiers[self._names[register]]
+
+    @property
+    def _open_tiers(self) -> dict[str, Tiers[FileBatch]]:
         if self._tiers is None:
             raise StoreError(NOT_OPEN)
-        if register not in self._tiers:
-            raise unknown(register, self._tiers)
-        return self._tiers[register]
+        return self._tiers
 
     def _batches_of(self, tiers: Tiers[FileBatch]) -> Batches:
         return self._current()[1].get(tiers.register.name, ())

@@ -29,7 +29,7 @@ from stores.postgres.connection import Address, Connection
 from stores.postgres.statements import STAGED, Layout, Statement, identifier
 from stores.postgres.trust import Found, Guard, problems_of
 from stores.postgres.types import escape, unescape
-from stores.registers import check_described
+from stores.registers import matched
 
 FORMAT = 3
 STORE, REGISTERS = "_store_", "_registers_"
@@ -131,11 +131,14 @@ class Catalog:
     def check_registers(
         self, connection: Connection, registers: Sequence[Register]
     ) -> dict[str, Table]:
-        """What is said of each register; a `StoreMismatch` where the state has others."""
+        """What is said of each register, by the circuit's name of it.
+
+        A `StoreMismatch` where the state has others.
+        """
         kept = self.tables(connection)
         self._check_fingerprint(connection, kept)
-        check_described({name: table.described for name, table in kept.items()}, registers)
-        return kept
+        names = matched({name: table.described for name, table in kept.items()}, registers)
+        return {name: kept[there] for name, there in names.items()}
 
     def is_there(self, connection: Connection, *, writes: bool) -> bool:
         """Whether the schema holds a state, which this role may read, or also write."""

@@ -29,7 +29,7 @@ from stores.postgres.copy import got, size_of, whole
 from stores.postgres.session import Session
 from stores.postgres.snapshot import Pinned, pinned
 from stores.postgres.statements import Layout
-from stores.registers import check_are_registers, check_has_key, check_registers, unknown
+from stores.registers import check_are_registers, check_has_key, described, matched, unknown
 from stores.snapshots import Pins
 from stores.steps import NOT_OPEN, Closing, Turns, check_is_next
 
@@ -112,6 +112,7 @@ class StorePostgres(Closing):
         self._catalog = self._session.catalog
         self._opening: Sequence[Register] = ()  # of the circuit that opens it
         self._registers: dict[str, Register] | None = None
+        self._names: dict[str, str] = {}  # by what a circuit calls a register
         self._layouts: dict[str, Layout] = {}
         self._outputs: tuple[Layout, ...] = ()
         self._added: dict[str, Changes] = {}
@@ -161,7 +162,7 @@ class StorePostgres(Closing):
             if self._registers is None:
                 self._open(registers)
             else:
-                check_registers(list(self._registers.values()), registers)
+                self._names |= matched(described([*self._registers.values()]), registers)
             self._outputs = self._catalog.output_layouts(outputs)
         finally:
             self._turns.end()
@@ -189,6 +190,7 @@ class StorePostgres(Closing):
             self._session.close()  # whoever can open it is not to be kept out
             raise
         self._registers = {r.name: r for r in registers}
+        self._names = {name: name for name in self._registers}
 
     def close(self) -> None:
         """Forget the step under way and let another writer in."""
@@ -287,7 +289,7 @@ class StorePostgres(Closing):
         self._check_writable()
         self._turns.begin()
         held = accepted(change, register, layout, self._driver_bytes)
-        changes = self._added.setdefault(register, Changes(register, layout))
+        changes = self._added.setdefault(layout.table, Changes(register, layout))
         if isinstance(held, DataFrame):
             with self._session.use("could not take a change") as connection:
                 staged = stage(connection, held, layout, self._catalog, self._session.connected)
@@ -449,14 +451,14 @@ class StorePostgres(Closing):
 
     def _layout(self, register: str) -> Layout:
         self._check_open()
-        if register not in self._layouts:
+        if register not in self._names:
             raise unknown(register, self._layouts)
-        return self._layouts[register]
+        return self._layouts[self._names[register]]
 
     def _wanted(self, register: str, keys: Held) -> pa.Table | None:
         """The keys as a table; None for too many."""
         assert self._registers is not None
-        of = self._registers[register]
+        of = self._registers[self._names[register]]
         check_has_key(of)
         if isinstance(keys, DataFrame):
             keys = keys.limit(MOST_KEYS + 1).toArrow()
