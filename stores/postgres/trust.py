@@ -13,18 +13,23 @@ from typing import Any
 from psycopg import sql
 
 from stepping_spark.errors import StoreCorrupt, StoreUnavailable
+from stepping_spark.rows.sql_text import Sql, all_of, any_of
 from stores.postgres.connection import Address, Connection
 from stores.postgres.statements import Layout
 
 PAGE = "docs/security.md has the SQL"
 
-# Whether an owner can do no more with this role's rights than it can without: it can act as this
-# role, or this role was made a member of it. A superuser is a member of all roles, so that says
-# nothing of one.
-_TRUSTED = """
-({owner} = me.oid OR pg_has_role({owner}, me.oid, 'MEMBER')
- OR (NOT me.super AND pg_has_role(me.oid, {owner}, 'MEMBER')))
-"""
+
+def _trusted(owner: str) -> Sql:
+    """Whether an owner can do no more with this role's rights than it can without.
+
+    It can act as this role, or this role was made a member of it. A superuser is a member of all
+    roles, so that says nothing of one.
+    """
+    member = "pg_has_role({}, {}, 'MEMBER')".format
+    lent = all_of(["NOT me.super", member("me.oid", owner)])
+    return any_of([f"{owner} = me.oid", member(owner, "me.oid"), lent])
+
 
 _WITH = """
 WITH me AS (
@@ -40,19 +45,24 @@ WITH me AS (
 )
 """
 
-_SPACE = f"""{_WITH}
+_SPACE = (
+    _WITH
+    + f"""
 SELECT current_user, pg_get_userbyid(space.owner),
-    {_TRUSTED.format(owner="space.owner")} OR (NOT me.super AND space.owner = space.datdba),
+    {any_of([_trusted("space.owner"), "NOT me.super AND space.owner = space.datdba"])},
     has_schema_privilege(space.oid, 'USAGE'), has_schema_privilege(space.oid, 'CREATE'),
     current_setting('transaction_read_only') = 'on'
 FROM me, space
 """
+)
 
 # An index whose functions are all the server's own (numbers below 16384) is harmless: they are
 # immutable. So are an index of one's own table, and a trigger with a function of one's own.
-_TABLES = f"""{_WITH}
+_TABLES = (
+    _WITH
+    + f"""
 SELECT current_user, me.super, c.relname, c.relkind::text, pg_get_userbyid(c.relowner),
-    {_TRUSTED.format(owner="c.relowner")}, c.relowner = space.owner,
+    {_trusted("c.relowner")}, c.relowner = space.owner,
     pg_has_role(c.relowner, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),
     (SELECT coalesce(json_agg(json_build_array(
          a.attname, format_type(a.atttypid, a.atttypmod)) ORDER BY a.attnum), '[]')
@@ -104,6 +114,7 @@ SELECT current_user, me.super, c.relname, c.relkind::text, pg_get_userbyid(c.rel
 FROM me, space, pg_catalog.pg_class c
 WHERE c.relnamespace = space.oid AND c.relname = ANY($2::text[]) ORDER BY c.relname
 """
+)
 
 _KINDS = {
     "v": "a view",

@@ -57,7 +57,9 @@ _TOKEN = re.compile(
     r"|\b(?:AND|OR|NOT|IS|IN|BETWEEN|LIKE)\b"
 )
 # What begins so is a query, or a part of one, and not a value.
-_QUERY = re.compile(r"\s*(?:SELECT|FROM|WITH|WHERE|WHEN|OVER|JOIN|GROUP BY|OR REPLACE|COPY)\b")
+_QUERY = re.compile(
+    r"\s*(?:SELECT|FROM|WITH|WHERE|WHEN|OVER|JOIN|GROUP BY|OR REPLACE|COPY|GRANT)\b"
+)
 _CLOSES = {"closed", "let", "all_of", "any_of"}
 
 
