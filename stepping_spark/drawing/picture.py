@@ -31,6 +31,7 @@ from stepping_spark.graph.operators import (
     Present,
     join_of,
 )
+from stepping_spark.graph.states import States
 from stepping_spark.rows.schema import GroupedType, ZSetType
 
 LEVELS = {
@@ -97,7 +98,7 @@ class _Drawing(Generic[V]):
         for v in self.order:
             for i, source in enumerate(self.sources[v]):
                 self.readers[source].append((v, i))
-        self.whole = self._whole()
+        self.states = States(graph.loops)
         self.home = {v: self._home(v) for v in self.order}
         self.members: dict[V, list[V]] = {}
         for v in self.order:
@@ -266,19 +267,6 @@ class _Drawing(Generic[V]):
 
     # -- by which keys a state is kept
 
-    def _whole(self) -> dict[V, bool]:
-        """Which streams are states, and not changes of one."""
-        whole: dict[V, bool] = {}
-        for v in self.order:
-            if isinstance(v.operator, Integrate | Delay | Feedback):
-                whole[v] = True
-            elif isinstance(v.operator, Input | Differentiate | Haitch) or v.operator.gives_change:
-                whole[v] = False
-            else:
-                rule = all if join_of(v.operator) or isinstance(v.operator, LookUp) else any
-                whole[v] = rule(whole.get(i, True) for i in v.inputs)
-        return whole
-
     def _keys(self, v: V) -> list[str]:
         """The keys by which its readers look a state up."""
         found: dict[str, None] = {}
@@ -303,9 +291,9 @@ class _Drawing(Generic[V]):
         if isinstance(op, Arrange):
             return str(op.key)
         join = join_of(op)
-        if join is not None and not all(self.whole[i] for i in reader.inputs):
+        if join is not None and not all(i in self.states for i in reader.inputs):
             return str((join.left, join.right)[argument])
-        if isinstance(op, LookUp) and argument == 1 and not self.whole[reader.inputs[0]]:
+        if isinstance(op, LookUp) and argument == 1 and reader.inputs[0] not in self.states:
             return ", ".join(map(str, op.key))
         if isinstance(op, Haitch) and argument == 0:
             if isinstance(op.of, Present):

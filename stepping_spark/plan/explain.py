@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Vertex, check_is_graph
 from stepping_spark.graph.operators import (
+    Arrange,
     Delay,
-    Differentiate,
     Feedback,
     Haitch,
     Hold,
@@ -20,6 +20,7 @@ from stepping_spark.graph.operators import (
     parts_of,
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
+from stepping_spark.graph.states import States
 from stepping_spark.plan.loop import Loop
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
@@ -124,27 +125,20 @@ def explain(graph: AnyGraph) -> Explanation:
 
 def _hints(graph: AnyGraph) -> tuple[str, ...]:
     """What a circuit does that is seldom meant."""
+    states = States(graph.loops)
     return tuple(
         f"cache {name!r} keeps the last change only, as {graph.paths[v]} is no integral; for all "
         "rows so far: cache[a](lambda a: st.integrate(a))"
         for name, v in graph.caches.items()
-        if not is_whole(v, graph.loops)
+        if _undelayed(v) not in states
     )
 
 
-def is_whole(v: Vertex, loops: Mapping[Vertex, Vertex]) -> bool:
-    """Whether a stream has whole values, made of integrals only, and not changes."""
-    pending, seen = [v], set[Vertex]()
-    while pending:
-        v = pending.pop()
-        if v in seen or isinstance(v.operator, Integrate):
-            continue
-        seen.add(v)
-        sources = (loops[v],) if v in loops else v.inputs
-        if isinstance(v.operator, Differentiate | Haitch) or not sources:
-            return False
-        pending += sources
-    return True
+def _undelayed(v: Vertex) -> Vertex:
+    """The stream that a delay is of: of a change, the last but one is no more of a state."""
+    while isinstance(v.operator, Delay | Arrange):
+        (v,) = v.inputs
+    return v
 
 
 def _body(loop: Loop) -> Iterator[VertexExplained]:

@@ -33,6 +33,7 @@ from stepping_spark.graph.operators import (
     join_of,
     parts_of,
 )
+from stepping_spark.graph.states import States
 from stepping_spark.passes.fuse import fuse
 from stepping_spark.plan.loop import Loop, loop_of
 from stepping_spark.plan.plan import Plan
@@ -80,7 +81,7 @@ class _Planner:
 
     def __init__(self, graph: AnyGraph) -> None:
         self.graph = graph
-        self.whole: dict[Vertex, bool] = {}
+        self.states = States(graph.loops)
         self.held_back: dict[Vertex, Vertex] = {}
         self.names: dict[Vertex, tuple[Path, Line]] = {
             v: (path, graph.line(v)) for path, v in graph.vertices.items()
@@ -145,7 +146,7 @@ class _Planner:
                 found[v.inputs[0]] = None  # also of a state: its text stands three times in a query
             elif join_of(op):
                 for side, other in (v.inputs, v.inputs[::-1]):
-                    if self._is_whole(side) and not self._is_whole(other):
+                    if side in self.states and other not in self.states:
                         found[other] = None
         for v in self.graph.caches.values():
             found[self._summed(v)] = None
@@ -199,22 +200,6 @@ class _Planner:
             self.names[change] = (Path((*path.scope, f"{path.parts[-1]}_change")), line)
         return change
 
-    def _is_whole(self, v: Vertex) -> bool:
-        """Whether a value is a state, and not a change of one."""
-        v = self._resolve(v)
-        known = self.whole.get(v)
-        if known is None:
-            op = v.operator
-            if isinstance(op, Integrate | Delay):
-                known = True
-            elif isinstance(op, Input | Differentiate | Haitch) or op.gives_change:
-                known = False
-            else:
-                rule = all if join_of(op) or isinstance(op, LookUp) else any
-                known = rule(self._is_whole(i) for i in v.inputs)
-            self.whole[v] = known
-        return known
-
     # -- terms
 
     def _definition(self, v: Vertex) -> Term:
@@ -231,7 +216,7 @@ class _Planner:
         """The term of a vertex inside another's; `at`: only these keys of it matter."""
         v = self._resolve(v)
         ready = isinstance(v.operator, Input) or v in self.materialised_set
-        if ready and not (at is not None and self._is_whole(v)):
+        if ready and not (at is not None and v in self.states):
             return Ref(v)
         return self._operator(v, at)
 
@@ -266,15 +251,15 @@ class _Planner:
     def _join_sides(self, v: Vertex, op: Join) -> tuple[Term, Term]:
         left, right = (self._resolve(i) for i in v.inputs)
         on, key = op.left.parts, op.right.parts
-        if self._is_whole(left) and not self._is_whole(right):
+        if left in self.states and right not in self.states:
             return self._term(left, Read(left, on, right, key)), self._term(right)
-        if self._is_whole(right) and not self._is_whole(left):
+        if right in self.states and left not in self.states:
             return self._term(left), self._term(right, Read(right, key, left, on))
         return self._term(left), self._term(right)
 
     def _look_up_sides(self, v: Vertex, op: LookUp) -> tuple[Term, Term]:
         known, table = (self._resolve(i) for i in v.inputs)
-        if self._is_whole(table) and not self._is_whole(known):
+        if table in self.states and known not in self.states:
             return self._term(known), self._term(table, Read(table, op.key, known, op.on))
         return self._term(known), self._term(table)
 

@@ -1,0 +1,48 @@
+"""Which streams of a circuit are states, and not changes of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic
+
+from stepping_spark.drawing.flat import V
+from stepping_spark.graph.operators import (
+    Arrange,
+    Delay,
+    Differentiate,
+    Feedback,
+    Haitch,
+    Input,
+    Integrate,
+    LookUp,
+    join_of,
+)
+
+
+class States(Generic[V]):
+    """The states among the streams of a circuit, each found out once; `v in states` asks.
+
+    A state is what an integral or a delay gives, and what is made of one: by an operator of several
+    streams where any of them is a state, by a join or a look-up where all of them are.
+    """
+
+    def __init__(self, loops: Mapping[V, V]) -> None:
+        self._loops = loops
+        self._known: dict[V, bool] = {}
+
+    def __contains__(self, v: V) -> bool:
+        while isinstance(v.operator, Arrange) or v in self._loops:
+            v = self._loops[v] if v in self._loops else v.inputs[0]
+        if v not in self._known:
+            self._known[v] = False  # what a recursion gives back to itself is a change
+            self._known[v] = self._is_state(v)
+        return self._known[v]
+
+    def _is_state(self, v: V) -> bool:
+        op = v.operator
+        if isinstance(op, Integrate | Delay):
+            return True
+        if isinstance(op, Input | Feedback | Differentiate | Haitch) or op.gives_change:
+            return False
+        rule = all if join_of(op) or isinstance(op, LookUp) else any
+        return rule(i in self for i in v.inputs)
