@@ -5,14 +5,14 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import sys
 import typing
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Generic, TypeVar
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column
 
 from stepping_spark.callsite import Line, is_ours, user_line
@@ -180,14 +180,8 @@ def _declared(f: Callable[..., Any]) -> Any:
 
 
 def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
-    try:
-        return trace_row(f, row, where)
-    except SteppingError:
-        raise
-    except (AssertionError, PySparkException):
+    if _uses_spark(f):
         get_session()  # functions such as F.lit need one before they are given a column
-    except Exception as e:
-        raise _untraced(where, e) from e
     try:
         return trace_row(f, row, where)
     except SteppingError:
@@ -242,11 +236,56 @@ def _is_spark_s(f: Callable[..., Any]) -> bool:
 
 def _called(f: FunctionType) -> list[FunctionType]:
     """The user's own functions that a function names: a helper may hide an `is`."""
-    named = [f.__globals__.get(name) for name in f.__code__.co_names]
+    named = _named(f)
+    return [g for g in named if isinstance(g, FunctionType) and g.__module__ == f.__module__]
+
+
+def _named(f: FunctionType) -> list[Any]:
+    """The values that a function has by name: of its module, of functions around it, as defaults.
+
+    Of modules also what is named of them.
+    """
+    names = _names(f.__code__)
+    found = [f.__globals__.get(name) for name in names]
     for cell in f.__closure__ or ():
         with suppress(ValueError):  # a variable that has no value yet
-            named.append(cell.cell_contents)
-    return [g for g in named if isinstance(g, FunctionType) and g.__module__ == f.__module__]
+            found.append(cell.cell_contents)
+    found += [*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()]
+    modules = [m for m in found if isinstance(m, ModuleType)]
+    return found + [getattr(m, name, None) for m in modules for name in names]
+
+
+def _names(code: CodeType) -> list[str]:
+    """The names in a function's code, and in that of functions within it."""
+    inner = [c for c in code.co_consts if isinstance(c, CodeType)]
+    return [*code.co_names, *(name for c in inner for name in _names(c))]
+
+
+def _uses_spark(f: Callable[..., Any]) -> bool:
+    """Whether a function, or one that it names, names something of pyspark."""
+    seen: set[CodeType] = set()
+    pending: list[Any] = [f]
+    while pending:
+        g = pending.pop()
+        if isinstance(g, functools.partial):
+            pending += [g.func, *g.args, *g.keywords.values()]
+        elif _is_spark_s(g) or (isinstance(g, ModuleType) and g.__name__.startswith("pyspark.")):
+            return True
+        function = _function_of(g)
+        if function is not None and function.__code__ not in seen:
+            seen.add(function.__code__)
+            pending += _named(function)
+    return False
+
+
+def _function_of(g: Any) -> FunctionType | None:
+    """The function, written by a user, that calling an object runs."""
+    if not isinstance(g, FunctionType | MethodType):
+        g = getattr(type(g), "__call__", None)  # noqa: B004
+    g = inspect.unwrap(g.__func__ if isinstance(g, MethodType) else g)
+    if not isinstance(g, FunctionType) or is_ours(g.__code__.co_filename):
+        return None
+    return None if g.__module__.partition(".")[0] in sys.stdlib_module_names else g
 
 
 def _is_line(code: CodeType) -> int | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
@@ -46,6 +48,50 @@ def query(
     upper: Any = st.agg.collect(lambda r: F.upper(r.name), to=str)
     by_parity = st.group_reduce_flatten(a, by=lambda r: r.x % 2, zero=Z, pick_value=upper)
     return st.distinct(outer), st.reduce(a, zero=int, pick_value=large), by_parity
+
+
+@pytest.mark.parametrize("error", [AssertionError("no"), ValueError("no")])
+def test_a_function_of_rows_is_called_once_also_when_it_fails(error: Exception) -> None:
+    calls: list[object] = []
+
+    def failing(x: int) -> int:
+        calls.append(x)
+        raise error
+
+    def mapped(a: st.ZSet[int]) -> st.ZSet[int]:
+        return st.map(a, f=failing)
+
+    with pytest.raises(st.CompileError, match="raised"):
+        st.compile(mapped)
+    assert len(calls) == 1
+
+
+@pytest.mark.long
+def test_a_function_that_needs_a_session_has_one_when_it_is_called() -> None:
+    program = """
+import functools
+import pyspark.sql.functions
+import stepping_spark as st
+from pyspark.sql import functions as F
+from pyspark.sql.functions import lit
+calls = []
+def helper(): return F.lit(1)
+def partial(n, x): calls.append(n); return helper() + x
+class Called:
+    def __call__(self, x): calls.append(3); return (lambda: pyspark.sql.functions.lit(1))() + x
+def plain(x): calls.append(1); return lit(1) + x
+f = {}
+def query(a: st.ZSet[int]) -> st.ZSet[int]: return st.map(a, f=f["f"])
+import sys
+f["f"] = {"plain": plain, "partial": functools.partial(partial, 2), "object": Called()}[sys.argv[1]]
+st.compile(query)
+print("calls:", len(calls))
+"""
+    for kind in ("plain", "partial", "object"):
+        run = subprocess.run(
+            [sys.executable, "-c", program, kind], capture_output=True, text=True, check=False
+        )
+        assert "calls: 1" in run.stdout, run.stderr
 
 
 class Maybe(st.Data):
