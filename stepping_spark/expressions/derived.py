@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.relations.xxhash import SEED, spark_hash, spark_hashes
-from stepping_spark.rows.atoms import FLOAT, INT, Atom
+from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.sql_text import Sql, closed, let
 from stepping_spark.rows.types import Optional, unwrap
+from stepping_spark.sums.overflow import fitting
 
 Column = Any  # a pyarrow array
 
@@ -208,10 +209,10 @@ class Mean(Derived):
         if unwrap(self.type) == FLOAT:
             return f"CASE WHEN {n} <> 0 THEN CAST({total} AS DOUBLE) / CAST({n} AS DOUBLE) END"
         have, want = self._scales
-        return _decimal_mean(total, n, have, want - have, unwrap(self.type).ddl)
+        return _decimal_mean(total, n, have, want - have, unwrap(self.type))
 
 
-def _decimal_mean(total: Sql, n: Sql, scale: int, more: int, ddl: str) -> str:
+def _decimal_mean(total: Sql, n: Sql, scale: int, more: int, t: RowType) -> str:
     """A decimal of that scale divided by a BIGINT, with `more` digits, rounded half up.
 
     A quotient of Spark's decimals keeps as few as six digits after the point, and rounds twice; a
@@ -230,24 +231,19 @@ def _decimal_mean(total: Sql, n: Sql, scale: int, more: int, ddl: str) -> str:
     body = let("r", f"CAST((u_high % m) * {ten} + u % {ten} AS {wide})", body)
     body = let("h", whole("u_high", "m"), body)
     body = let("u_high", whole("u", ten), body)
-    body = let("u", _units("x", scale), let("m", f"CAST(abs({n}) AS DECIMAL(20, 0))", body))
-    text = let("x", total, f"concat('{'0' * (scale + more + 1)}', {body})")
-    sign = f"if(({total} < 0) = ({n} < 0), '', '-')"
+    body = let("m", f"abs(CAST({n} AS DECIMAL(20, 0)))", body)
+    body = let("u", shifted("trim(LEADING '-' FROM x)", scale), body)
+    sign = f"if(startswith(x, '-') = ({n} < 0), '', '-')"
     point = closed(f"length(d) - {scale + more}")
-    shown = f"CAST(concat({sign}, left(d, {point}), '.', substring(d, {point} + 1)) AS {ddl})"
-    return f"CASE WHEN {n} <> 0 THEN {let('d', text, shown)} END"
+    shown = f"TRY_CAST(concat({sign}, left(d, {point}), '.', substring(d, {point} + 1)) AS {t.ddl})"
+    found = let("d", f"concat('{'0' * (scale + more + 1)}', {body})", shown)
+    found = fitting(found, t, f"a mean is beyond {t}")
+    text = f"CAST({total} AS STRING)"
+    return f"CASE WHEN {text} IS NOT NULL AND {n} <> 0 THEN {let('x', text, found)} END"
 
 
-def _units(x: str, scale: int) -> str:
-    """The digits of a decimal, without sign and point.
-
-    Spark's abs and unary minus round to 34 digits, so both are done on parts that are short.
-    """
-    whole = f"CAST(if({x} < 0, 0BD - ceil({x}), floor({x})) AS DECIMAL(38, 0))"
-    if not scale:
-        return whole
-    part = closed(f"{x} % 1BD")
-    rest = f"if({x} < 0, 1BD - {part}, 1BD + {part})"  # from 1 to 2, so never in E notation
-    text = f"CAST(CAST({rest} AS DECIMAL({scale + 1}, {scale})) AS STRING)"
-    units = f"CAST(substring({text}, 3) AS DECIMAL(38, 0))"
-    return f"CAST({whole} * 1{'0' * scale}BD + {units} AS DECIMAL(38, 0))"
+def shifted(text: str, places: int) -> Sql:
+    """The number that the text of a decimal says, with the point moved right, as an integer."""
+    exponent = "coalesce(TRY_CAST(split_part(d, 'E', 2) AS INT), 0)"  # a small one has an E
+    moved = f"concat(split_part(d, 'E', 1), 'E', CAST({exponent} + {places} AS STRING))"
+    return let("d", text, f"CAST({moved} AS DECIMAL(38, 0))")

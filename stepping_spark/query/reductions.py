@@ -344,9 +344,4 @@ def _summed(a: Asked) -> Atom:
 def _mean_type(a: Asked) -> Atom:
     t = unwrap(a.picked.type)
     assert isinstance(t, Atom)
-    if t.scale > 36:
-        raise CompileError(
-            f"{a.where}: {a}: a mean of decimals has at most 36 digits after the point to start "
-            f"from, found {t}; cast it to one of a smaller scale"
-        )
     return Atom("Decimal", Decimal, min(38, t.precision + 4), min(38, t.scale + 4))

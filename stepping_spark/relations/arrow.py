@@ -107,7 +107,7 @@ def nonzero(table: pa.Table, schema: Schema) -> npt.NDArray[np.bool_]:
         if pa.types.is_integer(diff.type):
             there |= diff.to_numpy() != 0
             continue
-        zero: Any = pa.scalar(0, pa.int64()).cast(diff.type)
+        zero: Any = pa.scalar(0, diff.type)
         there |= pc.not_equal(diff, zero).to_numpy()
     return there
 
@@ -331,10 +331,10 @@ def _grouped(keys: Sequence[Column], diffs: Sequence[Column]) -> pa.Table:
 def _widened(diff: Column, rows: int) -> Column:
     """The diff in a type in which no sum of it overflows: Arrow's sums wrap around."""
     bounds: Any = pc.min_max(diff).as_py()
-    largest = max(abs(bounds["min"]), abs(bounds["max"]))
-    if pa.types.is_integer(diff.type):
-        return diff if largest * rows < 2**63 else diff.cast(INT_WIDE)
-    with decimal.localcontext(decimal.Context(prec=100)):
+    with decimal.localcontext(decimal.Context(prec=100)):  # else abs rounds to 28 digits
+        largest = max(abs(bounds["min"]), abs(bounds["max"]))
+        if pa.types.is_integer(diff.type):
+            return diff if largest * rows < 2**63 else diff.cast(INT_WIDE)
         fits = largest * rows < decimal.Decimal(10) ** (38 - diff.type.scale)
     wide = pa.decimal128 if fits else pa.decimal256
     return diff.cast(wide(38 if fits else WIDEST, diff.type.scale))

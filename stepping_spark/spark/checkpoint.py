@@ -19,10 +19,10 @@ from pyspark.storagelevel import StorageLevel
 
 from stepping_spark.errors import StepError
 from stepping_spark.rows.atoms import RowType
-from stepping_spark.rows.literals import text
 from stepping_spark.rows.schema import Schema
-from stepping_spark.rows.sql_text import any_of, closed
+from stepping_spark.rows.sql_text import closed
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
+from stepping_spark.sums.overflow import nonzero, total
 
 FETCHED_BYTES = 64 << 20
 
@@ -79,9 +79,13 @@ def settle(
     if 0 < len(key) < len(schema.columns):
         # Equal rows have equal keys: the grouping needs no other exchange.
         frame = frame.repartition(*[column(k) for k in key])
-    sums = [F.expr(_sum(n, t, schema, whose)).alias(n) for n, t in schema.diffs]
+    grouped = bool(schema.columns)
+    sums = [
+        F.expr(total(quote(n), t, _too_large(n, t, whose), grouped=grouped)).alias(n)
+        for n, t in schema.diffs
+    ]
     added = frame.groupBy(*[column(n) for n, _ in schema.columns]).agg(*sums)
-    there = added.where(any_of(f"{quote(n)} <> 0" for n, _ in schema.diffs))
+    there = added.where(nonzero(schema))
     try:
         kept = there.localCheckpoint() if level is None else there.localCheckpoint(True, level)
     except PySparkException as e:
@@ -126,22 +130,6 @@ def _too_large(name: str, t: RowType, whose: str) -> str:
     return (
         f"{whose}: {name} of a row adds up to what is beyond {t.ddl}; feed fewer or smaller weights"
     )
-
-
-def _sum(name: str, t: RowType, schema: Schema, whose: str) -> str:
-    """The sum of a diff, exactly; an error where its column cannot hold it, whatever ANSI says."""
-    error = f"raise_error({text(_too_large(name, t, whose))})"
-    if t.ddl == "BIGINT":
-        # The upper and the lower half of the bits are added apart: neither sum can overflow, and
-        # both are far cheaper than one of decimals.
-        low = closed(f"sum({quote(name)} & 4294967295L)")
-        high = closed(f"sum(shiftright({quote(name)}, 32)) + shiftright({low}, 32)")
-        total = closed(f"shiftleft({high}, 32) | ({low} & 4294967295L)")
-        fits = closed(f"{high} BETWEEN -2147483648L AND 2147483647L")
-        checked = f"CASE WHEN {fits} THEN {total} ELSE {error} END"
-    else:
-        checked = f"coalesce(try_sum({quote(name)}), {error})"
-    return checked if schema.columns else f"CASE WHEN count(1) > 0 THEN {checked} END"
 
 
 def _size(t: RowType, value: str, depth: int = 0) -> str:

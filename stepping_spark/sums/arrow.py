@@ -52,7 +52,7 @@ def _filled(keys: list[Array], known: dict[str, Any], n: int, schema: Schema) ->
         elif f.name == "_item_":
             arrays.append(pa.nulls(n, f.type))
         else:
-            arrays.append(pa.array([0] * n, pa.int64()).cast(f.type))
+            arrays.append(pa.repeat(pa.scalar(0, f.type), n))
     return pa.Table.from_arrays(arrays, schema=schema.arrow)
 
 

@@ -19,8 +19,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from stepping_spark.rows.atoms import NAN
+from stepping_spark.rows.atoms import FLOAT, NAN
 from stepping_spark.rows.sql_text import Sql, closed, let
+from stepping_spark.sums.overflow import fitting
 
 WIDTH = 32  # bits from one bin to the next
 LOWEST = 1074  # the smallest float is 2**-1074
@@ -67,65 +68,64 @@ def _sign(n: int) -> int:
     return (n > 0) - (n < 0)
 
 
-def split_sql(x: Sql) -> tuple[Sql, Sql]:
-    """The bin (BIGINT) and the limb (DECIMAL(38, 0)) of a DOUBLE expression; NULL of NULL."""
-    finite = closed(f"abs({x}) < double('Infinity')")
-    special = f"WHEN isnan({x}) THEN {NAN_BIN}L WHEN {x} > 0 THEN {INF_BIN}L"
+def split_sql(x: str) -> Sql:
+    """A STRUCT<bin: BIGINT, limb: DECIMAL(38, 0)> of a DOUBLE expression; both NULL of NULL."""
     bin_ = (
-        f"CASE WHEN {x} = 0 THEN 0L WHEN {finite} THEN {_bin_sql(x)} {special} "
-        f"WHEN {x} < 0 THEN {MINUS_INF_BIN}L END"
+        f"CASE WHEN x = 0 THEN 0L WHEN abs(x) < double('Infinity') THEN {_bin_sql()} "
+        f"WHEN isnan(x) THEN {NAN_BIN}L WHEN x > 0 THEN {INF_BIN}L "
+        f"WHEN x < 0 THEN {MINUS_INF_BIN}L END"
     )
-    limb = (
-        f"CASE WHEN {x} = 0 THEN 0BD WHEN {finite} THEN {_limb_sql(x)} "
-        f"WHEN {x} IS NOT NULL THEN 1BD END"
-    )
-    return closed(bin_), closed(f"CAST({limb} AS DECIMAL(38, 0))")
+    limb = f"CASE WHEN x = 0 THEN 0BD WHEN bin >= 0 THEN {_limb_sql()} WHEN bin < 0 THEN 1BD END"
+    parts = f"named_struct('bin', bin, 'limb', CAST({limb} AS DECIMAL(38, 0)))"
+    return let("x", x, let("bin", bin_, parts))
 
 
-def _bin_sql(x: Sql) -> Sql:
-    """The bin of a finite float that is not zero.
+def _bin_sql() -> Sql:
+    """The bin of `x`, a finite float that is not zero.
 
     Bin b begins at 2**(32·b − 1022), but for bin 0. The logarithm may be off in its last digit, so
     it is asked for the nearest beginning only, which is a float, and x is compared with that.
     """
-    nearest = f"floor((log2(abs({x})) + 1038) / 32)"
-    less = f"if(abs({x}) < pow(2D, 32 * {nearest} - 1022), 1L, 0L)"
-    return closed(f"greatest(0L, {nearest} - {less})")
+    body = "greatest(0L, nearest - if(abs(x) < pow(2D, 32 * nearest - 1022), 1L, 0L))"
+    return let("nearest", "floor((log2(abs(x)) + 1038) / 32)", body)
 
 
-def _limb_sql(x: Sql) -> Sql:
-    """The limb of a finite float that is not zero: x · 2**(1074 − 32·bin), 84 bits at most.
+def _limb_sql() -> Sql:
+    """The limb of `x`, a finite float that is not zero: x · 2**(1074 − 32·bin), 84 bits at most.
 
     The power may be too large for a float, its root is not. Each step is exact; the integer goes
     into the decimal in two parts because only a BIGINT does so exactly.
     """
     high = closed("CAST(y / 1099511627776D AS BIGINT) * 1099511627776BD")
-    joined = closed(f"{high} + CAST(y % 1099511627776D AS BIGINT)")
-    scaled = let("y", "x * root * root", f"CAST({joined} AS DECIMAL(38, 0))")
-    return let("x", x, let("root", f"pow(2D, 537 - 16 * {_bin_sql(closed('x'))})", scaled))
+    joined = f"CAST({high} + CAST(y % 1099511627776D AS BIGINT) AS DECIMAL(38, 0))"
+    return let("root", "pow(2D, 537 - 16 * bin)", let("y", "x * root * root", joined))
 
 
 def total_sql(items: str) -> Sql:
     """The total, a DOUBLE, of an ARRAY<STRUCT<bin: BIGINT, limb: DECIMAL(38, 0)>>.
 
-    `items` need not be sorted, and a bin may come several times. Raises Spark's overflow error
-    where the limbs of one bin are together within 2**96 of what a DECIMAL(38, 0) holds.
+    `items` need not be sorted, and a bin may come several times. Fails where the limbs of one bin
+    are together within 2**96 of what a DECIMAL(38, 0) holds.
     """
     lone = closed(f"CAST(items[0].limb AS DOUBLE) * {_power_sql(closed('items[0].bin'))}")
-    value = (
-        f"CASE WHEN exists(items, i -> i.bin < 0) THEN {_special_sql()} "
-        f"WHEN size(items) = 0 THEN 0D WHEN size(items) = 1 THEN {lone} ELSE {_finite_sql()} END"
+    finite = (
+        f"CASE WHEN size(items) = 0 THEN 0D WHEN size(items) = 1 THEN {lone} "
+        f"ELSE {_finite_sql()} END"
     )
-    return let("items", items, value)
+    finite = let("items", "filter(items, i -> i.bin >= 0)", finite)
+    said = "a sum of floats is too large; add up fewer or smaller ones"
+    return let("items", items, f"coalesce({_special_sql()}, {fitting(finite, FLOAT, said)})")
 
 
-def rest_sql(items: str) -> Sql:
-    """What `total_sql` leaves over, a DOUBLE; 0 where the total is not finite."""
-    bin_, limb = split_sql(closed("nearest"))
-    taken = f"named_struct('bin', {bin_}, 'limb', CAST(0BD - {limb} AS DECIMAL(38, 0)))"
-    left = closed(f"{total_sql(f'concat(items, array({taken}))')} + 0D")
-    found = f"if(abs(nearest) < double('Infinity'), {left}, 0D)"
-    return let("items", items, let("nearest", total_sql("items"), found))
+def rest_sql(items: str, nearest: str) -> Sql:
+    """What the total, which is `nearest`, leaves over, a DOUBLE; 0 where that is not finite."""
+    bin_and_limb = let(
+        "part",
+        split_sql("nearest"),
+        "named_struct('bin', part.bin, 'limb', CAST(0BD - part.limb AS DECIMAL(38, 0)))",
+    )
+    left = closed(f"{total_sql(f'concat({items}, array({bin_and_limb}))')} + 0D")
+    return let("nearest", nearest, f"if(abs(nearest) < double('Infinity'), {left}, 0D)")
 
 
 def _power_sql(bin_: Sql) -> Sql:
@@ -140,16 +140,15 @@ def _count_sql(bin_: str, start: str = "0BD") -> Sql:
 
 
 def _special_sql() -> Sql:
-    """The total where there are bins of NaN and infinities."""
+    """The total where NaN or infinities are in it, else NULL."""
     nan = _count_sql(str(NAN_BIN))
     up, down = (f"sign({_count_sql(str(b))})" for b in (INF_BIN, MINUS_INF_BIN))
-    rest = f"if(size(items) = 0, 0D, {_finite_sql()})"
-    finite = let("items", "filter(items, i -> i.bin >= 0)", rest)
     value = (
         f"CASE WHEN {nan} <> 0 OR up * down > 0 THEN double('NaN') "
-        f"WHEN up <> down THEN (up - down) * double('Infinity') ELSE {finite} END"
+        "WHEN up <> down THEN (up - down) * double('Infinity') END"
     )
-    return let("up", up, let("down", down, value))
+    counted = let("up", up, let("down", down, value))
+    return closed(f"CASE WHEN exists(items, i -> i.bin < 0) THEN {counted} END")
 
 
 def _finite_sql() -> Sql:

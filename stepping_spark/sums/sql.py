@@ -3,17 +3,31 @@
 A sum is kept as diffs, which stores add up. Ints are added as DECIMAL(38, 0) and shown as BIGINT;
 floats as the limbs of `floats`; a Z-set as its rows. Limbs and rows have an `_item_` that tells
 them apart, NULL for the numbers.
+
+What is long stands once in a text, whatever the number of sums: Spark makes code of each place
+where it stands, and a JVM takes no more than 64 KB of it in one method.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 
-from stepping_spark.rows.atoms import REST, Atom, RowType
-from stepping_spark.rows.schema import COUNT, VALUE, Accumulated, Schema
-from stepping_spark.rows.sql_text import Sql, closed
+from stepping_spark.expressions.derived import shifted
+from stepping_spark.rows.atoms import INT, MOST_DIGITS, REST, Atom, RowType
+from stepping_spark.rows.schema import (
+    BIG_INT,
+    COUNT,
+    VALUE,
+    Accumulated,
+    GroupedType,
+    ScalarType,
+    Schema,
+)
+from stepping_spark.rows.sql_text import Sql, closed, let
 from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
 from stepping_spark.sums.floats import rest_sql, split_sql, total_sql
+from stepping_spark.sums.overflow import fitting, product, total, zero
 
 FIELD = 4096  # an item of the n-th float is n · FIELD + its bin, counted from -FIRST
 FIRST = 8
@@ -34,65 +48,72 @@ class _Leaf:
 def contributions(query: str, key: Sql | None, pick: Sql, t: RowType, schema: Schema) -> str:
     """The relation of the sum, by key, of what the rows of a query contribute."""
     total = Accumulated(t)
-    leaves = _leaves(total, pick)
-    base = {n: "0" for n, _ in schema.diffs}
+    leaves = _leaves(total)
+    shown = [f"{key} AS `_key_`"] if key is not None else []
+    picked = f"SELECT {', '.join([*shown, f'{pick} AS `_pick_`', f't.{COUNT}'])} FROM ({query}) t"
+    base = _zeros(schema)
     if key is not None:
         base["_rows_"] = f"t.{COUNT}"
-    seconds: list[dict[str, str]] = []
     for leaf in leaves:
         if leaf.type.name == "int":
             base[leaf.diff] = closed(f"CAST({leaf.text} AS DECIMAL(38, 0)) * t.{COUNT}")
         elif leaf.type.name == "Decimal":
-            base[leaf.diff], second = _decimal(leaf)
-            seconds += [{leaf.diff: second}] if second else []
-    parts = [_struct(base, None, schema)]
-    parts += [_struct({**_zeros(schema), **s}, None, schema) for s in seconds]
-    for i, leaf in enumerate(x for x in leaves if x.type.name == "float"):
-        bin_, limb = split_sql(leaf.text)
-        item = closed(f"{i * FIELD + FIRST} + {bin_}")
-        diffs = {**_zeros(schema), "_limb_": closed(f"{limb} * t.{COUNT}")}
-        parts.append(_struct(diffs, f"CASE WHEN {leaf.text} IS NOT NULL THEN {item} END", schema))
-    array = f"array({', '.join(parts)})"
+            base[leaf.diff] = _decimal(leaf)
+    keys = [f"t.{quote(n)}" for n, _ in schema.columns if n == "_key_"]
+    if not total.item:
+        shown = [f"CAST({base[n]} AS {d.ddl}) AS {quote(n)}" for n, d in schema.diffs]
+        return f"SELECT {', '.join([*keys, *shown])} FROM ({picked}) t"
+    arrays = [f"array({_struct(base, None, schema)})"]
+    floats = [leaf.text for leaf in leaves if leaf.type.name == "float"]
+    if floats:
+        arrays.append(_limbs(floats, schema))
     if isinstance(t, ZSetOf) or (isinstance(t, Optional) and isinstance(t.inner, ZSetOf)):
-        array = _with_rows(array, pick, schema)
-    shown = [f"{key} AS `_key_`"] if key is not None else []
-    if len(parts) == 1 and not total.item:
-        shown += [f"CAST({base[n]} AS {d.ddl}) AS {quote(n)}" for n, d in schema.diffs]
-        return f"SELECT {', '.join(shown)} FROM ({query}) t"
-    inner = f"SELECT {', '.join([*shown, f'explode({array}) AS part'])} FROM ({query}) t"
-    columns = [quote(n) for n, _ in schema.columns if n == "_key_"]
-    columns += [f"part.{quote(n)}" for n, _ in schema.all if n != "_key_"]
-    return f"SELECT {', '.join(columns)} FROM ({inner})"
+        arrays.append(_items(schema))
+    parts = f"explode(concat({', '.join(arrays)})) AS part"
+    columns = [f"part.{quote(n)}" for n, _ in schema.all if n != "_key_"]
+    inner = f"SELECT {', '.join([*keys, parts])} FROM ({picked}) t"
+    return f"SELECT {', '.join([*keys, *columns])} FROM ({inner}) t"
 
 
-def _leaves(total: Accumulated, pick: Sql) -> list[_Leaf]:
+def _leaves(total: Accumulated) -> list[_Leaf]:
+    """The numbers of `_pick_`, none of them NULL."""
     found = []
     for name, t, _ in total.leaves():
-        text = pick if name == VALUE else f"{pick}.{quote(name)}"
-        diff = name if name == VALUE else f"_sum_{name}_"
-        zero = "0" if t.name == "int" else f"CAST(0 AS {t.ddl})"
-        found.append(_Leaf(name, diff, t, closed(f"coalesce({text}, {zero})")))
+        text = "t.`_pick_`" if name == VALUE else f"t.`_pick_`.{quote(name)}"
+        found.append(_Leaf(name, _diff(name), t, closed(f"coalesce({text}, {zero(t)})")))
     return found
+
+
+def _diff(name: str) -> str:
+    return name if name == VALUE else f"_sum_{name}_"
 
 
 def _zeros(schema: Schema) -> dict[str, str]:
     return {n: "0" for n, _ in schema.diffs}
 
 
-def _decimal(leaf: _Leaf) -> tuple[str, str]:
-    """The value times the weight, in two parts where Spark's product would lose digits.
+def _decimal(leaf: _Leaf) -> Sql:
+    """The value times the weight, exactly, or an error.
 
-    A product of DECIMAL(p, s) and a weight of 20 digits has p + 21 digits; beyond 38 Spark drops
-    those after the point. So the part before the point and the rest are multiplied apart.
+    A product of a DECIMAL(p, s) and a weight of k digits has p + k + 1 digits; beyond 38 Spark
+    drops some of those after the point. Where it would, the digits are multiplied as a number
+    without a point: then Spark's product is exact, or fails.
     """
-    t, x, n = leaf.type, leaf.text, f"t.{COUNT}"
-    wide = f"DECIMAL(38, {t.scale})"
-    if t.precision <= 17 or t.scale == 0:
-        return f"CAST({x} * {n} AS {wide})", ""
-    whole = f"CASE WHEN {x} < 0 THEN ceil({x}) ELSE floor({x}) END"
-    rest = f"CAST({x} % 1BD AS DECIMAL({t.scale + 1}, {t.scale}))"
-    many = f"CAST({n} AS DECIMAL({max(36 - t.scale, 1)}, 0))"
-    return f"CAST({whole} * {n} AS {wide})", f"CAST({rest} * {many} AS {wide})"
+    t, x, n = leaf.type, leaf.text, closed(f"t.{COUNT}")
+    kept = Atom("Decimal", Decimal, MOST_DIGITS, t.scale)
+    digits = min(MOST_DIGITS - 1 - t.precision, 19)
+    short = closed(f"{x} * CAST({n} AS DECIMAL({digits}, 0))")
+    if digits == 19:
+        return closed(f"CAST({short} AS {kept.ddl})")
+    said = f"a sum is beyond {kept.ddl}; use a Decimal of a smaller scale, or smaller weights"
+    units = shifted(f"CAST({x} AS STRING)", t.scale)
+    many = f"try_multiply({units}, CAST({n} AS DECIMAL(19, 0)))"
+    long = f"TRY_CAST(concat(CAST({many} AS STRING), 'E-{t.scale}') AS {kept.ddl})"
+    cases = f"WHEN {n} = 1 THEN CAST({x} AS {kept.ddl})"
+    if digits > 0:
+        most = f"{10**digits - 1}L"
+        cases += f" WHEN {n} BETWEEN -{most} AND {most} THEN CAST({short} AS {kept.ddl})"
+    return closed(f"CASE {cases} ELSE {fitting(long, kept, said)} END")
 
 
 def _struct(diffs: dict[str, str], item: str | None, schema: Schema) -> str:
@@ -104,37 +125,90 @@ def _struct(diffs: dict[str, str], item: str | None, schema: Schema) -> str:
     return f"named_struct({', '.join(parts)})"
 
 
-def _with_rows(array: str, pick: Sql, schema: Schema) -> str:
-    zeros = {**_zeros(schema), COUNT: closed(f"x._count_ * t.{COUNT}")}
+def _limbs(floats: list[Sql], schema: Schema) -> str:
+    """The limbs of a row's floats, each an item."""
+    said = "a sum of floats is too large; add up fewer or smaller ones"
+    limb = fitting(f"try_multiply(part.limb, t.{COUNT})", BIG_INT, said)
+    item = closed(f"i * {FIELD} + {FIRST} + part.bin")
+    row = _struct({**_zeros(schema), "_limb_": limb}, item, schema)
+    return f"transform(array({', '.join(floats)}), (x, i) -> {let('part', split_sql('x'), row)})"
+
+
+def _items(schema: Schema) -> str:
+    """The rows of a row's Z-set, each an item."""
+    zeros = {**_zeros(schema), COUNT: product(closed("x._count_"), closed(f"t.{COUNT}"))}
     row = _struct(zeros, "named_struct('value', x._value_)", schema)
-    return f"concat({array}, transform(coalesce({pick}, array()), x -> {row}))"
+    return f"transform(coalesce(t.`_pick_`, array()), x -> {row})"
 
 
-def total_value(total: Accumulated) -> str:
-    """The value of a sum, as an aggregate over the rows of its relation, consolidated."""
-    if isinstance(total.value, ZSetOf):
+def totals(query: str, t: GroupedType | ScalarType) -> str:
+    """The `_total_`, and the `_key_` if there is one, of the groups of a consolidated query."""
+    columns = ["`_key_`"] if isinstance(t, GroupedType) else []
+    numbers = [(quote(n), d) for n, d in t.sum.diffs() if n not in ("_limb_", COUNT)]
+    added = [f"coalesce(sum({n}), {zero(d)}) AS {n}" for n, d in numbers]
+    if isinstance(t.sum.value, ZSetOf):
         row = f"named_struct('_value_', `_item_`.value, '_count_', {COUNT})"
         kept = f"WHERE `_item_` IS NOT NULL AND {COUNT} <> 0"
-        return f"CAST(array_sort(collect_list({row}) FILTER ({kept})) AS {total.value.ddl})"
-    if isinstance(total.value, Struct):
-        shown = [f"'{n}', {_leaf_total(total, n, t)}" for n, t, _ in total.leaves()]
-        return f"named_struct({', '.join(shown)})"
-    ((name, t, _),) = total.leaves()
-    return _leaf_total(total, name, t)
+        added.append(f"array_sort(collect_list({row}) FILTER ({kept})) AS `_items_`")
+    if t.sum.floats:
+        limb = "named_struct('item', `_item_`, 'limb', `_limb_`)"
+        kept = "WHERE `_item_` IS NOT NULL AND `_limb_` <> 0"
+        added.append(f"collect_list({limb}) FILTER ({kept}) AS `_limbs_`")
+    query = f"SELECT {', '.join([*columns, *added])} FROM ({query})"
+    if isinstance(t, GroupedType):
+        rows = total("`_rows_`", INT, "the number of rows of a group is beyond BIGINT")
+        alive = closed(f"{rows} <> 0")
+        query = f"{query} GROUP BY `_key_` HAVING {alive}"
+    if t.sum.floats:
+        query = _with_floats(query, t.sum)
+    return f"SELECT {', '.join([*columns, f'{_value(t.sum)} AS `_total_`'])} FROM ({query})"
 
 
-def _leaf_total(total: Accumulated, name: str, t: Atom) -> str:
-    if t.name != "float":
-        diff = quote(name if name == VALUE else f"_sum_{name}_")
-        summed = f"coalesce(sum({diff}), 0)"
-        if t.name != "int":
-            return f"CAST({summed} AS {t.ddl})"
-        # Said here, because with ANSI off Spark's cast would wrap around.
-        beyond = f"CAST(raise_error('a sum is beyond int; {DECIMALS}') AS {t.ddl})"
-        fits = closed(f"{summed} BETWEEN -9223372036854775808BD AND 9223372036854775807BD")
-        return f"CASE WHEN {fits} THEN CAST({summed} AS {t.ddl}) ELSE {beyond} END"
-    first = total.floats.index(name) * FIELD
-    limb = f"named_struct('bin', `_item_` - {first + FIRST}, 'limb', `_limb_`)"
-    kept = f"WHERE `_item_` >= {first} AND `_item_` < {first + FIELD} AND `_limb_` <> 0"
-    shown = rest_sql if t == REST else total_sql
-    return shown(f"collect_list({limb}) FILTER ({kept})")
+def _with_floats(query: str, sum_: Accumulated) -> str:
+    """The groups with an array of their floats, or of what rounding leaves over of them.
+
+    Each array is a column of a query of its own, so that it is computed once.
+    """
+    n = len(sum_.floats)
+    limb = f"named_struct('bin', l.item - f * {FIELD} - {FIRST}, 'limb', l.limb)"
+    of_float = f"filter(`_limbs_`, l -> l.item DIV {FIELD} = f)"
+    lists = f"transform(sequence(0, {n - 1}), f -> transform({of_float}, l -> {limb}))"
+    query = f"SELECT *, {lists} AS `_lists_` FROM ({query})"
+    query = f"SELECT *, transform(`_lists_`, l -> {total_sql('l')}) AS `_floats_` FROM ({query})"
+    rests = [str(i) for i, r in enumerate(_is_rest(sum_)) if r]
+    if rests:
+        rest = rest_sql("element_at(`_lists_`, r + 1)", "element_at(`_floats_`, r + 1)")
+        array = f"transform(array({', '.join(rests)}), r -> {rest})"
+        query = f"SELECT *, {array} AS `_rests_` FROM ({query})"
+    return query
+
+
+def _is_rest(sum_: Accumulated) -> list[bool]:
+    return [t == REST for _, t, _ in sum_.leaves() if t.name == "float"]
+
+
+def _value(sum_: Accumulated) -> str:
+    """The value of a sum, of the columns of its group."""
+    if isinstance(sum_.value, ZSetOf):
+        return f"CAST(`_items_` AS {sum_.value.ddl})"
+    is_rest = _is_rest(sum_)
+    shown = []
+    for name, t, _ in sum_.leaves():
+        if t.name == "float":
+            i = sum_.floats.index(name)
+            rest = sum(is_rest[:i])
+            text = f"`_rests_`[{rest}]" if is_rest[i] else f"`_floats_`[{i}]"
+        else:
+            text = _shown(quote(_diff(name)), t)
+        shown.append((name, text))
+    if not isinstance(sum_.value, Struct):
+        return shown[0][1]
+    return f"named_struct({', '.join(f'{n!r}, {x}' for n, x in shown)})"
+
+
+def _shown(x: str, t: Atom) -> str:
+    """A sum in the type that it is shown in. With ANSI off, Spark's cast would wrap around."""
+    if t.name == "Decimal" and t.precision == MOST_DIGITS:
+        return x
+    remedy = DECIMALS if t.name == "int" else "use a Decimal of more digits"
+    return fitting(f"TRY_CAST({x} AS {t.ddl})", t, f"a sum is beyond {t}; {remedy}")

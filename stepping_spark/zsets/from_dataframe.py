@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -13,12 +14,13 @@ from pyspark.sql import types as T
 
 from stepping_spark.errors import InputError
 from stepping_spark.expressions.guards import UUID_TEXT
-from stepping_spark.rows.atoms import Atom, RowType
-from stepping_spark.rows.literals import text
+from stepping_spark.rows.atoms import INT, Atom, RowType
+from stepping_spark.rows.literals import literal, text
 from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
 from stepping_spark.rows.sql_text import all_of, closed
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
 from stepping_spark.spark.errors import first_line
+from stepping_spark.sums.overflow import product, total
 
 _MARK = "stepping_spark: "  # begins what the guard raises inside Spark
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
@@ -260,7 +262,15 @@ def guarded(frame: DataFrame, t: ZSetType) -> DataFrame:
 def summed(frame: DataFrame, t: ZSetType) -> DataFrame:
     """The relation with each row once."""
     by = [F.col(quote(n)) for n, _ in t.schema.columns]
-    return frame.groupBy(*by).agg(F.sum(COUNT).alias(COUNT)).where(closed(f"{COUNT} <> 0"))
+    said = f"{_MARK}the weights of a row add up to what is beyond 64 bits; use smaller weights"
+    count = F.expr(total(COUNT, INT, said))
+    return frame.groupBy(*by).agg(count.alias(COUNT)).where(closed(f"{COUNT} <> 0"))
+
+
+def multiplied(frame: DataFrame, n: int, said: str) -> DataFrame:
+    """The relation with each weight times n, or an InputError that says so."""
+    times = product(closed(COUNT), closed(literal(n, INT)), f"{_MARK}{said}")
+    return frame.withColumn(COUNT, F.expr(times))
 
 
 def blamed(e: PySparkException, where: str) -> InputError:
@@ -269,6 +279,17 @@ def blamed(e: PySparkException, where: str) -> InputError:
     if not guard:
         return InputError(f"{where}: the DataFrame cannot be computed: {first_line(e)}")
     return InputError(f"{where}, {rest.split(' SQLSTATE: ')[0].splitlines()[0]}")
+
+
+@contextmanager
+def blaming(where: str) -> Iterator[None]:
+    """Around what computes a Z-set: an InputError for weights that do not fit."""
+    try:
+        yield
+    except PySparkException as e:
+        if _MARK not in str(e):
+            raise
+        raise blamed(e, where) from e
 
 
 def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:

@@ -27,7 +27,15 @@ from stepping_spark.store import Held
 from stepping_spark.zsets.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.zsets.by_key import check_set, keyed_frame, keyed_pairs, matching
 from stepping_spark.zsets.from_arrow import relation_of_arrow
-from stepping_spark.zsets.from_dataframe import blamed, check_frame, guarded, relation_of, summed
+from stepping_spark.zsets.from_dataframe import (
+    blamed,
+    blaming,
+    check_frame,
+    guarded,
+    multiplied,
+    relation_of,
+    summed,
+)
 from stepping_spark.zsets.protocol import By, T_co, ZSet
 from stepping_spark.zsets.python import ZSetPython, class_of, instead_of
 
@@ -111,7 +119,8 @@ class ZSetSpark(ZSet[T_co]):
         """
         held = self.checked(self.type, "ZSetSpark") if self._guarded else self._held
         if isinstance(held, DataFrame):
-            held = fetched(held, self.type.schema, measure(held, self.type.schema))
+            with blaming("to_arrow"):
+                held = fetched(held, self.type.schema, measure(held, self.type.schema))
         return consolidate(conform(held, self.type.schema), self.type.schema)
 
     @staticmethod
@@ -214,14 +223,15 @@ class ZSetSpark(ZSet[T_co]):
         if type(n) is not int:
             return NotImplemented
         INT.encode(n, "a * n")
+        beyond = InputError(f"a * {n}: a count is beyond 64 bits")
         if isinstance(self._held, DataFrame):
-            frame = self._held.withColumn(COUNT, F.col(COUNT) * F.lit(n).cast("bigint"))
-            return ZSetSpark(frame, self.type, guarded=self._guarded)
+            held = multiplied(self._held, n, str(beyond))
+            return ZSetSpark(held, self.type, guarded=self._guarded)
         counts = self._held.column(COUNT)
         try:
             product = pc.multiply_checked(counts, pa.scalar(n, pa.int64()))
         except pa.ArrowInvalid:
-            raise InputError(f"a * {n}: a count is beyond 64 bits") from None
+            raise beyond from None
         i = self._held.schema.get_field_index(COUNT)
         return ZSetSpark(self._held.set_column(i, COUNT, product), self.type)
 
@@ -268,8 +278,9 @@ class ZSetSpark(ZSet[T_co]):
         if wanted is None:
             yield from decode(self.to_arrow(), self.type)
             return
-        found = matching(held, wanted, self.type.schema.columns)
-        yield from decode(conform(found.toArrow(), self.type.schema), self.type)
+        with blaming("iter"):
+            found = matching(held, wanted, self.type.schema.columns).toArrow()
+        yield from decode(conform(found, self.type.schema), self.type)
 
     def iter_by_index(
         self, index: By[K], match_keys: AbstractSet[object] | None = None
@@ -279,14 +290,18 @@ class ZSetSpark(ZSet[T_co]):
         if key.expr.in_sql and not isinstance(held, DataFrame):
             yield from keyed_pairs(decode(held, self.type), self.type, key, match_keys)
         else:
-            yield from keyed_frame(self.to_dataframe(), self.type, key, match_keys)
+            with blaming("iter_by_index"):
+                yield from keyed_frame(self.to_dataframe(), self.type, key, match_keys)
 
     def get_count(self, row: object) -> int:
         return next((n for _, n in self.iter(frozenset((row,)))), 0)
 
     def empty(self) -> bool:
         held = self._look()
-        return held.isEmpty() if isinstance(held, DataFrame) else not held.num_rows
+        if not isinstance(held, DataFrame):
+            return not held.num_rows
+        with blaming("empty"):
+            return held.isEmpty()
 
     def to_python(self) -> ZSetPython[T_co]:
         if self._python is None:
@@ -313,9 +328,10 @@ class ZSetSpark(ZSet[T_co]):
         if not isinstance(held, DataFrame):
             return self.to_python().box("ZSetSpark")
         by = (F.col(quote(n)) for n, _ in self.type.schema.columns)
-        first = held.orderBy(F.desc(COUNT), *by).limit(MOST_ROWS)
-        shown = list(decode(conform(first.toArrow(), self.type.schema), self.type))
-        more = held.count() - len(shown) if len(shown) == MOST_ROWS else 0
+        with blaming("repr"):
+            first = held.orderBy(F.desc(COUNT), *by).limit(MOST_ROWS).toArrow()
+            shown = list(decode(conform(first, self.type.schema), self.type))
+            more = held.count() - len(shown) if len(shown) == MOST_ROWS else 0
         return box_of("ZSetSpark", self.type.row, shown, more)
 
 

@@ -102,7 +102,8 @@ def test_what_is_known_and_given_is_so_everywhere(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("p", "s"), [(20, 2), (38, 18), (10, 0), (5, 5), (38, 0), (38, 10), (30, 26), (36, 36)]
+    ("p", "s"),
+    [(20, 2), (38, 18), (10, 0), (5, 5), (38, 0), (38, 10), (30, 26), (36, 36), (38, 37), (38, 38)],
 )
 def test_the_mean_of_decimals_is_exact_and_rounded_once(
     spark: SparkSession, p: int, s: int

@@ -47,6 +47,8 @@ from stepping_spark.rows.schema import (
     COUNT,
     VALUE,
     Columns,
+    GroupedType,
+    ScalarType,
     Schema,
     StreamType,
     ZSetType,
@@ -54,7 +56,8 @@ from stepping_spark.rows.schema import (
 )
 from stepping_spark.rows.sql_text import Sql, all_of, any_of, closed
 from stepping_spark.rows.types import Struct, quote, unwrap
-from stepping_spark.sums.sql import contributions, total_value
+from stepping_spark.sums.overflow import nonzero, opposite, product, total
+from stepping_spark.sums.sql import contributions, totals
 
 # Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.
 ONE = "/*+ COALESCE(1) */"
@@ -136,10 +139,12 @@ def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = ()) -> str:
 
     Of keys there are columns beside the rows: see `key_names`. Many rows are partitioned by them.
     """
-    sums = ", ".join(f"{_added(n, t)} AS {quote(n)}" for n, t in schema.diffs)
-    alive = any_of(f"{_added(n, t)} <> 0" for n, t in schema.diffs)
+    grouped_by = bool(schema.columns)
+    added = ((_added(n, t, grouped=grouped_by), n) for n, t in schema.diffs)
+    sums = ", ".join(f"{x} AS {quote(n)}" for x, n in added)
+    alive = nonzero(schema)
     if not schema.columns:
-        return f"SELECT {ONE} {sums} FROM ({query}) HAVING {alive}"
+        return f"SELECT * FROM (SELECT {ONE} {sums} FROM ({query})) WHERE {alive}"
     by = names(schema.columns)
     grouped = f"SELECT {ONE} {names(schema.all)} FROM ({query})"
     if keys:
@@ -149,14 +154,16 @@ def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = ()) -> str:
             f"SELECT {ONE} {names(schema.all, 't')}, {computed} FROM ({query}) t "
             f"/*MANY DISTRIBUTE BY {key_names(keys)} */"
         )
-    return f"SELECT {by}, {sums} FROM ({grouped}) GROUP BY {by} HAVING {alive}"
+    return f"SELECT * FROM (SELECT {by}, {sums} FROM ({grouped}) GROUP BY {by}) WHERE {alive}"
 
 
-def _added(diff: str, t: RowType) -> Sql:
-    """The sum of a diff: an error where its column cannot hold it, whatever ANSI says."""
-    message = quoted(f"the sum of {diff} of a row is beyond {t.ddl}")
-    beyond = f"CAST(raise_error({message}) AS {t.ddl})"
-    return closed(f"CASE WHEN count(1) > 0 THEN coalesce(try_sum({quote(diff)}), {beyond}) END")
+def _added(diff: str, t: RowType, *, grouped: bool = True) -> Sql:
+    """The sum of a diff over equal rows."""
+    said = f"the sum of {diff} of a row is beyond {t.ddl}"
+    return total(quote(diff), t, said, grouped=grouped)
+
+
+_WEIGHT = _added(COUNT, INT)
 
 
 def spread(expr: Sql, t: RowType) -> list[str]:
@@ -204,7 +211,7 @@ def _explode(low: Lowering, op: Explode, args: list[str], types: list[StreamType
     if len(parts) == 2:
         columns = [f"{x} AS {quote(n)}" for x, n in zip(parts, ("value", "time"), strict=True)]
     columns += [f"t.{quote(n)}" for n, _ in op.carried]
-    columns.append(f"{_product(weight, closed(f't.{COUNT}'))} AS {COUNT}")
+    columns.append(f"{product(weight, closed(f't.{COUNT}'))} AS {COUNT}")
     return f"SELECT {', '.join(columns)} FROM ({_exploded(op, query, text)}) t"
 
 
@@ -214,18 +221,9 @@ def _add(low: Lowering, op: Add, args: list[str], types: list[StreamType]) -> st
 
 def _neg(low: Lowering, op: Neg, args: list[str], types: list[StreamType]) -> str:
     schema = types[0].schema
-    negated = [f"{_negated(closed(f't.{quote(n)}'), d)} AS {quote(n)}" for n, d in schema.diffs]
+    negated = [f"{opposite(closed(f't.{quote(n)}'), d)} AS {quote(n)}" for n, d in schema.diffs]
     columns = [f"t.{quote(n)}" for n, _ in schema.columns]
     return f"SELECT {', '.join(columns + negated)} FROM ({args[0]}) t"
-
-
-def _negated(x: Sql, t: RowType) -> Sql:
-    """The opposite of a diff, exactly: Spark's minus rounds decimals to 34 digits."""
-    if not t.ddl.startswith("DECIMAL"):
-        return closed(f"- {x}")
-    text = f"CAST({x} AS STRING)"
-    opposite = f"if({x} < 0, substring({text}, 2), concat('-', {text}))"
-    return closed(f"CAST({opposite} AS {t.ddl})")
 
 
 def _same(low: Lowering, op: Operator, args: list[str], types: list[StreamType]) -> str:
@@ -240,7 +238,7 @@ def _join(low: Lowering, op: Join, args: list[str], types: list[StreamType]) -> 
         f"{_whole(types[i], row)} AS {quote(side)}"
         for i, (row, side) in enumerate((("l", "left"), ("r", "right")))
     ]
-    many = _product(closed(f"l.{COUNT}"), closed(f"r.{COUNT}"))
+    many = product(closed(f"l.{COUNT}"), closed(f"r.{COUNT}"))
     return (
         f"SELECT {_hint(low, left, right)} {', '.join(rows)}, {many} AS {COUNT} "
         f"FROM (SELECT {ONE} * FROM ({left})) l JOIN (SELECT {ONE} * FROM ({right})) r ON {on}"
@@ -259,12 +257,6 @@ def _hint(low: Lowering, left: str, right: str) -> str:
     return "/*+ SHUFFLE_HASH(r) *//* l:{};r:{}*/".format(*sides)
 
 
-def _product(a: Sql, b: Sql) -> Sql:
-    """The product of two weights: an error where it does not fit, whatever ANSI says."""
-    beyond = "CAST(raise_error('the product of two weights is beyond BIGINT') AS BIGINT)"
-    return closed(f"coalesce(try_multiply({a}, {b}), {beyond})")
-
-
 def _look_up(low: Lowering, op: LookUp, args: list[str], types: list[StreamType]) -> str:
     known, on = low.computed(args[0], op.on, "l")
     table, keys = low.computed(args[1], op.key, "r")
@@ -280,7 +272,7 @@ def _look_up(low: Lowering, op: LookUp, args: list[str], types: list[StreamType]
 
     from_known = f"FROM (SELECT {ONE} * FROM ({known})) l"
     matches = _equal(on, keys)
-    many = _product(closed(f"l.{COUNT}"), closed(f"r.{COUNT}"))
+    many = product(closed(f"l.{COUNT}"), closed(f"r.{COUNT}"))
     found = (
         f"SELECT {_hint(low, known, table)} {row_with(_whole(types[1], 'r'))}, {many} AS {COUNT} "
         f"{from_known} JOIN (SELECT {ONE} * FROM ({table})) r ON {matches}"
@@ -304,7 +296,7 @@ def _present(low: Lowering, op: Present, args: list[str], types: list[StreamType
     known = all_of(f"{x} IS NOT NULL" for x in texts)
     return (
         f"SELECT {by}, 1L AS {COUNT} FROM (SELECT {ONE} {keys}, t.{COUNT} FROM ({query}) t "
-        f"WHERE {known}) GROUP BY {by} HAVING {_added(COUNT, INT)} > 0"
+        f"WHERE {known}) GROUP BY {by} HAVING {_WEIGHT} > 0"
     )
 
 
@@ -318,7 +310,7 @@ def _distinct(low: Lowering, op: Distinct, args: list[str], types: list[StreamTy
     by = names(schema.columns)
     return (
         f"SELECT {by}, 1L AS {COUNT} FROM (SELECT {ONE} {names(schema.all)} FROM ({args[0]})) "
-        f"GROUP BY {by} HAVING {_added(COUNT, INT)} > 0"
+        f"GROUP BY {by} HAVING {_WEIGHT} > 0"
     )
 
 
@@ -346,21 +338,17 @@ def _rebuilt_key(key: Key | None, texts: list[Sql]) -> Sql:
 
 def _flatten(low: Lowering, op: Flatten, args: list[str], types: list[StreamType]) -> str:
     (t,) = types
-    summed = consolidated(args[0], t.schema)
-    value = total_value(t.sum)  # type: ignore[attr-defined]
-    alive = closed(f"{_added('_rows_', INT)} <> 0")
-    return (
-        f"SELECT {value} AS `left`, `_key_` AS `right`, 1L AS {COUNT} "
-        f"FROM (SELECT {ONE} * FROM ({summed})) GROUP BY `_key_` HAVING {alive}"
-    )
+    assert isinstance(t, GroupedType)
+    summed = totals(f"SELECT {ONE} * FROM ({consolidated(args[0], t.schema)})", t)
+    return f"SELECT `_total_` AS `left`, `_key_` AS `right`, 1L AS {COUNT} FROM ({summed})"
 
 
 def _make_set(low: Lowering, op: MakeSet, args: list[str], types: list[StreamType]) -> str:
     (t,) = types
-    total = t.sum  # type: ignore[attr-defined]
-    summed = consolidated(args[0], t.schema)
-    value = f"SELECT {total_value(total)} AS v FROM (SELECT {ONE} * FROM ({summed}))"
-    return f"SELECT {', '.join(spread(closed('v'), total.value))}, 1L AS {COUNT} FROM ({value})"
+    assert isinstance(t, ScalarType)
+    summed = totals(f"SELECT {ONE} * FROM ({consolidated(args[0], t.schema)})", t)
+    columns = ", ".join(spread(closed("`_total_`"), t.sum.value))
+    return f"SELECT {columns}, 1L AS {COUNT} FROM ({summed})"
 
 
 def _as_of(low: Lowering, op: Temporal, args: list[str], types: list[StreamType]) -> str:

@@ -1,0 +1,57 @@
+"""SQL of weights and sums: exact, and an error where a column cannot hold them.
+
+With ANSI off, Spark's own operators wrap around beyond 64 bits, and give NULL beyond 38 digits,
+which sums leave out. These fail in each setting of the session.
+"""
+
+from __future__ import annotations
+
+from stepping_spark.rows.atoms import INT, RowType
+from stepping_spark.rows.literals import text
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.sql_text import Sql, any_of, closed
+from stepping_spark.rows.types import quote
+
+HALF = "4294967295L"  # the lower 32 bits
+
+
+def fitting(value: str, t: RowType, said: str) -> Sql:
+    """The value, which is never NULL but where it does not fit the type; then an error."""
+    return closed(f"coalesce({value}, CAST(raise_error({text(said)}) AS {t.ddl}))")
+
+
+def zero(t: RowType) -> Sql:
+    """Zero, typed: beside a bare 0, Spark rounds a decimal of 38 digits after the point to 37."""
+    return closed("0L" if t.ddl == "BIGINT" else f"CAST(0 AS {t.ddl})")
+
+
+def nonzero(schema: Schema) -> Sql:
+    """Whether a row of a relation has a diff other than zero."""
+    return any_of(f"{quote(n)} <> {zero(t)}" for n, t in schema.diffs)
+
+
+def product(a: Sql, b: Sql, said: str = "the product of two weights is beyond BIGINT") -> Sql:
+    """The product of two weights."""
+    return fitting(f"try_multiply({a}, {b})", INT, said)
+
+
+def opposite(x: Sql, t: RowType) -> Sql:
+    """The opposite of a diff, exactly: Spark's minus rounds decimals to 34 digits."""
+    if not t.ddl.startswith("DECIMAL"):
+        return fitting(f"try_subtract(0L, {x})", t, f"the opposite of a weight is beyond {t.ddl}")
+    digits = f"CAST({x} AS STRING)"
+    turned = f"if({x} < {zero(t)}, substring({digits}, 2), concat('-', {digits}))"
+    return closed(f"CAST({turned} AS {t.ddl})")
+
+
+def total(x: str, t: RowType, said: str, *, grouped: bool = True) -> Sql:
+    """The sum of a diff, as an aggregate; NULL of no rows, which there are only without groups."""
+    if t.ddl == "BIGINT":
+        # The upper and the lower half of the bits are added apart: neither sum can overflow, so
+        # that the order of rows does not matter; and both are far cheaper than one of decimals.
+        low = closed(f"sum({x} & {HALF})")
+        high = f"try_multiply(sum(shiftright({x}, 32)) + shiftright({low}, 32), {HALF} + 1L)"
+        found = fitting(closed(f"{high} + ({low} & {HALF})"), t, said)
+    else:
+        found = fitting(f"try_sum({x})", t, said)
+    return found if grouped else closed(f"CASE WHEN count(1) > 0 THEN {found} END")
