@@ -1,28 +1,18 @@
 """What a picture needs to know of a circuit; those inside its vertices are laid out among them.
 
-A circuit is known here by protocols only, so that a `Graph` can draw itself.
+A `Graph` and one that was laid flat are drawn in the same way: both are known by protocols.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol
 
 from stepping_spark.callsite import Line
 from stepping_spark.graph.operators import Feedback, Input, Operator
+from stepping_spark.graph.states import V
 from stepping_spark.rows.schema import StreamType
-
-
-class Vertex(Protocol):
-    """What a picture needs to know of a vertex."""
-
-    @property
-    def operator(self) -> Operator: ...
-    @property
-    def inputs(self) -> tuple[Self, ...]: ...
-    @property
-    def type(self) -> StreamType: ...
 
 
 class Path(Protocol):
@@ -30,9 +20,6 @@ class Path(Protocol):
 
     @property
     def parts(self) -> tuple[str, ...]: ...
-
-
-V = TypeVar("V", bound=Vertex)
 
 
 class Circuit(Protocol[V]):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-from stepping_spark.drawing.flat import Circuit, V, Vertex, flattened
+from stepping_spark.drawing.flat import Circuit, flattened
 from stepping_spark.errors import SteppingError
 from stepping_spark.graph.operators import (
     Accumulate,
@@ -31,7 +31,7 @@ from stepping_spark.graph.operators import (
     Present,
     join_of,
 )
-from stepping_spark.graph.states import States
+from stepping_spark.graph.states import AnyVertex, States, V
 from stepping_spark.rows.schema import GroupedType, ZSetType
 
 LEVELS = {
@@ -332,7 +332,7 @@ def _kind(op: Operator) -> str:
     return "linear" if op.linearity is Linearity.LINEAR else "nonlinear"
 
 
-def _noted(vertices: Sequence[Vertex]) -> list[str]:
+def _noted(vertices: Sequence[AnyVertex]) -> list[str]:
     """What was noted for pictures of some vertices, as lines."""
     found = [line for v in vertices if isinstance(v.operator, Map) for line in v.operator.note]
     left_out = len(found) - MOST_NOTED

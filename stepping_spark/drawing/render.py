@@ -12,9 +12,10 @@ from typing import Any
 import graphviz
 
 from stepping_spark.callsite import user_line
-from stepping_spark.drawing.flat import Circuit, V
+from stepping_spark.drawing.flat import Circuit
 from stepping_spark.drawing.picture import Arrow, Box, Picture, picture_of
 from stepping_spark.errors import CompileError, SteppingError
+from stepping_spark.graph.states import V
 
 __all__ = ["to_dot", "to_svg", "write_dot", "write_png", "write_svg"]
 

@@ -22,7 +22,7 @@ from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.sql_text import Sql, closed, let
 from stepping_spark.rows.types import Optional, unwrap
-from stepping_spark.sums.overflow import fitting
+from stepping_spark.sums.overflow import fitting, shifted
 
 Column = Any  # a pyarrow array
 
@@ -240,10 +240,3 @@ def _decimal_mean(total: Sql, n: Sql, scale: int, more: int, t: RowType) -> str:
     found = fitting(found, t, f"a mean is beyond {t}")
     text = f"CAST({total} AS STRING)"
     return f"CASE WHEN {text} IS NOT NULL AND {n} <> 0 THEN {let('x', text, found)} END"
-
-
-def shifted(text: str, places: int) -> Sql:
-    """The number that the text of a decimal says, with the point moved right, as an integer."""
-    exponent = "coalesce(TRY_CAST(split_part(d, 'E', 2) AS INT), 0)"  # a small one has an E
-    moved = f"concat(split_part(d, 'E', 1), 'E', CAST({exponent} + {places} AS STRING))"
-    return let("d", text, f"CAST({moved} AS DECIMAL(38, 0))")

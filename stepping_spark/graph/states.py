@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic
+from typing import Generic, Protocol, Self, TypeVar
 
-from stepping_spark.drawing.flat import V
 from stepping_spark.graph.operators import (
     Arrange,
     Delay,
@@ -15,8 +14,24 @@ from stepping_spark.graph.operators import (
     Input,
     Integrate,
     LookUp,
+    Operator,
     join_of,
 )
+from stepping_spark.rows.schema import StreamType
+
+
+class AnyVertex(Protocol):
+    """A vertex of a graph, or of a picture of one."""
+
+    @property
+    def operator(self) -> Operator: ...
+    @property
+    def inputs(self) -> tuple[Self, ...]: ...
+    @property
+    def type(self) -> StreamType: ...
+
+
+V = TypeVar("V", bound=AnyVertex)
 
 
 class States(Generic[V]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.literals import text
 from stepping_spark.rows.schema import Schema
-from stepping_spark.rows.sql_text import Sql, any_of, closed
+from stepping_spark.rows.sql_text import Sql, any_of, closed, let
 from stepping_spark.rows.types import quote
 
 HALF = "4294967295L"  # the lower 32 bits
@@ -55,3 +55,10 @@ def total(x: str, t: RowType, said: str, *, grouped: bool = True) -> Sql:
     else:
         found = fitting(f"try_sum({x})", t, said)
     return found if grouped else closed(f"CASE WHEN count(1) > 0 THEN {found} END")
+
+
+def shifted(text: str, places: int) -> Sql:
+    """The number that the text of a decimal says, with the point moved right, as an integer."""
+    exponent = "coalesce(TRY_CAST(split_part(d, 'E', 2) AS INT), 0)"  # a small one has an E
+    moved = f"concat(split_part(d, 'E', 1), 'E', CAST({exponent} + {places} AS STRING))"
+    return let("d", text, f"CAST({moved} AS DECIMAL(38, 0))")

@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from stepping_spark.expressions.derived import shifted
 from stepping_spark.rows.atoms import INT, MOST_DIGITS, REST, Atom, RowType
 from stepping_spark.rows.schema import (
     BIG_INT,
@@ -27,7 +26,7 @@ from stepping_spark.rows.schema import (
 from stepping_spark.rows.sql_text import Sql, closed, let
 from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
 from stepping_spark.sums.floats import rest_sql, split_sql, total_sql
-from stepping_spark.sums.overflow import fitting, product, total, zero
+from stepping_spark.sums.overflow import fitting, product, shifted, total, zero
 
 FIELD = 4096  # an item of the n-th float is n · FIELD + its bin, counted from -FIRST
 FIRST = 8
