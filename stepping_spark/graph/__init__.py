@@ -1,9 +1,9 @@
 """The circuit: vertices, the operators at them, and the edges between them.
 
-In the theory, a DBSP circuit. `operators` are the primitives with their type rule
-and linearity, `graph` the interned vertices and their names, `fixpoint` recursion as an operator
-whose body is a circuit, `delta_join` the n-way join's terms, `monotone` says which streams only
-grow, `reduce_plan` how aggregates are computed, `rewrite` replaces vertices.
+In the theory, a DBSP circuit. `operators` are the primitives with their type rule and linearity,
+`graph` the interned vertices and their names, `fixpoint` recursion as an operator whose body is a
+circuit, `delta_join` the n-way join's terms. `monotone` says which streams only grow, `states`
+which are states, `reduce_plan` how aggregates are computed. `rewrite` replaces vertices.
 
 Comes in: operators and edges. Goes out: immutable graphs that compare by what they compute.
 Imports `rows` to `zsets`; knows neither engines nor stores.

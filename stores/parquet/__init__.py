@@ -1,9 +1,11 @@
 """State as Parquet files in a directory or an object store.
 
-`store` is the store; `commits` makes a step visible by its `manifest`, `locks` keeps other
-writers out, `sweep` removes files that no manifest names. `files` writes and reads rows by row
-group, `writer` adds a step's batches, `merges` and `spark_files` merge them. `filesystem` is the
-only module that touches a directory, `inspection` looks at a state without a circuit.
+`store` is the store. `commits` makes a step visible by its `manifest`; `locks` keeps other writers
+out, and `claims` tells them apart where a lock fails; `sweep` removes files that no manifest names.
+`files` reads rows by row group, `file_writer` writes them, `checks` and `page_headers` compare a
+file with what was written; `writer` adds a step's batches, `merges` and `spark_files` merge them.
+`filesystem` touches the directory, with `plain_files`, `conditional` and `pool`. `inspection` looks
+at a state without a circuit.
 """
 
 from stores.parquet.store import StoreParquet

@@ -2,8 +2,9 @@
 
 `store` is the store; `catalog` reads and writes what is said of a state, `changes` adds a step's
 rows in one transaction, `session` holds the writer's lock, `connection` connects, `copy` moves
-rows, `statements` has the SQL, `types` maps row types to Postgres' types, `inspection` looks at a
-state without a circuit.
+rows, `statements` has the SQL, `types` maps row types to Postgres' types, `trust` looks a schema up
+before anything is read from it, `snapshot` keeps reads at one step, `inspection` looks at a state
+without a circuit.
 
 All of it needs psycopg. Where that is not installed, `StorePostgres` and `PostgresState` are
 classes that say so when they are used.
