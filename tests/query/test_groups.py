@@ -350,7 +350,7 @@ def test_what_cannot_be_per_group_is_refused_with_both_lines() -> None:
     for body, message in (
         (mixed, "would count once in each group"),
         (cached, "a cache inside per_group"),
-        (temporal, "hold cannot be used per group"),
+        (temporal, "st.temporal_filter, or st.join_function, cannot be used per group"),
         (unused, "does not depend on the group"),
     ):
 
