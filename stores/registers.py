@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
@@ -59,26 +60,39 @@ def matched(kept: Described, wanted: Sequence[Register]) -> dict[str, str]:
     """For each register of a circuit, by its name, the name that the state has it under.
 
     A register is known by what it is: what it sums, its key and its columns. Its name follows the
-    variables of a query, and says nothing but which is which of several that are equal. Where one
-    side has a register that the other has not, a `StoreMismatch` names those that differ.
+    variables of a query. A register whose name the state does not have is looked for by what it
+    is, where only one register is that, in the state and in the circuit. A cache is known by its
+    name. A `StoreMismatch` names the registers that differ.
     """
     asked = described(wanted)
-    names = {name: name for name in asked if name in kept and _same(kept[name], asked[name])}
-    unmatched = [name for name in kept if name not in names]
-    for name in asked.keys() - names.keys():
-        found = next((n for n in unmatched if _same(kept[n], asked[name])), None)
-        if found is not None:
-            unmatched.remove(found)
-            names[name] = found
+    names = {name: name for name in asked if name in kept and _is(kept[name]) == _is(asked[name])}
+    of_state, of_circuit = (Counter(map(_is, side.values())) for side in (kept, asked))
+    renamed = {
+        _is(said): name
+        for name, said in kept.items()
+        if name not in asked and of_state[_is(said)] == 1 and not is_cache(name)
+    }
+    for name, said in asked.items():
+        if name not in kept and of_circuit[_is(said)] == 1 and not is_cache(name):
+            found = renamed.get(_is(said))
+            if found is not None:
+                names[name] = found
+    there = set(names.values())
     _check_alike(
-        {name: said for name, said in kept.items() if name in unmatched},
+        {name: said for name, said in kept.items() if name not in there},
         [register for register in wanted if register.name not in names],
     )
     return names
 
 
-def _same(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    return json.dumps(kept, sort_keys=True) == json.dumps(asked, sort_keys=True)
+def is_cache(register: str) -> bool:
+    """Whether a register is that of a cache."""
+    return register.startswith(register_name(""))
+
+
+def _is(said: Mapping[str, Any]) -> str:
+    """What a register is, whatever it is called."""
+    return json.dumps(said, sort_keys=True)
 
 
 def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
@@ -88,7 +102,7 @@ def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
     others = [name for name in asked if name in kept and _is_of_other_streams(kept, asked, name)]
     if others and not differences:
         # In the order of the plan, a register comes after those that it is computed from.
-        first = next((n for n in others if not n.startswith(register_name(""))), others[0])
+        first = next((n for n in others if not is_cache(n)), others[0])
         others.remove(first)
         both = in_words(asked[first]["sums"])
         differences.append(

@@ -214,7 +214,8 @@ class _LoopPlanner:
             name = f"{names[v][0]} by {shown_key(key)}"
             n = taken[name] = taken.get(name, 0) + 1
             name = name if n == 1 else f"{name} {n}"
-            sums = f"{told(v, key)} of {self.operator.digest}"
+            given = " ".join(i.digest for i in self.inputs)
+            sums = f"{told(v, key)} of {self.operator.digest} {given}"
             states.append(State(Register(name, held, columns, sums), v, key, stored))
         return tuple(states)
 

@@ -1,0 +1,82 @@
+"""Which register of a state serves which one of a circuit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import stepping_spark as st
+from stepping_spark.plan.planner import registers_of
+from stores.registers import described, matched
+
+Edge = st.Pair[int, int]
+Query = Callable[..., Any]
+
+
+def names(before: Query, after: Query) -> dict[str, str]:
+    """By the names of the circuit after, those that the state of the one before has."""
+    kept = described(registers_of(st.compile(before)))
+    return matched(kept, registers_of(st.compile(after)))
+
+
+def test_a_renamed_variable_leaves_a_register_what_it_is() -> None:
+    def view(a: st.ZSet[int]) -> st.ZSet[int]:
+        large = st.filter(a, f=lambda x: x > 3)
+        return st.distinct(large)
+
+    def renamed(b: st.ZSet[int]) -> st.ZSet[int]:
+        big = st.filter(b, f=lambda x: x > 3)
+        return st.distinct(big)
+
+    def changed(a: st.ZSet[int]) -> st.ZSet[int]:
+        large = st.filter(a, f=lambda x: x > 4)
+        return st.distinct(large)
+
+    assert names(view, renamed) == {"renamed.big by row": "view.large by row"}
+    with pytest.raises(st.StoreMismatch):
+        names(view, changed)
+
+
+def test_two_equal_recursions_are_told_apart_by_what_they_are_given() -> None:
+    def view(a: st.ZSet[Edge], b: st.ZSet[Edge]) -> Any:
+        return st.transitive_closure(a), st.transitive_closure(b)
+
+    def anew(a: st.ZSet[Edge], b: st.ZSet[Edge]) -> Any:
+        second = st.transitive_closure(b)
+        return st.transitive_closure(a), second
+
+    kept = {register.name: register.sums for register in registers_of(st.compile(view))}
+    assert len(set(kept.values())) == len(kept) == 8
+    found = names(view, anew)
+    for register in registers_of(st.compile(anew)):
+        assert kept[found[register.name]] == register.sums
+
+
+def test_inputs_that_change_places_are_refused() -> None:
+    def view(sales: st.ZSet[int], returns: st.ZSet[int]) -> Any:
+        return st.distinct(sales), st.distinct(returns)
+
+    def swapped(returns: st.ZSet[int], sales: st.ZSet[int]) -> Any:
+        return st.distinct(sales), st.distinct(returns)
+
+    swapped.__name__ = swapped.__qualname__ = "view"
+    with pytest.raises(st.StoreMismatch):
+        names(view, swapped)
+
+
+@pytest.mark.parametrize(("one", "two"), [("three", "two"), ("two", "one")])
+def test_a_cache_is_known_by_its_name(one: str, two: str) -> None:
+    def with_caches(first: str, second: str) -> Query:
+        caches = [st.Cache[int](name=name) for name in (first, second)]
+
+        def view(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[int]:
+            _ = caches[0][a](lambda a: st.integrate(a))
+            _ = caches[1][b](lambda b: st.integrate(b))
+            return st.neg(a)
+
+        return view
+
+    with pytest.raises(st.StoreMismatch, match=r"cache\."):
+        names(with_caches("one", "two"), with_caches(one, two))
