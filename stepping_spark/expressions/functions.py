@@ -285,7 +285,8 @@ def _function_of(g: Any) -> FunctionType | None:
     g = inspect.unwrap(g.__func__ if isinstance(g, MethodType) else g)
     if not isinstance(g, FunctionType) or is_ours(g.__code__.co_filename):
         return None
-    return None if g.__module__.partition(".")[0] in sys.stdlib_module_names else g
+    module = g.__module__ or ""  # none, of what `exec` has made
+    return None if module.partition(".")[0] in sys.stdlib_module_names else g
 
 
 def _is_line(code: CodeType) -> int | None:
