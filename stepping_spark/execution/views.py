@@ -18,6 +18,7 @@ from stepping_spark.spark.session import in_session
 from stepping_spark.store import Held
 
 INLINE_CELLS = 500  # above it, parsing literals costs more than a view of an Arrow table
+INLINE_BYTES = 64 << 10  # the same of long texts and lists, of which a query keeps several copies
 _NUMBERS = itertools.count(1)
 
 
@@ -83,7 +84,8 @@ class Sources:
 
 def is_inline(table: pa.Table, schema: Schema) -> bool:
     """Whether a relation is small enough to stand in a query's text."""
-    return table.num_rows * sum(_cells(t.arrow) for _, t in schema.all) <= INLINE_CELLS
+    cells = table.num_rows * sum(_cells(t.arrow) for _, t in schema.all)
+    return cells <= INLINE_CELLS and table.nbytes <= INLINE_BYTES
 
 
 def _cells(t: pa.DataType) -> int:
