@@ -218,4 +218,4 @@ def test_of_several_writers_each_step_that_was_reported_is_in_postgres_for_long(
     print(dict(sorted(found.counts.items())))
     assert found.counts["rule steps"] > 5_000
     assert found.counts["open, refused"] > 50
-    assert found.counts["step, cut off"] > 20
+    assert found.counts["step, cut off"] > 5
