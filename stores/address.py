@@ -44,6 +44,8 @@ class Place:
         uri = uri_of(self.where)
         if self.kind == PARQUET:
             return str(uri or self.where)
+        if wrong_with_postgres(self.where) is not None:
+            uri = None
         user = f"{uri.user_name}@" if uri and uri.user_name else ""
         where = f"{uri.scheme}://{user}{uri.host}{uri.path}" if uri else ""
         return f"{where}, schema {self.schema!r}"

@@ -8,8 +8,11 @@ refused, and what is said of it does not quote it.
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote
 
 EXAMPLE = "postgresql://user:password@host:5432/database"
@@ -23,8 +26,15 @@ UNCLEAR = (
     "user:password comes @ and a host, and a port is a number"
 )
 
+COLON_IN_NAME = (
+    "there is a : in the name of a user, a host, a database or a service, and what follows it may "
+    "be a password, so the address is not shown here; write the : between user and password as : "
+    f"and not as %3A, as in {EXAMPLE}, or give the password as password=…; these names can have "
+    "no : here, but for the address of a host in IPv6"
+)
+
 _URI = re.compile(r"([a-z][a-z0-9+.-]*)://(?:([^@/?#]*)@)?([^@/?#]*)(/[^?#]*)?(.*)", re.I | re.S)
-_HOST = re.compile(r"(?:[^:\[\],]*|\[[0-9a-f:.%]+\])(?::\d{1,5})?", re.I)
+_HOST = re.compile(r"([^:\[\],]*|\[[0-9a-f:.%]+\])(?::\d{1,5})?", re.I)
 _POSTGRES_URI = re.compile(r"postgres(?:ql)?://")
 _OF_POSTGRES = re.compile(r"(?:postgres:)?(?:jdbc:)?postgres(?:ql)?(?:\+\w+)?:", re.I)
 _NO_NAMES = re.compile(r"[^:@=]*")
@@ -39,8 +49,10 @@ _MISTYPED = re.compile(r"(?:(?:[a-z][\w+.-]*)?:?//)?[^/?#]*:.*@", re.I | re.S)
 
 A path of files may have these characters too, behind its first `/`.
 """
-_PARAMETERS = re.compile(r"\w\s*=.*\s\w+\s*=", re.S)
-"""Of a connection string: `host=… dbname=…`."""
+_PARAMETERS = re.compile(
+    r"\w\s*=.*\s\w+\s*=|\A\s*(?:user|host|hostaddr|dbname|service)\s*=.*:", re.S
+)
+"""Of a connection string: `host=… dbname=…`, or one of these alone with a `:` in its name."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,19 @@ class Uri:
     def user_name(self) -> str:
         """The user without the password."""
         return unquote(self.user.partition(":")[0])
+
+    @property
+    def hosts(self) -> list[str]:
+        """The hosts without their ports, and without the brackets of IPv6."""
+        found = (_HOST.fullmatch(host) for host in self.host.split(","))
+        return [unquote(match[1].strip("[]")) for match in found if match]
+
+    @property
+    def parameters(self) -> Iterator[tuple[str, str]]:
+        """What is said behind the `?`."""
+        for said in self.more.removeprefix("?").split("&"):
+            name, _, value = said.partition("=")
+            yield unquote(name), unquote(value)
 
 
 def uri_of(text: str) -> Uri | None:
@@ -84,6 +109,21 @@ def uri_of(text: str) -> Uri | None:
 def may_hold_password(name: str) -> bool:
     """Whether what should be the name of something looks like an address with a password."""
     return _PASSWORD.search(name) is not None
+
+
+def wrong_with_names(names: Mapping[str, Any]) -> str | None:
+    """What is wrong with the parts of a Postgres address that are shown; None: nothing.
+
+    They are under the names that libpq has for them, unquoted.
+    """
+    for part in ("user", "host", "hostaddr", "dbname", "service"):
+        value = str(names.get(part) or "")
+        pieces = value.split(",") if part.startswith("host") else [value]
+        if may_hold_password(_unquoted(value)):
+            return UNCLEAR
+        if any(":" in _unquoted(p) for p in pieces if not _is_ipv6(p)):
+            return COLON_IN_NAME
+    return None
 
 
 def is_of_postgres(text: str) -> bool:
@@ -131,7 +171,8 @@ def wrong_with_postgres(text: str) -> str | None:
             f"+ and the driver out: {EXAMPLE}"
         )
     if _POSTGRES_URI.match(text):
-        return UNCLEAR if uri_of(text) is None else _wrong_quotes(text)
+        uri = uri_of(text)
+        return UNCLEAR if uri is None else _wrong_quotes(text) or _wrong_with_parts(uri)
     if "=" in text and _can_be_sent(text):
         return None
     shown = f"{text!r} is" if _NO_NAMES.fullmatch(text) else "this is"
@@ -145,6 +186,28 @@ def _wrong_quotes(text: str) -> str | None:
         "in the URL of the database there is a % that does not begin the %XX of a character; "
         "write % itself as %25, as urllib.parse.quote(password, safe='') does"
     )
+
+
+def _wrong_with_parts(uri: Uri) -> str | None:
+    parts = [
+        {"user": uri.user_name, "host": ",".join(uri.hosts), "dbname": unquote(uri.path[1:])},
+        *({name: value} for name, value in uri.parameters),
+    ]
+    return next((wrong for part in parts if (wrong := wrong_with_names(part))), None)
+
+
+def _unquoted(text: str) -> str:
+    """A text without %XX, also where it was quoted more than once."""
+    while (once := unquote(text)) != text:
+        text = once
+    return text
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 6
+    except ValueError:
+        return False
 
 
 def _can_be_sent(text: str) -> bool:

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
-from stores.urls import EXAMPLE, FILES, UNCLEAR, may_hold_password, wrong_with_postgres
+from stores.urls import EXAMPLE, FILES, UNCLEAR, wrong_with_names, wrong_with_postgres
 
 Connection = psycopg.Connection[Any]
 
@@ -200,11 +200,10 @@ def _parsed(url: str) -> dict[str, Any]:
     except psycopg.Error:
         wrong = _NOT_PARSED
     else:
-        names = (params.get(name, "") for name in ("user", "host", "hostaddr", "dbname"))
-        ports = str(params.get("port", ""))
-        if not any(may_hold_password(str(n)) for n in names) and _PORTS.fullmatch(ports):
+        wrong = wrong_with_names(params)
+        if wrong is None and _PORTS.fullmatch(str(params.get("port", ""))):
             return params
-        wrong = UNCLEAR
+        wrong = wrong or UNCLEAR
     # Outside of `except`: libpq's text quotes the URL, password and all.
     raise StoreUnavailable(wrong)
 

@@ -32,6 +32,7 @@ from stores.address import place_of
 from stores.contract.values import BY_WORD, add, as_it_is
 from stores.parquet.inspection import ParquetState
 from stores.parquet.store import StoreParquet
+from stores.postgres.connection import Address
 from stores.postgres.inspection import PostgresState
 from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
@@ -74,6 +75,18 @@ FORMS = (
     "host=127.0.0.1 port=1 sslpassword='{}' dbname=db",
     "host=127.0.0.1 port=1 dbname='postgresql://app:{}@h/db'",
     "host=127.0.0.1 port=1 pasword={}",
+    "postgresql://app%3A{}@127.0.0.1:1/db",
+    "postgresql://app%253A{}@127.0.0.1:1/db",
+    "postgresql://app@h%3A{}/db",
+    "postgresql://app@127.0.0.1:1/db%20password%3D{}",
+    "postgresql://app@127.0.0.1:1/app%3A{}",
+    "postgresql://127.0.0.1:1/db?user=app:{}",
+    "postgresql://127.0.0.1:1/db?service=app:{}",
+    "postgresql:///db?host=app:{}",
+    "postgresql:///db?hostaddr=app%3A{}",
+    "host=127.0.0.1 port=1 user=app:{} dbname=db",
+    "service=app:{}",
+    "host=app:{} port=1",
     "password={} host=127.0.0.1 port=1",
     "s3://KEY:{}@bucket/path?region=eu-west-1",
     "s3a://KEY:{}@bucket/path?region=eu-west-1&endpoint_override=127.0.0.1:1&scheme=http",
@@ -279,15 +292,41 @@ def test_no_address_shows_a_part_of_its_password_at_length(
         "postgresql://app:\0QZJЖ@host/db",
         "postgresql://app:\ud800QZJЖ@host/db",
         "host=h\0 password=QZJЖ",
+        "postgresql://app%3AQZJЖ@host/db",
+        "postgresql://app%253AQZJЖ@host/db",
+        "postgresql://app@host%3AQZJЖ/db",
+        "postgresql://app@host/db%3AQZJЖ",
+        "postgresql://app@host/db%20password%3DQZJЖ",
+        "postgresql://host/db?user=app:QZJЖ",
+        "postgresql://host/db?service=app:QZJЖ",
+        "postgresql:///db?host=app:QZJЖ",
+        "postgresql:///db?host=::1,app:QZJЖ",
+        "postgresql:///db?dbname=app:QZJЖ",
+        "host=h user=app:QZJЖ",
+        "host=app:QZJЖ",
+        "service=app:QZJЖ",
     ],
 )
 def test_an_address_that_can_be_read_in_two_ways_is_refused_and_not_shown(address: str) -> None:
     for use in uses(address)[:-2]:
         assert not seen("QZJЖ", shown_by(use))
     assert not seen("QZJЖ", list(said_by(address)))
-    store = StorePostgres if address.startswith(("postgres", "host")) else StoreParquet
+    of_postgres = address.startswith(("postgres", "host", "service"))
+    store = StorePostgres if of_postgres else StoreParquet
     with pytest.raises(StoreUnavailable):
         store(address, [BY_WORD])
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://app@[::1]:1/db", "postgresql://app@::1:1/db"),
+        ("postgresql:///db?host=::1,127.0.0.1&port=1", "postgresql://::1,127.0.0.1:1/db"),
+        ("host=fe80::1%lo hostaddr=::1 port=1", "postgresql://fe80::1%lo:1/"),
+    ],
+)
+def test_an_address_in_ipv6_is_taken_and_shown(address: str, shown: str) -> None:
+    assert repr(Address(address, "s")) == f"{shown}, schema 's'"
 
 
 @pytest.mark.parametrize("word", ["postgresql", "postgres", "store", "127", "app", "db", "the"])
