@@ -29,6 +29,7 @@ from rich.table import Table
 
 import stepping_spark as st
 from stepping_spark.cli.interrupts import INTERRUPTED, Stop
+from stepping_spark.cli.quiet import Quiet
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Store
@@ -361,7 +362,7 @@ def stopped(stepper: FlightsStepper | None, days: int, place: Place) -> str:
     return f"{at}. The same command goes on from there."
 
 
-@click.command(context_settings={"allow_extra_args": True})
+@click.command(cls=Quiet, context_settings={"allow_extra_args": True})
 @click.option(
     "--days",
     type=click.IntRange(1, 365),

@@ -2,11 +2,41 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import click
 
+from stepping_spark.cli.output import NOT_DONE, not_printed
 
-class Commands(click.Group):
+
+class Quiet(click.Command):
+    """A command that does not quote an option which it does not have."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            pass
+        except OSError as e:  # of the output, which --help is written to
+            not_printed(e)
+        options = (p for p in self.get_params(ctx) if isinstance(p, click.Option))
+        known = ", ".join(name for option in options for name in option.opts)
+        ctx.fail(
+            "a word that begins with - is no option of this command, and is not shown here because "
+            f"it may hold a password; the options are {known}; put -- before a PATH that begins "
+            "with -"
+        )
+
+
+class Commands(Quiet, click.Group):
     """A group of commands; of a word that is none of them it says which there are."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            return super().main(*args, **extra)
+        except BrokenPipeError:  # of click's own errors: nobody reads them
+            sys.exit(NOT_DONE)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -17,7 +47,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class OnePlace(click.Command):
+class OnePlace(Quiet):
     """A command on one place."""
 
     allow_extra_args = True

@@ -21,13 +21,14 @@ from rich.table import Table
 from rich.text import Text
 
 from stepping_spark.cli.interrupts import INTERRUPTED
+from stepping_spark.cli.output import NOT_DONE, Output, say
 from stepping_spark.cli.quiet import Commands, OnePlace
 from stepping_spark.errors import SteppingError, StoreCorrupt
 from stores.address import place_of
 from stores.inspection import Kept, State, Summary
 
-FOUND, NOT_DONE = 1, 2
-"""Exit codes: something is wrong with the state; it could not be looked at."""
+FOUND = 1
+"""The exit code where something is wrong with the state."""
 
 MOST_WORDS = 150  # characters of what a register is the sum of
 
@@ -36,7 +37,7 @@ P = ParamSpec("P")
 
 def _end(message: str, code: int) -> NoReturn:
     """End the command with a message and an exit code."""
-    click.echo(f"Error: {message}", err=True)
+    say(message)
     raise click.exceptions.Exit(code)
 
 
@@ -76,7 +77,7 @@ def _of_a_place(
     )
     @functools.wraps(command)
     def wrapped(place: str, schema: str | None, *args: P.args, **kwargs: P.kwargs) -> None:
-        console = Console(highlight=False, markup=False, emoji=False)
+        console = Output()
         try:
             found = place_of(place, schema)
         except ValueError as e:
@@ -100,7 +101,8 @@ def state() -> None:
     stores take them from their own files and variables, as AWS_PROFILE.
 
     Exit codes: 0, all is well; 1, something is wrong with the state; 2, it could not be looked at
-    (it is not there, somebody else is writing it, a wrong option).
+    (it is not there, somebody else is writing it, a wrong option), or the output could not be
+    written.
     """
 
 

@@ -507,6 +507,52 @@ def test_wrong_use_is_told_from_a_wrong_state(arguments: list[str]) -> None:
     assert call(*arguments).exit_code == 2
 
 
+# -- output that nobody takes
+
+
+def with_output(output: int, *arguments: str, errors: int = subprocess.PIPE) -> tuple[int, str]:
+    """The exit code of the program with a standard output, and what it says elsewhere."""
+    done = subprocess.run(
+        [sys.executable, "-m", "stepping_spark.cli", "state", *arguments],
+        cwd=ROOT,
+        stdout=output,
+        stderr=errors,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["show", "{}"], ["verify", "{}"], ["show", "--help"]])
+def test_output_that_cannot_be_written_is_not_taken_for_a_wrong_state(
+    path: Path, arguments: list[str]
+) -> None:
+    arguments = [a.format(path) for a in arguments]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert with_output(writer, *arguments) == (2, "")
+    finally:
+        os.close(writer)
+    with open("/dev/full", "w") as full:
+        code, said = with_output(full.fileno(), *arguments)
+    assert (code, said) == (
+        2,
+        "Error: the output could not be written: No space left on device\n",
+    )
+
+
+@pytest.mark.parametrize("arguments", [["show"], ["show", "nowhere"]])
+def test_an_error_that_nobody_reads_has_its_exit_code(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert with_output(writer, *arguments, errors=writer)[0] == 2
+    finally:
+        os.close(writer)
+
+
 # -- passwords
 
 PASSWORD = "s3cr@t/w:rd"
@@ -542,6 +588,30 @@ def test_no_command_shows_a_password(
         assert done.exit_code == 2
         said = [done.output, done.stderr, caplog.text, repr(done.exception)]
         assert not [t for t in said for secret in (PASSWORD, QUOTED, "s3cr") if secret in t]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "--{}"],
+        ["show", "-{}"],
+        ["--{}"],
+        ["--{}", "show", "state"],
+        ["show", "state", "--schema=a", "--{}"],
+        ["--", "--{}"],
+    ],
+)
+def test_an_option_that_there_is_not_may_be_an_address_and_is_not_shown(words: list[str]) -> None:
+    done = call(*(word.format(f"postgresql://stepping:{QUOTED}@h/db") for word in words))
+    assert (done.exit_code, "s3cr" in done.output) == (2, False)
+    assert "it may hold a password; the options are " in done.stderr
+    assert "--help" in done.stderr
+
+
+def test_nor_is_it_shown_by_the_demo() -> None:
+    done = CliRunner().invoke(main, ["demo", f"--postgresql://u:{QUOTED}@h/db"])
+    assert (done.exit_code, "s3cr" in done.output) == (2, False)
+    assert "it may hold a password; the options are --days" in done.stderr
 
 
 @pytest.mark.parametrize("before", ["", "parquet:", "file://"])
