@@ -25,8 +25,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from stepping_spark.errors import StoreLocked, StoreUnavailable
+from stores.checked import parsed, small_file
 from stores.parquet.filesystem import Directory
-from stores.parquet.manifest import FOLDER, Order, name_of, none_is_left, orders
+from stores.parquet.manifest import FOLDER, LAST, Order, name_of, none_is_left, orders
 
 CLAIMS = "claims"
 KEPT_FOR = 86_400.0
@@ -70,8 +71,8 @@ class Claim:
             written = orders(self._directory.sizes(FOLDER))
             if all(generation <= self.generation for generation, _, _ in written):
                 return None
-        with suppress(FileNotFoundError):
-            return self._directory.read(later)
+        with suppress(FileNotFoundError, ValueError):
+            return small_file(self._directory, later)
         return b""
 
     def known_orders(self) -> list[Order]:
@@ -122,8 +123,8 @@ class Claim:
             self._directory.create(self.name, text)
         except FileExistsError:
             # A file system that lost its answer, and was asked again, finds its own.
-            with suppress(FileNotFoundError):
-                return self._directory.read(self.name) == text
+            with suppress(FileNotFoundError, ValueError):
+                return small_file(self._directory, self.name) == text
             return False
         return True
 
@@ -147,11 +148,12 @@ class Claim:
 
         A claim that nobody can read is taken for one that was never made use of.
         """
-        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-            said = json.loads(self._directory.read(_name(generation)))
-            first, step, revision = said["begins"]
-            if first == generation and isinstance(step, int) and isinstance(revision, int):
-                return (generation, step, revision), said["written"] is True
+        with suppress(FileNotFoundError, ValueError):
+            said = parsed(small_file(self._directory, _name(generation)))
+            of = zip(said["begins"].items(3), LAST, strict=True)
+            first, step, revision = (part.number(least=0, most=last) for part, last in of)
+            if first == generation:
+                return (first, step, revision), said["written"].truth()
         return None, False
 
     def _is_there(self, order: Order) -> bool:

@@ -21,6 +21,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from stepping_spark.errors import StoreLocked
+from stepping_spark.zsets.boxes import printable
+from stores.checked import parsed, small_file
 from stores.parquet.claims import CLAIMS
 from stores.parquet.filesystem import Directory, LocalDirectory
 from stores.parquet.plain_files import open_plain
@@ -31,6 +33,7 @@ LEASE_FILE = f"{CLAIMS}/lease.json"
 LEASE = 60.0
 """Seconds for which a lease holds after it was last renewed, by the object store's clock."""
 
+LONGEST = 255  # characters of the name of a host, or of a time, that messages show
 TRIES, PAUSE = 3, 0.02  # of a file lock, and the seconds between them
 
 _log = logging.getLogger("stepping_spark")
@@ -68,7 +71,7 @@ def holder(directory: Directory) -> str | None:
     if isinstance(directory, LocalDirectory):
         return _holder_of_file(directory)
     with suppress(FileNotFoundError):
-        found = directory.read(LEASE_FILE)
+        found = _lease(directory)
         return _shown(found) if _is_alive(directory) else None
     return None
 
@@ -193,14 +196,14 @@ class Lease:
         if self._lost:
             found = b""
             with suppress(OSError):
-                found = self._directory.read(LEASE_FILE)
+                found = _lease(self._directory)
             remedy = "open the store again, once that one is closed"
             raise locked(self._directory, found, remedy)
 
     def renew(self) -> None:
         """Renew it; where it was removed, make it again."""
         try:
-            found = self._directory.read(LEASE_FILE)
+            found = _lease(self._directory)
         except FileNotFoundError:
             found = self._text
         self._lost = found != self._text
@@ -213,7 +216,7 @@ class Lease:
             return
         self._stop_renewing()
         with suppress(FileNotFoundError):
-            if self._directory.read(LEASE_FILE) == self._text:
+            if _lease(self._directory) == self._text:
                 self._directory.remove([LEASE_FILE])
 
     def _take(self) -> None:
@@ -222,13 +225,20 @@ class Lease:
             return
         except FileExistsError:
             pass
-        found = b""
         with suppress(FileNotFoundError):  # it was released since
-            found = self._directory.read(LEASE_FILE)
-        if found and _process_of(found) != self._process and _is_alive(self._directory):
-            remedy = f"close it there, or wait {LEASE:.0f} seconds after that process has ended"
-            raise locked(self._directory, found, remedy)
+            found = _lease(self._directory)
+            if _process_of(found) != self._process and _is_alive(self._directory):
+                remedy = f"close it there, or wait {LEASE:.0f} seconds after that process ended"
+                raise locked(self._directory, found, remedy)
         self._directory.write(LEASE_FILE, self._text)
+
+
+def _lease(directory: Directory) -> bytes:
+    """What the lease says; nothing where it is too large to be one."""
+    try:
+        return small_file(directory, LEASE_FILE)
+    except ValueError:
+        return b""
 
 
 def _is_alive(directory: Directory) -> bool:
@@ -275,17 +285,22 @@ def locked(directory: Directory, found: bytes, remedy: str) -> StoreLocked:
 
 
 def _shown(found: bytes) -> str:
+    """Who wrote this, for a message; somebody may have edited it."""
     try:
-        said = json.loads(found)
-        mine = (said["pid"], said["host"]) == (os.getpid(), socket.gethostname())
-        own = ", which is this one" if mine else ""
-        return f"process {said['pid']} on {said['host']} since {said['since']}{own}"
-    except (ValueError, KeyError, TypeError):
+        said = parsed(found)
+        pid, host = said["pid"].number(least=0), said["host"].text()
+        since = said["since"].text()
+    except ValueError:
         return "another writer"
+    own = ", which is this one" if (pid, host) == (os.getpid(), socket.gethostname()) else ""
+    return f"process {pid} on {_line(host)} since {_line(since)}{own}"
 
 
-def _process_of(found: bytes) -> object:
-    try:
-        return json.loads(found)["process"]
-    except (ValueError, KeyError, TypeError):
-        return None
+def _line(text: str) -> str:
+    return printable(text[:LONGEST])
+
+
+def _process_of(found: bytes) -> str | None:
+    with suppress(ValueError):
+        return parsed(found)["process"].text()
+    return None

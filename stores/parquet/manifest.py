@@ -26,7 +26,7 @@ FORMAT = 2
 FOLDER = "manifests"
 REGISTERS = "registers.json"
 _NAME = re.compile(rf"{FOLDER}/([0-9]{{8}})-([0-9]{{12}})-([0-9]{{4}})\.json")
-_LAST = 10**8 - 1, 10**12 - 1, 10**4 - 1  # of generations, steps and revisions: so many digits
+LAST = 10**8 - 1, 10**12 - 1, 10**4 - 1  # of generations, steps and revisions: so many digits
 _PLACES = 2**64 - 1  # the greatest place
 
 DATA_NAME = re.compile(r"data/(?:\w+-(\d{8})-\d{12}-)?[\w-]+\.parquet", re.ASCII)
@@ -189,9 +189,9 @@ def decode(data: bytes) -> Manifest:
         )
     registers = body["registers"].entries()
     manifest = Manifest(
-        body["generation"].number(0, _LAST[0]),
-        body["step"].number(0, _LAST[1]),
-        body["revision"].number(0, _LAST[2]),
+        body["generation"].number(0, LAST[0]),
+        body["step"].number(0, LAST[1]),
+        body["revision"].number(0, LAST[2]),
         body["fingerprint"].text(),
         body["now"].or_none(_now),
         {n: at.number() for n, at in body["offsets"].entries().items()},

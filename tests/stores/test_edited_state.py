@@ -6,6 +6,8 @@ No bare error of Python, no hang, no gigabytes, and no file outside the director
 from __future__ import annotations
 
 import itertools
+import json
+import os
 import random
 import resource
 import shutil
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 from uuid import uuid4
 
 import psycopg
@@ -27,11 +30,18 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from stepping_spark.cli import main
-from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch, StoreUnavailable
+from stepping_spark.errors import (
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+    StoreMismatch,
+    StoreUnavailable,
+)
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import ListOf, Optional
 from stepping_spark.store import Register, Store
+from stores.checked import MOST_BYTES
 from stores.contract.values import (
     BY_WORD,
     MIXED,
@@ -47,7 +57,7 @@ from stores.contract.values import (
     mixed_row,
     table_of,
 )
-from stores.parquet import file_writer
+from stores.parquet import file_writer, locks
 from stores.parquet.checks import Content as FileContent
 from stores.parquet.checks import place_column
 from stores.parquet.files import content_of
@@ -57,6 +67,7 @@ from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores import edits
 from tests.stores.edits import Edit
+from tests.stores.two_writers_of_files import Bucket, Late, elsewhere
 
 LISTS = Schema((("items", ListOf(Optional(INT))),))
 REGISTERS = [
@@ -425,6 +436,88 @@ def test_numbers_of_manifests_that_leave_no_next_one_are_refused(state: Path) ->
     (state / "manifests" / name).write_text(edits.seal(body))
     with pytest.raises(StoreError, match=r"step 1000000000000 was not committed: .*numbers"):
         write(state)
+
+
+# -- claims, locks and leases
+
+ODD_WHO: dict[str, Callable[[Path], object]] = {
+    "deep": lambda file: file.write_text("[" * edits.DEEP),
+    "a little deep": lambda file: file.write_text("[" * 4_000),
+    "no text": lambda file: file.write_bytes(b"\xff"),
+    "of other types": lambda file: file.write_text('{"pid": [], "host": {}, "since": null}'),
+    "with codes of a terminal": lambda file: file.write_text(
+        '{"pid": "\\u001b[31m", "host": "\\u001b[31m", "since": ""}'
+    ),
+    "mostly a hole": lambda file: os.truncate(file, edits.LONG),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_WHO.values(), ids=ODD_WHO.keys())
+def test_a_claim_that_was_edited_is_taken_for_one_that_nobody_made_use_of(
+    state: Path, known: list[Facts], odd: Callable[[Path], object]
+) -> None:
+    claim = state / "claims" / "00000002.json"
+    claim.touch()
+    odd(claim)
+    memory, before = peak(), time.process_time()
+    with StoreParquet(state, REGISTERS) as store:
+        assert facts(store) == known[-1]
+    assert peak() - memory < 100 << 20
+    assert time.process_time() - before < SECONDS
+
+
+@pytest.mark.parametrize(
+    "begins", ["[2, 1e300, 0]", f"[2, {10**300}, 0]", "[2, -5, 0]", "[2, true, 0]", "5", "[2]"]
+)
+def test_a_claim_with_numbers_that_no_manifest_can_have_is_not_followed(
+    state: Path, known: list[Facts], begins: str
+) -> None:
+    (state / "claims" / "00000002.json").write_text(f'{{"begins": {begins}, "written": true}}')
+    with StoreParquet(state, REGISTERS) as store:
+        assert facts(store) == known[-1]
+
+
+@pytest.mark.parametrize("odd", ODD_WHO.values(), ids=ODD_WHO.keys())
+def test_a_lock_file_that_was_edited_still_keeps_others_out(
+    state: Path, odd: Callable[[Path], object]
+) -> None:
+    with StoreParquet(state, REGISTERS):
+        odd(state / "lock.json")
+        with elsewhere(), pytest.raises(StoreLocked, match="is being written by another writer"):
+            StoreParquet(state, REGISTERS)
+        shown = CliRunner().invoke(main, ["state", "show", str(state)], catch_exceptions=False)
+    assert shown.exit_code == 0
+    assert "another writer" in shown.output
+    assert "\x1b" not in shown.output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"[" * edits.DEEP, b"\xff", b"", b"[]" * MOST_BYTES],
+    ids=["deep", "no text", "", "long"],
+)
+def test_a_lease_that_was_edited_still_keeps_others_out(text: bytes) -> None:
+    bucket = Bucket(Late(0))
+    with mock.patch.object(locks, "renewing", return_value=lambda: None):
+        lease = locks.Lease(bucket)
+        bucket.put(locks.LEASE_FILE, text)
+        assert locks.holder(bucket) == "another writer"
+        with elsewhere(), pytest.raises(StoreLocked, match="is being written by another writer"):
+            locks.Lease(bucket)
+        lease.renew()
+        with pytest.raises(StoreLocked, match="is being written by another writer"):
+            lease.keep()
+
+
+def test_messages_show_the_codes_of_a_terminal_as_text(state: Path) -> None:
+    said = {"pid": 7, "host": "\x1b[31mred", "since": "\r" + "x" * 1_000}
+    with StoreParquet(state, REGISTERS):
+        (state / "lock.json").write_text(json.dumps(said))
+        with elsewhere(), pytest.raises(StoreLocked) as refused:
+            StoreParquet(state, REGISTERS)
+    assert r"process 7 on \x1b[31mred since \rxxx" in str(refused.value)
+    assert len(str(refused.value)) < 700
+    assert str(refused.value).isprintable()
 
 
 # -- tables of Postgres
