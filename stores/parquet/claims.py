@@ -26,7 +26,7 @@ from contextlib import suppress
 
 from stepping_spark.errors import StoreLocked, StoreUnavailable
 from stores.checked import parsed, small_file
-from stores.parquet.filesystem import Directory
+from stores.parquet.filesystem import TEMPORARY, Directory
 from stores.parquet.manifest import FOLDER, LAST, Order, name_of, none_is_left, orders
 
 CLAIMS = "claims"
@@ -38,7 +38,10 @@ MOST_ASKED_FOR = 16
 
 TRIES, PAUSE = 5, 0.05  # of listings that are late, and the seconds between them
 
-_CLAIM = re.compile(rf"{CLAIMS}/(\d{{8}})(-\w+)?\.json")
+_CLAIM = re.compile(rf"{CLAIMS}/(\d{{8}})(-\w+)?\.json", re.ASCII)
+_LITTER = re.compile(
+    rf"{CLAIMS}/(?:{TEMPORARY})?(?:\d{{8}}(?:-\w+)?|asking-\w+)\.json(?:-\w+)?", re.ASCII
+)
 
 
 class Claim:
@@ -115,7 +118,7 @@ class Claim:
         if mine is not None:
             until = mine.changed - KEPT_FOR
             old = [n for n, at in changed.items() if at < until and n != self.name]
-            self._directory.remove(old)
+            self._directory.remove(filter(_LITTER.fullmatch, old))
 
     def _created(self) -> bool:
         text = self._text()

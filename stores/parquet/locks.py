@@ -25,7 +25,7 @@ from stepping_spark.zsets.boxes import printable
 from stores.checked import parsed, small_file
 from stores.parquet.claims import CLAIMS
 from stores.parquet.filesystem import Directory, LocalDirectory
-from stores.parquet.plain_files import open_plain
+from stores.parquet.plain_files import NotPlain, check_one_name, open_plain
 from stores.steps import this_process
 
 LOCK = "lock.json"
@@ -117,9 +117,14 @@ class FileLock:
 
 
 def _locked_handle(directory: LocalDirectory) -> int:
-    handle = open_plain(directory.path(LOCK), os.O_RDWR | os.O_CREAT)
+    path = directory.path(LOCK)
+    handle = open_plain(path, os.O_RDWR | os.O_CREAT)
     try:
+        check_one_name(path, os.fstat(handle))
         _flock(handle)
+    except NotPlain:
+        os.close(handle)
+        raise
     except OSError as e:
         found = os.pread(handle, 4096, 0)
         os.close(handle)

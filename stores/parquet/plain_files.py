@@ -33,6 +33,15 @@ def check_plain(path: str, found: os.stat_result) -> None:
         raise NotPlain(f"{path} is {kind(found)}, and a plain file is expected there")
 
 
+def check_one_name(path: str, found: os.stat_result) -> None:
+    """A `NotPlain` for a file with other names, under which it would be overwritten too."""
+    if found.st_nlink > 1:
+        raise NotPlain(
+            f"{path} is a file of {found.st_nlink} names (hard links), and would be overwritten "
+            f"under the others too; remove {path} while nobody writes, and a new one is made"
+        )
+
+
 def kind(found: os.stat_result) -> str:
     """What something is, in words."""
     kinds = (

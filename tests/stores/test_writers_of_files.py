@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -178,6 +179,37 @@ def test_a_lock_file_that_is_a_link_does_not_touch_what_it_leads_to(path: Path) 
     with pytest.raises(StoreCorrupt, match=r"lock\.json is a symbolic link"):
         StoreParquet(path, REGISTERS)
     assert victim.read_text() == "mine"
+
+
+def test_a_lock_file_that_is_a_hard_link_is_refused_and_not_overwritten(path: Path) -> None:
+    victim = path.parent / "victim"
+    victim.write_text("mine")
+    (path / "lock.json").unlink()
+    os.link(victim, path / "lock.json")
+    with pytest.raises(StoreCorrupt, match=r"lock\.json is a file of 2 names .*; remove"):
+        StoreParquet(path, REGISTERS)
+    assert victim.read_text() == "mine"
+    (path / "lock.json").unlink()
+    steps_elsewhere(path, "c")
+
+
+def test_of_old_claims_only_those_of_a_state_are_removed(path: Path) -> None:
+    folder = path / "claims"
+    kept = ["notes.txt", "00000000.json.bak", "tmp-notes", "copy of 00000000.json", "lease.json"]
+    litter = [
+        "00000000.json",
+        "00000000-4a.json",
+        "tmp-00000000.json-4a",
+        "asking-4a.json",
+        "tmp-asking-4a.json-4a",
+    ]
+    long_ago = time.time() - 3 * 86_400
+    for name in [*kept, *litter]:
+        (folder / name).write_text("mine")
+        os.utime(folder / name, (long_ago, long_ago))
+    StoreParquet(path, REGISTERS).close()
+    there = {p.name for p in folder.iterdir()}
+    assert {*kept, *litter} & there == set(kept)
 
 
 def make_pipe(file: Path) -> None:
