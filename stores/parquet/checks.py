@@ -23,7 +23,7 @@ from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stores.checked import parsed
 from stores.parquet.manifest import File
-from stores.parquet.page_headers import values_of
+from stores.parquet.page_headers import place_of, values_of
 
 GROUP_ROWS = 1 << 13
 """The rows of a row group: what is read at least to find a key in a large file."""
@@ -159,6 +159,7 @@ def read_rows(
         check_file(f, opened.metadata)
     check_content(f, opened, content)
     wanted = list(range(opened.num_row_groups) if groups is None else groups)
+    _check_places_in_file(f, opened.metadata, wanted)
     long = _long_columns(f, opened.metadata, wanted)
     _check_lists(f, opened.metadata, wanted, source)
     if long:
@@ -174,6 +175,18 @@ def read_rows(
 # -- how much memory rows take
 
 
+def _check_places_in_file(f: File, metadata: pq.FileMetaData, groups: Iterable[int]) -> None:
+    """A `Damaged` where the footer says that columns are where the file is not."""
+    for i, j in product(groups, range(metadata.num_columns)):
+        column = metadata.row_group(i).column(j)
+        start, size = place_of(column)
+        if start < 0 or size < 0 or start + size > f.nbytes:
+            raise Damaged(
+                f"{f.name} has {f.nbytes:,} bytes, and its footer says that those of "
+                f"{column.path_in_schema} of row group {i} are {size:,} from byte {start:,}"
+            )
+
+
 def _long_columns(f: File, metadata: pq.FileMetaData, groups: Iterable[int]) -> list[str]:
     """The columns that may be large in memory and are small in the file: read as dictionaries.
 
@@ -183,7 +196,7 @@ def _long_columns(f: File, metadata: pq.FileMetaData, groups: Iterable[int]) -> 
     for i in groups:
         group = metadata.row_group(i)
         columns = [group.column(j) for j in range(group.num_columns)]
-        most = _most(columns)
+        most = _most(f, columns)
         for c in columns:
             if c.compression != "SNAPPY":
                 raise Damaged(f"{f.name} is compressed by {c.compression}, and not by SNAPPY")
@@ -220,12 +233,12 @@ def _check_decoded(
         rows = table.slice(begin, group.num_rows)
         begin += group.num_rows
         size = sum(_text_bytes(chunk) for column in rows.columns for chunk in column.chunks)
-        _check_size(f, i, size, _most([group.column(j) for j in range(group.num_columns)]))
+        _check_size(f, i, size, _most(f, [group.column(j) for j in range(group.num_columns)]))
 
 
-def _most(columns: Sequence[Any]) -> int:
+def _most(f: File, columns: Sequence[Any]) -> int:
     sizes: list[int] = [c.total_compressed_size for c in columns]
-    return max(MOST_DECODED, RATIO * sum(sizes))
+    return max(MOST_DECODED, RATIO * min(sum(sizes), f.nbytes))
 
 
 def _check_size(f: File, group: int, size: int, most: int) -> None:

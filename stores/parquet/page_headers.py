@@ -16,13 +16,22 @@ _INTEGERS = (4, 5, 6)
 _LEVELS = 4  # of structs in a header
 
 
-def values_of(source: pa.NativeFile, column: pq.ColumnChunkMetaData) -> int:
-    """The number of values of all pages of a column; a ValueError where a header is none."""
+def place_of(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Where the pages of a column begin in the file, and their size, as the footer says it."""
     start = column.data_page_offset
     if column.has_dictionary_page:
         start = min(start, column.dictionary_page_offset or start)
+    return start, column.total_compressed_size
+
+
+def values_of(source: pa.NativeFile, column: pq.ColumnChunkMetaData) -> int:
+    """The number of values of all pages of a column; a ValueError where a header is none.
+
+    The place of the column has to be one of the file.
+    """
+    start, whole = place_of(column)
     source.seek(start)
-    data = source.read(column.total_compressed_size)
+    data = source.read(whole)
     headers = _Headers(data)
     found = 0
     while headers.at < len(data):

@@ -315,6 +315,31 @@ def test_pages_with_more_items_than_the_footer_says_are_refused_before_they_are_
     assert peak() - memory < 100 << 20
 
 
+@pytest.mark.parametrize("register", [BY_WORD, LIST_ROWS], ids=["words", "lists"])
+@pytest.mark.parametrize("size", [1 << 62, 1 << 34, -5])
+def test_a_footer_that_says_columns_are_outside_of_the_file_is_refused(
+    state: Path, register: Register, size: int
+) -> None:
+    name = names_of(state, register)[-1]
+    data = (state / name).read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    column = pq.read_metadata(state / name).row_group(0).column(0)
+    sizes = [column.total_uncompressed_size, column.total_compressed_size]
+    before, after = (
+        b"".join(b"\x16" + varint(2 * n if n >= 0 else -2 * n - 1) for n in pair)
+        for pair in (sizes, [sizes[0], size])
+    )
+    assert before in data[footer:]
+    told = data[footer:-8].replace(before, after, 1)
+    told += len(told).to_bytes(4, "little") + b"PAR1"
+    (state / name).write_bytes(data[:footer] + told)
+    edits.told(state)
+    memory = peak()
+    with pytest.raises(StoreCorrupt, match=rf"{name} has .* row group 0 are {size:,} from byte"):
+        read(state)
+    assert peak() - memory < 100 << 20
+
+
 def varint(number: int) -> bytes:
     """A number in Thrift's compact protocol."""
     more = number >> 7
