@@ -190,10 +190,13 @@ class Committed:
             claim.sweep()
 
     def _check_claim(self) -> None:
-        """A `StoreLocked` where another writer has taken over."""
+        """A `StoreLocked` where another writer has taken over; then this lets go of the lock."""
         assert self._claim is not None
         found = self._claim.overtaken_by()
         if found is not None:
+            if self._lock is not None:
+                with suppress(OSError):
+                    self._lock.release()
             raise locked(
                 self._directory,
                 found,
@@ -250,8 +253,8 @@ class Committed:
     def renew(self) -> None:
         """See that this is the writer still, before a piece of work; else a `StoreLocked`."""
         if self._lock is not None:
+            self._check_claim()  # first: who was overtaken may not take the lock again
             self._lock.keep()
-            self._check_claim()
 
     def commit(self, manifest: Manifest, after: Sequence[str]) -> None:
         """Write the next manifest, once other files are durable.

@@ -33,6 +33,7 @@ LEASE_FILE = f"{CLAIMS}/lease.json"
 LEASE = 60.0
 """Seconds for which a lease holds after it was last renewed, by the object store's clock."""
 
+LET_GO = "this store has let go of it; open it again"
 LONGEST = 255  # characters of the name of a host, or of a time, that messages show
 TRIES, PAUSE = 3, 0.02  # of a file lock, and the seconds between them
 
@@ -90,7 +91,7 @@ class FileLock:
     def keep(self) -> None:
         """Take it again where its file was removed or replaced; a `StoreLocked` says by whom."""
         if self._released:
-            raise locked(self._directory, b"", "this store has let go of it; open it again")
+            raise locked(self._directory, b"", LET_GO)
         if not self._letting_go.alive or not _is_file_of(self._path, self._handle):
             self._letting_go()
             self._take()
@@ -192,12 +193,15 @@ class Lease:
         self._directory = directory
         self._process = this_process()
         self._text = json.dumps(who()).encode()
-        self._lost = False
+        self._lost = self._released = False
+        self._writing = threading.Lock()
         self._take()
         self._stop_renewing = renewing(self)
 
     def keep(self) -> None:
-        """A `StoreLocked` where another was seen to hold it."""
+        """A `StoreLocked` where another was seen to hold it, also when that one has ended since."""
+        if self._released:
+            raise locked(self._directory, b"", LET_GO)
         if self._lost:
             found = b""
             with suppress(OSError):
@@ -206,21 +210,23 @@ class Lease:
             raise locked(self._directory, found, remedy)
 
     def renew(self) -> None:
-        """Renew it; where it was removed, make it again."""
-        try:
-            found = _lease(self._directory)
-        except FileNotFoundError:
-            found = self._text
-        self._lost = found != self._text
-        if not self._lost:
-            self._directory.write(LEASE_FILE, self._text)
+        """Renew it; where it was removed, make it again. Once lost or released, it stays so."""
+        with self._writing:
+            if self._lost or self._released:
+                return
+            with suppress(FileNotFoundError):
+                self._lost = _lease(self._directory) != self._text
+            if not self._lost:
+                self._directory.write(LEASE_FILE, self._text)
 
     def release(self) -> None:
         """Let another writer in."""
         if self._process != this_process():
             return
         self._stop_renewing()
-        with suppress(FileNotFoundError):
+        # A renewal under way ends first, and those that come later do nothing.
+        with self._writing, suppress(FileNotFoundError):
+            self._released = True
             if _lease(self._directory) == self._text:
                 self._directory.remove([LEASE_FILE])
 

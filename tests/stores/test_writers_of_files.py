@@ -23,7 +23,7 @@ from stores.parquet import filesystem, locks
 from stores.parquet.filesystem import LocalDirectory
 from stores.parquet.manifest import decode
 from stores.parquet.store import StoreParquet
-from tests.stores.two_writers_of_files import elsewhere
+from tests.stores.two_writers_of_files import Bucket, Late, elsewhere
 
 REGISTERS = [BY_WORD]
 PATIENCE = 60
@@ -127,6 +127,72 @@ def test_a_lock_file_that_was_removed_is_made_again_at_the_next_step(path: Path)
         with elsewhere(), pytest.raises(StoreLocked):
             StoreParquet(path, REGISTERS)
         step(store, "d")
+
+
+def test_a_writer_that_was_overtaken_keeps_nobody_out(path: Path) -> None:
+    slow = StoreParquet(path, REGISTERS)
+    (path / "lock.json").unlink()
+    steps_elsewhere(path, "c")
+    for _ in range(2):
+        with pytest.raises(StoreLocked, match=r"overtaken.*open it again to see"):
+            step(slow, "lost")
+        steps_elsewhere(path, "d")
+    slow.close()
+    steps_elsewhere(path, "e")
+
+
+# -- leases
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """An object store whose leases are renewed by hand."""
+    monkeypatch.setattr(locks, "renewing", lambda _: lambda: None)
+    return Bucket(Late(0))
+
+
+def test_a_lease_that_another_held_stays_lost_once_that_one_is_closed(bucket: Bucket) -> None:
+    slow = locks.Lease(bucket)
+    bucket.now += 2 * locks.LEASE
+    with elsewhere():
+        fast = locks.Lease(bucket)
+        slow.renew()
+        fast.release()
+    slow.renew()
+    assert locks.holder(bucket) is None
+    with pytest.raises(StoreLocked, match="open the store again, once"):
+        slow.keep()
+    with elsewhere():
+        locks.Lease(bucket).release()
+
+
+def test_a_renewal_that_runs_while_the_store_is_closed_leaves_no_lease(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = locks.Lease(bucket)
+    there, go = threading.Event(), threading.Event()
+    real = bucket.write
+
+    def write(name: str, data: bytes) -> None:
+        there.set()
+        assert go.wait(PATIENCE)
+        real(name, data)
+
+    monkeypatch.setattr(bucket, "write", write)
+    renewal = threading.Thread(target=lease.renew)
+    renewal.start()
+    assert there.wait(PATIENCE)
+    closing = threading.Thread(target=lease.release)
+    closing.start()
+    closing.join(0.1)
+    go.set()
+    for thread in (renewal, closing):
+        thread.join(PATIENCE)
+    assert locks.LEASE_FILE not in bucket.files
+    lease.renew()
+    assert locks.LEASE_FILE not in bucket.files
+    with pytest.raises(StoreLocked, match="has let go of it"):
+        lease.keep()
 
 
 # -- edited states
