@@ -26,6 +26,7 @@ from stores.parquet.pool import side_by_side
 from stores.urls import Uri, uri_of, wrong_with_files, wrong_with_path
 
 TEMPORARY = "tmp-"
+_ASKING = "claims/asking-links.json"  # made to see whether there are hard links; swept if left
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _PARQUET = "parquet:"
 _GLOB = re.compile(r"([\[\]{}*?\\])")
@@ -117,7 +118,19 @@ class LocalDirectory:
         found = os.stat(self.root)
         return found.st_dev, found.st_ino
 
-    excludes = True
+    @property
+    def excludes(self) -> bool:
+        # Where there are no hard links, `create` looks first, and then moves a file there.
+        with _temporary(self.path(_ASKING), b"") as source:
+            link = f"{source}link"
+            try:
+                os.link(source, link)
+            except OSError as e:
+                if e.errno not in _NO_LINKS:
+                    raise
+                return False
+            os.unlink(link)
+        return True
 
     def make(self, folders: Sequence[str]) -> None:
         Path(self.root).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -237,7 +250,7 @@ def _link(source: str, target: str) -> None:
     except OSError as e:
         if e.errno not in _NO_LINKS:
             raise
-        # A file system without hard links. There is one writer, who holds the lock.
+        # A file system without hard links: two may do so at once, see `excludes`.
         if os.path.exists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from None
         os.rename(source, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -10,6 +11,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreMi
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content
 from stores.memory import StoreMemory
 from stores.parquet import filesystem, locks
+from stores.parquet.claims import Claim
 from stores.parquet.filesystem import LocalDirectory
 from stores.parquet.manifest import decode
 from stores.parquet.store import StoreParquet
@@ -139,6 +142,61 @@ def test_a_writer_that_was_overtaken_keeps_nobody_out(path: Path) -> None:
         steps_elsewhere(path, "d")
     slow.close()
     steps_elsewhere(path, "e")
+
+
+def test_where_there_are_no_hard_links_two_writers_do_not_get_one_claim(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_link(*_: object) -> None:
+        raise OSError(errno.EPERM, "no links")
+
+    both, looked = threading.Barrier(2, timeout=2), threading.local()
+    real = os.path.exists
+
+    def exists(name: str) -> bool:
+        """Both writers look whether a claim is there before one of them makes it."""
+        found = real(name)
+        if "claims" in str(name) and not hasattr(looked, "once"):
+            looked.once = True
+            with suppress(threading.BrokenBarrierError):
+                both.wait()
+        return found
+
+    monkeypatch.setattr(os, "link", no_link)
+    monkeypatch.setattr(os.path, "exists", exists)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    got: list[int] = []
+
+    def claim() -> None:
+        with suppress(StoreLocked):
+            got.append(Claim(LocalDirectory(str(path)), {}).generation)
+
+    threads = [threading.Thread(target=claim) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert len(got) == len(set(got))
+    monkeypatch.setattr(os.path, "exists", real)
+    with StoreParquet(path, REGISTERS) as store:
+        step(store, "c")
+    steps_elsewhere(path, "d")
+    with StoreParquet(path, REGISTERS, read_only=True) as store:
+        assert words(store) == set("abcd")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_whether_a_directory_has_hard_links_is_seen_and_leaves_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    def no_link(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no links")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+    before = sorted(path.rglob("*"))
+    assert LocalDirectory(str(path)).excludes == links
+    assert sorted(path.rglob("*")) == before
 
 
 # -- leases
@@ -267,7 +325,7 @@ def test_of_old_claims_only_those_of_a_state_are_removed(path: Path) -> None:
         "00000000-4a.json",
         "tmp-00000000.json-4a",
         "asking-4a.json",
-        "tmp-asking-4a.json-4a",
+        "tmp-asking-links.json-4alink",
     ]
     long_ago = time.time() - 3 * 86_400
     for name in [*kept, *litter]:
