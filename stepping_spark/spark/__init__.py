@@ -5,6 +5,7 @@ looks at a user's settings. `checkpoint` cuts a DataFrame's lineage and counts i
 brings few rows to the driver and refuses many. `types` reads Spark's types, `errors` reads
 Spark's errors.
 
-Comes in: sessions and DataFrames. Goes out: the same, checked, cut and counted.
+Comes in: sessions and DataFrames. Goes out: DataFrames that are computed once, with their rows
+counted.
 Imports `rows`, `relations` and `errors`.
 """

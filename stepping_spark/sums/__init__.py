@@ -1,9 +1,9 @@
 """Exact sums, once for each engine: in SQL, in Arrow and in Python.
 
-In the theory, the abelian group of the values that an aggregate adds. Floats are no group as they
-stand (1e16 + 1 − 1e16), so `floats` splits them into parts that add up exactly. `sql`, `arrow`
-and `python` add the same parts in Spark SQL, in Arrow tables and in plain Python. `overflow` is
-Spark SQL that fails, and never wraps around, where a number does not fit.
+In the theory, the abelian group of the values that an aggregate adds. Adding floats cannot be
+undone exactly (1e16 + 1 − 1e16), so `floats` splits them into parts that add up exactly. `sql`,
+`arrow` and `python` add the same parts in Spark SQL, in Arrow tables and in plain Python.
+`overflow` is Spark SQL that fails, and never wraps around, where a number does not fit.
 
 Comes in: columns of numbers with weights. Goes out: sums that a deletion takes back exactly.
 Imports `rows`, `relations` and `errors`.
