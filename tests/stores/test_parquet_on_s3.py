@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from unittest import mock
 from uuid import uuid4
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 from moto.server import ThreadedMotoServer
@@ -152,9 +153,9 @@ def test_a_lease_is_renewed_while_a_store_is_open_also_after_an_error_and_not_af
     s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: list[str] = []
-    read = ObjectDirectory.read
+    read = ObjectDirectory.input
 
-    def fails_once(directory: ObjectDirectory, name: str) -> bytes:
+    def fails_once(directory: ObjectDirectory, name: str) -> pa.NativeFile:
         if name == locks.LEASE_FILE and not failed:
             failed.append(name)
             raise OSError("the network is down")
@@ -165,7 +166,7 @@ def test_a_lease_is_renewed_while_a_store_is_open_also_after_an_error_and_not_af
     store = opened(s3, path)
     directory = directory_of(path, s3)
     before = directory.status(locks.LEASE_FILE)
-    monkeypatch.setattr(ObjectDirectory, "read", fails_once)
+    monkeypatch.setattr(ObjectDirectory, "input", fails_once)
     until = time.monotonic() + 20
     while directory.status(locks.LEASE_FILE) == before:
         assert time.monotonic() < until, "it was not renewed"
