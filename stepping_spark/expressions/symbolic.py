@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from typing import Any, NoReturn
 
 from pyspark.sql import Column, functions
-from pyspark.sql.classic.column import Column as ClassicColumn
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, InputError
@@ -40,6 +39,7 @@ from stepping_spark.rows.atoms import (
 )
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.types import ListOf, Optional, Struct, is_open, row_type, unwrap
+from stepping_spark.spark.columns import DeferredColumn
 from stepping_spark.spark.session import get_session
 from stepping_spark.spark.types import analyzed, text_of
 
@@ -51,31 +51,23 @@ def _refuse(what: str, remedy: str = _USE) -> NoReturn:
     raise CompileError(f"{user_line()}: {what} of a symbolic row cannot be traced; {remedy}")
 
 
-class SymbolicColumn(ClassicColumn):
+class SymbolicColumn(DeferredColumn):
     """A column of a symbolic row; a real pyspark Column wherever Spark asks for one."""
 
-    def __new__(cls, expr: Expr) -> SymbolicColumn:
-        return object.__new__(cls)
-
     def __init__(self, expr: Expr) -> None:
-        self._st_expr = expr
+        super().__init__()
+        self.__expr__ = expr
 
-    # What pyspark's own functions read. Classic Spark asks for _jc, Spark Connect for _expr.
-    @property
-    def _jc(self) -> Any:
-        return to_column(self._st_expr)._jc
-
-    @property
-    def _expr(self) -> Any:
-        return to_column(self._st_expr)._expr
+    def __spark_column__(self) -> Column:
+        return to_column(self.__expr__)
 
     def __repr__(self) -> str:
-        return f"Column<'{self._st_expr}'>"
+        return f"Column<'{self.__expr__}'>"
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("_") and not name[1:].isdigit():  # _1 is a field of a tuple
             return object.__getattribute__(self, name)
-        expr: Expr = object.__getattribute__(self, "_st_expr")
+        expr: Expr = object.__getattribute__(self, "__expr__")
         bare = unwrap(expr.type)
         if isinstance(bare, Struct):
             for field, t in bare.fields:
@@ -97,7 +89,7 @@ class SymbolicColumn(ClassicColumn):
         )
 
     def __getitem__(self, k: Any) -> Any:
-        bare = unwrap(self._st_expr.type)
+        bare = unwrap(self.__expr__.type)
         if isinstance(bare, Struct) and bare.python is tuple and isinstance(k, int):
             n = len(bare.fields)
             if not -n <= k < n:
@@ -105,22 +97,22 @@ class SymbolicColumn(ClassicColumn):
             return getattr(self, f"_{k % n + 1}")
         if isinstance(bare, Struct) and isinstance(k, str):
             return getattr(self, k)
-        return to_column(self._st_expr)[k]
+        return to_column(self.__expr__)[k]
 
     def __iter__(self) -> Any:
-        bare = unwrap(self._st_expr.type)
+        bare = unwrap(self.__expr__.type)
         if isinstance(bare, Struct) and bare.python is tuple:
             return iter([getattr(self, n) for n, _ in bare.fields])
         if isinstance(bare, Struct):
             names = ", ".join(f".{n}" for n, _ in bare.fields)
-            _refuse(f"iteration over {self._st_expr}, a {bare},", f"name its fields: {names}")
-        _refuse(f"iteration over {self._st_expr}")
+            _refuse(f"iteration over {self.__expr__}, a {bare},", f"name its fields: {names}")
+        _refuse(f"iteration over {self.__expr__}")
 
     def __len__(self) -> int:
-        bare = unwrap(self._st_expr.type)
+        bare = unwrap(self.__expr__.type)
         if isinstance(bare, Struct) and bare.python is tuple:  # f(*row) asks for it
             return len(bare.fields)
-        _refuse(f"len({self._st_expr})", "write F.length(…) or F.size(…)" + _OR_PYTHON)
+        _refuse(f"len({self.__expr__})", "write F.length(…) or F.size(…)" + _OR_PYTHON)
 
     def isNull(self) -> Column:  # noqa: N802 - the names are pyspark's
         return self._apply("isNull")
@@ -148,7 +140,7 @@ class SymbolicColumn(ClassicColumn):
         days = _whole_days(self, op, others, reverse)
         if days is not None:
             others, reverse = (days,), False
-        args = tuple(to_expr(o, beside=self._st_expr.type) for o in (self, *others))
+        args = tuple(to_expr(o, beside=self.__expr__.type) for o in (self, *others))
         if any(isinstance(a, Literal) and a.constant is None for a in args):
             _refuse(f"{op} with None", "use .isNull() or .isNotNull(); NULL equals nothing")
         if reverse:
@@ -165,7 +157,7 @@ def _whole_days(
         return None
     days = others[0].days
     moved = op == "+" or (op == "-" and not reverse)
-    if unwrap(self._st_expr.type) != DATE or not moved or others[0] != dt.timedelta(days=days):
+    if unwrap(self.__expr__.type) != DATE or not moved or others[0] != dt.timedelta(days=days):
         return None
     return days
 
@@ -182,7 +174,7 @@ def _field(expr: Expr, name: str, t: RowType) -> Expr:
 
 
 def _opaque_apply(self: SymbolicColumn, op: str, others: tuple[Any, ...], rev: bool) -> Column:
-    column = to_column(self._st_expr)
+    column = to_column(self.__expr__)
     if op in ("isin", "eqNullSafe"):
         result: Column = getattr(column, op)(*others)
         return result
@@ -249,7 +241,7 @@ def _untraceable(name: str, what: str) -> Any:
     def method(self: SymbolicColumn, *args: Any) -> NoReturn:
         instead = _INSTEAD.get(name)
         remedy = instead + _OR_PYTHON if instead else _USE
-        _refuse(what.format(self._st_expr), remedy)
+        _refuse(what.format(self.__expr__), remedy)
 
     method.__name__ = name
     return method
@@ -316,7 +308,7 @@ def to_expr(value: Any, beside: RowType | None = None, at: str = "") -> Expr:
     """
     at = at or str(user_line())
     if isinstance(value, SymbolicColumn):
-        return value._st_expr
+        return value.__expr__
     if isinstance(value, Column):
         return opaque(value, at)
     if isinstance(value, Data):

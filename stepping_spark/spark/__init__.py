@@ -3,7 +3,9 @@
 `session` finds or starts the session and reads its settings, `java` starts the JVM, `advice`
 looks at a user's settings. `checkpoint` cuts a DataFrame's lineage and counts its rows, `fetch`
 brings few rows to the driver and refuses many. `types` reads Spark's types, `errors` reads
-Spark's errors.
+Spark's errors, `columns` are Columns that are made when Spark asks for them.
+
+All that is private in PySpark is used here only; each module says what, and why.
 
 Comes in: sessions and DataFrames. Goes out: DataFrames that are computed once, with their rows
 counted.

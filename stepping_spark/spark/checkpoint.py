@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
 
 from stepping_spark.errors import StepError
 from stepping_spark.rows.atoms import RowType

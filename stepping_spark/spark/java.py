@@ -1,4 +1,8 @@
-"""Starts the Java virtual machine of a local Spark session: with the right Java, and quietly."""
+"""Starts the Java virtual machine of a local Spark session: with the right Java, and quietly.
+
+Private in PySpark: `launch_gateway`, which alone takes the file that the JVM's stderr goes to, and
+`SparkContext._ensure_initialized`, which makes that JVM the one of this process.
+"""
 
 from __future__ import annotations
 

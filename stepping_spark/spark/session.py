@@ -1,7 +1,9 @@
 """Finds the Spark session to work with, or starts a local one tuned for small steps.
 
-This module and `java` alone touch Spark below its public DataFrame API: to start a JVM, to see that
-a session has been stopped, to count jobs, and to tell sessions and streaming queries apart.
+Private in PySpark, where its public interface has no answer: `SparkContext._jsc`, to see that a
+session was stopped from the JVM's side, and which jobs have a tag; `SparkSession._jsparkSession`,
+to tell two sessions apart; `SparkContext._gateway`, to see whether there is a JVM, and that it has
+ended; `SparkContext._active_spark_context`, to see whether the user has started Spark.
 """
 
 from __future__ import annotations

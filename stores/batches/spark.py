@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from operator import and_
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
 
 from stepping_spark.errors import StoreError
 from stepping_spark.relations.arrow import canonical
