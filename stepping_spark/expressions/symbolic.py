@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-import decimal
-import enum
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any, NoReturn
 
-from pyspark.sql import Column, functions
+from pyspark.sql import Column
 
 from stepping_spark.callsite import user_line
-from stepping_spark.errors import CompileError, InputError
-from stepping_spark.expressions.expr import (
-    Build,
-    Call,
-    Expr,
-    Field,
-    Items,
-    Literal,
-    Opaque,
-    Singleton,
-    coerce,
-)
+from stepping_spark.errors import CompileError
+from stepping_spark.expressions.columns import ROW, ExprColumn, opaque, to_column
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
 from stepping_spark.expressions.operations import result_type
-from stepping_spark.rows.atoms import (
-    ATOMS,
-    BOOL,
-    DATE,
-    INT_MAX,
-    INT_MIN,
-    LOCAL_DATETIME,
-    MOST_DIGITS,
-    STR,
-    Atom,
-    RowType,
-)
-from stepping_spark.rows.data import Data
-from stepping_spark.rows.types import ListOf, Optional, Struct, is_open, row_type, unwrap
-from stepping_spark.spark.columns import DeferredColumn
-from stepping_spark.spark.session import get_session
-from stepping_spark.spark.types import analyzed, text_of
+from stepping_spark.expressions.results import to_expr
+from stepping_spark.rows.atoms import BOOL, DATE, RowType
+from stepping_spark.rows.types import Optional, Struct, unwrap
+
+__all__ = ["SymbolicColumn", "symbolic", "to_column", "trace_row"]
 
 _OR_PYTHON = ", or wrap the function in st.python"
 _USE = "use the function of pyspark.sql.functions that does it" + _OR_PYTHON
@@ -51,15 +27,8 @@ def _refuse(what: str, remedy: str = _USE) -> NoReturn:
     raise CompileError(f"{user_line()}: {what} of a symbolic row cannot be traced; {remedy}")
 
 
-class SymbolicColumn(DeferredColumn):
+class SymbolicColumn(ExprColumn):
     """A column of a symbolic row; a real pyspark Column wherever Spark asks for one."""
-
-    def __init__(self, expr: Expr) -> None:
-        super().__init__()
-        self.__expr__ = expr
-
-    def __spark_column__(self) -> Column:
-        return to_column(self.__expr__)
 
     def __repr__(self) -> str:
         return f"Column<'{self.__expr__}'>"
@@ -182,14 +151,6 @@ def _opaque_apply(self: SymbolicColumn, op: str, others: tuple[Any, ...], rev: b
     return _BINARY[op](a, b)
 
 
-# The calls that are ever made of Columns.
-_OF_COLUMNS: dict[str, Callable[..., Column]] = {
-    "coalesce": functions.coalesce,
-    "isNotNull": lambda a: a.isNotNull(),
-    "known": lambda a: a,
-    "<": lambda a, b: a < b,
-}
-
 _BINARY: dict[str, Callable[[Any, Any], Column]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -278,137 +239,14 @@ def symbolic(expr: Expr) -> SymbolicColumn:
     return SymbolicColumn(expr)
 
 
-def to_column(expr: Expr) -> Column:
-    """The pyspark Column of an expression; starts a session where none is active."""
-    get_session()
-    if isinstance(expr, Opaque):
-        return expr.column
-    if expr.in_sql:
-        return functions.expr(expr.sql(""))
-    if isinstance(expr, Singleton):
-        item = to_column(expr.item).alias("_value_")
-        return functions.array(
-            functions.struct(item, functions.lit(1).cast("bigint").alias("_count_"))
-        )
-    if isinstance(expr, Call):
-        return _OF_COLUMNS[expr.op](*[to_column(a) for a in expr.args])
-    if isinstance(expr, Items):
-        return functions.array(*[to_column(e) for e in expr.items]).cast(expr.type.ddl)
-    t = unwrap(expr.type)
-    assert isinstance(expr, Build) and isinstance(t, Struct), expr
-    named = zip(t.fields, expr.fields, strict=True)
-    return functions.struct(*[to_column(e).alias(n) for (n, _), e in named])
-
-
-def to_expr(value: Any, beside: RowType | None = None, at: str = "") -> Expr:
-    """What a row function gave, or an operand in it, as an expression.
-
-    `beside` is the type of the other operand: it says what a bare None would be. `at` begins what
-    an error says: by default the user's line.
-    """
-    at = at or str(user_line())
-    if isinstance(value, SymbolicColumn):
-        return value.__expr__
-    if isinstance(value, Column):
-        return opaque(value, at)
-    if isinstance(value, Data):
-        return _build_data(value, at)
-    if isinstance(value, tuple):
-        parts = tuple(to_expr(v, at=at) for v in value)
-        fields = tuple((f"_{i}", p.type) for i, p in enumerate(parts, 1))
-        return Build(Struct("tuple", fields, tuple), parts)
-    if isinstance(value, list):
-        return _list(value, at)
-    if value is None:
-        t = beside if beside is not None else STR
-        return Literal(t if isinstance(t, Optional) else Optional(t), None)
-    if isinstance(value, enum.Enum):
-        return _constant(value, row_type(type(value)), at)
-    if isinstance(value, dt.datetime) and value.tzinfo is None:
-        return _constant(value, LOCAL_DATETIME, at)
-    if isinstance(value, decimal.Decimal):
-        return _constant(value, _decimal_type(value, at), at)
-    if type(value) in ATOMS:
-        return _constant(value, ATOMS[type(value)], at)
-    raise CompileError(
-        f"{at}: a row function gave {value!r} ({type(value).__name__}); it should give a column, "
-        "a st.Data, a st.Pair, a tuple, a list or a constant"
-    )
-
-
-def _list(values: list[Any], at: str) -> Expr:
-    """A list: its items are values of one type, the widest of theirs."""
-    parts = [to_expr(v, at=at) for v in values]
-    types = list(dict.fromkeys(p.type for p in parts))
-    for t in (*types, *(Optional(unwrap(t)) for t in types)):
-        try:
-            items = tuple(coerce(p, t, at) for p in parts)
-        except CompileError:
-            continue
-        return Items(ListOf(t), items)
-    shown = ", ".join(map(str, types)) or "nothing, so that their type is unknown"
-    raise CompileError(f"{at}: the items of a list are of one type, found {shown}; convert them")
-
-
-def _constant(value: Any, t: RowType, at: str) -> Expr:
-    if type(value) is int and not INT_MIN <= value <= INT_MAX:
-        raise CompileError(
-            f"{at}: the constant {value} is beyond the 64 bits of an int; write Decimal({value})"
-        )
-    try:
-        t.encode(value, f"{at}: the constant")
-    except InputError as e:
-        raise CompileError(str(e)) from None
-    return Literal(t, value)
-
-
-def _decimal_type(value: decimal.Decimal, at: str) -> RowType:
-    _, digits, exponent = value.as_tuple()
-    if isinstance(exponent, str):
-        raise CompileError(f"{at}: the constant {value!r} is no number to Spark; use a float")
-    scale = max(0, -exponent)
-    precision = max(len(digits) + max(0, exponent), scale, 1)
-    if precision > MOST_DIGITS:
-        raise CompileError(
-            f"{at}: the constant {value!r} has {precision} digits, and Spark's decimals have up to "
-            f"{MOST_DIGITS}; round it, or use a float"
-        )
-    return Atom("Decimal", decimal.Decimal, precision, scale)
-
-
-def _build_data(value: Data, at: str) -> Expr:
-    cls = type(value)
-    parts, fields = [], []
-    for name, annotation in cls.__row_fields__().items():
-        where = f"{at}: field {name!r} of {cls.__name__}"
-        if is_open(annotation):
-            part = to_expr(getattr(value, name), at=where)
-            target = part.type
-        else:
-            target = row_type(annotation)
-            part = coerce(to_expr(getattr(value, name), target, where), target, where)
-        parts.append(part)
-        fields.append((name, target))
-    return Build(Struct(cls.__name__, tuple(fields), cls), tuple(parts))
-
-
-def opaque(column: Column, at: str = "") -> Expr:
-    """A Column that only Spark can read, with the type that Spark's analyzer says it has."""
-    t, frame = analyzed(column, _ROW.get(), at or str(user_line()))
-    return Opaque.traced(t, column, frame, text_of(column))
-
-
 def trace_row(f: Callable[[Any], Any], t: RowType, where: str) -> Expr:
     """Call a function with a symbolic row of the type: what it gives, as an expression.
 
     `where` is where the function is, for errors about what it gives.
     """
-    token = _ROW.set(t)
+    token = ROW.set(t)
     try:
         given = f(symbolic(Field(t, () if isinstance(t, Struct) else ("_value_",))))
         return to_expr(given, at=where)
     finally:
-        _ROW.reset(token)
-
-
-_ROW: ContextVar[RowType] = ContextVar("row")  # the type of the row being traced
+        ROW.reset(token)

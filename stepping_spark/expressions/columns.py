@@ -1,0 +1,67 @@
+"""Expressions as Columns of PySpark, and Columns as expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+
+from pyspark.sql import Column, functions
+
+from stepping_spark.callsite import user_line
+from stepping_spark.expressions.expr import Build, Call, Expr, Items, Opaque, Singleton
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.types import Struct, unwrap
+from stepping_spark.spark.columns import DeferredColumn
+from stepping_spark.spark.session import get_session
+from stepping_spark.spark.types import analyzed, text_of
+
+ROW: ContextVar[RowType] = ContextVar("row")
+"""The type of the row that a function is being traced with."""
+
+
+class ExprColumn(DeferredColumn):
+    """The Column of an expression; PySpark gets one that means the same."""
+
+    def __init__(self, expr: Expr) -> None:
+        super().__init__()
+        self.__expr__ = expr
+
+    def __spark_column__(self) -> Column:
+        return to_column(self.__expr__)
+
+
+# The calls that are ever made of Columns.
+_OF_COLUMNS: dict[str, Callable[..., Column]] = {
+    "coalesce": functions.coalesce,
+    "isNotNull": lambda a: a.isNotNull(),
+    "known": lambda a: a,
+    "<": lambda a, b: a < b,
+}
+
+
+def to_column(expr: Expr) -> Column:
+    """The pyspark Column of an expression; starts a session where none is active."""
+    get_session()
+    if isinstance(expr, Opaque):
+        return expr.column
+    if expr.in_sql:
+        return functions.expr(expr.sql(""))
+    if isinstance(expr, Singleton):
+        item = to_column(expr.item).alias("_value_")
+        return functions.array(
+            functions.struct(item, functions.lit(1).cast("bigint").alias("_count_"))
+        )
+    if isinstance(expr, Call):
+        return _OF_COLUMNS[expr.op](*[to_column(a) for a in expr.args])
+    if isinstance(expr, Items):
+        return functions.array(*[to_column(e) for e in expr.items]).cast(expr.type.ddl)
+    t = unwrap(expr.type)
+    assert isinstance(expr, Build) and isinstance(t, Struct), expr
+    named = zip(t.fields, expr.fields, strict=True)
+    return functions.struct(*[to_column(e).alias(n) for (n, _), e in named])
+
+
+def opaque(column: Column, at: str = "") -> Expr:
+    """A Column that only Spark can read, with the type that Spark's analyzer says it has."""
+    t, frame = analyzed(column, ROW.get(), at or str(user_line()))
+    return Opaque.traced(t, column, frame, text_of(column))
