@@ -5,7 +5,8 @@ DBSP, `linear` those that work on the values of one step, `aggregate` with `agg`
 plans aggregates, `per_group` and `lift` run a circuit for each key, `temporal` has rows that come
 and go with time, `lookups` and `outer_joins` the n-way joins, `recursion` the least fixpoint,
 `cache` names state for readers, `strict` checks that what is taken away was there, `annotations`
-reads a query's types, `spark_calls` explains calls of Spark's functions outside a function of rows.
+reads a query's types, `miscalls` explains calls with arguments that a function does not take, and
+`spark_calls` calls of Spark's functions outside a function of rows.
 
 Comes in: a Python function over Z-sets. Goes out: vertices of a graph.
 Imports `graph` and what is before it; knows no passes, plan or engine.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType
 from typing import Any, NoReturn
 
 from pyspark.errors import PySparkException
@@ -27,6 +25,7 @@ from stepping_spark.graph.operators import (
     Operator,
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
+from stepping_spark.query.miscalls import miscalled
 from stepping_spark.query.spark_calls import spark_miscalled
 from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.schema import StreamType, ZSetType
@@ -215,7 +214,7 @@ class Tracer:
         try:
             return query(*streams)
         except (TypeError, AssertionError, PySparkException) as e:
-            raise _miscalled(e) or spark_miscalled(e) or e from None
+            raise miscalled(e) or spark_miscalled(e) or e from None
         finally:
             sys.setprofile(before if callable(before) else None)
             if before is not None and not callable(before):
@@ -284,48 +283,6 @@ class Tracer:
         name = made.name if made.explicit else self.names.get(v, made.name)
         scope = made.scope or (query,)
         return Origin(Path((*scope, name)), made.line, made.explicit)
-
-
-def _miscalled(e: Exception) -> CompileError | None:
-    """What is wrong with a call in the user's own code, of a function that takes other arguments.
-
-    Python says so before the function runs, and names neither the line nor what it takes.
-    """
-    called = _MISCALL.match(str(e)) if isinstance(e, TypeError) else None
-    place = e.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    if called is None or place is None or is_ours(place.tb_frame.f_code.co_filename):
-        return None
-    code = place.tb_frame.f_code
-    line = Line(code.co_filename, place.tb_lineno, code.co_qualname)
-    f = _named(called[1], place.tb_frame)
-    takes = f"; it takes {called[1]}{_plain_signature(f)}" if f is not None else ""
-    twice = _TWICE.search(str(e))
-    if twice is not None and called[1] == "aggregate":
-        takes += f"; for a field named {twice[1]!r} write fields={{{twice[1]!r}: st.agg.…}}"
-    return CompileError(f"{line}: {e}{takes}")
-
-
-_MISCALL = re.compile(r"(\w+)\(\) (?:missing|takes|got) ")
-
-
-_TWICE = re.compile(r"multiple values for (?:keyword )?argument '(\w+)'")
-
-
-def _named(name: str, frame: FrameType) -> Callable[..., object] | None:
-    """The function that a frame calls by this name: its own, or that of a module it knows."""
-    for value in {**frame.f_globals, **frame.f_locals}.values():
-        found = getattr(value, name, None) if isinstance(value, ModuleType) else value
-        if isinstance(found, FunctionType) and found.__name__ == name:
-            return found
-    return None
-
-
-def _plain_signature(f: Callable[..., object]) -> str:
-    signature = inspect.signature(f)
-    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
-    return str(signature.replace(parameters=bare, return_annotation=signature.empty))
 
 
 @dataclass(frozen=True)
