@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.operators import Order
+from stepping_spark.reference.vertices import Place
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import Pair
-from stepping_spark.rows.schema import StreamType, ZSetType
+from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import sort_key
 
 Rows = Mapping[Any, int]
-
-
-class Place(Protocol):
-    """What is known of the vertex that is computed."""
-
-    @property
-    def operator(self) -> Any: ...
-    @property
-    def inputs(self) -> tuple[StreamType, ...]: ...
-    def call(self, f: Expr, row: Any) -> Any: ...
 
 
 def _groups(

@@ -21,7 +21,7 @@ from hypothesis import strategies as hs
 import stepping_spark as st
 from stepping_spark.graph import fixpoint, operators
 from stepping_spark.query import linear
-from stepping_spark.reference.evaluator import MEANING
+from stepping_spark.reference.meaning import MEANING
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Step, add_up, shuffled, streams_of
 

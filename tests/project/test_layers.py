@@ -73,8 +73,6 @@ MOST_LINES = 400
 LONG = {
     "stepping_spark.engines.arrow.operators",
     "stepping_spark.engines.spark.operators",
-    "stepping_spark.query.trace",
-    "stepping_spark.reference.evaluator",
     "stores.contract.store",
     "stores.parquet.filesystem",
     "stores.parquet.store",

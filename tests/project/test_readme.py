@@ -17,7 +17,7 @@ import stepping_spark as st
 from stepping_spark.engines.arrow.operators import LOCAL
 from stepping_spark.engines.spark.operators import LOWER
 from stepping_spark.execution.driver import LOCAL_ROWS
-from stepping_spark.reference.evaluator import MEANING
+from stepping_spark.reference.meaning import MEANING
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")

@@ -1,0 +1,259 @@
+"""What each operator means, in plain Python."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stepping_spark.errors import FixpointError
+from stepping_spark.graph.fixpoint import Fixpoint
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import (
+    Accumulate,
+    Add,
+    Arrange,
+    AsOf,
+    Collate,
+    Delay,
+    Differentiate,
+    Distinct,
+    Explode,
+    Feedback,
+    Filter,
+    Flatten,
+    Fused,
+    Haitch,
+    Hold,
+    IdentityPrint,
+    Input,
+    Integrate,
+    Join,
+    Listed,
+    LookUp,
+    MakeSet,
+    Map,
+    MapMany,
+    Neg,
+    Operator,
+    Present,
+    Top,
+)
+from stepping_spark.reference.groups import collate, listed, top
+from stepping_spark.reference.values import (
+    NOTHING,
+    Mark,
+    Part,
+    Value,
+    added,
+    check,
+    groups_of,
+    parts_of,
+    show,
+    sum_of,
+    total_of,
+)
+from stepping_spark.reference.vertices import Place, order, place_of
+from stepping_spark.rows.data import Pair, weighted
+from stepping_spark.rows.grouped import in_groups
+from stepping_spark.rows.schema import Accumulated
+
+
+def _same(at: Place, a: Value) -> Value:
+    return a
+
+
+def _add(at: Place, a: Value, b: Value) -> Value:
+    return added((*a.items(), *b.items()))
+
+
+def _neg(at: Place, a: Value) -> Value:
+    return {part: -n for part, n in a.items()}
+
+
+def _subtract(at: Place, a: Value, b: Value) -> Value:
+    return _add(at, a, _neg(at, b))
+
+
+def _print(at: Place, a: Value) -> Value:
+    print(f"{at.operator.label}: {show(a, at.inputs[0], at.where)!r}")
+    return a
+
+
+def _map(at: Place, a: Value) -> Value:
+    carried = at.operator.carried
+    return added((in_groups(at.call(at.operator.f, row), row, carried), n) for row, n in a.items())
+
+
+def _filter(at: Place, a: Value) -> Value:
+    return {row: n for row, n in a.items() if at.call(at.operator.f, row) is True}
+
+
+def _map_many(at: Place, a: Value) -> Value:
+    return added(
+        (in_groups(item, row, at.operator.carried), n)
+        for row, n in a.items()
+        for item in at.call(at.operator.f, row) or ()
+    )
+
+
+def _explode(at: Place, a: Value) -> Value:
+    return added(
+        (in_groups(value, row, at.operator.carried), n * weight)
+        for row, n in a.items()
+        for value, weight in weighted(at.call(at.operator.f, row))
+    )
+
+
+def _join(at: Place, a: Value, b: Value) -> Value:
+    matches = at.matches(at.operator.right.parts, b)
+    return added(
+        (Pair(left=left, right=right), m * n)
+        for key, (left, m) in at.keys(at.operator.left.parts, a)
+        for right, n in matches.get(key, ())
+    )
+
+
+def _look_up(at: Place, a: Value, b: Value) -> Value:
+    op = at.operator
+    matches = at.matches(op.key, b)
+    found: list[tuple[Part, int]] = []
+    for key, (row, m) in at.keys(op.on, a):
+        known = (row,) if op.bare else row
+        before, after = known[: op.place], known[op.place :]
+        there = matches.get(key, []) if key is not None else []
+        found += [((*before, right, *after), m * n) for right, n in there]
+        if op.left and sum(n for _, n in there) <= 0:
+            found.append(((*before, None, *after), m))
+    return added(found)
+
+
+def _present(at: Place, a: Value) -> Value:
+    matches = at.matches(at.operator.key, a)
+    return {key: 1 for key, rows in matches.items() if sum(n for _, n in rows) > 0}
+
+
+def _distinct(at: Place, a: Value) -> Value:
+    return {row: 1 for row, n in a.items() if n > 0}
+
+
+def _accumulate(at: Place, a: Value) -> Value:
+    op = at.operator
+    sum_ = Accumulated(op.pick.type)
+    parts: list[tuple[Part, int]] = []
+    for row, n in a.items():
+        picked = [(part, m * n) for part, m in parts_of(at.call(op.pick, row), sum_)]
+        if op.key is None:
+            parts += picked
+        else:
+            key = at.call(op.key.expr, row)
+            parts += [((key, part), m) for part, m in (*picked, (Mark.ROWS, n))]
+    return added(parts)
+
+
+def _make_set(at: Place, a: Value) -> Value:
+    return {total_of(a, sum_of(at.inputs[0]), at.where): 1}
+
+
+def _flatten(at: Place, a: Value) -> Value:
+    sum_ = sum_of(at.inputs[0])
+    return {Pair(left=total_of(parts, sum_, at.where), right=key): 1 for key, parts in groups_of(a)}
+
+
+def _as_of(at: Place, a: Value) -> Value:
+    return {row: n for row, n in a.items() if row.time <= at.now}
+
+
+def _hold(at: Place, a: Value, held_back: Value) -> Value:
+    return _as_of(at, _add(at, held_back, a))
+
+
+def _fused(at: Place, *values: Value) -> Value:
+    types = at.inputs
+    for part, made in zip(at.operator.parts, at.operator.types(*types), strict=True):
+        inner = dataclasses.replace(at, operator=part, inputs=types)
+        values, types = (MEANING[type(part)](inner, *values),), (made,)
+    return values[0]
+
+
+def _haitch(at: Place, state: Value, change: Value) -> Value:
+    inner = dataclasses.replace(at, operator=at.operator.of)
+    of = MEANING[type(inner.operator)]
+    return _subtract(at, of(inner, _add(at, state, change)), of(inner, state))
+
+
+def _fixpoint(at: Place, *args: Value) -> Value:
+    """The fixpoint of the inputs' sums, less that of what they were before."""
+    *changes, before = args
+    op = at.operator
+    return _subtract(at, _iterated(at, op, together(changes, before)), _iterated(at, op, before))
+
+
+def together(inputs: Sequence[Value], before: Value) -> Value:
+    """The sums of several streams as one value: each part with the number of its stream."""
+    numbered = ((i, part, n) for i, value in enumerate(inputs) for part, n in value.items())
+    return added((*before.items(), *(((i, part), n) for i, part, n in numbered)))
+
+
+def _iterated(at: Place, op: Fixpoint, sums: Value) -> Value:
+    """The limit of ∅, R(∅), R(R(∅)) …"""
+    body = op.body
+    inputs: list[dict[Any, int]] = [{} for _ in body.inputs]
+    for (i, part), n in sums.items():
+        inputs[i][part] = n
+    values: dict[Vertex, Value] = dict.fromkeys(body.loops, NOTHING)
+    values.update(zip(body.inputs, inputs, strict=True))
+    given = set(values)
+    steps = [
+        v for v in order(body.walk(), dict.fromkeys(body.loops, body.inputs[0])) if v not in given
+    ]
+    for _ in range(op.max_iterations):
+        for v in steps:
+            place = place_of(body, v)
+            values[v] = MEANING[type(v.operator)](place, *(values[i] for i in v.inputs))
+            check(place.where, v.type, values[v])
+        if all(values[leaf] == values[v] for leaf, v in body.loops.items()):
+            return values[body.outputs[op.number]]
+        values.update({leaf: values[v] for leaf, v in body.loops.items()})
+    if not sums:
+        return NOTHING
+    raise FixpointError(
+        op.endless(at.where, {str(body.paths[v]): len(values[v]) for v in body.outputs})
+    )
+
+
+# These get what they remember of the steps before as their last argument: an integral its own
+# value, a hold what is still to come, a fixpoint the sums of its inputs, the others the value of
+# their input.
+REMEMBERS = (Delay, Differentiate, Fixpoint, Hold, Integrate)
+
+MEANING: dict[type[Operator], Callable[..., Value]] = {
+    Accumulate: _accumulate,
+    Add: _add,
+    Arrange: _same,
+    AsOf: _as_of,
+    Collate: collate,
+    Delay: _same,
+    Differentiate: _subtract,
+    Distinct: _distinct,
+    Feedback: _same,
+    Explode: _explode,
+    Filter: _filter,
+    Fixpoint: _fixpoint,
+    Flatten: _flatten,
+    Fused: _fused,
+    Haitch: _haitch,
+    Hold: _hold,
+    IdentityPrint: _print,
+    Input: _same,
+    Integrate: _add,
+    Join: _join,
+    Listed: listed,
+    LookUp: _look_up,
+    MakeSet: _make_set,
+    Map: _map,
+    MapMany: _map_many,
+    Neg: _neg,
+    Present: _present,
+    Top: top,
+}
