@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import stepping_spark as st
-from stepping_spark.spark.session import get_session
 
 
 class Parcel(st.Data):
@@ -111,7 +110,7 @@ def main() -> None:
         view = view + change.to_python()
         tables = {name: tables[name] + z for name, z in zip(tables, given, strict=True)}
 
-    spark = get_session()
+    spark = st.get_session()
     for name, table in tables.items():  # to Spark SQL, a row that is there twice is two rows
         rows = table.to_dataframe(spark).selectExpr("*", "explode(sequence(1L, _count_)) AS copy")
         rows.createOrReplaceTempView(name)

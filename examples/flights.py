@@ -28,12 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.cli.interrupts import INTERRUPTED, Stop
-from stepping_spark.cli.quiet import Quiet
-from stepping_spark.execution.metrics import StepMetrics
-from stepping_spark.spark.session import get_session
-from stepping_spark.store import Store
-from stores.address import Place, place_of
+from stepping_spark.cli import INTERRUPTED, Quiet, Stop
+from stores import Place, place_of
 
 
 class Flight(st.Data):
@@ -274,7 +270,7 @@ def worst(view: list[Delays], days: int, n: int = 10) -> Table:
 
 
 def summary(
-    steps: list[Change], taken: Sequence[StepMetrics], routes: int, recompute: float
+    steps: list[Change], taken: Sequence[st.StepMetrics], routes: int, recompute: float
 ) -> str:
     """What was done, and how long it took beside computing the view anew."""
     changed = sum(abs(n) for flights, _, _ in steps for _, n in flights.iter())
@@ -309,7 +305,7 @@ def source_of(days: int) -> str:
     return f"flights of {days} days"
 
 
-def check_is_of_these_days(store: Store, days: int, place: Place) -> None:
+def check_is_of_these_days(store: st.Store, days: int, place: Place) -> None:
     """Refuse a state that is not of these steps: one of another number of days."""
     if store.last_step() != store.last_offsets().get(source_of(days), 0):
         others = ", ".join(store.last_offsets()) or "steps that are not the demo's"
@@ -339,7 +335,7 @@ def run(stepper: FlightsStepper, days: int, png: str, stop: Stop, console: Conso
 
     with console.status("Asking plain Spark SQL for the same"):
         kept = delays.zset(stepper.store).to_python()
-        plain = plain_view(get_session(), flights, airlines, list(airports.values()))
+        plain = plain_view(st.get_session(), flights, airlines, list(airports.values()))
         recomputed = st.ZSetSpark.from_dataframe(plain, Delays).to_python()
     if kept != recomputed:
         raise click.ClickException(
@@ -394,7 +390,7 @@ def main(days: int, where: str, schema: str | None, png: str) -> None:
     stepper, stop = None, Stop()
     try:
         stop.listen()
-        stop.during(get_session)
+        stop.during(st.get_session)
         graph = st.compile(delays_by_route)
         store = place.store(graph)
         check_is_of_these_days(store, days, place)

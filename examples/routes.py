@@ -23,7 +23,6 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.execution.metrics import StepMetrics
 
 Route = st.Pair[str, str]
 Friends = st.Pair[int, int]
@@ -86,7 +85,7 @@ class Shown:
         for name in (*columns, "iterations", "Spark jobs", "ms"):
             self.table.add_column(name, justify="right")
 
-    def add(self, cells: Iterable[object], m: StepMetrics) -> None:
+    def add(self, cells: Iterable[object], m: st.StepMetrics) -> None:
         """The row of a step."""
         iterations = " + ".join(str(n) for n in m.iterations.values())
         self.table.add_row(*map(str, cells), iterations, str(m.jobs), f"{m.ms:.0f}")

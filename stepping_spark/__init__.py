@@ -29,6 +29,7 @@ from stepping_spark.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
+from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.expressions.functions import python
 from stepping_spark.expressions.index import Index
 from stepping_spark.graph.graph import Graph, Path, Vertex
@@ -63,7 +64,9 @@ from stepping_spark.query.temporal import explode, join_function, temporal_filte
 from stepping_spark.reference.evaluator import reference
 from stepping_spark.rows.atoms import LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair, Update
+from stepping_spark.spark.session import get_session
 from stepping_spark.stepper import Stepper, actions, iteration
+from stepping_spark.store import Store
 from stepping_spark.streaming import foreach_batch
 from stepping_spark.zsets.from_change_feed import from_change_feed
 from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
@@ -87,8 +90,10 @@ __all__ = [
     "Precision",
     "ReducePlan",
     "StepError",
+    "StepMetrics",
     "Stepper",
     "SteppingError",
+    "Store",
     "StoreCorrupt",
     "StoreError",
     "StoreLocked",
@@ -125,6 +130,7 @@ __all__ = [
     "flatten",
     "foreach_batch",
     "from_change_feed",
+    "get_session",
     "group",
     "group_reduce_flatten",
     "haitch",

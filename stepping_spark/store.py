@@ -107,6 +107,11 @@ class Store(Protocol):
 
     One step: any number of `read`s (of what was committed before it) and `add`s, then `commit`,
     or `abort`. A failed `commit` leaves the store as before the step.
+
+    >>> def steps_taken(store: st.Store) -> int:
+    ...     return store.last_step()
+    >>> steps_taken(st.StoreMemory([]))
+    0
     """
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:

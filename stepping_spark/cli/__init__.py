@@ -1,4 +1,9 @@
-"""The command line: `stepping-spark demo`, `stepping-spark state`."""
+"""The command line: `stepping-spark demo`, `stepping-spark state`.
+
+A program that steps a circuit for long may use `Stop`, with which Ctrl-C ends it between two steps,
+and the exit code `INTERRUPTED`. One that is given the URL of a store may use `Quiet`, whose errors
+do not quote what was typed.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,11 @@ from pathlib import Path
 
 import click
 
-from stepping_spark.cli.interrupts import INTERRUPTED
-from stepping_spark.cli.quiet import Commands
+from stepping_spark.cli.interrupts import INTERRUPTED, Stop
+from stepping_spark.cli.quiet import Commands, Quiet
 from stepping_spark.cli.state import state
 
-__all__ = ["main"]
+__all__ = ["INTERRUPTED", "Quiet", "Stop", "main"]
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

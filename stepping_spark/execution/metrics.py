@@ -75,6 +75,15 @@ class StepMetrics:
     `jobs` are those of the whole step, reading inputs and keeping state included; None on Spark
     Connect, which does not tell. `queries` counts what Spark was asked, with or without a job,
     `iterations` those of each recursion, by its path. Printed, it is a page of text.
+
+    >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.distinct(numbers)
+    >>> graph = st.compile(query)
+    >>> stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    >>> _ = stepper.step((st.ZSetPython({1: 2}),))
+    >>> found = stepper.metrics[-1]
+    >>> found.step, found.jobs, [v.rows_out for v in found.vertices.values()]
+    (1, 0, [1])
     """
 
     step: int

@@ -87,6 +87,9 @@ def get_session() -> SparkSession:
     The local one runs on `local[n]` with at most 8 cores, or on the master that the environment
     variable STEPPING_SPARK_MASTER names, listens on the loopback interface only, and leaves
     nothing behind in the working directory. Raises SteppingError if it cannot be started.
+
+    >>> st.get_session() is spark.active()
+    True
     """
     with _lock:
         return _running() or _start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.metadata
 import json
 import os
@@ -79,6 +80,9 @@ LONG = {
     "stores.postgres.catalog",
     "stores.postgres.store",
 }
+
+# What users may import. The examples use these alone, and of them only what `__all__` names.
+PUBLIC = {"stepping_spark", "stepping_spark.cli", "circuits", "stores", "stores.contract"}
 
 PACKAGES = ("stepping_spark", "circuits", "stores")
 ROOT_FOLDERS = {"stepping_spark", "circuits", "stores", "tests", "examples", "docs"}
@@ -220,6 +224,16 @@ def test_no_package_imports_a_private_name_of_another() -> None:
         for name in found.names
         if name.startswith("_") and layer(module) != layer(found.imported)
     ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("example", [m for m in MODULES if is_in(m, "examples")])
+def test_an_example_imports_only_what_is_public(example: str) -> None:
+    found = imports_of(example)
+    wrong = [f"{i.place}: {i.imported} is not public" for i in found if i.imported not in PUBLIC]
+    for i in found:
+        public = importlib.import_module(i.imported).__all__ if i.names else ()
+        wrong += [f"{i.place}: {n} of {i.imported} is not" for n in i.names if n not in public]
     assert not wrong, "\n".join(wrong)
 
 
