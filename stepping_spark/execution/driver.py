@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from stepping_spark.engines.arrow.operators import Failed, Local, Rows
-from stepping_spark.engines.spark.operators import LOWER, Lowering
+from stepping_spark.engines.arrow.evaluation import Evaluation, Failed, Rows
+from stepping_spark.engines.spark.rendering import Rendering
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.projection import COLLECTED_ROWS, Projection
 from stepping_spark.execution.row_functions import Questions
 from stepping_spark.execution.step import ForSpark, Made, Step, failed, rows_of
-from stepping_spark.graph.operators import Explode, Fused, MapMany, Operator
+from stepping_spark.graph.operators import Fused, Operator, trees_of
+from stepping_spark.physical import Unnest, walk
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, is_nothing
 from stepping_spark.relations.arrow import consolidate, empty
@@ -86,7 +87,7 @@ class Driver:
         return str(self.plan.names[leaf.vertex][0])
 
     def _local(self, step: Step, m: Member, rows: Rows) -> Held:
-        context = Local(
+        evaluation = Evaluation(
             table=lambda leaf: self._questions.table(step, leaf),
             project=lambda table, schema, exprs: self._questions.values(m, table, schema, exprs),
             chain=lambda table, t, parts: self._chain(step, table, t, parts),
@@ -94,7 +95,7 @@ class Driver:
             rows=rows,
         )
         try:
-            return consolidate(context.term(m.term), m.vertex.type.schema)
+            return consolidate(evaluation.term(m.term), m.vertex.type.schema)
         except fetch.FanOut:
             raise
         except Failed as e:
@@ -108,17 +109,18 @@ class Driver:
     ) -> pa.Table:
         """What linear operators make of a relation, one after the other, asked of Spark at once."""
         name = step.sources.name("chain")
-        low = Lowering(name)
+        rendering = Rendering(name)
         step.sources.define(name, (table,), t.schema)
-        text = LOWER[Fused](low, Fused(tuple(parts)), [f"SELECT * FROM {name}"], [t])
-        for d in low.derived:
+        query = rendering.parts(parts, [rendering.relation(name, t)], (t,))
+        for d in rendering.derived:
             step.sources.derive(d)
         made = Fused(tuple(parts)).type_of(t)
-        grows = any(isinstance(p, MapMany | Explode) for p in parts)
+        grows = any(isinstance(n, Unnest) for n in walk(*trees_of(parts, (t,))))
+        text = query.text
         if grows:
             text = f"SELECT * FROM ({text}) LIMIT {fetch.GIVEN_ROWS + 1}"
         columns = self._projection.fetched(
-            step.sources.sql(text),
+            step.sources.sql(text, query.uses),
             [c for _, c in made.schema.all],
             few=table.num_rows <= COLLECTED_ROWS and not grows,
         )

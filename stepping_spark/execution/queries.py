@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -14,14 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from stepping_spark.engines.spark.operators import ONE, Lowering, for_many_rows
+from stepping_spark.engines.spark.nodes import Query
+from stepping_spark.engines.spark.rendering import Rendering
+from stepping_spark.engines.spark.text import ONE_TASK
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.execution.blame import failing_vertex
 from stepping_spark.execution.materialize import Once
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.step import ForSpark, Made, Step, failed, rows_of, schema_of
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import Member, Read, Ref, Term
+from stepping_spark.plan.terms import Leaf, Member, Read, Ref, Term
 from stepping_spark.relations.arrow import consolidate, one_array
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
@@ -47,7 +48,8 @@ class Queries:
         self._spark = spark
         self._once = once
         self._prefix = f"step{next(_PLAN_NUMBERS)}"
-        self._lowered: dict[tuple[Member, ...], tuple[Lowering, list[str]]] = {}
+        self._names: dict[tuple[Member, ...], dict[Leaf, str]] = {}
+        self._rendered: dict[object, tuple[Rendering, list[Query]]] = {}
 
     def computed(self, step: Step, why: Mapping[Member, ForSpark]) -> Iterator[Made]:
         """Streams that wait for none of each other, and why Spark is to compute each."""
@@ -59,15 +61,11 @@ class Queries:
     def _together(
         self, step: Step, members: list[Member], why: Mapping[Member, ForSpark]
     ) -> list[Made]:
-        key = tuple(members)
-        if key not in self._lowered:
-            low = Lowering(f"{self._prefix}_{len(self._lowered)}")
-            self._lowered[key] = (low, [low.term(m.term) for m in members])
-        low, texts = self._lowered[key]
-        rows = rows_of(*(p for leaf in low.leaves for p in step.parts_for_spark(leaf)))
-        large = rows is None or rows > SMALL_ROWS or why[members[0]].many
+        named = self._named(members)
+        rows = rows_of(*(p for leaf in named for p in step.parts_for_spark(leaf)))
+        few = rows is not None and rows <= SMALL_ROWS and not why[members[0]].many
         small: set[str] = set()
-        for leaf, name in low.leaves.items():
+        for leaf, name in named.items():
             parts = step.parts_for_spark(leaf)
             tables = [p for p in parts if isinstance(p, pa.Table)]
             if len(tables) == len(parts) and sum(t.nbytes for t in tables) <= BROADCAST_BYTES:
@@ -75,17 +73,52 @@ class Queries:
             keyed = isinstance(leaf, Read) and leaf.by is not None
             step.sources.define(name, parts, schema_of(leaf), added_up=keyed)
         try:
-            for d in low.derived:
-                step.sources.derive(d)
-            made = None if large else self._small(step, members, texts, why)
-            return self._large(step, members, texts, why, small) if made is None else made
+            made = None
+            if few:
+                made = self._small(step, members, self._queries(step, members), why)
+            if made is None:
+                queries = self._queries(step, members, few=False, small=frozenset(small))
+                made = self._large(step, members, queries, why)
+            return made
         except SteppingError:
             raise
         except Exception as e:
             raise self._blame(step, members, e) from e
 
+    def _named(self, members: Sequence[Member]) -> dict[Leaf, str]:
+        """What the relations are called that streams read."""
+        key = tuple(members)
+        if key not in self._names:
+            leaves = dict.fromkeys(leaf for m in members for leaf in m.leaves)
+            prefix = f"{self._prefix}_{len(self._names)}"
+            self._names[key] = {leaf: f"{prefix}_{i}" for i, leaf in enumerate(leaves)}
+        return self._names[key]
+
+    def _queries(
+        self,
+        step: Step,
+        members: Sequence[Member],
+        *,
+        few: bool = True,
+        small: frozenset[str] = frozenset(),
+    ) -> list[Query]:
+        """The queries of streams; what they need is there."""
+        key = (tuple(members), few, small)
+        if key not in self._rendered or self._rendered[key][0].now != step.sources.now:
+            prefix = f"{self._prefix}_r{len(self._rendered)}"
+            made = Rendering(prefix, self._named(members), few, small, step.sources.now)
+            self._rendered[key] = (made, [made.term(m.term) for m in members])
+        rendering, queries = self._rendered[key]
+        for d in rendering.derived:
+            step.sources.derive(d)
+        return queries
+
     def _small(
-        self, step: Step, members: list[Member], texts: list[str], why: Mapping[Member, ForSpark]
+        self,
+        step: Step,
+        members: list[Member],
+        queries: list[Query],
+        why: Mapping[Member, ForSpark],
     ) -> list[Made] | None:
         """One query for all: each stream a struct column of its own, NULL in others' rows.
 
@@ -93,11 +126,13 @@ class Queries:
         """
         begun = time.perf_counter()
         schemas = [m.vertex.type.schema for m in members]
+        texts = [q.text for q in queries]
         text = texts[0] if len(members) == 1 else _tagged(texts, schemas)
-        query = f"SELECT {ONE} * FROM ({text}) LIMIT {fetch.GIVEN_ROWS + 1}"
+        query = f"SELECT {ONE_TASK} * FROM ({text}) LIMIT {fetch.GIVEN_ROWS + 1}"
+        uses = frozenset().union(*(q.uses for q in queries))
         step.metrics.queries += 1
         with count_jobs(self._spark()) as jobs:
-            found = step.sources.sql(query).toArrow()
+            found = step.sources.sql(query, uses).toArrow()
         if found.num_rows > fetch.GIVEN_ROWS:
             return None
         if len(members) == 1:
@@ -116,19 +151,15 @@ class Queries:
         self,
         step: Step,
         members: list[Member],
-        texts: list[str],
+        queries: list[Query],
         why: Mapping[Member, ForSpark],
-        small: AbstractSet[str],
     ) -> list[Made]:
-        """A query for each, side by side; results stay in Spark unless they prove to be small.
+        """A query for each, side by side; results stay in Spark unless they prove to be small."""
 
-        `small` are the relations that can be sent to all workers.
-        """
-
-        def one(m: Member, text: str) -> Made:
+        def one(m: Member, query: Query) -> Made:
             begun = time.perf_counter()
             with count_jobs(self._spark()) as jobs:  # Spark counts by thread
-                frame = step.sources.sql(for_many_rows(text, small))
+                frame = step.sources.sql(query.text, query.uses)
                 if m.vertex in step.passing:
                     step.passed[m.vertex] = m
                     held: Held = frame
@@ -140,7 +171,7 @@ class Queries:
         step.metrics.queries += len(members)
         spark = self._spark()
         calls = [
-            for_thread(spark, partial(one, m, text)) for m, text in zip(members, texts, strict=True)
+            for_thread(spark, partial(one, m, q)) for m, q in zip(members, queries, strict=True)
         ]
         with no_constraints(spark), ThreadPoolExecutor(max_workers=4) as pool:
             return list(pool.map(lambda call: call(), calls))
@@ -169,14 +200,17 @@ class Queries:
         yield m
 
     def _probe(self, step: Step, t: Term) -> None:
-        low = Lowering(step.sources.name("probe"))
-        text = low.term(t)
-        for leaf, name in low.leaves.items():
+        prefix = step.sources.name("probe")
+        leaves = Member.leaves_of(t)
+        named = {leaf: f"{prefix}_{i}" for i, leaf in enumerate(leaves)}
+        rendering = Rendering(prefix, named, now=step.sources.now)
+        query = rendering.term(t)
+        for leaf, name in named.items():
             step.sources.define(name, step.parts(leaf), schema_of(leaf))
-        for d in low.derived:
+        for d in rendering.derived:
             step.sources.derive(d)
         # What a large query gives is computed, and kept nowhere.
-        step.sources.sql(text).write.format("noop").mode("overwrite").save()
+        step.sources.sql(query.text, query.uses).write.format("noop").mode("overwrite").save()
 
 
 def _tagged(texts: list[str], schemas: list[Schema]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from stepping_spark.engines.arrow.operators import Rows
+from stepping_spark.engines.arrow.evaluation import Rows
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.execution.metrics import Cost, StepMetrics
 from stepping_spark.execution.views import Sources

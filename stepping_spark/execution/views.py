@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.engines.spark.operators import NOW, Derived, consolidated, for_many_rows, names
+from stepping_spark.engines.spark.rendering import Derived
+from stepping_spark.engines.spark.text import consolidated, names
 from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.literals import literal
@@ -25,9 +26,10 @@ _NUMBERS = itertools.count(1)
 class Sources:
     """Named relations for the queries of one step; `drop` them at its end."""
 
-    def __init__(self, spark: Callable[[], SparkSession], now: str = "") -> None:
+    def __init__(self, spark: Callable[[], SparkSession], now: str = "NULL") -> None:
         self._spark = spark
-        self._now = now
+        self.now = now
+        """The time of the step, as a literal."""
         self._inline: dict[str, str] = {}
         self._views: list[str] = []
 
@@ -56,19 +58,19 @@ class Sources:
             self._view(f"{name}_part{i}", frame)
             single.append(f"SELECT {names(schema.all)} FROM {name}_part{i}")
         union = " UNION ALL ".join(single)
-        self._inline[name] = for_many_rows(consolidated(union, schema)) if added_up else union
+        self._inline[name] = consolidated(union, schema, few=False) if added_up else union
 
     def derive(self, d: Derived) -> None:
         """Add Columns that SQL text cannot say to a query's."""
-        frame = self.sql(d.query)
+        frame = self.sql(d.query.text, d.query.uses)
         self._view(d.name, frame.select("*", *[c.alias(n) for n, c in d.columns]))
 
-    def sql(self, text: str) -> DataFrame:
-        """The DataFrame of a query over the named relations, at the time of the step."""
-        used = [(n, q) for n, q in self._inline.items() if n in text]
+    def sql(self, text: str, uses: Iterable[str]) -> DataFrame:
+        """The DataFrame of a query over these of the named relations."""
+        used = [(n, self._inline[n]) for n in sorted(uses) if n in self._inline]
         if used:
             text = f"WITH {', '.join(f'{n} AS ({q})' for n, q in used)} {text}"
-        return self._spark().sql(text.replace(NOW, self._now))
+        return self._spark().sql(text)
 
     def drop(self) -> None:
         """Forget all names."""

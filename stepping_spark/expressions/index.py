@@ -16,6 +16,8 @@ from stepping_spark.rows.types import Struct, row_type
 T = TypeVar("T")
 K = TypeVar("K")
 
+Order = tuple[tuple[Expr, bool], ...]  # what to order by, and whether ascending
+
 
 @dataclass(frozen=True)
 class Key:

@@ -16,8 +16,8 @@ from decimal import Decimal
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.derived import Mean, Otherwise, given, known, widened
 from stepping_spark.expressions.expr import Build, Expr, Field, Literal, Singleton
+from stepping_spark.expressions.index import Order
 from stepping_spark.expressions.moments import deviation, square, square_left
-from stepping_spark.graph.operators import Order
 from stepping_spark.graph.reduce_plan import ReducePart
 from stepping_spark.rows.atoms import FLOAT, INT, REST, Atom, RowType
 from stepping_spark.rows.schema import BIG_INT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -443,8 +443,8 @@ class Exchanges:
         self.plans: list[str] = []
         original = Sources.sql
 
-        def watched(sources: Sources, text: str) -> DataFrame:
-            frame = original(sources, text)
+        def watched(sources: Sources, text: str, uses: Iterable[str]) -> DataFrame:
+            frame = original(sources, text, uses)
             self.plans.append(str(frame._jdf.queryExecution().executedPlan().toString()))
             return frame
 

@@ -88,9 +88,9 @@ class Texts:
         self.asked: list[str] = []
         original = Sources.sql
 
-        def watched(sources: Sources, text: str) -> DataFrame:
+        def watched(sources: Sources, text: str, uses: Iterable[str]) -> DataFrame:
             self.asked.append(text)
-            return original(sources, text)
+            return original(sources, text, uses)
 
         monkeypatch.setattr(Sources, "sql", watched)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -106,8 +106,8 @@ def test_a_chain_over_a_join_needs_no_further_shuffle_job_or_query(
     plans: list[str] = []
     original = Sources.sql
 
-    def seen(self: Sources, text: str) -> Any:
-        frame = original(self, text)
+    def seen(self: Sources, text: str, uses: Iterable[str]) -> Any:
+        frame = original(self, text, uses)
         plans.append(frame._jdf.queryExecution().executedPlan().toString())
         return frame
 

@@ -31,6 +31,7 @@ ORDER = (
     "spark",
     "expressions",
     "zsets",
+    "physical",
     "graph",
     "drawing",
     "passes",
@@ -72,8 +73,6 @@ MOST_LINES = 400
 
 # Modules that are longer still. None may join them, and one that is split leaves.
 LONG = {
-    "stepping_spark.engines.arrow.operators",
-    "stepping_spark.engines.spark.operators",
     "stores.contract.store",
     "stores.parquet.filesystem",
     "stores.parquet.store",

@@ -1,5 +1,5 @@
-"""Operators on Arrow tables, for small work on the driver: no Spark job.
+"""The nodes on Arrow tables, for small work on the driver: no Spark job.
 
-`operators` is the table from operators to functions, `joins` matches the rows of a join, `groups`
-orders and collects groups.
+`nodes` has one function for each node, `joins` matches the rows of a join, `groups` orders and
+collects groups, `evaluation` runs the terms of a plan and says which vertex failed.
 """

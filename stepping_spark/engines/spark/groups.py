@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from stepping_spark.expressions.expr import Expr
-from stepping_spark.graph.operators import Collate, Listed, Order, Top
-from stepping_spark.rows.schema import COUNT, Columns, ZSetType
+from stepping_spark.engines.spark.text import key_names, ordered
+from stepping_spark.physical import Gather, Pieces, Rank
+from stepping_spark.rows.schema import COUNT
 from stepping_spark.rows.sql_text import all_of
-from stepping_spark.rows.types import ListOf, Struct, quote
+from stepping_spark.rows.types import ListOf, quote
 
 
-def ordered(order: Order, columns: Columns, row: str) -> str:
-    """An ORDER BY: the order, then the whole row."""
-    parts = [f"{e.sql(row)} {'ASC' if up else 'DESC'}" for e, up in order]
-    return ", ".join([*parts, *(f"{quote(row)}.{quote(n)}" for n, _ in columns)])
-
-
-def key_names(keys: Sequence[Expr]) -> str:
-    """The columns that keys have beside the rows of a query."""
-    return ", ".join(f"_k{i}_" for i, _ in enumerate(keys))
-
-
-def top(op: Top, query: str, t: ZSetType) -> str:
+def top(op: Rank, query: str) -> str:
     """The first rows of a consolidated query, which has the keys beside its rows."""
-    shown = ", ".join(quote(n) for n, _ in t.schema.columns)
+    shown = ", ".join(quote(n) for n, _ in op.of.schema.columns)
     by = key_names(op.keys)
     if op.n == 1:
         # Spark sorts and numbers rows in a fraction of the time that it takes to add them up.
-        order = ordered(op.order, t.schema.columns, "t")
+        order = ordered(op.order, op.of.schema.columns, "t")
         numbered = f"row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS _at_"
         ranked = f"SELECT t.*, {numbered} FROM ({query}) t WHERE t.{COUNT} > 0"
         return f"SELECT {shown}, 1L AS {COUNT} FROM ({ranked}) WHERE _at_ = 1"
     count = f"least(t.{COUNT}, {op.n}L)"
     window = (
-        f"OVER (PARTITION BY {by} ORDER BY {ordered(op.order, t.schema.columns, 't')} "
+        f"OVER (PARTITION BY {by} ORDER BY {ordered(op.order, op.of.schema.columns, 't')} "
         "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     )
     before = f"coalesce(sum(CAST({count} AS DECIMAL(20, 0))) {window}, 0)"
@@ -43,9 +30,9 @@ def top(op: Top, query: str, t: ZSetType) -> str:
     return f"SELECT {shown}, {kept} FROM ({ranked}) WHERE _before_ < {op.n}"
 
 
-def listed(op: Listed, query: str, t: ZSetType) -> str:
+def listed(op: Gather, query: str) -> str:
     """The lists of a consolidated query's rows."""
-    order = ordered(op.order, t.schema.columns, "t")
+    order = ordered(op.order, op.of.schema.columns, "t")
     ranked = (
         f"SELECT {op.key.sql('t')} AS k, {op.item.sql('t')} AS v, t.{COUNT} AS n, row_number() "
         f"OVER (PARTITION BY {op.key.sql('t')} ORDER BY {order}) AS at "
@@ -58,10 +45,9 @@ def listed(op: Listed, query: str, t: ZSetType) -> str:
     return f"SELECT {items} AS `left`, k AS `right`, 1L AS {COUNT} FROM ({ranked}) GROUP BY k"
 
 
-def collated(op: Collate, query: str, t: ZSetType) -> str:
+def collated(op: Pieces, query: str) -> str:
     """The rows made of a consolidated query's pieces."""
-    assert isinstance(t.row, Struct)
-    (key, *pieces) = (quote(n) for n, _ in t.row.fields)
+    (key, *pieces) = (quote(n) for n, _ in op.of.schema.columns)
     largest = ", ".join(f"max({p}) AS {p}" for p in pieces)
     kept = all_of(f"{p} IS NOT NULL" for p in pieces[: op.required])
     grouped = f"SELECT {key}, {largest} FROM ({query}) WHERE {COUNT} > 0 GROUP BY {key}"

@@ -23,7 +23,6 @@ from stepping_spark.graph.operators.groups import (
     Haitch,
     Listed,
     MakeSet,
-    Order,
     Top,
 )
 from stepping_spark.graph.operators.joins import Join, LookUp, Present, join_of
@@ -39,6 +38,7 @@ from stepping_spark.graph.operators.linear import (
     Neg,
     only_picks,
     parts_of,
+    trees_of,
 )
 from stepping_spark.graph.operators.time import (
     AsOf,
@@ -79,7 +79,6 @@ __all__ = [
     "MapMany",
     "Neg",
     "Operator",
-    "Order",
     "Placeholder",
     "Present",
     "Same",
@@ -88,4 +87,5 @@ __all__ = [
     "join_of",
     "only_picks",
     "parts_of",
+    "trees_of",
 ]

@@ -10,6 +10,7 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.digest import digest_of
 from stepping_spark.expressions.expr import Expr, PythonCall
+from stepping_spark.physical import Argument, Physical
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import (
     StreamType,
@@ -40,6 +41,18 @@ class Operator:
     def is_positive(self, inputs: bool) -> bool:
         """Whether it gives no negative weights; `inputs` says whether it is given none."""
         return False
+
+    def physical(self, *args: Argument) -> Physical:
+        """The relation that it gives, made of those it is given. Of D, I, z⁻¹ the plan makes it."""
+        raise NotImplementedError(f"{self.name} is computed by the plan")
+
+    def tree(self, types: tuple[StreamType, ...]) -> Physical:
+        """The same, for inputs of these types; the same object each time."""
+        made: tuple[tuple[StreamType, ...], Physical] | None = self.__dict__.get("_tree")
+        if made is None or made[0] != types:
+            made = types, self.physical(*(Argument(i, t) for i, t in enumerate(types)))
+            self.__dict__["_tree"] = made
+        return made[1]
 
     @property
     def name(self) -> str:
@@ -72,6 +85,8 @@ class Operator:
 
 
 class Same(Operator):
+    """An operator that gives what it takes, or rows of the same type."""
+
     def type_of(self, *inputs: StreamType) -> StreamType:
         return inputs[0]
 

@@ -8,8 +8,19 @@ from typing import ClassVar
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Expr, Field
-from stepping_spark.expressions.index import Key
+from stepping_spark.expressions.index import Key, Order
 from stepping_spark.graph.operators.base import GivesSets, Linearity, Operator, Same
+from stepping_spark.physical import (
+    Argument,
+    Contributions,
+    Gather,
+    Physical,
+    Pieces,
+    Positive,
+    Rank,
+    Totals,
+    change_of,
+)
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import (
     Accumulated,
@@ -19,8 +30,6 @@ from stepping_spark.rows.schema import (
     ZSetType,
 )
 from stepping_spark.rows.types import ListOf, Optional, Struct
-
-Order = tuple[tuple[Expr, bool], ...]  # what to order by, and whether ascending
 
 
 def _shown(order: Order) -> str:
@@ -37,6 +46,9 @@ class Distinct(GivesSets, Same):
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
         return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        return Positive(args[0])
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,11 @@ class Accumulate(Operator):
         total.check(f"{user_line()}: the sum of {self.pick}")
         return ScalarType(total) if self.key is None else GroupedType(self.key.type, total)
 
+    def physical(self, *args: Argument) -> Physical:
+        of = self.type_of(*(a.type for a in args))
+        assert isinstance(of, GroupedType | ScalarType)
+        return Contributions(args[0], self.key, self.pick, of)
+
     def describe(self) -> str:
         return str(self.pick) if self.key is None else f"{self.pick} by {self.key}"
 
@@ -72,6 +89,10 @@ class MakeSet(Operator):
             raise CompileError(f"{user_line()}: make_set takes a number, found {t}")
         return ZSetType(t.sum.value)
 
+    def physical(self, *args: Argument) -> Physical:
+        assert isinstance(args[0].type, ScalarType)
+        return Totals(args[0], args[0].type)
+
 
 @dataclass(frozen=True)
 class Flatten(GivesSets):
@@ -84,6 +105,10 @@ class Flatten(GivesSets):
         if not isinstance(t, GroupedType):
             raise CompileError(f"{user_line()}: flatten takes a Grouped, found {t}")
         return ZSetType(pair_of(t.sum.value, t.key))
+
+    def physical(self, *args: Argument) -> Physical:
+        assert isinstance(args[0].type, GroupedType)
+        return Totals(args[0], args[0].type)
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         assert isinstance(t, GroupedType)
@@ -106,6 +131,9 @@ class Top(GivesSets):
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
         return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        return Rank(args[0], self.keys, self.order, self.n)
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         return self.keys
@@ -130,6 +158,9 @@ class Listed(GivesSets):
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
         return ZSetType(pair_of(self.list_type, self.key.type))
+
+    def physical(self, *args: Argument) -> Physical:
+        return Gather(args[0], self.key, self.order, self.item)
 
     @property
     def list_type(self) -> ListOf:
@@ -164,6 +195,9 @@ class Collate(GivesSets):
         )
         return ZSetType(Struct("tuple", fields, tuple))
 
+    def physical(self, *args: Argument) -> Physical:
+        return Pieces(args[0], self.required)
+
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         row = self._zset(t)
         assert isinstance(row, Struct)
@@ -196,6 +230,10 @@ class Haitch(Operator):
                 f"and {change}"
             )
         return self.of.type_of(state)
+
+    def physical(self, *args: Argument) -> Physical:
+        state, change = args
+        return change_of(self.of.tree((change.type,)), state, change)
 
     def describe(self) -> str:
         detail = self.of.describe()

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
-from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.expr import Call, Expr, Field, Literal, whole
 from stepping_spark.expressions.index import Key
 from stepping_spark.graph.operators.base import KeepsSigns, Linearity, Operator
 from stepping_spark.graph.operators.linear import parts_of
-from stepping_spark.rows.atoms import RowType
+from stepping_spark.physical import (
+    AntiJoin,
+    Argument,
+    Cell,
+    EquiJoin,
+    Physical,
+    Positive,
+    Project,
+    Union,
+    Where,
+)
+from stepping_spark.rows.atoms import BOOL, RowType
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import (
     StreamType,
     ZSetType,
 )
 from stepping_spark.rows.types import Optional, Struct, tuple_of, unwrap
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,6 +55,13 @@ class Join(KeepsSigns):
                 "right; convert one (.cast)"
             )
         return ZSetType(pair_of(a, b))
+
+    def physical(self, *args: Argument) -> Physical:
+        left, right = args
+        rows = tuple(self._zset(a.type) for a in args)
+        cells = tuple((side, whole(row)) for side, row in enumerate(rows))
+        columns = pair_of(*rows).fields
+        return EquiJoin(left, right, self.left.parts, self.right.parts, cells, columns)
 
     def describe(self) -> str:
         return f"{self.left} = {self.right}"
@@ -90,6 +112,27 @@ class LookUp(Operator):
         assert isinstance(known, Struct)
         return tuple(t for _, t in known.fields)
 
+    def physical(self, *args: Argument) -> Physical:
+        """What is found, and with `left` what is not, beside NULL."""
+        known, table = args
+        of_known: tuple[Expr, ...] = (whole(self._zset(known.type)),)
+        if not self.bare:
+            of_known = tuple(Field(t, (n,)) for n, t in known.schema.columns)
+        columns = self.type_of(known.type, table.type).schema.columns
+
+        def row(known: Sequence[T], found: T) -> tuple[T, ...]:
+            return (*known[: self.place], found, *known[self.place :])
+
+        found = (1, whole(self._zset(table.type)))
+        cells = row([(0, e) for e in of_known], found)
+        pairs = EquiJoin(known, table, self.on, self.key, cells, columns)
+        if not self.left:
+            return pairs
+        absent = AntiJoin(known, Present(self.key).physical(table), self.on)
+        nothing = Literal(columns[self.place][1], None)
+        shown = zip(row(of_known, nothing), columns, strict=True)
+        return Union((pairs, Project(absent, tuple(Cell(e, (c,)) for e, c in shown))))
+
     def describe(self) -> str:
         on, key = (", ".join(map(str, side)) for side in (self.on, self.key))
         return f"{on} = {key} at {self.place}{', or None' if self.left else ''}"
@@ -108,6 +151,13 @@ class Present(Operator):
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
         return ZSetType(tuple_of(e.type for e in self.key))
+
+    def physical(self, *args: Argument) -> Physical:
+        types = tuple_of(e.type for e in self.key)
+        cells = tuple(Cell(e, (c,)) for e, c in zip(self.key, types.fields, strict=True))
+        known = (Call(BOOL, "isNotNull", (Field(t, (n,)),)) for n, t in types.fields)
+        there: Expr = functools.reduce(lambda a, b: Call(BOOL, "&", (a, b)), known)
+        return Positive(Where(Project(args[0], cells), there))
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         return self.key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -10,6 +11,18 @@ from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Expr, is_plain
 from stepping_spark.expressions.index import Key
 from stepping_spark.graph.operators.base import KeepsSigns, Operator, Same
+from stepping_spark.physical import (
+    Argument,
+    Negate,
+    Physical,
+    Project,
+    Union,
+    Unnest,
+    Where,
+    cells_of,
+    of_columns,
+    paths_of,
+)
 from stepping_spark.rows.atoms import BOOL, INT
 from stepping_spark.rows.data import timed
 from stepping_spark.rows.grouped import carrying
@@ -17,6 +30,7 @@ from stepping_spark.rows.schema import (
     Columns,
     StreamType,
     ZSetType,
+    columns_of,
 )
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
 
@@ -37,6 +51,9 @@ class Map(KeepsSigns):
         self._zset(inputs[0])
         return ZSetType(carrying(self.f.type, self.carried))
 
+    def physical(self, *args: Argument) -> Physical:
+        return Project(args[0], (*cells_of(self.f), *of_columns(self.carried)))
+
     def describe(self) -> str:
         return str(self.f)
 
@@ -56,6 +73,9 @@ class Filter(KeepsSigns):
                 f"from {self.f}; compare it with something"
             )
         return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        return Where(args[0], self.f)
 
     def describe(self) -> str:
         return str(self.f)
@@ -85,6 +105,12 @@ class MapMany(KeepsSigns):
             )
         return ZSetType(carrying(t.inner, self.carried))
 
+    def physical(self, *args: Argument) -> Physical:
+        lists = unwrap(self.f.type)
+        assert isinstance(lists, ListOf)
+        paths, columns = paths_of(lists.inner), columns_of(lists.inner)
+        return Unnest(args[0], self.f, paths, columns, None, self.carried, self.name)
+
     def describe(self) -> str:
         return str(self.f)
 
@@ -109,6 +135,14 @@ class Explode(Operator):
             )
         value, *time, _ = fields
         return ZSetType(carrying(timed(value, time[0]) if time else value, self.carried))
+
+    def physical(self, *args: Argument) -> Physical:
+        (name, value), *time, (weight, _) = self.item.fields
+        paths, columns = paths_of(value, name), columns_of(value)
+        if time:
+            ((at, when),) = time
+            paths, columns = ((name,), (at,)), (("value", value), ("time", when))
+        return Unnest(args[0], self.f, paths, columns, (weight,), self.carried, self.name)
 
     @property
     def item(self) -> Struct:
@@ -137,10 +171,16 @@ class Add(KeepsSigns):
             )
         return a
 
+    def physical(self, *args: Argument) -> Physical:
+        return Union(args)
+
 
 @dataclass(frozen=True)
 class Neg(Same):
     """The stream with every weight, or number, negated."""
+
+    def physical(self, *args: Argument) -> Physical:
+        return Negate(args[0])
 
 
 @dataclass(frozen=True)
@@ -154,6 +194,9 @@ class Arrange(KeepsSigns, Same):
         self._zset(inputs[0])
         return inputs[0]
 
+    def physical(self, *args: Argument) -> Physical:
+        return args[0]
+
     def describe(self) -> str:
         return f"by {self.key}"
 
@@ -164,6 +207,9 @@ class IdentityPrint(KeepsSigns, Same):
 
     label: str
     monotone: ClassVar[bool] = True
+
+    def physical(self, *args: Argument) -> Physical:
+        return args[0]
 
     def describe(self) -> str:
         return self.label
@@ -202,6 +248,15 @@ class Fused(Operator):
 def parts_of(op: Operator) -> tuple[Operator, ...]:
     """The operators that one is made of: itself, if it is not fused."""
     return op.parts if isinstance(op, Fused) else (op,)
+
+
+def trees_of(parts: Sequence[Operator], types: tuple[StreamType, ...]) -> list[Physical]:
+    """What operators are made of that come one after the other, the first over these types."""
+    found = []
+    for p in parts:
+        found.append(p.tree(types))
+        types = (p.type_of(*types),)
+    return found
 
 
 def only_picks(op: Operator) -> bool:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.graph.operators.base import KeepsSigns, Linearity, Same
+from stepping_spark.physical import Argument, Due, Physical
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import Timed
 from stepping_spark.rows.grouped import Carrying
@@ -44,6 +45,9 @@ class Temporal(Same):
         if not (isinstance(inner, Struct) and inner.python is Timed):
             raise CompileError(f"{user_line()}: {self.name} takes timed rows, found {row}")
         return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        return Due(args[0], self.time)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,102 @@
+"""Evaluates the terms of a plan on Arrow tables, where all that they read is few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from stepping_spark.engines.arrow.nodes import Ask, Context
+from stepping_spark.expressions.arrow_calls import is_known
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import Operator, parts_of, trees_of
+from stepping_spark.physical import Argument, Physical, Project, Unnest, Where, walk
+from stepping_spark.plan.terms import Leaf, Node, Term, type_of
+from stepping_spark.rows.schema import StreamType
+from stepping_spark.spark.fetch import FanOut
+from stepping_spark.store import Now
+
+Rows: TypeAlias = dict[Vertex, tuple[int, int]]
+Chain = Callable[[pa.Table, StreamType, Sequence[Operator]], pa.Table]
+
+
+class Failed(Exception):
+    """A vertex could not be computed, and which part of it; the cause says why."""
+
+    def __init__(self, vertex: Vertex, part: int) -> None:
+        super().__init__(vertex, part)
+        self.vertex, self.part = vertex, part
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Evaluates terms on the driver."""
+
+    table: Callable[[Leaf], pa.Table]
+    project: Ask  # asks Spark for the values of expressions that are not plain
+    chain: Chain  # asks Spark for what several linear operators make of a relation
+    now: Now = None
+    rows: Rows = field(default_factory=dict)  # what vertices read and gave, as they are evaluated
+
+    def term(self, t: Term) -> pa.Table:
+        """The relation of a term; equal rows may stand in it several times."""
+        if not isinstance(t, Node):
+            return self.table(t)
+        args = [self.term(a) for a in t.args]
+        made = self._parts(t, args)
+        if t.operator is t.vertex.operator:
+            self.rows[t.vertex] = (sum(a.num_rows for a in args), made.num_rows)
+        return made
+
+    def _parts(self, t: Node, args: list[pa.Table]) -> pa.Table:
+        """What the operators that a vertex is made of give, one after the other."""
+        parts = parts_of(t.operator)
+        types = tuple(type_of(a) for a in t.args)
+        trees = trees_of(parts, types)
+        context = Context(self.project, self.now)
+        first, last = _asked_together(trees)
+        done = 0
+        while done < len(parts):
+            try:
+                if done == first:  # one question to Spark, and not one for each part
+                    args = [self._chained(parts, types, first, last, args[0])]
+                    done = last
+                else:
+                    args = [context.run(trees[done], args)]
+                done += 1
+            except FanOut:
+                raise
+            except Exception as e:
+                if done != first:
+                    raise Failed(t.vertex, done) from e
+                first = -1  # which part fails is seen when each is asked by itself
+        return args[0]
+
+    def _chained(
+        self,
+        parts: Sequence[Operator],
+        types: tuple[StreamType, ...],
+        first: int,
+        last: int,
+        table: pa.Table,
+    ) -> pa.Table:
+        """What Spark makes of a relation by several parts at once."""
+        for p in parts[:first]:
+            types = (p.type_of(*types),)
+        return self.chain(table, types[0], parts[first : last + 1])
+
+
+def _asked_together(trees: Sequence[Physical]) -> tuple[int, int]:
+    """The first and the last part for which Spark is asked, if there are several; else -1."""
+    asked = [i for i, tree in enumerate(trees) if _asks_spark(tree)] if len(trees) > 1 else []
+    return (asked[0], asked[-1]) if len(asked) > 1 else (-1, -1)
+
+
+def _asks_spark(tree: Physical) -> bool:
+    """Whether a tree that takes row by row has a function that Arrow cannot evaluate."""
+    nodes = list(walk(tree))
+    if not all(isinstance(n, Project | Where | Unnest | Argument) for n in nodes):
+        return False
+    return not all(is_known(e) for n in nodes for e in n.exprs)

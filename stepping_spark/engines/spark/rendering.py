@@ -1,0 +1,76 @@
+"""Renders the terms of a plan as Spark SQL: for few rows, or for many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column
+
+from stepping_spark.engines.spark.nodes import Context, Query
+from stepping_spark.engines.spark.text import names
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.symbolic import to_column
+from stepping_spark.graph.operators import Operator, parts_of, trees_of
+from stepping_spark.plan.terms import Leaf, Node, Term, type_of
+from stepping_spark.rows.schema import StreamType
+from stepping_spark.rows.sql_text import Sql, closed
+from stepping_spark.rows.types import quote
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A relation that has Columns which SQL text cannot say, beside those of a query."""
+
+    name: str
+    query: Query
+    columns: tuple[tuple[str, Column], ...]
+
+
+@dataclass
+class Rendering:
+    """Makes texts of terms, for relations that have these names.
+
+    `few` rows are read and given, in one task. Of many, `small` are the relations that can be sent
+    to all workers. `derived` are those that must be there before a text is run, in their order.
+    """
+
+    prefix: str
+    names: Mapping[Leaf, str] = field(default_factory=dict)
+    few: bool = True
+    small: frozenset[str] = frozenset()
+    now: str = "NULL"
+    derived: list[Derived] = field(default_factory=list)
+
+    def term(self, t: Term) -> Query:
+        """The query with the columns of the term's schema, in order."""
+        if not isinstance(t, Node):
+            return self.relation(self.names[t], type_of(t))
+        args = [self.term(a) for a in t.args]
+        return self.parts(parts_of(t.operator), args, tuple(type_of(a) for a in t.args))
+
+    def relation(self, name: str, t: StreamType) -> Query:
+        """All of a relation."""
+        return Query(f"SELECT {names(t.schema.all)} FROM {name}", frozenset((name,)))
+
+    def parts(
+        self, parts: Sequence[Operator], args: Sequence[Query], types: tuple[StreamType, ...]
+    ) -> Query:
+        """What operators make of relations, one after the other."""
+        for tree in trees_of(parts, types):
+            context = Context(self._computed, self.few, self.small, self.now, args)
+            args = [context.query(tree)]
+        return args[0]
+
+    def _computed(self, query: Query, exprs: Sequence[Expr], row: str) -> tuple[str, list[Sql]]:
+        opaque = [e for e in dict.fromkeys(exprs) if not e.in_sql]
+        if not opaque:
+            return query.text, [e.sql(row) for e in exprs]
+        name = f"{self.prefix}_c{len(self.derived)}"
+        columns = {e: f"_c{i}_" for i, e in enumerate(opaque)}
+        shown = tuple((c, to_column(e)) for e, c in columns.items())
+        self.derived.append(Derived(name, query, shown))
+        texts = [
+            e.sql(row) if e.in_sql else closed(f"{quote(row)}.{quote(columns[e])}") for e in exprs
+        ]
+        return f"SELECT * FROM {name}", texts

@@ -1,0 +1,75 @@
+"""Pieces of Spark SQL that every node uses: lists of columns, keys, and rows added up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.index import Order
+from stepping_spark.rows.atoms import INT, RowType
+from stepping_spark.rows.schema import COUNT, Columns, Schema
+from stepping_spark.rows.sql_text import Sql, all_of
+from stepping_spark.rows.types import quote
+from stepping_spark.sums.overflow import nonzero, total
+
+# Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.
+ONE_TASK = "/*+ COALESCE(1) */"
+
+
+def names(columns: Columns, row: str = "") -> str:
+    """A list of columns."""
+    prefix = f"{quote(row)}." if row else ""
+    return ", ".join(prefix + quote(n) for n, _ in columns)
+
+
+def spread(expr: Sql, columns: Columns) -> list[str]:
+    """The columns of a row that an expression gives."""
+    return [f"{expr}.{quote(n)} AS {quote(n)}" for n, _ in columns]
+
+
+def equal(left: Sequence[Sql], right: Sequence[Sql]) -> Sql:
+    """The condition that the parts of two keys are equal."""
+    return all_of(f"{a} = {b}" for a, b in zip(left, right, strict=True))
+
+
+def ordered(order: Order, columns: Columns, row: str) -> str:
+    """An ORDER BY: the order, then the whole row."""
+    parts = [f"{e.sql(row)} {'ASC' if up else 'DESC'}" for e, up in order]
+    return ", ".join([*parts, *(f"{quote(row)}.{quote(n)}" for n, _ in columns)])
+
+
+def key_names(keys: Sequence[Expr]) -> str:
+    """The columns that keys have beside the rows of a query."""
+    return ", ".join(f"_k{i}_" for i, _ in enumerate(keys))
+
+
+def added(diff: str, t: RowType, *, grouped: bool = True) -> Sql:
+    """The sum of a diff over equal rows."""
+    said = f"the sum of {diff} of a row is beyond {t.ddl}"
+    return total(quote(diff), t, said, grouped=grouped)
+
+
+WEIGHT = added(COUNT, INT)
+
+
+def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = (), *, few: bool) -> str:
+    """The query with equal rows made one, their diffs added, and rows without weight left out.
+
+    Of keys there are columns beside the rows: see `key_names`. Many rows are partitioned by them,
+    `few` are one partition.
+    """
+    one = ONE_TASK if few else ""
+    grouped_by = bool(schema.columns)
+    sums = ", ".join(f"{added(n, t, grouped=grouped_by)} AS {quote(n)}" for n, t in schema.diffs)
+    alive = nonzero(schema)
+    if not schema.columns:
+        return f"SELECT * FROM (SELECT {one} {sums} FROM ({query})) WHERE {alive}"
+    by = names(schema.columns)
+    grouped = f"SELECT {one} {names(schema.all)} FROM ({query})"
+    if keys:
+        by = f"{by}, {key_names(keys)}"
+        computed = ", ".join(f"{k.sql('t')} AS _k{i}_" for i, k in enumerate(keys))
+        grouped = f"SELECT {one} {names(schema.all, 't')}, {computed} FROM ({query}) t"
+        if not few:
+            grouped += f" DISTRIBUTE BY {key_names(keys)}"
+    return f"SELECT * FROM (SELECT {by}, {sums} FROM ({grouped}) GROUP BY {by}) WHERE {alive}"

@@ -1,0 +1,67 @@
+"""What operators are made of: a dozen nodes over relations, which each engine knows how to run.
+
+An operator of the circuit says in the algebra what a stream is; here stands how a relation is made
+of others, in the terms of a database: project, filter, unnest, union, join, rank, fold. An operator
+builds a tree of these nodes (`Operator.physical`), the engines run trees and know no operator. So a
+new operator that the nodes can say needs no line in an engine, and a node is one function in each.
+
+Comes in: expressions over rows, and the types of streams. Goes out: trees, to `graph` and `plan`.
+"""
+
+from stepping_spark.physical.nodes import (
+    AntiJoin,
+    Argument,
+    Cell,
+    ChangeOf,
+    Contributions,
+    Due,
+    EquiJoin,
+    Fold,
+    Gather,
+    Hole,
+    Negate,
+    Physical,
+    Pieces,
+    Positive,
+    Project,
+    Rank,
+    Totals,
+    Union,
+    Unnest,
+    Where,
+    arguments_of,
+    cells_of,
+    change_of,
+    of_columns,
+    paths_of,
+    walk,
+)
+
+__all__ = [
+    "AntiJoin",
+    "Argument",
+    "Cell",
+    "ChangeOf",
+    "Contributions",
+    "Due",
+    "EquiJoin",
+    "Fold",
+    "Gather",
+    "Hole",
+    "Negate",
+    "Physical",
+    "Pieces",
+    "Positive",
+    "Project",
+    "Rank",
+    "Totals",
+    "Union",
+    "Unnest",
+    "Where",
+    "arguments_of",
+    "cells_of",
+    "change_of",
+    "of_columns",
+    "paths_of",
+    "walk",
+]

@@ -1,0 +1,416 @@
+"""The nodes: relations made of relations.
+
+Each has a `schema`, the relations that it is made of as `inputs`, and the functions of rows that it
+evaluates as `exprs`, over the columns of its inputs. Rows may stand several times in what a node
+gives, unless it is a fold: weights are added up where somebody asks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from stepping_spark.expressions.expr import Build, Expr, Field
+from stepping_spark.expressions.index import Key, Order
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.data import pair_of
+from stepping_spark.rows.schema import (
+    Columns,
+    GroupedType,
+    ScalarType,
+    Schema,
+    StreamType,
+    columns_of,
+)
+from stepping_spark.rows.types import ListOf, Optional, Struct
+
+
+@dataclass(frozen=True)
+class Physical:
+    """A relation, and how it is made."""
+
+    @property
+    def schema(self) -> Schema:
+        """The columns and diffs of what the node gives."""
+        raise NotImplementedError
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        """The relations that it is made of."""
+        return ()
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """The functions of rows that it evaluates."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Argument(Physical):
+    """One of the relations that a tree is over."""
+
+    number: int
+    type: StreamType
+
+    @cached_property
+    def schema(self) -> Schema:
+        return self.type.schema
+
+
+@dataclass(frozen=True)
+class Hole(Physical):
+    """Where a relation is to be put in."""
+
+    of: Schema
+
+    @property
+    def schema(self) -> Schema:
+        return self.of
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An expression as columns: one, or, where it is a row that is spread, one for each field."""
+
+    expr: Expr
+    columns: Columns
+    spread: bool = False
+
+
+def cells_of(f: Expr) -> tuple[Cell, ...]:
+    """The columns of the rows that a function gives."""
+    if not isinstance(f.type, Struct):
+        return (Cell(f, columns_of(f.type)),)
+    if isinstance(f, Build):
+        return tuple(Cell(e, (c,)) for e, c in zip(f.fields, f.type.fields, strict=True))
+    if isinstance(f, Field) and not f.path:
+        return of_columns(f.type.fields)
+    return (Cell(f, f.type.fields, spread=True),)
+
+
+def of_columns(columns: Columns) -> tuple[Cell, ...]:
+    """Columns as they are."""
+    return tuple(Cell(Field(t, (n,)), ((n, t),)) for n, t in columns)
+
+
+@dataclass(frozen=True)
+class Project(Physical):
+    """Each row becomes another; its weight stays."""
+
+    of: Physical
+    cells: tuple[Cell, ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        return Schema(sum((c.columns for c in self.cells), ()), self.of.schema.diffs)
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.of,)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return tuple(c.expr for c in self.cells)
+
+
+@dataclass(frozen=True)
+class _Same(Physical):
+    """A node that gives rows as its input has them."""
+
+    of: Physical
+
+    @property
+    def schema(self) -> Schema:
+        return self.of.schema
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.of,)
+
+
+@dataclass(frozen=True)
+class Where(_Same):
+    """The rows for which a condition is true; NULL is not true."""
+
+    condition: Expr
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (self.condition,)
+
+
+@dataclass(frozen=True)
+class Due(_Same):
+    """The timed rows whose time has come, at the time of the step."""
+
+    time: RowType
+
+
+@dataclass(frozen=True)
+class Negate(_Same):
+    """The same rows with every diff negated."""
+
+
+@dataclass(frozen=True)
+class Unnest(Physical):
+    """A row for each item of a list; `carried` columns of the row go along.
+
+    `paths` lead to the columns within an item. Where `weight` does too, weights multiply. `name`
+    is the operator that users know, for errors.
+    """
+
+    of: Physical
+    lists: Expr
+    paths: tuple[tuple[str, ...], ...]
+    columns: Columns
+    weight: tuple[str, ...] | None
+    carried: Columns
+    name: str
+
+    @cached_property
+    def schema(self) -> Schema:
+        return Schema((*self.columns, *self.carried), self.of.schema.diffs)
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.of,)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (self.lists,)
+
+
+@dataclass(frozen=True)
+class Union(Physical):
+    """The rows of all."""
+
+    parts: tuple[Physical, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return self.parts[0].schema
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return self.parts
+
+
+@dataclass(frozen=True)
+class EquiJoin(Physical):
+    """Rows of both sides whose keys are equal; weights multiply. NULL equals nothing.
+
+    A cell is the number of a side (0 or 1) and an expression over its row.
+    """
+
+    left: Physical
+    right: Physical
+    left_key: tuple[Expr, ...]
+    right_key: tuple[Expr, ...]
+    cells: tuple[tuple[int, Expr], ...]
+    columns: Columns
+
+    @cached_property
+    def schema(self) -> Schema:
+        return Schema(self.columns)
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.left, self.right)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (*self.left_key, *self.right_key, *(e for _, e in self.cells))
+
+
+@dataclass(frozen=True)
+class AntiJoin(Physical):
+    """The rows of the left side whose key no row of the right side is; a NULL key is none."""
+
+    left: Physical
+    right: Physical  # of keys, each once
+    key: tuple[Expr, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return self.left.schema
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.left, self.right)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return self.key
+
+
+@dataclass(frozen=True)
+class Contributions(Physical):
+    """What each row adds to a sum, by key: the rows of a sum as a relation has it."""
+
+    of: Physical
+    key: Key | None
+    pick: Expr
+    type: GroupedType | ScalarType
+
+    @property
+    def schema(self) -> Schema:
+        return self.type.schema
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.of,)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (self.pick,) if self.key is None else (self.pick, *self.key.parts)
+
+
+@dataclass(frozen=True)
+class Fold(Physical):
+    """What a relation gives for each key depends on the rows of that key, weights added up."""
+
+    of: Physical
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.of,)
+
+
+@dataclass(frozen=True)
+class Positive(Fold):
+    """Each row whose weights add up to more than zero, once."""
+
+    @property
+    def schema(self) -> Schema:
+        return self.of.schema
+
+
+@dataclass(frozen=True)
+class Rank(Fold):
+    """The first n rows of each key by an order, then by the whole row; weights are counted."""
+
+    keys: tuple[Expr, ...]
+    order: Order
+    n: int
+
+    @property
+    def schema(self) -> Schema:
+        return self.of.schema
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (*self.keys, *(e for e, _ in self.order))
+
+
+@dataclass(frozen=True)
+class Gather(Fold):
+    """A row for each key: the list of what its rows have, by an order, then by the whole row."""
+
+    key: Expr
+    order: Order
+    item: Expr
+
+    @cached_property
+    def schema(self) -> Schema:
+        return Schema(pair_of(ListOf(self.item.type), self.key.type).fields)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (self.key, self.item, *(e for e, _ in self.order))
+
+
+@dataclass(frozen=True)
+class Pieces(Fold):
+    """A row for each key, which is the first column: the largest of each other column.
+
+    A key that has no value in one of the first `required` of them has no row.
+    """
+
+    required: int
+
+    @cached_property
+    def schema(self) -> Schema:
+        fields = tuple(
+            (n, t.inner if 1 <= i <= self.required and isinstance(t, Optional) else t)
+            for i, (n, t) in enumerate(self.of.schema.columns)
+        )
+        return Schema(fields)
+
+
+@dataclass(frozen=True)
+class Totals(Fold):
+    """What the sums of a relation amount to: a row for each key, with the sum and the key.
+
+    Without a key it is one row, the sum, zero where nothing is.
+    """
+
+    type: GroupedType | ScalarType
+
+    @cached_property
+    def schema(self) -> Schema:
+        if isinstance(self.type, GroupedType):
+            return Schema(pair_of(self.type.sum.value, self.type.key).fields)
+        return Schema(columns_of(self.type.sum.value))
+
+
+@dataclass(frozen=True)
+class ChangeOf(Physical):
+    """What a fold gives for a state and a change of it, less what it gives for the state alone.
+
+    Of the state only the rows of the change's keys matter. The fold is over a `Hole`.
+    """
+
+    fold: Fold
+    state: Physical
+    change: Physical
+
+    @property
+    def schema(self) -> Schema:
+        return self.fold.schema
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.state, self.change)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return self.fold.exprs
+
+
+def change_of(tree: Physical, state: Physical, change: Physical) -> ChangeOf:
+    """The change of a tree whose root is a fold, and which is linear below it."""
+    if not isinstance(tree, Fold):
+        raise TypeError(f"only a fold has a change by key, found {type(tree).__name__}")
+    below = tree.of
+    return ChangeOf(
+        dataclasses.replace(tree, of=Hole(below.schema)), _over(below, state), _over(below, change)
+    )
+
+
+def _over(tree: Physical, given: Physical) -> Physical:
+    """The tree, of one argument, over a relation that is given."""
+    if isinstance(tree, Argument):
+        return given
+    (below,) = tree.inputs
+    return dataclasses.replace(tree, of=_over(below, given))  # type: ignore[call-arg]
+
+
+def walk(*trees: Physical) -> Iterator[Physical]:
+    """The nodes of trees, each after those it is made of."""
+    for tree in trees:
+        yield from walk(*tree.inputs)
+        yield tree
+
+
+def arguments_of(*trees: Physical) -> set[int]:
+    """The numbers of the arguments that trees are over."""
+    return {n.number for n in walk(*trees) if isinstance(n, Argument)}
+
+
+def paths_of(item: RowType, *before: str) -> tuple[tuple[str, ...], ...]:
+    """The paths to the columns of a row that stands in another, at a path."""
+    if isinstance(item, Struct):
+        return tuple((*before, n) for n, _ in item.fields)
+    return (before,)
