@@ -12,13 +12,11 @@ from stepping_spark.drawing.flat import Circuit, flattened
 from stepping_spark.errors import SteppingError
 from stepping_spark.graph.operators import (
     Accumulate,
-    Add,
     Arrange,
     Delay,
     Differentiate,
     Distinct,
     Feedback,
-    Filter,
     Flatten,
     Haitch,
     Input,
@@ -26,7 +24,6 @@ from stepping_spark.graph.operators import (
     Linearity,
     LookUp,
     Map,
-    Neg,
     Operator,
     Present,
     join_of,
@@ -278,7 +275,7 @@ class _Drawing(Generic[V]):
                 key = self._key(reader, i)
                 if key is not None:
                     found[key] = None
-                same = isinstance(reader.operator, Arrange | Add | Neg | Filter) or (
+                same = reader.operator.keeps_rows or (
                     isinstance(state.operator, Integrate) and isinstance(reader.operator, Delay)
                 )
                 if same and reader not in seen:
@@ -317,7 +314,7 @@ class _Drawing(Generic[V]):
 
 def _is_state(op: Operator) -> bool:
     """Whether a vertex gives a value that is kept between steps."""
-    return isinstance(op, Integrate | Delay)
+    return op.gives_state
 
 
 def _kind(op: Operator) -> str:
@@ -325,7 +322,7 @@ def _kind(op: Operator) -> str:
         return "input"
     if isinstance(op, Feedback):
         return "feedback"
-    if isinstance(op, Integrate | Delay | Differentiate):
+    if op.gives_state or isinstance(op, Differentiate):
         return "state"
     if op.linearity is Linearity.BILINEAR:
         return "bilinear"

@@ -15,10 +15,9 @@ from pyspark.sql import DataFrame
 from stepping_spark.errors import InputError, StepError, SteppingError
 from stepping_spark.expressions.expr import PythonCall
 from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import Explode, MapMany, Operator
+from stepping_spark.graph.operators import Operator
 from stepping_spark.relations.arrow import consolidate
 from stepping_spark.relations.codec import decode, encode
-from stepping_spark.rows.data import weighted
 from stepping_spark.rows.grouped import in_groups
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ListOf
@@ -36,7 +35,7 @@ def apply_python(v: Vertex, table: pa.Table, where: str) -> pa.Table:
     """
     operator, source, made = _parts(v)
     called = _called(operator, decode(table, source), where)
-    if not isinstance(operator, MapMany | Explode):
+    if not operator.grows:
         return consolidate(encode(called, made, where), made.schema)
     pairs = list(itertools.islice(called, fetch.GIVEN_ROWS + 1))
     fetch.check_cut(len(pairs), operator.name)
@@ -105,15 +104,5 @@ def _called(operator: Operator, rows: Pairs, where: str) -> Iterator[tuple[Any, 
         except InputError as e:
             raise StepError(f"{where}: {e}; correct it, or its annotation") from None
         carried = operator.carried  # type: ignore[attr-defined]
-        for item, weight in _weighted(operator, value):
+        for item, weight in operator.items(value):  # type: ignore[attr-defined]
             yield in_groups(item, row, carried), count * weight
-
-
-def _weighted(operator: Operator, value: Any) -> Iterator[tuple[Any, int]]:
-    """What a function gave, with weights."""
-    if isinstance(operator, Explode):
-        yield from weighted(value)
-    elif isinstance(operator, MapMany):
-        yield from ((item, 1) for item in value or ())
-    else:
-        yield value, 1

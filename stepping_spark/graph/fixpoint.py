@@ -20,6 +20,8 @@ class Outside(Input):
 class Recursive(Feedback):
     """What the recursion gave in the iteration before; at first nothing."""
 
+    recursive: ClassVar[bool] = True
+
 
 @dataclass(frozen=True)
 class Fixpoint(Operator):

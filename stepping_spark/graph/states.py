@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic, Protocol, Self, TypeVar
 
-from stepping_spark.graph.operators import (
-    Arrange,
-    Delay,
-    Differentiate,
-    Feedback,
-    Haitch,
-    Input,
-    Integrate,
-    LookUp,
-    Operator,
-    join_of,
-)
+from stepping_spark.graph.operators import Arrange, Linearity, Operator, parts_of
 from stepping_spark.rows.schema import StreamType
 
 
@@ -55,9 +44,9 @@ class States(Generic[V]):
 
     def _is_state(self, v: V) -> bool:
         op = v.operator
-        if isinstance(op, Integrate | Delay):
+        if op.gives_state:
             return True
-        if isinstance(op, Input | Feedback | Differentiate | Haitch) or op.gives_change:
+        if not op.arity or op.gives_change:
             return False
-        rule = all if join_of(op) or isinstance(op, LookUp) else any
-        return rule(i in self for i in v.inputs)
+        matches = parts_of(op)[0].linearity in (Linearity.BILINEAR, Linearity.LOOK_UP)
+        return (all if matches else any)(i in self for i in v.inputs)

@@ -14,18 +14,12 @@ from stepping_spark.graph.graph import Origin, Vertex
 from stepping_spark.graph.operators import (
     Accumulate,
     Add,
-    Explode,
-    Filter,
     Fused,
     Join,
-    Map,
-    MapMany,
     only_picks,
     parts_of,
 )
 from stepping_spark.graph.rewrite import Circuit, substitute
-
-LINEAR = (Map, Filter, MapMany, Explode)
 
 
 def fuse(graph: Circuit) -> Circuit:
@@ -62,7 +56,8 @@ class _Fusing:
 
     def _follows(self, v: Vertex) -> Vertex | None:
         """The vertex that does what v does, and what is before it; None where v stays."""
-        if not isinstance(v.operator, (*LINEAR, Accumulate)) or _in_python(v):
+        op = v.operator
+        if not (op.row_by_row or isinstance(op, Accumulate)) or _in_python(v):
             return None
         (before,) = v.inputs
         if self.readers[before] != 1:
@@ -74,7 +69,8 @@ class _Fusing:
                 named = dataclasses.replace(self.origins[v], beside=(self.origins[before],))
                 self.origins.setdefault(made, named)
                 return made
-        if isinstance(before.operator, (*LINEAR, Join)) and not _in_python(before):
+        joins = before.operator.row_by_row or isinstance(before.operator, Join)
+        if joins and not _in_python(before):
             return self._joined(before, v, self.origins[v])
         return None
 

@@ -39,9 +39,10 @@ def push_integral(v: Vertex) -> Vertex | None:
     if not isinstance(v.operator, Differentiate) or not is_integral(v.inputs[0]):
         return None
     q = v.inputs[0]
-    if isinstance(q.operator, Integrate | Arrange):
-        inner = q.inputs[0]
-        return inner if isinstance(q.operator, Integrate) else Vertex(Differentiate(), inner)
+    if isinstance(q.operator, Integrate):
+        return q.inputs[0]
+    if isinstance(q.operator, Arrange):
+        return Vertex(Differentiate(), q.inputs[0])
     if isinstance(q.operator, MakeSet):
         total = _integral(_change(q.inputs[0]))
         known = total is q.inputs[0]

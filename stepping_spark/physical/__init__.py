@@ -34,6 +34,7 @@ from stepping_spark.physical.nodes import (
     change_of,
     of_columns,
     paths_of,
+    times_read,
     walk,
 )
 
@@ -63,5 +64,6 @@ __all__ = [
     "change_of",
     "of_columns",
     "paths_of",
+    "times_read",
     "walk",
 ]

@@ -409,6 +409,16 @@ def arguments_of(*trees: Physical) -> set[int]:
     return {n.number for n in walk(*trees) if isinstance(n, Argument)}
 
 
+def times_read(tree: Physical, number: int) -> int:
+    """How often an argument stands in the text of a tree."""
+    if isinstance(tree, Argument):
+        return int(tree.number == number)
+    found = sum(times_read(i, number) for i in tree.inputs)
+    if isinstance(tree, AntiJoin):  # once for keys, once for NULL
+        found += times_read(tree.left, number)
+    return found
+
+
 def paths_of(item: RowType, *before: str) -> tuple[tuple[str, ...], ...]:
     """The paths to the columns of a row that stands in another, at a path."""
     if isinstance(item, Struct):

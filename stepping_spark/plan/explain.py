@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Vertex, check_is_graph
 from stepping_spark.graph.operators import (
-    Arrange,
-    Delay,
     Feedback,
     Haitch,
     Hold,
     Input,
-    Integrate,
     Linearity,
     MakeSet,
     parts_of,
@@ -136,7 +133,7 @@ def _hints(graph: AnyGraph) -> tuple[str, ...]:
 
 def _undelayed(v: Vertex) -> Vertex:
     """The stream that a delay is of: of a change, the last but one is no more of a state."""
-    while isinstance(v.operator, Delay | Arrange):
+    while v.operator.same_stream:
         (v,) = v.inputs
     return v
 
@@ -159,7 +156,7 @@ def _how(v: Vertex, full: dict[Vertex, str]) -> str:
         return "an input"
     if isinstance(v.operator, Fixpoint):
         return "recursive: iterates on changes until nothing is due"
-    if v in full and not isinstance(v.operator, Integrate | Delay):
+    if v in full and not v.operator.gives_state:
         return f"recomputed in full: it reads all of {full[v]}"
     if isinstance(v.operator, Hold):
         return "linear, and keeps what is still to come"

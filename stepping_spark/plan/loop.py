@@ -24,7 +24,7 @@ from stepping_spark.callsite import Line
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
-from stepping_spark.graph.operators import Add, Feedback, Input, Join, Linearity, Neg
+from stepping_spark.graph.operators import Add, Input, Join, Linearity, Neg
 from stepping_spark.plan.terms import (
     Member,
     Node,
@@ -155,10 +155,10 @@ class _LoopPlanner:
         return [v for v in self.order if v in found]
 
     def _member(self, v: Vertex) -> Member | None:
-        return None if isinstance(v.operator, Input | Feedback) else Member(v, self._operator(v))
+        return None if not v.operator.arity else Member(v, self._operator(v))
 
     def _term(self, v: Vertex) -> Term:
-        if isinstance(v.operator, Input | Feedback) or v in self.computed:
+        if not v.operator.arity or v in self.computed:
             return Slice(v)
         return self._operator(v)
 

@@ -13,21 +13,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from stepping_spark.callsite import Line
-from stepping_spark.expressions.expr import is_plain
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
-from stepping_spark.graph.operators import (
-    Add,
-    Filter,
-    LookUp,
-    Map,
-    Neg,
-    Operator,
-    Temporal,
-    join_of,
-    parts_of,
-)
+from stepping_spark.graph.operators import Temporal, parts_of, trees_of
+from stepping_spark.physical import times_read
 from stepping_spark.plan.loop import Loop
-from stepping_spark.plan.terms import Node, Read, Ref, Stage, State, Term, nodes, refs
+from stepping_spark.plan.terms import Node, Read, Ref, Stage, State, Term, nodes, refs, type_of
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
@@ -123,23 +113,11 @@ def _texts(t: Term, often: int = 1) -> Iterator[tuple[Vertex, int]]:
     if isinstance(t, Ref):
         yield t.vertex, often
     elif isinstance(t, Node):
-        # With what it finds, what it does not find, and NULL; with the keys that are there.
-        left = isinstance(t.operator, LookUp) and t.operator.left
-        for a, more in zip(t.args, (3, 2) if left else (1,) * len(t.args), strict=True):
-            yield from _texts(a, often * more)
+        tree, *_ = trees_of(parts_of(t.operator), tuple(type_of(a) for a in t.args))
+        for i, a in enumerate(t.args):
+            yield from _texts(a, often * times_read(tree, i))
 
 
 def _passes(t: Term) -> bool:
     """Whether a term gives the same rows each time, and no NULL that was not there before."""
-    return all(_is_sure(part) for n in nodes(t) for part in parts_of(n.operator))
-
-
-def _is_sure(op: Operator) -> bool:
-    if isinstance(op, Map | Filter):
-        return is_plain(op.f)
-    join = join_of(op)
-    if join is not None:
-        return all(e.in_sql for e in (*join.left.parts, *join.right.parts))
-    if isinstance(op, LookUp):
-        return all(e.in_sql for e in (*op.on, *op.key))
-    return isinstance(op, Add | Neg)
+    return all(n.operator.repeatable for n in nodes(t))

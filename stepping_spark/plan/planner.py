@@ -21,10 +21,8 @@ from stepping_spark.graph.operators import (
     Delay,
     Differentiate,
     Feedback,
-    Filter,
     Haitch,
     Hold,
-    IdentityPrint,
     Input,
     Integrate,
     Join,
@@ -53,9 +51,6 @@ from stepping_spark.plan.terms import (
 )
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register, register_name
-
-# What is read, and not computed, within a step; anything else that several read is kept.
-READ = (Input, Feedback, Arrange, Integrate, Delay)
 
 
 def registers_of(graph: AnyGraph) -> tuple[Register, ...]:
@@ -132,7 +127,7 @@ class _Planner:
                 found[v.inputs[0]] = None
             elif isinstance(op, Delay):
                 found[self._change(v)] = None
-            elif isinstance(op, Differentiate | IdentityPrint):
+            elif op.written:
                 found[v] = None
             elif isinstance(op, Hold):
                 found[v.inputs[0]] = found[v] = found[self._held_back(v)] = None
@@ -162,10 +157,13 @@ class _Planner:
             for i in v.inputs:
                 readers[i] = readers.get(i, 0) + 1
         return [
-            v
-            for v in order
-            if readers.get(v, 0) > 1 and not isinstance(v.operator, READ) and v not in found
+            v for v in order if readers.get(v, 0) > 1 and not self._is_read(v) and v not in found
         ]
+
+    @staticmethod
+    def _is_read(v: Vertex) -> bool:
+        """Whether a stream is read, and not computed, within a step."""
+        return not v.inputs or v.operator.gives_state or isinstance(v.operator, Arrange)
 
     def _resolve(self, v: Vertex) -> Vertex:
         """The vertex that has the value: not a fed back or merely arranged one."""
@@ -245,7 +243,7 @@ class _Planner:
             key = key_of_each(op.of, change.type)
             state = self._term(v.inputs[0], Read(change, key, change, key, nulls=True))
             return Node(v, op, (state, self._term(change)))
-        passed = at if all(isinstance(p, Add | Neg | Filter) for p in parts_of(op)) else None
+        passed = at if all(p.keeps_rows for p in parts_of(op)) else None
         return Node(v, op, tuple(self._term(i, passed) for i in v.inputs))
 
     def _join_sides(self, v: Vertex, op: Join) -> tuple[Term, Term]:
@@ -339,7 +337,7 @@ class _Planner:
 
     def _indexes(self, v: Vertex) -> list[tuple[Expr, ...]]:
         keys = []
-        while isinstance(v.operator, Arrange | Feedback):
+        while isinstance(v.operator, Arrange) or v in self.graph.loops:
             if isinstance(v.operator, Arrange):
                 keys.append(v.operator.key.parts)
                 v = v.inputs[0]

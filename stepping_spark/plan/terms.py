@@ -10,13 +10,7 @@ from functools import cached_property
 from stepping_spark.expressions.expr import Expr, Field, PythonCall
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import (
-    Add,
-    Haitch,
-    LookUp,
-    MakeSet,
-    Neg,
     Operator,
-    join_of,
     only_picks,
 )
 from stepping_spark.rows.schema import Schema, StreamType
@@ -222,14 +216,7 @@ def is_nothing(t: Term, empty: Callable[[Leaf], bool]) -> bool:
     """Whether a term has no rows for sure, where the leaves that `empty` names have none."""
     if not isinstance(t, Node):
         return empty(t)
-    if isinstance(t.operator, MakeSet):
-        return False
-    if isinstance(t.operator, LookUp):
-        return is_nothing(t.args[0], empty)
-    if isinstance(t.operator, Haitch):
-        return is_nothing(t.args[1], empty)
-    enough = any if join_of(t.operator) else all
-    return enough(is_nothing(a, empty) for a in t.args)
+    return t.operator.is_nothing(*(is_nothing(a, empty) for a in t.args))
 
 
 def nodes(t: Term) -> Iterator[Node]:
@@ -244,6 +231,6 @@ def type_of(t: Term) -> StreamType:
     """The type of a term's value."""
     if isinstance(t, Read):
         return t.change.type
-    if isinstance(t, Node) and isinstance(t.operator, Add | Neg):
-        return type_of(t.args[0])  # those of a plan have no vertex of their own
+    if isinstance(t, Node) and t.operator is not t.vertex.operator:
+        return type_of(t.args[0])  # a sum or a difference that the plan has made
     return t.vertex.type

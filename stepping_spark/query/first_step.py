@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepping_spark.graph.graph import Origin, Vertex
-from stepping_spark.graph.operators import Add, Arrange, Delay, Differentiate, Haitch, Integrate
+from stepping_spark.graph.operators import Add, Delay, Haitch
 from stepping_spark.graph.rewrite import adopt
 
 
@@ -31,7 +31,7 @@ def _first(v: Vertex, inputs: list[Vertex | None]) -> Vertex | None:
     known = [i for i in inputs if i is not None]
     if isinstance(op, Delay):
         return None
-    if isinstance(op, Integrate | Differentiate | Arrange):
+    if op.same_at_first:
         return inputs[0]
     if isinstance(op, Add) and len(known) < 2:
         return known[0] if known else None

@@ -14,25 +14,12 @@ from stepping_spark.expressions.functions import line_of_function, name_of
 from stepping_spark.graph.fixpoint import Fixpoint, Outside, Recursive
 from stepping_spark.graph.graph import AnyGraph, Graph, Origin, Path, Vertex
 from stepping_spark.graph.operators import (
-    Accumulate,
-    Add,
-    Delay,
     Differentiate,
     Distinct,
-    Feedback,
-    Filter,
-    Flatten,
-    Haitch,
     Integrate,
-    Join,
     Linearity,
-    MakeSet,
-    Map,
-    MapMany,
     Neg,
     Operator,
-    Present,
-    Top,
 )
 from stepping_spark.query.annotations import hints, local_names, stream_type
 from stepping_spark.query.first_step import on_values
@@ -45,8 +32,6 @@ Y = TypeVar("Y")
 
 MAX_ITERATIONS = 1_000
 # More rows in, no fewer rows out; of Top it is the rows that get no worse, not more.
-MONOTONE = (Add, Distinct, Filter, Join, Map, MapMany, Present, Top)
-_OF_STEPS = (Delay, Differentiate, Feedback, Haitch, Integrate)
 
 
 def fixpoint(
@@ -234,7 +219,7 @@ class BodyTracer(Tracer):
 
     def make(self, operator: Operator, inputs: tuple[Vertex, ...], name: str | None) -> Stream:
         frame = innermost()
-        if isinstance(operator, _OF_STEPS) and not (frame and is_ours(frame.f_code.co_filename)):
+        if operator.over_steps and not (frame and is_ours(frame.f_code.co_filename)):
             raise CompileError(
                 f"{user_line()}: {operator.name} in the function of a fixpoint: its streams go "
                 "from iteration to iteration, not from step to step; write it with operators on "
@@ -303,7 +288,7 @@ def _body(
     for v in values:
         placed = place(v)
         last = placed
-        if not _gives_sets(placed.operator):
+        if not placed.operator.unit_weights:
             last = Vertex(Distinct(), placed)
             origins.setdefault(last, _beside(origins[placed]))
         outputs.append(last)
@@ -353,13 +338,8 @@ def _lifted(v: Vertex, inside: BodyTracer) -> Stream:
     return make(Differentiate(), whole)
 
 
-def _gives_sets(op: Operator) -> bool:
-    """Whether each row that an operator gives has weight 1."""
-    return isinstance(op, Distinct | Present) or (isinstance(op, Top) and op.n == 1)
-
-
 def _check_monotone(v: Vertex, line: Line) -> None:
-    if not isinstance(v.operator, (*MONOTONE, Recursive)):
+    if not v.operator.recursive:
         _refuse(v, line)
 
 
@@ -367,7 +347,7 @@ def _refuse(v: Vertex, line: Line) -> NoReturn:
     what, why = v.operator.name, "where the recursive stream has more rows, it may have fewer"
     if isinstance(v.operator, Neg):
         what = "a difference (neg, -, antijoin, outer_join)"
-    elif isinstance(v.operator, Accumulate | Flatten | MakeSet):
+    elif not all(isinstance(t, ZSetType) for t in (v.type, *(i.type for i in v.inputs))):
         what = "a sum or count"
     raise CompileError(
         f"{line}: {what} of a recursive stream: {why}, so that there may be no least fixpoint; "

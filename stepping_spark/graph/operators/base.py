@@ -36,11 +36,34 @@ class Operator:
     linearity: ClassVar[Linearity] = Linearity.LINEAR
     arity: ClassVar[int] = 1
     gives_change: ClassVar[bool] = False  # whatever it takes, what it gives is no state
+    gives_state: ClassVar[bool] = False  # what it gives is a sum over the steps
     monotone: ClassVar[bool] = False  # more rows in never take away a row that came out
+    over_steps: ClassVar[bool] = False  # what it gives depends on the steps before
+    recursive: ClassVar[bool] = False  # it may stand over a recursive stream
+    row_by_row: ClassVar[bool] = False  # it takes one row at a time, with a function `f`
+    grows: ClassVar[bool] = False  # a row may become many
+    keeps_rows: ClassVar[bool] = False  # the rows that it gives are rows that it takes
+    same_stream: ClassVar[bool] = False  # the stream that it takes, kept by a key or a step later
+    written: ClassVar[bool] = False  # a stream of its own at each step, whoever reads it
+    same_at_first: ClassVar[bool] = False  # at the first step it gives what it takes
 
     def is_positive(self, inputs: bool) -> bool:
         """Whether it gives no negative weights; `inputs` says whether it is given none."""
         return False
+
+    @property
+    def unit_weights(self) -> bool:
+        """Whether each row that it gives has the weight 1."""
+        return False
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it gives the same each time, and no NULL that was not there before."""
+        return False
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        """Whether it gives no rows for sure; `inputs` says of which inputs that is so."""
+        return all(inputs)
 
     def physical(self, *args: Argument) -> Physical:
         """The relation that it gives, made of those it is given. Of D, I, z⁻¹ the plan makes it."""
@@ -135,6 +158,7 @@ class Feedback(Operator):
     number: int
     type: StreamType
     arity: ClassVar[int] = 0
+    over_steps: ClassVar[bool] = True
 
     def told_by(self) -> str:
         return str(self.number)

@@ -42,6 +42,11 @@ class Distinct(GivesSets, Same):
 
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
     monotone: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+
+    @property
+    def unit_weights(self) -> bool:
+        return True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -82,6 +87,9 @@ class MakeSet(Operator):
     """The Z-set of one row, the number; not linear, and not empty for zero."""
 
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return False
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         (t,) = inputs
@@ -127,6 +135,11 @@ class Top(GivesSets):
     order: Order
     n: int
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    recursive: ClassVar[bool] = True
+
+    @property
+    def unit_weights(self) -> bool:
+        return self.n == 1
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -218,6 +231,11 @@ class Haitch(Operator):
     of: Operator  # one that works per key
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     arity: ClassVar[int] = 2
+    gives_change: ClassVar[bool] = True
+    over_steps: ClassVar[bool] = True
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return inputs[1]
 
     def is_positive(self, inputs: bool) -> bool:
         return inputs and self.of.monotone

@@ -44,6 +44,14 @@ class Join(KeepsSigns):
     linearity: ClassVar[Linearity] = Linearity.BILINEAR
     arity: ClassVar[int] = 2
     monotone: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+
+    @property
+    def repeatable(self) -> bool:
+        return all(e.in_sql for e in (*self.left.parts, *self.right.parts))
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return any(inputs)
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         a, b = (self._zset(t) for t in inputs)
@@ -91,6 +99,13 @@ class LookUp(Operator):
     bare: bool = False
     linearity: ClassVar[Linearity] = Linearity.LOOK_UP
     arity: ClassVar[int] = 2
+
+    @property
+    def repeatable(self) -> bool:
+        return all(e.in_sql for e in (*self.on, *self.key))
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return inputs[0]
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         known, table = (self._zset(t) for t in inputs)
@@ -147,6 +162,11 @@ class Present(Operator):
 
     key: tuple[Expr, ...]
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    recursive: ClassVar[bool] = True
+
+    @property
+    def unit_weights(self) -> bool:
+        return True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
@@ -24,7 +25,7 @@ from stepping_spark.physical import (
     paths_of,
 )
 from stepping_spark.rows.atoms import BOOL, INT
-from stepping_spark.rows.data import timed
+from stepping_spark.rows.data import timed, weighted
 from stepping_spark.rows.grouped import carrying
 from stepping_spark.rows.schema import (
     Columns,
@@ -46,6 +47,8 @@ class Map(KeepsSigns):
     carried: Columns = ()
     note: tuple[str, ...] = field(default=(), compare=False)
     monotone: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -53,6 +56,14 @@ class Map(KeepsSigns):
 
     def physical(self, *args: Argument) -> Physical:
         return Project(args[0], (*cells_of(self.f), *of_columns(self.carried)))
+
+    def items(self, value: Any) -> Iterable[tuple[Any, int]]:
+        """The rows, with weights, that a value of the function is."""
+        return ((value, 1),)
+
+    @property
+    def repeatable(self) -> bool:
+        return is_plain(self.f)
 
     def describe(self) -> str:
         return str(self.f)
@@ -64,6 +75,9 @@ class Filter(KeepsSigns):
 
     f: Expr
     monotone: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -77,6 +91,10 @@ class Filter(KeepsSigns):
     def physical(self, *args: Argument) -> Physical:
         return Where(args[0], self.f)
 
+    @property
+    def repeatable(self) -> bool:
+        return is_plain(self.f)
+
     def describe(self) -> str:
         return str(self.f)
 
@@ -88,6 +106,9 @@ class MapMany(KeepsSigns):
     f: Expr
     carried: Columns = ()
     monotone: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
+    grows: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -111,6 +132,10 @@ class MapMany(KeepsSigns):
         paths, columns = paths_of(lists.inner), columns_of(lists.inner)
         return Unnest(args[0], self.f, paths, columns, None, self.carried, self.name)
 
+    def items(self, value: Any) -> Iterable[tuple[Any, int]]:
+        """The rows, with weights, that a value of the function is."""
+        return ((item, 1) for item in value or ())
+
     def describe(self) -> str:
         return str(self.f)
 
@@ -124,6 +149,8 @@ class Explode(Operator):
 
     f: Expr
     carried: Columns = ()
+    row_by_row: ClassVar[bool] = True
+    grows: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -144,6 +171,10 @@ class Explode(Operator):
             paths, columns = ((name,), (at,)), (("value", value), ("time", when))
         return Unnest(args[0], self.f, paths, columns, (weight,), self.carried, self.name)
 
+    def items(self, value: Any) -> Iterable[tuple[Any, int]]:
+        """The rows, with weights, that a value of the function is."""
+        return weighted(value)
+
     @property
     def item(self) -> Struct:
         """The type of what the list holds."""
@@ -161,6 +192,8 @@ class Add(KeepsSigns):
 
     arity: ClassVar[int] = 2
     monotone: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         a, b = inputs
@@ -174,10 +207,20 @@ class Add(KeepsSigns):
     def physical(self, *args: Argument) -> Physical:
         return Union(args)
 
+    @property
+    def repeatable(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
 class Neg(Same):
     """The stream with every weight, or number, negated."""
+
+    keeps_rows: ClassVar[bool] = True
+
+    @property
+    def repeatable(self) -> bool:
+        return True
 
     def physical(self, *args: Argument) -> Physical:
         return Negate(args[0])
@@ -189,6 +232,9 @@ class Arrange(KeepsSigns, Same):
 
     key: Key
     monotone: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
+    same_stream: ClassVar[bool] = True
+    same_at_first: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -207,6 +253,7 @@ class IdentityPrint(KeepsSigns, Same):
 
     label: str
     monotone: ClassVar[bool] = True
+    written: ClassVar[bool] = True
 
     def physical(self, *args: Argument) -> Physical:
         return args[0]
@@ -223,6 +270,13 @@ class Fused(Operator):
     """Operators one after the other, as one: what the first gives goes through the rest."""
 
     parts: tuple[Operator, ...]
+
+    @property
+    def repeatable(self) -> bool:
+        return all(p.repeatable for p in self.parts)
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return self.parts[0].is_nothing(*inputs)
 
     @property
     def name(self) -> str:
@@ -252,10 +306,10 @@ def parts_of(op: Operator) -> tuple[Operator, ...]:
 
 def trees_of(parts: Sequence[Operator], types: tuple[StreamType, ...]) -> list[Physical]:
     """What operators are made of that come one after the other, the first over these types."""
-    found = []
-    for p in parts:
+    found = [parts[0].tree(types)]
+    for before, p in itertools.pairwise(parts):
+        types = (before.type_of(*types),)
         found.append(p.tree(types))
-        types = (p.type_of(*types),)
     return found
 
 

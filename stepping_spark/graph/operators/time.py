@@ -22,15 +22,28 @@ from stepping_spark.rows.types import Struct
 class Delay(KeepsSigns, Same):
     """z⁻¹: the value of the step before; at first nothing."""
 
+    gives_state: ClassVar[bool] = True
+    over_steps: ClassVar[bool] = True
+    same_stream: ClassVar[bool] = True
+
 
 @dataclass(frozen=True)
 class Integrate(KeepsSigns, Same):
     """I: the sum of all values so far."""
 
+    gives_state: ClassVar[bool] = True
+    over_steps: ClassVar[bool] = True
+    same_at_first: ClassVar[bool] = True
+
 
 @dataclass(frozen=True)
 class Differentiate(Same):
     """D: the value less the one of the step before."""
+
+    gives_change: ClassVar[bool] = True
+    over_steps: ClassVar[bool] = True
+    written: ClassVar[bool] = True
+    same_at_first: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
