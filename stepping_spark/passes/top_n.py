@@ -87,7 +87,8 @@ def tower(v: Vertex) -> tuple[Vertex, ...]:
     fields = tuple(Field(t, (n,)) for n, t in change.type.schema.columns)
     levels = []
     for n in BUCKETS:
-        change = _of_change(Top((*top.keys, bucket(fields, n)), top.order, top.n), change)
+        level = dataclasses.replace(top, keys=(*top.keys, bucket(fields, n)))
+        change = _of_change(level, change)
         levels.append(change)
     return (*levels, _of_change(top, change))
 

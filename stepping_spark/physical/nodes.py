@@ -289,11 +289,16 @@ class Positive(Fold):
 
 @dataclass(frozen=True)
 class Rank(Fold):
-    """The first n rows of each key by an order, then by the whole row; weights are counted."""
+    """The first n rows of each key by an order, then by the whole row; weights are counted.
+
+    With `ties`, the order alone counts: all rows before which there are fewer than n, as SQL's
+    RANK has it.
+    """
 
     keys: tuple[Expr, ...]
     order: Order
     n: int
+    ties: bool = False
 
     @property
     def schema(self) -> Schema:

@@ -18,6 +18,8 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+from stepping_spark.graph import operators
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # The packages and modules of stepping_spark, each importing only from itself and those before it.
@@ -350,3 +352,25 @@ def test_no_file_names_the_host_of_a_package_registry() -> None:
         if host in (ROOT / path).read_bytes()
     ]
     assert not found, "\n".join(found)
+
+
+def test_what_an_operator_is_stands_in_its_class_and_not_in_lists() -> None:
+    found = []
+    for path in sorted((ROOT / "stepping_spark").rglob("*.py")) + sorted(
+        (ROOT / "circuits").rglob("*.py")
+    ):
+        if {"engines", "reference"} & set(path.parts):
+            continue
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "isinstance":
+                named = {n.id for n in ast.walk(call.args[1]) if isinstance(n, ast.Name)}
+                if len(named & _OPERATORS) > 1:
+                    found.append(f"{path.relative_to(ROOT)}:{call.lineno}")
+    assert found == []
+
+
+_OPERATORS = {
+    name
+    for name, found in vars(operators).items()
+    if isinstance(found, type) and issubclass(found, operators.Operator)
+}

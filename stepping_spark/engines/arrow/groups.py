@@ -85,6 +85,22 @@ def first(ids: Numbers, counts: Numbers, n: int) -> Numbers:
     return np.asarray(np.minimum(np.maximum(left, 0), counts), np.int64)
 
 
+def first_with_ties(ids: Numbers, counts: Numbers, order: Sequence[Column], n: int) -> Numbers:
+    """Whether fewer than n rows of its key come before each row; its equals by the order do not.
+
+    Rows of one key stand together, in order.
+    """
+    begins = np.diff(ids, prepend=-1) != 0
+    differs = begins.copy()
+    for numbers in (r for column in order for r in ranks(column)):
+        differs[1:] |= numbers[1:] != numbers[:-1]
+    capped = np.minimum(counts, n)
+    before = np.cumsum(capped) - capped
+    key, peer = np.flatnonzero(begins), np.flatnonzero(differs)
+    of_key, of_peer = np.cumsum(begins) - 1, np.cumsum(differs) - 1
+    return np.asarray(before[peer][of_peer] - before[key][of_key] < n)
+
+
 def lists(ids: Numbers, items: Array, counts: Numbers) -> tuple[Numbers, Array]:
     """The first position of each key, and the list of its items, each so often."""
     starts = np.flatnonzero(np.diff(ids, prepend=-1))

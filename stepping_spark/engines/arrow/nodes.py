@@ -17,7 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.engines.arrow.groups import collated, first, in_order, lists, positions
+from stepping_spark.engines.arrow.groups import (
+    collated,
+    first,
+    first_with_ties,
+    in_order,
+    lists,
+    positions,
+)
 from stepping_spark.engines.arrow.joins import join_indices
 from stepping_spark.expressions.arrow import Columns, column, spread
 from stepping_spark.expressions.expr import Expr
@@ -209,6 +216,9 @@ def _in_order(
 
 def _rank(run: Context, n: Rank) -> pa.Table:
     rows, ids, counts = _in_order(run, n.of, n.keys, n.order)
+    if n.ties:
+        order = run.values(rows, n.of.schema, [e for e, _ in n.order])
+        return rows.filter(pa.array(first_with_ties(ids, counts, order, n.n)))
     kept = pa.array(first(ids, counts, n.n))
     found = _relation([one_array(rows.column(c)) for c, _ in n.schema.columns], [kept], n.schema)
     return found.filter(pc.greater(found.column(COUNT), pa.scalar(0)))

@@ -13,21 +13,35 @@ def top(op: Rank, query: str) -> str:
     """The first rows of a consolidated query, which has the keys beside its rows."""
     shown = ", ".join(quote(n) for n, _ in op.of.schema.columns)
     by = key_names(op.keys)
+    count = f"CAST(least(t.{COUNT}, {op.n}L) AS DECIMAL(20, 0))"
+    if op.ties:
+        return _with_ties(op, query, count)
     if op.n == 1:
         # Spark sorts and numbers rows in a fraction of the time that it takes to add them up.
         order = ordered(op.order, op.of.schema.columns, "t")
         numbered = f"row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS _at_"
         ranked = f"SELECT t.*, {numbered} FROM ({query}) t WHERE t.{COUNT} > 0"
         return f"SELECT {shown}, 1L AS {COUNT} FROM ({ranked}) WHERE _at_ = 1"
-    count = f"least(t.{COUNT}, {op.n}L)"
     window = (
         f"OVER (PARTITION BY {by} ORDER BY {ordered(op.order, op.of.schema.columns, 't')} "
         "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     )
-    before = f"coalesce(sum(CAST({count} AS DECIMAL(20, 0))) {window}, 0)"
+    before = f"coalesce(sum({count}) {window}, 0)"
     ranked = f"SELECT t.*, {before} AS _before_ FROM ({query}) t WHERE t.{COUNT} > 0"
     kept = f"CAST(least({COUNT}, {op.n}L - _before_) AS BIGINT) AS {COUNT}"
     return f"SELECT {shown}, {kept} FROM ({ranked}) WHERE _before_ < {op.n}"
+
+
+def _with_ties(op: Rank, query: str, count: str) -> str:
+    """The rows before which there are few; those that are equal by the order are not before."""
+    shown = ", ".join(quote(n) for n, _ in op.of.schema.columns)
+    by = key_names(op.keys)
+    order = ordered(op.order, (), "t")
+    peers = ", ".join([by, *(e.sql("t") for e, _ in op.order)])
+    so_far = f"sum({count}) OVER (PARTITION BY {by} ORDER BY {order})"
+    before = f"{so_far} - sum({count}) OVER (PARTITION BY {peers})"
+    ranked = f"SELECT t.*, {before} AS _before_ FROM ({query}) t WHERE t.{COUNT} > 0"
+    return f"SELECT {shown}, {COUNT} FROM ({ranked}) WHERE _before_ < {op.n}"
 
 
 def listed(op: Gather, query: str) -> str:
