@@ -45,12 +45,14 @@ def first_n(
     n: int,
     *,
     by: Index[T, Any] | Callable[[T], Any] | None = None,
+    ties: bool = False,
 ) -> ZSet[T]:
     """The changes of ORDER BY index LIMIT n, or with `by` of that in each group: D(first_n(I(a))).
 
     Rows of `a` in, rows of `a` out: the first n by the order of `index` (`ascending` says which
     way), a row of weight 2 counting as two, ties by the whole row. NULL comes first and NaN last,
     the reverse where the order descends, as in Spark. A row without a positive weight is not there.
+    With `ties=True`, all rows that tie with the n-th are there too: those with RANK() <= n.
 
     The first n of a whole are the first n of the first n of its parts, so the optimizer keeps a
     tower: the rows by 4,096 buckets of their hash, the first n of each of those by 64, and of each
@@ -66,7 +68,7 @@ def first_n(
     True
     """
     integrated = linear.integrate(a)
-    first = linear.first_n(integrated, index, n, by=by)
+    first = linear.first_n(integrated, index, n, by=by, ties=ties)
     differentiated = linear.differentiate(first)
     return differentiated
 

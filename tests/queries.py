@@ -882,6 +882,26 @@ def first_n_of_each(ops: Any) -> Callable[..., Any]:
     return query
 
 
+@on_changes_and_tables("first n with ties", Order)
+def first_n_with_ties(ops: Any) -> Callable[..., Any]:
+    index = st.Index.pick(Order, lambda o: o.n, ascending=False)
+
+    def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
+        first: st.ZSet[Order] = ops.first_n(a, index, 3, ties=True)
+        return first
+
+    return query
+
+
+@on_changes_and_tables("first n with ties of each user", Order)
+def first_n_with_ties_of_each(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
+        first: st.ZSet[Order] = ops.first_n(a, lambda o: o.amount, 2, by=BY_USER, ties=True)
+        return first
+
+    return query
+
+
 @on_changes_and_tables("first n by whole rows, of each pair of a join", Order, User)
 def first_n_of_join(ops: Any) -> Callable[..., Any]:
     index = st.Index.pick(st.Pair[Order, User], lambda p: p.left, ascending=False)

@@ -138,12 +138,13 @@ def first_n(
     n: int,
     *,
     by: Key[T] | None = None,
+    ties: bool = False,
     name: str | None = None,
 ) -> ZSet[T]:
     """The first n rows of a value in the order of an index; with `by`, of each of its groups.
 
     Multiplicities count, ties go by the whole row, and a row without a positive weight is not
-    there. Keeps no state.
+    there. With `ties`, all rows that tie with the n-th are there too. Keeps no state.
     """
     row = row_of(a, "first_n")
     where = f"{user_line()}: first_n"
@@ -154,7 +155,7 @@ def first_n(
     parts = (*keys, *ordered.parts)
     if all(p.in_sql for p in parts):
         order = tuple(zip(ordered.parts, ordered.ascending, strict=True))
-        return cast("ZSet[T]", make(Top(keys or ONE_GROUP, order, n), a, name=name))
+        return cast("ZSet[T]", make(Top(keys or ONE_GROUP, order, n, ties), a, name=name))
     beside_row = Build(
         pair_of(row, tuple_of(p.type for p in parts)),
         (whole(row), Build(tuple_of(p.type for p in parts), parts)),
@@ -162,7 +163,7 @@ def first_n(
     mapped = make(Map(beside_row), a)
     fields = tuple(Field(p.type, ("right", f"_{i}")) for i, p in enumerate(parts, 1))
     order = tuple(zip(fields[len(keys) :], ordered.ascending, strict=True))
-    first = make(Top(fields[: len(keys)] or ONE_GROUP, order, n), mapped)
+    first = make(Top(fields[: len(keys)] or ONE_GROUP, order, n, ties), mapped)
     return cast("ZSet[T]", make(Map(Field(row, ("left",))), first, name=name))
 
 

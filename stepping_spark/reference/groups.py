@@ -36,10 +36,19 @@ def _groups(
 
 
 def top(at: Place, a: Rows) -> Rows:
-    """The first n rows of each key."""
-    found = {}
-    for _, rows in _groups(at, a, at.operator.keys, at.operator.order):
-        left = at.operator.n
+    """The first n rows of each key; with ties, all that have fewer than n before them."""
+    op = at.operator
+    found: dict[Any, int] = {}
+    for _, rows in _groups(at, a, op.keys, op.order):
+        if op.ties:
+            rank = {row: [_rank(at.call(e, row), e.type) for e, _ in op.order] for row, _ in rows}
+            found.update(
+                (row, n)
+                for i, (row, n) in enumerate(rows)
+                if sum(m for other, m in rows[:i] if rank[other] != rank[row]) < op.n
+            )
+            continue
+        left = op.n
         for row, n in rows:
             if left <= 0:
                 break

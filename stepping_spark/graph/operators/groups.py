@@ -127,33 +127,36 @@ class Flatten(GivesSets):
 class Top(GivesSets):
     """The first n rows of each key by an order, multiplicities counted; ties go by the whole row.
 
-    A row without a positive weight is not there. The order is Spark's: NULL first and NaN last,
-    the reverse where it descends.
+    With `ties`, all rows before which there are fewer than n by the order, as SQL's RANK has it.
+    A row without a positive weight is not there. The order is Spark's: NULL first and NaN last, the
+    reverse where it descends.
     """
 
     keys: tuple[Expr, ...]
     order: Order
     n: int
+    ties: bool = False
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
     recursive: ClassVar[bool] = True
 
     @property
     def unit_weights(self) -> bool:
-        return self.n == 1
+        return self.n == 1 and not self.ties
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
         return inputs[0]
 
     def physical(self, *args: Argument) -> Physical:
-        return Rank(args[0], self.keys, self.order, self.n)
+        return Rank(args[0], self.keys, self.order, self.n, self.ties)
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         return self.keys
 
     def describe(self) -> str:
         by = ", ".join(map(str, self.keys))
-        return f"{self.n} by {_shown(self.order) or 'row'} of each ({by})"
+        ties = " with ties" if self.ties else ""
+        return f"{self.n}{ties} by {_shown(self.order) or 'row'} of each ({by})"
 
 
 @dataclass(frozen=True)
