@@ -17,10 +17,8 @@ from stepping_spark.graph.graph import AnyGraph, Origin, Path, Vertex
 from stepping_spark.graph.operators import (
     Add,
     Arrange,
-    Delay,
     Feedback,
     Input,
-    Integrate,
     Neg,
     Operator,
 )
@@ -266,13 +264,13 @@ class Tracer:
         """Give the state that is made for a named stream, and kept by an index, its name."""
         for v, name in list(self.names.items()):
             named = v
-            while isinstance(named.operator, Arrange | Delay) and not self.made[named].explicit:
+            while named.operator.same_stream and not self.made[named].explicit:
                 (source,) = named.inputs
                 made = self.made.get(source)
                 ours = made is not None and made.home is self.made[v].home
                 if not ours or source in self.names or isinstance(source.operator, Input):
                     break
-                if not isinstance(source.operator, Delay | Integrate):
+                if not source.operator.gives_state:
                     break
                 kind = "by_index" if isinstance(named.operator, Arrange) else "delayed"
                 self.names[named] = f"{name}_{kind}"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.reference.vertices import Place
 from stepping_spark.expressions.index import Order
+from stepping_spark.reference.vertices import Place
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import Pair
 from stepping_spark.rows.schema import ZSetType

@@ -18,9 +18,9 @@ import stepping_spark as st
 from stepping_spark.engines.arrow.nodes import NODES as ON_ARROW
 from stepping_spark.engines.spark.nodes import NODES as IN_SPARK
 from stepping_spark.execution.driver import LOCAL_ROWS
-from stepping_spark.reference.meaning import MEANING
 from stepping_spark.graph.operators import Operator
 from stepping_spark.physical import Physical, nodes
+from stepping_spark.reference.meaning import MEANING
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
