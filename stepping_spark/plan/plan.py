@@ -14,7 +14,7 @@ from functools import cached_property
 
 from stepping_spark.callsite import Line
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
-from stepping_spark.graph.operators import Temporal, parts_of, trees_of
+from stepping_spark.graph.operators import Temporal, parts_of
 from stepping_spark.physical import times_read
 from stepping_spark.plan.loop import Loop
 from stepping_spark.plan.terms import Node, Read, Ref, Stage, State, Term, nodes, refs, type_of
@@ -113,9 +113,12 @@ def _texts(t: Term, often: int = 1) -> Iterator[tuple[Vertex, int]]:
     if isinstance(t, Ref):
         yield t.vertex, often
     elif isinstance(t, Node):
-        tree, *_ = trees_of(parts_of(t.operator), tuple(type_of(a) for a in t.args))
-        for i, a in enumerate(t.args):
-            yield from _texts(a, often * times_read(tree, i))
+        times = [1] * len(t.args)
+        if t.operator.repeatable:
+            tree = parts_of(t.operator)[0].tree(tuple(type_of(a) for a in t.args))
+            times = [times_read(tree, i) for i, _ in enumerate(t.args)]
+        for a, n in zip(t.args, times, strict=True):
+            yield from _texts(a, often * n)
 
 
 def _passes(t: Term) -> bool:
