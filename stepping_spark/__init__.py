@@ -34,6 +34,7 @@ from stepping_spark.expressions.functions import python
 from stepping_spark.expressions.index import Index
 from stepping_spark.graph.graph import Graph, Path, Vertex
 from stepping_spark.graph.reduce_plan import ReducePlan
+from stepping_spark.limits import Limits
 from stepping_spark.plan.explain import explain
 from stepping_spark.query import agg, linear
 from stepping_spark.query.cache import Cache
@@ -83,6 +84,7 @@ __all__ = [
     "Grouped",
     "Index",
     "InputError",
+    "Limits",
     "LocalDateTime",
     "Lookup",
     "Pair",

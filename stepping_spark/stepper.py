@@ -14,7 +14,6 @@ from typing_extensions import TypeVarTuple
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.execution.io import answer, check_grows, check_one_by_one, held_input
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.repeats import check_made_by
@@ -22,6 +21,7 @@ from stepping_spark.execution.scheduler import Scheduler
 from stepping_spark.expressions.clock import TIMES, is_time
 from stepping_spark.graph.graph import Graph, Vertex
 from stepping_spark.graph.operators import Input
+from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.query.strict import check_is_strict
 from stepping_spark.rows.atoms import short
@@ -42,7 +42,8 @@ class Stepper(Generic[*Ins, Out]):
 
     `progress`: whether `run` shows a progress bar. A stream that reads at most `local_rows` rows is
     computed on the driver, Spark evaluating its row functions; 0 sends everything to Spark, where
-    more is to be done than to pick fields of rows that the driver has, or to call `st.python`.
+    more is to be done than to pick fields of rows that the driver has, or to call `st.python`. It
+    is short for `limits=st.Limits(local_rows=…)`, which has the other numbers of that kind too.
     `strict=True`, or the names of inputs, sees that the graph was compiled so: see `st.compile`.
     `metrics` has what each of the last 1,000 steps did. Raises `StoreMismatch` where the store was
     made for another circuit.
@@ -62,14 +63,11 @@ class Stepper(Generic[*Ins, Out]):
         store: Store,
         *,
         progress: bool = False,
-        local_rows: int = LOCAL_ROWS,
+        local_rows: int | None = None,
+        limits: Limits | None = None,
         strict: bool | Iterable[str] = False,
     ) -> None:
-        if type(local_rows) is not int or local_rows < 0:
-            raise InputError(
-                f"local_rows={local_rows!r}: expected a number of rows, 0 or more; 0 sends "
-                "everything to Spark"
-            )
+        self.limits = _limits(limits, local_rows)
         if isinstance(store, type) or not hasattr(store, "commit"):
             raise InputError(
                 f"{user_line()}: expected a store, found {short(store)}; make one with "
@@ -81,7 +79,7 @@ class Stepper(Generic[*Ins, Out]):
         self.store = store
         self.progress = progress
         self.metrics: deque[StepMetrics] = deque(maxlen=KEPT_METRICS)
-        self._scheduler = Scheduler(self._plan, store, local_rows=local_rows)
+        self._scheduler = Scheduler(self._plan, store, limits=self.limits)
         self._lock = threading.Lock()
         store.open(self._plan.registers, self._plan.output_schemas)
 
@@ -151,7 +149,7 @@ class Stepper(Generic[*Ins, Out]):
         for v, value, where in given:
             # A first change is a large one, if it comes as a DataFrame.
             key = self._scheduler.key_kept_by(v) if first else None
-            held[v] = held_input(value, v.type, where, key)
+            held[v] = held_input(value, v.type, where, self.limits, key)
             if isinstance(v.operator, Input) and v.operator.append_only:
                 assert isinstance(v.type, ZSetType)
                 check_grows(held[v], v.type, where)
@@ -281,11 +279,12 @@ def iteration(
     *,
     step: int | None = None,
     now: Now = None,
+    limits: Limits | None = None,
 ) -> tuple[Any, ...]:
     """Take one step: a tuple of changes in, a tuple of changes (or values) out.
 
     See `Stepper.step`, which this calls, for what goes in, what is raised, and what `step` and
-    `now` are; the compiled plan is kept with the graph.
+    `now` are; the compiled plan is kept with the graph. `limits` is as for `Stepper`.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(a)
@@ -295,16 +294,33 @@ def iteration(
     >>> out == st.ZSetPython({"a": 1})
     True
     """
-    return stepper_of(graph, store).step(inputs, step=step, now=now)
+    return stepper_of(graph, store, limits).step(inputs, step=step, now=now)
 
 
-def stepper_of(graph: Graph[*Ins, Out], store: Store) -> Stepper[*Ins, Out]:
-    """The stepper of a graph and a store; the same object each time."""
+def stepper_of(
+    graph: Graph[*Ins, Out], store: Store, limits: Limits | None = None
+) -> Stepper[*Ins, Out]:
+    """The stepper of a graph, a store and limits; the same object while those are the same."""
     plan_of(graph)  # refuses what is no graph
+    limits = _limits(limits, None)
     known = graph.memo.get("stepper")
-    if not isinstance(known, Stepper) or known.store is not store:
-        known = graph.memo["stepper"] = Stepper(graph, store)
+    if not isinstance(known, Stepper) or known.store is not store or known.limits != limits:
+        known = graph.memo["stepper"] = Stepper(graph, store, limits=limits)
     return known
+
+
+def _limits(limits: Limits | None, local_rows: int | None) -> Limits:
+    """The limits that were given, with or without the short form for one of them."""
+    if limits is None and local_rows is not None:
+        return Limits(local_rows=local_rows)
+    limits = checked_limits(limits)
+    if local_rows not in (None, limits.local_rows):
+        raise InputError(
+            f"{user_line()}: local_rows={local_rows!r}, and limits= says "
+            f"local_rows={limits.local_rows:,}; give one of the two: "
+            f"limits=st.Limits(local_rows={local_rows!r}, …)"
+        )
+    return limits
 
 
 class Action(Generic[T]):
@@ -336,11 +352,14 @@ class Action(Generic[T]):
         return outputs[0] if graph.single else outputs
 
 
-def actions(store: Store, graph: Graph[*Ins, Out]) -> tuple[Action[Any], ...]:
+def actions(
+    store: Store, graph: Graph[*Ins, Out], *, limits: Limits | None = None
+) -> tuple[Action[Any], ...]:
     """For each input, a way to insert, remove and replace rows, a step each.
 
     `insert(*rows)`, `remove(*rows)` and `replace(old, new)` give the output of the query, or a
-    tuple of them where it gives a tuple. They raise what `Stepper.step` raises.
+    tuple of them where it gives a tuple. They raise what `Stepper.step` raises. `limits` is as for
+    `Stepper`.
 
     >>> def query(a: st.ZSet[str], b: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.add(a, b)
@@ -351,5 +370,5 @@ def actions(store: Store, graph: Graph[*Ins, Out]) -> tuple[Action[Any], ...]:
     >>> b.replace("x", "z") == st.ZSetPython({"x": -1, "z": 1})
     True
     """
-    stepper = stepper_of(graph, store)
+    stepper = stepper_of(graph, store, limits)
     return tuple(Action(stepper, i) for i in range(len(graph.inputs)))

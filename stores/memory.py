@@ -14,6 +14,7 @@ from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreError
 from stepping_spark.graph.graph import Graph
+from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform, frame_of
 from stepping_spark.rows.schema import Schema
@@ -23,7 +24,6 @@ from stepping_spark.store import Held, Now, Register
 from stores.batches.driver import DriverBatch, built, ordered, wanted_places
 from stores.batches.spark import SparkBatch, cached, keys_of, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work
-from stores.limits import MOST_FETCHED, MOST_KEYS
 from stores.registers import check_are_registers, check_has_key, described, matched, unknown
 from stores.snapshots import Pins
 from stores.steps import NOT_OPEN, Closing, Turns, check_is_next
@@ -60,7 +60,8 @@ class StoreMemory(Closing):
     well under a millisecond, as long as they take no more than `driver_bytes`: by default a
     quarter of the machine's memory. What is beyond, and changes that come as large DataFrames, are
     cached in Spark, partitioned by key. `spark` is the session for that: by default the active
-    one, or else a local one that is started when it is needed.
+    one, or else a local one that is started when it is needed. `limits` are those of what it reads
+    and merges at once: see `st.Limits`.
 
     State is kept in batches that merge by size: see `stores.batches.tiers`. While large ones merge,
     what is made of them takes memory beside them. `rows_written` counts what merging costs.
@@ -83,7 +84,9 @@ class StoreMemory(Closing):
         *,
         driver_bytes: int | None = None,
         spark: SparkSession | None = None,
+        limits: Limits | None = None,
     ) -> None:
+        self._limits = checked_limits(limits)
         self._budget = quarter_of_memory() if driver_bytes is None else driver_bytes
         self._spark = spark
         self._turns = Turns(self._forget, _CLOSED, shown="st.StoreMemory")
@@ -103,9 +106,10 @@ class StoreMemory(Closing):
         *,
         driver_bytes: int | None = None,
         spark: SparkSession | None = None,
+        limits: Limits | None = None,
     ) -> StoreMemory:
         """An empty store for a circuit."""
-        return cls(registers_of(graph), driver_bytes=driver_bytes, spark=spark)
+        return cls(registers_of(graph), driver_bytes=driver_bytes, spark=spark, limits=limits)
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
@@ -113,7 +117,7 @@ class StoreMemory(Closing):
         self._turns.begin()
         try:
             if self._tiers is None:
-                self._tiers = {r.name: Tiers(r, self._merge) for r in registers}
+                self._tiers = {r.name: Tiers(r, self._merge, self._limits) for r in registers}
             kept = described([tiers.register for tiers in self._tiers.values()])
             self._names |= matched(kept, registers)
             self._outputs = tuple(outputs)
@@ -194,7 +198,7 @@ class StoreMemory(Closing):
         if keys is None:
             return tuple(_whole(b) for b in batches)
         check_has_key(tiers.register)
-        return _at(tiers.register, batches, keys) if batches else ()
+        return _at(tiers.register, batches, keys, self._limits) if batches else ()
 
     def add(self, register: str, change: Held) -> None:
         """Add a change in the step under way; a DataFrame is computed here, once."""
@@ -204,7 +208,7 @@ class StoreMemory(Closing):
         if isinstance(change, DataFrame):
             batches = self._placed(settle(change, of), of, self._left())
         else:
-            batch = built(conform(change, of.schema), of)
+            batch = built(conform(change, of.schema), of, self._limits)
             batches = (batch,) if batch.rows else ()
         self._added[of.name] = self._added.get(of.name, ()) + batches
 
@@ -332,7 +336,7 @@ class StoreMemory(Closing):
     def _merge(self, register: Register, run: Sequence[Batch]) -> Work[Batch]:
         on_driver = [b for b in run if isinstance(b, DriverBatch)]
         if len(on_driver) == len(run):
-            return Merge(on_driver, register)
+            return Merge(on_driver, register, self._limits)
         return AtOnce(lambda: self._merged_in_spark(register, run))
 
     def _merged_in_spark(self, register: Register, run: Sequence[Batch]) -> Batches:
@@ -346,25 +350,27 @@ class StoreMemory(Closing):
         measured = settled.measured
         if not measured.rows:
             return ()
-        if register.schema.columns and measured.nbytes > min(left, MOST_FETCHED):
+        if register.schema.columns and measured.nbytes > min(left, self._limits.kept_bytes):
             return (cached(settled, register),)
-        table = fetched(settled.frame, register.schema, measured)
+        table = fetched(settled.frame, register.schema, measured, self._limits)
         return (ordered(conform(table, register.schema), register),)
 
 
-def _at(register: Register, batches: Batches, keys: Held) -> tuple[Held, ...]:
+def _at(register: Register, batches: Batches, keys: Held, limits: Limits) -> tuple[Held, ...]:
     """The rows of batches that have one of the keys."""
     if isinstance(keys, DataFrame):
-        fetched = keys.limit(MOST_KEYS + 1).toArrow()
-        if fetched.num_rows > MOST_KEYS:
+        fetched = keys.limit(limits.looked_up_keys + 1).toArrow()
+        if fetched.num_rows > limits.looked_up_keys:
             # Most of what the driver has will be wanted: the reader's own join sorts it out.
-            return tuple(b.at(keys) if isinstance(b, SparkBatch) else b.table for b in batches)
+            return tuple(
+                b.at(keys, limits) if isinstance(b, SparkBatch) else b.table for b in batches
+            )
         keys = fetched
     keys = conform(keys, keys_of(register))
     if not keys.num_rows:
         return ()
     places = wanted_places(keys, register)
-    found = (b.at(keys) if isinstance(b, SparkBatch) else b.at(places) for b in batches)
+    found = (b.at(keys, limits) if isinstance(b, SparkBatch) else b.at(places) for b in batches)
     return tuple(part for part in found if part is not None)
 
 

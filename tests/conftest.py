@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
+import stepping_spark as st
 from stepping_spark.execution.scheduler import Scheduler
 from stepping_spark.plan.plan import Plan
 from stepping_spark.spark.session import get_session
@@ -44,9 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
         plan: Plan,
         store: Store,
         spark: SparkSession | None = None,
-        local_rows: int = 0,
+        *,
+        limits: st.Limits,
     ) -> None:
-        made(scheduler, plan, store, spark, 0)
+        made(scheduler, plan, store, spark, limits=dataclasses.replace(limits, local_rows=0))
 
     pytest.MonkeyPatch().setattr(Scheduler, "__init__", idle)
 

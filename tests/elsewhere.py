@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.spark.java import java_environment
 from stepping_spark.spark.session import get_session
 from tests.every_store import InFiles, InMemory, MakeStore
@@ -98,7 +97,7 @@ def check(spark: SparkSession, query: Circuit, make_store: MakeStore) -> None:
             return change
         return st.ZSetSpark.from_dataframe(change.to_dataframe(spark), rows, count="_count_")
 
-    for local_rows, held in ((LOCAL_ROWS, as_it_is), (0, as_it_is), (0, in_spark)):
+    for local_rows, held in ((st.Limits.local_rows, as_it_is), (0, as_it_is), (0, in_spark)):
         stepper = st.Stepper(graph, make_store(graph), local_rows=local_rows)
         found = []
         for step in steps:

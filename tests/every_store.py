@@ -13,7 +13,7 @@ from stepping_spark.store import Store
 class MakeStore(Protocol):
     """Makes a new, empty store for a graph."""
 
-    def __call__(self, graph: Any) -> Store:
+    def __call__(self, graph: Any, *, limits: st.Limits | None = None) -> Store:
         """A new, empty store for a graph."""
 
     def reopen(self, store: Store, graph: Any) -> Store:
@@ -26,8 +26,8 @@ class MakeStore(Protocol):
 class InMemory:
     """Stores that end with the process."""
 
-    def __call__(self, graph: Any) -> Store:
-        return st.StoreMemory.from_graph(graph)
+    def __call__(self, graph: Any, *, limits: st.Limits | None = None) -> Store:
+        return st.StoreMemory.from_graph(graph, limits=limits)
 
     def reopen(self, store: Store, graph: Any) -> Store:
         return store
@@ -42,24 +42,24 @@ class Kept:
     def __init__(self) -> None:
         self._names: dict[Store, str] = {}
 
-    def __call__(self, graph: Any) -> Store:
-        return self._named(graph, f"s {uuid4().hex}", create=True)
+    def __call__(self, graph: Any, *, limits: st.Limits | None = None) -> Store:
+        return self._named(graph, f"s {uuid4().hex}", create=True, limits=limits)
 
     def reopen(self, store: Store, graph: Any) -> Store:
         name = self._names.pop(store)
         store.close()
-        return self._named(graph, name, create=False)
+        return self._named(graph, name, create=False, limits=None)
 
     def close(self) -> None:
         for store in self._names:
             store.close()
 
-    def _named(self, graph: Any, name: str, *, create: bool) -> Store:
-        store = self.opened(graph, name, create=create)
+    def _named(self, graph: Any, name: str, *, create: bool, limits: st.Limits | None) -> Store:
+        store = self.opened(graph, name, create=create, limits=limits)
         self._names[store] = name
         return store
 
-    def opened(self, graph: Any, name: str, *, create: bool) -> Store:
+    def opened(self, graph: Any, name: str, *, create: bool, limits: st.Limits | None) -> Store:
         """The store of a name."""
         raise NotImplementedError
 
@@ -71,8 +71,9 @@ class InFiles(Kept):
         super().__init__()
         self._directory = directory
 
-    def opened(self, graph: Any, name: str, *, create: bool) -> Store:
-        return st.StoreParquet.from_graph(graph, self._directory / name, create=create)
+    def opened(self, graph: Any, name: str, *, create: bool, limits: st.Limits | None) -> Store:
+        directory = self._directory / name
+        return st.StoreParquet.from_graph(graph, directory, create=create, limits=limits)
 
 
 class InPostgres(Kept):
@@ -82,5 +83,7 @@ class InPostgres(Kept):
         super().__init__()
         self._url = url
 
-    def opened(self, graph: Any, name: str, *, create: bool) -> Store:
-        return st.StorePostgres.from_graph(graph, self._url, schema=name, create=create)
+    def opened(self, graph: Any, name: str, *, create: bool, limits: st.Limits | None) -> Store:
+        return st.StorePostgres.from_graph(
+            graph, self._url, schema=name, create=create, limits=limits
+        )

@@ -5,6 +5,7 @@ python -m tests.two_workers, with STEPPING_SPARK_MASTER=local-cluster[2,1,1024]
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import tempfile
@@ -16,10 +17,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.spark import fetch
 from stepping_spark.spark.session import get_session
 
 MANY = 100_000
+
+# The driver alone would be faster, with so few.
+IN_SPARK = st.Limits(fetched_rows=0)
 
 
 class Row(st.Data):
@@ -48,7 +51,8 @@ def sums(rows: st.ZSet[Row], names: st.ZSet[Row]) -> st.ZSet[Sums]:
 def both_workers(spark: SparkSession) -> None:
     graph = st.compile(where)
     numbers = spark.range(0, MANY, 1, 8).selectExpr("id AS _value_")
-    (seen,) = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0).step(
+    limits = dataclasses.replace(IN_SPARK, local_rows=0)
+    (seen,) = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits).step(
         (st.ZSetSpark.from_dataframe(numbers, int),)
     )
     assert len(list(seen.iter())) == 2
@@ -85,7 +89,7 @@ def a_worker_dies(spark: SparkSession, directory: Path) -> None:
     graph = st.compile(sums)
     names = spark.range(0, 1000).selectExpr("id AS key", "id % 10 AS value")
     with st.StoreParquet.from_graph(graph, directory, create=True) as store:
-        stepper = st.Stepper(graph, store)
+        stepper = st.Stepper(graph, store, limits=IN_SPARK)
         tables = []
         for n in (1, 2, 3):
             rows = spark.range(0, MANY, 1, 8).selectExpr("id % 1000 AS key", f"id * {n} AS value")
@@ -120,7 +124,6 @@ def a_worker_dies(spark: SparkSession, directory: Path) -> None:
 
 
 def main() -> None:
-    fetch.DRIVER_ROWS = 0  # the driver alone would be faster, with so few
     spark = get_session()
     both_workers(spark)
     with tempfile.TemporaryDirectory() as directory:

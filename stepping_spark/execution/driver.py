@@ -10,10 +10,11 @@ import pyarrow as pa
 from stepping_spark.engines.arrow.evaluation import Evaluation, Failed, Rows
 from stepping_spark.engines.spark.rendering import Rendering
 from stepping_spark.execution.metrics import Cost
-from stepping_spark.execution.projection import COLLECTED_ROWS, Projection
+from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.row_functions import Questions
 from stepping_spark.execution.step import ForSpark, Made, Step, failed, rows_of
 from stepping_spark.graph.operators import Fused, Operator, trees_of
+from stepping_spark.limits import Limits
 from stepping_spark.physical import Unnest, walk
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, is_nothing
@@ -22,17 +23,15 @@ from stepping_spark.rows.schema import StreamType
 from stepping_spark.spark import fetch
 from stepping_spark.store import Held
 
-LOCAL_ROWS = 2_000_000  # what a stream reads at most, to be computed on the driver
-
 
 class Driver:
     """Computes streams of one plan with Arrow, Spark evaluating their functions of rows."""
 
-    def __init__(self, plan: Plan, projection: Projection, local_rows: int) -> None:
+    def __init__(self, plan: Plan, projection: Projection, limits: Limits) -> None:
         self.plan = plan
-        self.local_rows = local_rows
+        self.limits = limits
         self._projection = projection
-        self._questions = Questions(projection)
+        self._questions = Questions(projection, limits)
 
     def begin(self, step: Step, members: Sequence[Member]) -> None:
         """Get ready to compute streams that wait for none of each other."""
@@ -73,13 +72,14 @@ class Driver:
             if of_leaf is None:
                 return False, f"{self._name(leaf)} is in Spark"
             rows += of_leaf
+        most = self.limits.local_rows
         if step.is_for_spark(m):
             return False, "what it reads is in Spark too, and so is what reads it"
-        if rows <= self.local_rows:
-            return True, f"rows read: {rows:,}, no more than local_rows={self.local_rows:,}"
+        if rows <= most:
+            return True, f"rows read: {rows:,}, no more than local_rows={most:,}"
         if m.only_picks:
             return True, "it only picks fields"
-        return False, f"rows read: {rows:,}, more than local_rows={self.local_rows:,}"
+        return False, f"rows read: {rows:,}, more than local_rows={most:,}"
 
     def _name(self, leaf: Leaf) -> str:
         if isinstance(leaf, Read):
@@ -95,7 +95,8 @@ class Driver:
             rows=rows,
         )
         try:
-            return consolidate(evaluation.term(m.term), m.vertex.type.schema)
+            with fetch.at_most(self.limits.given_rows):
+                return consolidate(evaluation.term(m.term), m.vertex.type.schema)
         except fetch.FanOut:
             raise
         except Failed as e:
@@ -118,11 +119,11 @@ class Driver:
         grows = any(isinstance(n, Unnest) for n in walk(*trees_of(parts, (t,))))
         text = query.text
         if grows:
-            text = f"SELECT * FROM ({text}) LIMIT {fetch.GIVEN_ROWS + 1}"
+            text = f"SELECT * FROM ({text}) LIMIT {self.limits.given_rows + 1}"
         columns = self._projection.fetched(
             step.sources.sql(text, query.uses),
             [c for _, c in made.schema.all],
-            few=table.num_rows <= COLLECTED_ROWS and not grows,
+            few=table.num_rows <= self.limits.collected_rows and not grows,
         )
         if grows:
             fetch.check_cut(len(columns[0]), parts[-1].name)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from stepping_spark.errors import SHOWN_ROWS, InputError, not_there, refused_deletion
+from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import consolidate, empty
 from stepping_spark.relations.codec import conform, decode, encode
 from stepping_spark.rows.data import Data
@@ -24,7 +25,9 @@ from stepping_spark.zsets.python import class_of, no_zset
 from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
 
-def held_input(value: object, t: StreamType, where: str, key: Sequence[str] | None = None) -> Held:
+def held_input(
+    value: object, t: StreamType, where: str, limits: Limits, key: Sequence[str] | None = None
+) -> Held:
     """An input's change as a relation; an InputError where it does not fit.
 
     With a key, a DataFrame is computed as a register with that key will have it.
@@ -37,7 +40,7 @@ def held_input(value: object, t: StreamType, where: str, key: Sequence[str] | No
     if isinstance(value, ZSetPython):
         return encode(value.iter(), t, where)
     if isinstance(value, ZSetSpark):
-        return value.checked(t, where, key)
+        return value.checked(t, where, limits, key)
     raise no_zset(value, t, where)
 
 

@@ -24,6 +24,7 @@ from stepping_spark.execution.projection import Projection
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Linearity
+from stepping_spark.limits import Limits
 from stepping_spark.plan.loop import ITERATION, LookUp, Loop, Round, due_at, without
 from stepping_spark.plan.terms import Leaf, Member, Side, Slice, State, When
 from stepping_spark.relations.arrow import concat, consolidate, distinct_rows, empty
@@ -51,7 +52,9 @@ class Run:
         projection: Projection,
         state_around: Callable[[Vertex, tuple[Expr, ...]], State],
         compute: Compute,
+        limits: Limits,
     ) -> None:
+        self._limits = limits
         self.iterations = 0
         self.rows = 0
         self.jobs: int | None = 0
@@ -70,11 +73,14 @@ class Run:
         self._hashes: dict[tuple[Slice, ...], Hashes | None] = {}
         self._kept = {k: self._layers(k) for k in self._states}
         self._changed = {k: self._layers(k) for k in self._states}
-        self._given = {v: Layers(v.type.schema, (), ITERATION) for v in loop.body.outputs}
-        self._keys = {(x.kept, x.key): Keys(self._key_schema(x).columns) for x in loop.look_ups}
+        self._given = {v: Layers(v.type.schema, (), ITERATION, limits) for v in loop.body.outputs}
+        self._keys = {
+            (x.kept, x.key): Keys(self._key_schema(x).columns, limits) for x in loop.look_ups
+        }
 
     def _layers(self, kept: Kept) -> Layers:
-        return Layers(kept[0].type.schema, self._states[kept].register.key, ITERATION)
+        key = self._states[kept].register.key
+        return Layers(kept[0].type.schema, key, ITERATION, self._limits)
 
     def run(self, inputs: Sequence[Held]) -> list[Held]:
         """The change of each recursive stream, from those of the streams around.
@@ -248,7 +254,7 @@ class Run:
 
     def _settled(self, held: Held, schema: Schema) -> Held:
         with self._counted(held):
-            return settled(held, schema)
+            return settled(held, schema, self._limits)
 
     @contextmanager
     def _counted(self, held: Held) -> Iterator[None]:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from stepping_spark.limits import Limits
 from stepping_spark.plan.terms import When
 from stepping_spark.relations.arrow import Column, canonical, empty, flat, one_array, row_ids
 from stepping_spark.relations.codec import conform, frame_of
@@ -23,8 +24,6 @@ from stepping_spark.rows.types import quote
 from stepping_spark.spark.session import no_constraints
 from stepping_spark.store import Held
 
-FEW = 100_000  # rows that Spark has made, for them to come to the driver
-MOST_PARTS = 8  # before they are put together: plans, and chunks, must not pile up
 _TEST = {When.NOW: "=", When.BEFORE: "<", When.SO_FAR: "<="}
 _COMPARE = {When.NOW: pc.equal, When.BEFORE: pc.less, When.SO_FAR: pc.less_equal}
 
@@ -35,7 +34,8 @@ class Layers:
     They have the columns of the stream, and those of the key.
     """
 
-    def __init__(self, schema: Schema, key: Sequence[str], iteration: str) -> None:
+    def __init__(self, schema: Schema, key: Sequence[str], iteration: str, limits: Limits) -> None:
+        self._most_parts = limits.loop_parts  # plans must not pile up
         self.schema = schema
         self.key = tuple(key)
         self._iteration = iteration
@@ -49,7 +49,7 @@ class Layers:
             return
         found = held.select(self._iteration).distinct().toArrow().column(0)
         self._frames.append((held, frozenset(numbers(found))))
-        if len(self._frames) > MOST_PARTS:
+        if len(self._frames) > self._most_parts:
             whole = functools.reduce(DataFrame.unionAll, [f for f, _ in self._frames])
             these = frozenset(i for _, some in self._frames for i in some)
             self._frames = [(checkpoint(whole), these)]
@@ -162,12 +162,12 @@ def is_empty(held: Held) -> bool:
     return isinstance(held, pa.Table) and not held.num_rows
 
 
-def settled(held: Held, schema: Schema) -> Held:
+def settled(held: Held, schema: Schema, limits: Limits) -> Held:
     """The relation, computed: on the driver if it is few rows, else in Spark without lineage."""
     if isinstance(held, pa.Table):
         return held
     frame = checkpoint(held)
-    return conform(frame.toArrow(), schema) if frame.count() <= FEW else frame
+    return conform(frame.toArrow(), schema) if frame.count() <= limits.loop_rows else frame
 
 
 def checkpoint(frame: DataFrame) -> DataFrame:
@@ -179,7 +179,8 @@ def checkpoint(frame: DataFrame) -> DataFrame:
 class Keys:
     """Distinct keys, to tell those that have come before."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, limits: Limits) -> None:
+        self._limits = limits
         self._schema = Schema(columns, ())
         self._table = empty(self._schema)
         self._frames: list[DataFrame] = []
@@ -189,12 +190,12 @@ class Keys:
         before: list[Held] = [self._table, *self._frames]
         for seen in before:
             keys = having(keys, seen, self._schema, self._schema, among=False)
-        keys = settled(keys, self._schema)
+        keys = settled(keys, self._schema, self._limits)
         if isinstance(keys, DataFrame):
             self._frames.append(keys)
         else:
             self._table = pa.concat_tables([self._table, keys])
-            if self._table.column(0).num_chunks > MOST_PARTS:
+            if self._table.column(0).num_chunks > self._limits.loop_parts:
                 self._table = self._table.combine_chunks()
         return keys
 

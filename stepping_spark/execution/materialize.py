@@ -10,10 +10,11 @@ from stepping_spark.execution.nulls import null_tests
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.step import Step, null_error
 from stepping_spark.graph.graph import Vertex
+from stepping_spark.limits import Limits
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import State
 from stepping_spark.spark import fetch
-from stepping_spark.spark.checkpoint import BROADCAST_BYTES, measure, settle, settled_by
+from stepping_spark.spark.checkpoint import measure, settle, settled_by
 from stepping_spark.store import Held
 
 
@@ -29,11 +30,12 @@ class Once:
         plan: Plan,
         projection: Projection,
         adders: Mapping[Vertex, Sequence[State]],
-        local_rows: int,
+        limits: Limits,
     ) -> None:
         self._plan = plan
         # What the driver is not to compute with, it need not have.
-        self._most_rows = max(local_rows, fetch.SAMPLE)
+        self._most_rows = max(limits.local_rows, limits.sampled_rows)
+        self._limits = limits
         self._projection = projection
         self._adders = adders
 
@@ -61,7 +63,12 @@ class Once:
         if measured.nulls:
             raise null_error(measured.nulls[0], where)
         table = fetch.brought(
-            kept, schema, measured, most_rows=self._most_rows, once=state is not None
+            kept,
+            schema,
+            measured,
+            limits=self._limits,
+            most_rows=self._most_rows,
+            once=state is not None,
         )
         own = [n for n, _ in v.type.schema.all]
         if state is not None:
@@ -69,7 +76,7 @@ class Once:
             if state.stored:
                 kept = kept.select(*own)
                 table = None if table is None else table.select(own)
-        if table is not None and table.nbytes > BROADCAST_BYTES:
+        if table is not None and table.nbytes > self._limits.broadcast_bytes:
             step.in_spark[v] = kept  # a large query is not to send it back
         return kept if table is None else table
 

@@ -18,6 +18,7 @@ from stepping_spark.execution.views import inline, is_inline
 from stepping_spark.expressions.arrow import column as plain_column
 from stepping_spark.expressions.expr import Expr, Field, fields_of
 from stepping_spark.expressions.symbolic import to_column
+from stepping_spark.limits import Limits
 from stepping_spark.plan.terms import ALL
 from stepping_spark.relations.arrow import (
     Array,
@@ -36,11 +37,6 @@ from stepping_spark.store import Held
 
 Named = Sequence[tuple[str, Expr]]
 
-COLLECTED_ROWS = 5_000
-"""What is fetched row by row; measured: `collect` and `toArrow` take as long at about 5,000."""
-
-MOST_KNOWN = 100  # relations of which values are known: in a recursion there are ever more
-
 
 class Projection:
     """Evaluates expressions; keeps the Columns that they are to Spark.
@@ -50,7 +46,8 @@ class Projection:
     does not tell.
     """
 
-    def __init__(self, spark: Callable[[], SparkSession]) -> None:
+    def __init__(self, spark: Callable[[], SparkSession], limits: Limits) -> None:
+        self.limits = limits
         self.queries = 0
         self.jobs: int | None = 0
         self._spark = spark
@@ -82,9 +79,9 @@ class Projection:
         """The values of expressions over the rows of a relation on the driver, in their order."""
         if not table.num_rows:
             return [pa.array([], e.type.arrow) for e in exprs]
-        if table.num_rows > COLLECTED_ROWS:
+        if table.num_rows > self.limits.collected_rows:
             return self._evaluated(table, schema, exprs)
-        if len(self._known) > MOST_KNOWN:
+        if len(self._known) > self.limits.known_relations:
             self.forget()
         _, known = self._known.setdefault(id(table), (table, {}))
         missing = [e for e in dict.fromkeys(exprs) if e not in known]
@@ -99,7 +96,7 @@ class Projection:
     def _evaluated(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
         types = [e.type for e in exprs]
         table, schema = _read_by(exprs, table, schema)
-        if is_inline(table, schema):
+        if is_inline(table, schema, self.limits):
             source = inline(table, schema)
             if all(e.in_sql for e in exprs):
                 texts = ", ".join(f"{e.sql('t')} AS e{i}" for i, e in enumerate(exprs))
@@ -108,7 +105,7 @@ class Projection:
         else:
             frame = frame_of(table, schema, self._spark())
         shown = [self._column(e).alias(f"e{i}") for i, e in enumerate(exprs)]
-        few = table.num_rows <= COLLECTED_ROWS
+        few = table.num_rows <= self.limits.collected_rows
         return self.fetched(frame.select(*shown), types, few=few)
 
     def fetched(

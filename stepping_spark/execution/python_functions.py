@@ -37,7 +37,7 @@ def apply_python(v: Vertex, table: pa.Table, where: str) -> pa.Table:
     called = _called(operator, decode(table, source), where)
     if not operator.grows:
         return consolidate(encode(called, made, where), made.schema)
-    pairs = list(itertools.islice(called, fetch.GIVEN_ROWS + 1))
+    pairs = list(itertools.islice(called, fetch.most_given() + 1))
     fetch.check_cut(len(pairs), operator.name)
     return consolidate(encode(pairs, made, where), made.schema)
 

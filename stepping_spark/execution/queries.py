@@ -21,21 +21,16 @@ from stepping_spark.execution.blame import failing_vertex
 from stepping_spark.execution.materialize import Once
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.step import ForSpark, Made, Step, failed, rows_of, schema_of
+from stepping_spark.limits import Limits
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, Ref, Term
 from stepping_spark.relations.arrow import consolidate, one_array
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
-from stepping_spark.spark import fetch
-from stepping_spark.spark.checkpoint import BROADCAST_BYTES
 from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.session import count_jobs, for_thread, no_constraints
 from stepping_spark.store import Held
-
-SMALL_ROWS = 100_000  # what a query of one partition reads at most
-MOST_TOGETHER = 8
-"""Streams in one query: each join and sum of it takes some of its one task's memory at first."""
 
 _PLAN_NUMBERS = itertools.count(1)
 
@@ -43,8 +38,11 @@ _PLAN_NUMBERS = itertools.count(1)
 class Queries:
     """Computes streams of one plan with Spark."""
 
-    def __init__(self, plan: Plan, spark: Callable[[], SparkSession], once: Once) -> None:
+    def __init__(
+        self, plan: Plan, spark: Callable[[], SparkSession], once: Once, limits: Limits
+    ) -> None:
         self.plan = plan
+        self.limits = limits
         self._spark = spark
         self._once = once
         self._prefix = f"step{next(_PLAN_NUMBERS)}"
@@ -54,21 +52,23 @@ class Queries:
     def computed(self, step: Step, why: Mapping[Member, ForSpark]) -> Iterator[Made]:
         """Streams that wait for none of each other, and why Spark is to compute each."""
         small = [m for m in why if not why[m].many]
+        together = self.limits.streams_together
         for members in (small, [m for m in why if why[m].many]):
-            for i in range(0, len(members), MOST_TOGETHER):
-                yield from self._together(step, members[i : i + MOST_TOGETHER], why)
+            for i in range(0, len(members), together):
+                yield from self._together(step, members[i : i + together], why)
 
     def _together(
         self, step: Step, members: list[Member], why: Mapping[Member, ForSpark]
     ) -> list[Made]:
         named = self._named(members)
         rows = rows_of(*(p for leaf in named for p in step.parts_for_spark(leaf)))
-        few = rows is not None and rows <= SMALL_ROWS and not why[members[0]].many
+        few = rows is not None and rows <= self.limits.small_rows and not why[members[0]].many
         small: set[str] = set()
         for leaf, name in named.items():
             parts = step.parts_for_spark(leaf)
             tables = [p for p in parts if isinstance(p, pa.Table)]
-            if len(tables) == len(parts) and sum(t.nbytes for t in tables) <= BROADCAST_BYTES:
+            nbytes = sum(t.nbytes for t in tables)
+            if len(tables) == len(parts) and nbytes <= self.limits.broadcast_bytes:
                 small.add(name)
             keyed = isinstance(leaf, Read) and leaf.by is not None
             step.sources.define(name, parts, schema_of(leaf), added_up=keyed)
@@ -128,12 +128,12 @@ class Queries:
         schemas = [m.vertex.type.schema for m in members]
         texts = [q.text for q in queries]
         text = texts[0] if len(members) == 1 else _tagged(texts, schemas)
-        query = f"SELECT {ONE_TASK} * FROM ({text}) LIMIT {fetch.GIVEN_ROWS + 1}"
+        query = f"SELECT {ONE_TASK} * FROM ({text}) LIMIT {self.limits.given_rows + 1}"
         uses = frozenset().union(*(q.uses for q in queries))
         step.metrics.queries += 1
         with count_jobs(self._spark()) as jobs:
             found = step.sources.sql(query, uses).toArrow()
-        if found.num_rows > fetch.GIVEN_ROWS:
+        if found.num_rows > self.limits.given_rows:
             return None
         if len(members) == 1:
             held = [consolidate(conform(found, schemas[0]), schemas[0])]
@@ -173,7 +173,8 @@ class Queries:
         calls = [
             for_thread(spark, partial(one, m, q)) for m, q in zip(members, queries, strict=True)
         ]
-        with no_constraints(spark), ThreadPoolExecutor(max_workers=4) as pool:
+        at_once = self.limits.queries_at_once
+        with no_constraints(spark), ThreadPoolExecutor(max_workers=at_once) as pool:
             return list(pool.map(lambda call: call(), calls))
 
     def _blame(self, step: Step, members: list[Member], error: Exception) -> StepError:

@@ -7,9 +7,10 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from stepping_spark.execution.projection import COLLECTED_ROWS, Projection
+from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.step import Step, rows_of, schema_of
 from stepping_spark.expressions.expr import Expr
+from stepping_spark.limits import Limits
 from stepping_spark.plan.terms import Leaf, Member, is_nothing
 from stepping_spark.relations.arrow import Array, concat
 from stepping_spark.rows.schema import Schema
@@ -23,7 +24,8 @@ class Questions:
     projection of one local relation is no Spark job, and a union of them is.
     """
 
-    def __init__(self, projection: Projection) -> None:
+    def __init__(self, projection: Projection, limits: Limits) -> None:
+        self._most = limits.collected_rows
         self._projection = projection
         self._wanted: dict[Member, dict[Leaf, dict[tuple[Expr, ...], None]]] = {}
         self._tables: dict[Leaf, pa.Table] = {}
@@ -40,7 +42,7 @@ class Questions:
                     wanted.setdefault(leaf, []).extend(questions)
         for leaf, asked in wanted.items():
             rows = rows_of(*step.parts(leaf))
-            if len(asked) > 1 and rows is not None and 0 < rows <= COLLECTED_ROWS:
+            if len(asked) > 1 and rows is not None and 0 < rows <= self._most:
                 exprs = [e for some in asked for e in some]
                 # Whose function fails is seen when each asks for its own.
                 with suppress(Exception):

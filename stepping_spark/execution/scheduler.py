@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.errors import StepError
-from stepping_spark.execution.driver import LOCAL_ROWS, Driver
+from stepping_spark.execution.driver import Driver
 from stepping_spark.execution.io import answer, check_there
 from stepping_spark.execution.loop import Run
 from stepping_spark.execution.materialize import Once
@@ -27,6 +27,7 @@ from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import Path, Vertex
 from stepping_spark.graph.operators import IdentityPrint
+from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.plan.loop import Loop
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, Stage, State, is_nothing
@@ -35,7 +36,7 @@ from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
 from stepping_spark.spark.advice import advise
-from stepping_spark.spark.fetch import FanOut
+from stepping_spark.spark.fetch import FanOut, at_most
 from stepping_spark.spark.session import JobCounter, count_jobs, get_session, is_stopped
 from stepping_spark.store import Held, Now, Store
 
@@ -56,22 +57,24 @@ class Scheduler:
         plan: Plan,
         store: Store,
         spark: SparkSession | None = None,
-        local_rows: int = LOCAL_ROWS,
+        *,
+        limits: Limits = DEFAULT,
     ) -> None:
+        self.limits = limits
         self.plan = plan
         self.store = store
         self._spark = spark
         self.settings: Mapping[str, str] | None = None
         """Those of the session, once a step has used it: a state is kept with them."""
-        self._projection = Projection(lambda: self.spark)
+        self._projection = Projection(lambda: self.spark, limits)
         self._jobs: JobCounter | None = None
         self._stepping = False
-        self._driver = Driver(plan, self._projection, local_rows)
+        self._driver = Driver(plan, self._projection, limits)
         self._adders: dict[Vertex, list[State]] = {}
         self._strict = {v: label for label, v in plan.graph.strict.items()}
         self._inner: dict[tuple[Member, Path | None], tuple[tuple[str, Vertex | None], ...]] = {}
-        self._once = Once(plan, self._projection, self._adders, local_rows)
-        self._queries = Queries(plan, lambda: self.spark, self._once)
+        self._once = Once(plan, self._projection, self._adders, limits)
+        self._queries = Queries(plan, lambda: self.spark, self._once, limits)
         for s in plan.states:
             self._adders.setdefault(s.change, []).append(s)
 
@@ -125,7 +128,7 @@ class Scheduler:
 
     def run(self, metrics: StepMetrics, inputs: Mapping[Vertex, Held], now: Now) -> list[Held]:
         """Compute a step, and add its changes to the store; the caller commits."""
-        sources = Sources(lambda: self.spark, self._now_in_sql(now))
+        sources = Sources(lambda: self.spark, self.limits, self._now_in_sql(now))
         asked = self._projection.queries
         since, first = self.store.last_now(), not self.store.last_step()
         step = Step(
@@ -195,7 +198,7 @@ class Scheduler:
                 self._note(inner, m, loop)
             return [made[m].held for m in wanted]
 
-        run = Run(loop, self.store, self._projection, self._state_around, compute)
+        run = Run(loop, self.store, self._projection, self._state_around, compute, self.limits)
         given = run.run([step.values[v] for v in loop.inputs])
         step.metrics.iterations[str(loop.path)] = run.iterations
         ms = (time.perf_counter() - begun) * 1e3 - within
@@ -220,7 +223,8 @@ class Scheduler:
         jobs: int | None = 0
         if isinstance(held, pa.Table):
             try:
-                made = apply_python(m.vertex, held, f"{path} ({line})")
+                with at_most(self.limits.given_rows):
+                    made = apply_python(m.vertex, held, f"{path} ({line})")
                 why = "a Python function, of rows on the driver"
             except FanOut as e:
                 why = f"a Python function; {e}"
@@ -268,7 +272,7 @@ class Scheduler:
         (name,) = state.register.key
         (t,) = (t for n, t in state.register.schema.columns if n == name)
         time = dict(state.change.type.schema.columns)["time"]
-        found = ticks(step.since, step.now, time)
+        found = ticks(step.since, step.now, time, self.limits.due_times)
         return None if found is None else pa.table({name: pa.array(found, t.arrow)})
 
     def _now_in_sql(self, now: Now) -> str:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.engines.spark.rendering import Derived
 from stepping_spark.engines.spark.text import consolidated, names
+from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.literals import literal
@@ -18,15 +19,16 @@ from stepping_spark.rows.types import quote
 from stepping_spark.spark.session import in_session
 from stepping_spark.store import Held
 
-INLINE_CELLS = 500  # above it, parsing literals costs more than a view of an Arrow table
-INLINE_BYTES = 64 << 10  # the same of long texts and lists, of which a query keeps several copies
 _NUMBERS = itertools.count(1)
 
 
 class Sources:
     """Named relations for the queries of one step; `drop` them at its end."""
 
-    def __init__(self, spark: Callable[[], SparkSession], now: str = "NULL") -> None:
+    def __init__(
+        self, spark: Callable[[], SparkSession], limits: Limits, now: str = "NULL"
+    ) -> None:
+        self._limits = limits
         self._spark = spark
         self.now = now
         """The time of the step, as a literal."""
@@ -44,7 +46,7 @@ class Sources:
         tables = [p for p in parts if isinstance(p, pa.Table)]
         frames = [p for p in parts if isinstance(p, DataFrame)]
         table = concat(tables, schema)
-        if not frames and is_inline(table, schema):
+        if not frames and is_inline(table, schema, self._limits):
             self._inline[name] = inline(table, schema)
             return
         if table.num_rows:
@@ -84,10 +86,10 @@ class Sources:
         self._views.append(name)
 
 
-def is_inline(table: pa.Table, schema: Schema) -> bool:
+def is_inline(table: pa.Table, schema: Schema, limits: Limits) -> bool:
     """Whether a relation is small enough to stand in a query's text."""
     cells = table.num_rows * sum(_cells(t.arrow) for _, t in schema.all)
-    return cells <= INLINE_CELLS and table.nbytes <= INLINE_BYTES
+    return cells <= limits.inline_cells and table.nbytes <= limits.inline_bytes
 
 
 def _cells(t: pa.DataType) -> int:

@@ -21,9 +21,6 @@ TIMES: dict[RowType, str] = {
 }
 """What times can be, and what `now` is to be beside them."""
 
-MOST_TIMES = 10_000
-"""Over more times than this, all that is to come is read."""
-
 _MINUTE = dt.timedelta(minutes=1)
 _EPOCHS = {
     DATETIME: dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
@@ -47,14 +44,14 @@ def tick(time: Expr) -> Expr:
     return Call(INT, "minute" if time.type == DATETIME else "local_minute", (time,))
 
 
-def ticks(since: Any, now: Any, t: RowType) -> Sequence[Any] | None:
-    """The keys of times after `since`, up to `now`; None if they are too many."""
+def ticks(since: Any, now: Any, t: RowType, most: int) -> Sequence[Any] | None:
+    """The keys of times after `since`, up to `now`; None if they are more than `most`."""
     if since is None:
         return ()
     first, last = _tick_of(since, t), _tick_of(now, t)
     if t == DATE:
         first, last = first.toordinal(), last.toordinal()
-    if last - first > MOST_TIMES:
+    if last - first > most:
         return None
     # A minute may have begun before the last step; a day, or a step, is over.
     found = range(first if t in _EPOCHS else first + 1, last + 1)

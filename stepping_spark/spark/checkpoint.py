@@ -18,16 +18,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from stepping_spark.errors import StepError
+from stepping_spark.limits import Limits
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.sql_text import closed
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
 from stepping_spark.sums.overflow import nonzero, total
-
-FETCHED_BYTES = 64 << 20
-
-BROADCAST_BYTES = 32 << 20
-"""A relation of the driver that takes no more than this is sent to all workers, for a join."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +104,13 @@ def measure(frame: DataFrame, schema: Schema, tests: Sequence[tuple[str, str]] =
     return Measured(found["rows"], found["bytes"] or 0, wrong)
 
 
-def fetched(frame: DataFrame, schema: Schema, measured: Measured) -> pa.Table:
+def fetched(frame: DataFrame, schema: Schema, measured: Measured, limits: Limits) -> pa.Table:
     """The rows of a DataFrame that Spark has computed, on the driver; in several goes, if large.
 
     Spark has what a task gives three or four times in memory until it is sent: a heap that is
     large enough for the rest must do for that too.
     """
-    pieces = -(-measured.nbytes // FETCHED_BYTES)
+    pieces = -(-measured.nbytes // limits.piece_bytes)
     if pieces < 2 or not schema.columns:
         return frame.toArrow()
     piece = F.pmod(F.xxhash64(*[column(n) for n, _ in schema.columns]), F.lit(pieces))

@@ -6,38 +6,55 @@ that Spark's jobs take for them; beyond, and where rows are wide, memory is what
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.relations.arrow import consolidate, each_once
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.checkpoint import Measured, fetched, measure
 
-DRIVER_ROWS = 2_000_000
-DRIVER_BYTES = 256 << 20
-SAMPLE = 10_000  # rows that are brought without being counted
-GIVEN_ROWS = 1_000_000
-"""What a computation may give on the driver, or one query to it, however few rows it reads.
-
-A list that a function of a row makes is one value, and comes whole before its items are counted.
-"""
+_most_given: ContextVar[int] = ContextVar("most_given", default=DEFAULT.given_rows)
 
 
 class FanOut(Exception):
     """A computation gives too many rows for the driver; the text says how many."""
 
 
+@contextmanager
+def at_most(rows: int) -> Iterator[None]:
+    """Within the block, a computation of this thread gives no more rows.
+
+    A list that a function of a row makes is one value, and comes whole before its items are
+    counted.
+    """
+    before = _most_given.set(rows)
+    try:
+        yield
+    finally:
+        _most_given.reset(before)
+
+
+def most_given() -> int:
+    """How many rows a computation may give on the driver, however few it reads."""
+    return _most_given.get()
+
+
 def check_few(rows: int, what: str) -> None:
     """Raises `FanOut` where a computation is about to give too many rows."""
-    if rows > GIVEN_ROWS:
-        raise FanOut(f"{what} gives {rows:,} rows, more than {GIVEN_ROWS:,}")
+    if rows > most_given():
+        raise FanOut(f"{what} gives {rows:,} rows, more than {most_given():,}")
 
 
 def check_cut(rows: int, what: str) -> None:
     """The same where rows were cut off after one more than may be given: nobody knows the rest."""
-    if rows > GIVEN_ROWS:
-        raise FanOut(f"{what} gives more than {GIVEN_ROWS:,} rows")
+    if rows > most_given():
+        raise FanOut(f"{what} gives more than {most_given():,} rows")
 
 
 def brought(
@@ -45,23 +62,25 @@ def brought(
     schema: Schema,
     measured: Measured | None = None,
     *,
+    limits: Limits,
     most_rows: int | None = None,
-    most_bytes: int = DRIVER_BYTES,
+    most_bytes: int | None = None,
     once: bool = False,
 ) -> pa.Table | None:
     """The rows of a DataFrame that is computed, each once; None where they are too many.
 
     `once` says that Spark has each of them once.
     """
-    most_rows = DRIVER_ROWS if most_rows is None else min(most_rows, DRIVER_ROWS)
+    most_rows = limits.fetched_rows if most_rows is None else min(most_rows, limits.fetched_rows)
+    most_bytes = limits.fetched_bytes if most_bytes is None else most_bytes
     if most_rows < 1:
         return None
     if measured is None:
-        sample = frame.limit(SAMPLE + 1).toArrow()
-        if sample.num_rows <= min(SAMPLE, most_rows):
+        sample = frame.limit(limits.sampled_rows + 1).toArrow()
+        if sample.num_rows <= min(limits.sampled_rows, most_rows):
             return consolidate(conform(sample, schema), schema)
         measured = measure(frame, schema)
     if measured.rows > most_rows or measured.nbytes > most_bytes:
         return None
-    table = conform(fetched(frame, schema, measured), schema)
+    table = conform(fetched(frame, schema, measured, limits), schema)
     return each_once(table, schema) if once else consolidate(table, schema)

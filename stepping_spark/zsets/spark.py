@@ -15,12 +15,13 @@ from pyspark.sql import functions as F
 
 from stepping_spark.errors import InputError, StepError
 from stepping_spark.expressions.index import key_of
+from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.relations.arrow import concat, consolidate, has_floats
 from stepping_spark.relations.codec import conform, decode, encode, frame_of
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
-from stepping_spark.spark.checkpoint import BROADCAST_BYTES, fetched, measure, settle
+from stepping_spark.spark.checkpoint import fetched, measure, settle
 from stepping_spark.spark.fetch import brought
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Held
@@ -117,10 +118,10 @@ class ZSetSpark(ZSet[T_co]):
         >>> st.ZSetSpark.from_arrow(pa.table({"x": [1, 1]}), int).to_arrow().to_pylist()
         [{'_value_': 1, '_count_': 2}]
         """
-        held = self.checked(self.type, "ZSetSpark") if self._guarded else self._held
+        held = self.checked(self.type, "ZSetSpark", DEFAULT) if self._guarded else self._held
         if isinstance(held, DataFrame):
             with blaming("to_arrow"):
-                held = fetched(held, self.type.schema, measure(held, self.type.schema))
+                held = fetched(held, self.type.schema, measure(held, self.type.schema), DEFAULT)
         return consolidate(conform(held, self.type.schema), self.type.schema)
 
     @staticmethod
@@ -141,7 +142,9 @@ class ZSetSpark(ZSet[T_co]):
         """Whether it is Spark that has the rows, and not the driver."""
         return isinstance(self._held, DataFrame)
 
-    def checked(self, t: ZSetType, where: str, key: Sequence[str] | None = None) -> Held:
+    def checked(
+        self, t: ZSetType, where: str, limits: Limits, key: Sequence[str] | None = None
+    ) -> Held:
         """The relation as a step takes it: nothing in it is not of type t.
 
         A DataFrame is computed once, and kept: on the driver if it has few rows, each then once.
@@ -154,7 +157,7 @@ class ZSetSpark(ZSet[T_co]):
         if self._checked is None:
             held = self._held
             if isinstance(held, DataFrame):
-                self._checked = self._computed(held, where, key)
+                self._checked = self._computed(held, where, limits, key)
             else:
                 self._checked = consolidate(held, self.type.schema)
         return self._checked
@@ -163,7 +166,9 @@ class ZSetSpark(ZSet[T_co]):
         """Compute the DataFrame anew when it is next used: what was kept of it may be lost."""
         self._checked = None
 
-    def _computed(self, frame: DataFrame, where: str, key: Sequence[str] | None) -> Held:
+    def _computed(
+        self, frame: DataFrame, where: str, limits: Limits, key: Sequence[str] | None
+    ) -> Held:
         schema, measured = self.type.schema, None
         rows = guarded(frame, self.type) if self._guarded else frame
         try:
@@ -173,7 +178,14 @@ class ZSetSpark(ZSet[T_co]):
             else:
                 kept = rows.localCheckpoint()
             # What is more is left for a step to bring, which has a use for it in Spark, too.
-            few = brought(kept, schema, measured, most_bytes=BROADCAST_BYTES, once=key is not None)
+            few = brought(
+                kept,
+                schema,
+                measured,
+                limits=limits,
+                most_bytes=limits.broadcast_bytes,
+                once=key is not None,
+            )
             if few is not None:
                 return few
             if key is None and any(has_floats(c) for c in schema.arrow.types):
@@ -187,7 +199,7 @@ class ZSetSpark(ZSet[T_co]):
         """The relation to read from, each row once."""
         if isinstance(self._held, DataFrame) and not self._guarded:
             return summed(self._held, self.type)
-        held = self.checked(self.type, "ZSetSpark")
+        held = self.checked(self.type, "ZSetSpark", DEFAULT)
         return summed(held, self.type) if isinstance(held, DataFrame) else held
 
     def __neg__(self) -> ZSetSpark[T_co]:

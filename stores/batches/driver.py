@@ -14,14 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import canonical, consolidate, nonzero
 from stepping_spark.relations.hashes import Hashes, key_hashes
 from stepping_spark.store import Register
 
 Positions = npt.NDArray[np.int64]
-
-FEW = 1 << 14  # rows that are consolidated all together
-PIECE = 1 << 20  # rows of a large batch that are copied at a time
 
 BATCH_BYTES = 700
 ARRAY_BYTES = 800
@@ -126,9 +124,9 @@ def places_of(table: pa.Table, register: Register) -> Hashes:
     return places
 
 
-def built(table: pa.Table, register: Register) -> DriverBatch:
+def built(table: pa.Table, register: Register, limits: Limits) -> DriverBatch:
     """The batch of a relation's rows, which may be in any order and not consolidated."""
-    if table.num_rows <= FEW:
+    if table.num_rows <= limits.sorted_rows:
         return ordered(consolidate(table, register.schema), register)
     table = pa.Table.from_arrays([canonical(c) for c in table.columns], schema=table.schema)
     places = places_of(table, register)
@@ -137,7 +135,7 @@ def built(table: pa.Table, register: Register) -> DriverBatch:
     made = Growing()
     begin = 0
     while begin < len(order):
-        last = places[min(begin + PIECE, len(order)) - 1]
+        last = places[min(begin + limits.piece_rows, len(order)) - 1]
         end = int(np.searchsorted(places, last, side="right"))
         rows = table.take(order[begin:end])
         made.append(*settled(rows, places[begin:end], register))

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from stepping_spark.errors import StoreError
+from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import canonical
 from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.atoms import Atom
@@ -20,12 +21,9 @@ from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional, quote
 from stepping_spark.spark import checkpoint
-from stepping_spark.spark.checkpoint import BROADCAST_BYTES, Settled, column, settled_by
+from stepping_spark.spark.checkpoint import Settled, column, settled_by
 from stepping_spark.spark.errors import first_line
 from stepping_spark.store import Held, Register
-
-IN_KEYS = 1_000
-"""Above so many keys a broadcast is faster than SQL text, and spares the parser's stack."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +35,15 @@ class SparkBatch:
     rows: int
     nbytes: int
 
-    def at(self, keys: Held) -> DataFrame:
+    def at(self, keys: Held, limits: Limits) -> DataFrame:
         """The rows that have one of the keys; NULL in a key equals NULL."""
         if isinstance(keys, pa.Table):
-            if len(self.register.key) == 1 and keys.num_rows <= IN_KEYS:
+            # With more a broadcast is faster than text, and spares the parser's stack.
+            if len(self.register.key) == 1 and keys.num_rows <= limits.listed_keys:
                 condition = _is_in(keys, self.register)
                 if condition is not None:
                     return self.frame.where(condition)
-            few = keys.nbytes <= BROADCAST_BYTES
+            few = keys.nbytes <= limits.broadcast_bytes
             keys = frame_of(keys, keys_of(self.register), self.frame.sparkSession)
             keys = F.broadcast(keys) if few else keys
         named = [(k, f"_key_{i}_of_read_") for i, k in enumerate(self.register.key)]

@@ -16,12 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from stepping_spark.errors import StepError, StoreCorrupt, StoreError, StoreUnavailable
+from stepping_spark.limits import Limits
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.store import Register
 from stores.batches.driver import DriverBatch, Growing, settled
-
-SLICE = 1 << 16
-"""The rows that are merged at a time; a merge of no more is done within one step."""
 
 _log = logging.getLogger("stepping_spark")
 
@@ -48,9 +46,10 @@ class Work(Protocol[Made]):
 class Merge:
     """Neighbouring batches on the driver, on their way to be one."""
 
-    def __init__(self, batches: Sequence[DriverBatch], register: Register) -> None:
+    def __init__(self, batches: Sequence[DriverBatch], register: Register, limits: Limits) -> None:
         self.batches = tuple(batches)
         self._register = register
+        self._rows = limits.merged_rows
         # What is merged, and how far each batch is read: one list, so that an interrupt between
         # two statements cannot part the one from the other.
         self._slices: list[tuple[pa.Table, Hashes, list[int]]] = []
@@ -69,7 +68,7 @@ class Merge:
     def _ends(self, reached: list[int]) -> list[int]:
         """Where the next slice ends in each batch: at one place in the order of all."""
         left = [b.rows - r for b, r in zip(self.batches, reached, strict=True)]
-        shares = [-(-SLICE * n // sum(left)) for n in left]
+        shares = [-(-self._rows * n // sum(left)) for n in left]
         # The least, so that no batch gives more than its share, whatever its keys are.
         last = min(
             b.places[min(r + share, b.rows) - 1]
@@ -107,9 +106,13 @@ class Tiers(Generic[B]):
     """Decides which batches of one register are merged, and when; `start` begins a merge."""
 
     def __init__(
-        self, register: Register, start: Callable[[Register, Sequence[B]], Work[B]]
+        self,
+        register: Register,
+        start: Callable[[Register, Sequence[B]], Work[B]],
+        limits: Limits,
     ) -> None:
         self.register = register
+        self._rows = limits.merged_rows
         self.rows_written = 0
         """The rows written so far, by changes and by merges."""
         self._start = start
@@ -126,7 +129,7 @@ class Tiers(Generic[B]):
         the merge itself, is an error: a state that is damaged must not go on until the steps before
         it are gone.
         """
-        rows = max(rows, SLICE)
+        rows = max(rows, self._rows)
         self._put_off = []
         self._set_aside = [b for b in self._set_aside if b in batches]
         self._merges = [m for m in self._merges if all(b in batches for b in m[0])]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stepping_spark.errors import StoreError
+from stepping_spark.limits import Limits
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stores.parquet.checks import GROUP_BYTES, GROUP_ROWS, Content, Damaged, read_rows
@@ -18,15 +19,10 @@ from stores.parquet.manifest import File, FileBatch
 
 DATA = "data"
 
-FILE_ROWS = 1 << 20
-"""The rows of a file, or more where a batch would have many files."""
 
-MOST_FILES = 64
-
-
-def rows_of_file(rows: int) -> int:
+def rows_of_file(rows: int, limits: Limits) -> int:
     """How many rows the files of a batch of so many have."""
-    return max(FILE_ROWS, -(-rows // MOST_FILES))
+    return max(limits.file_rows, -(-rows // limits.batch_files))
 
 
 class FileWriter:

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import empty
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
@@ -45,12 +46,6 @@ from stores.parquet.filesystem import Directory, LocalDirectory
 from stores.parquet.manifest import File, FileBatch
 from stores.parquet.plain_files import NotPlain
 from stores.parquet.pool import side_by_side
-
-GROUPS_AT_ONCE = 128
-"""The row groups that are in memory at a time, beside the cache, to find keys in them."""
-
-MANY_PARTS = 16
-"""Above so many, relations are sooner copied into one than handed on."""
 
 ENTRY_BYTES = 400
 """About what the cache itself takes for each thing that it keeps."""
@@ -121,8 +116,9 @@ class Bounds:
 class FileReader:
     """Reads files of a directory, and keeps what it has read in a cache."""
 
-    def __init__(self, directory: Directory, cache_bytes: int) -> None:
+    def __init__(self, directory: Directory, cache_bytes: int, limits: Limits) -> None:
         self.directory = directory
+        self._limits = limits
         self._cache = Cache(cache_bytes)
 
     @property
@@ -175,13 +171,13 @@ class FileReader:
         """
         found: list[pa.Table] = []
         rows = 0
-        for i in range(0, len(groups), GROUPS_AT_ONCE):
-            some = self.groups(groups[i : i + GROUPS_AT_ONCE], register)
+        for i in range(0, len(groups), self._limits.groups_at_once):
+            some = self.groups(groups[i : i + self._limits.groups_at_once], register)
             parts = [part for g in some if (part := g.at(keys)) is not None]
-            found += (
-                [pa.concat_tables(parts).combine_chunks()] if len(parts) > MANY_PARTS else parts
-            )
             rows += sum(part.num_rows for part in parts)
+            if len(parts) > self._limits.given_parts:
+                parts = [pa.concat_tables(parts).combine_chunks()]
+            found += parts
             if rows > most:
                 return None
         return found

@@ -14,6 +14,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from stepping_spark.errors import StoreUnavailable
+from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.relations.arrow import nonzero
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
@@ -49,8 +50,13 @@ class ParquetState:
     """The state in a directory, or under a prefix of an object store; see `StoreParquet`."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, filesystem: pafs.FileSystem | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        filesystem: pafs.FileSystem | None = None,
+        limits: Limits = DEFAULT,
     ) -> None:
+        self._limits = limits
         self._path = path
         self._filesystem = filesystem
         self._directory = directory_of(path, filesystem)
@@ -122,6 +128,7 @@ class ParquetState:
                 self._registers(),
                 driver_rows=sys.maxsize,
                 filesystem=self._filesystem,
+                limits=self._limits,
             ) as store,
         ):
             store.compact()
@@ -246,7 +253,7 @@ class FileCheck:
 
     def file(self, f: File, before: int) -> Iterator[str]:
         """What is wrong with a file whose places begin after `before`."""
-        reader = FileReader(self.directory, 0)
+        reader = FileReader(self.directory, 0, DEFAULT)
         metadata = reader.metadata(f, self.content)
         schema, place = self.content.schema, self.content.place
         counts: dict[str, int] = {}

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from stepping_spark.limits import Limits
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.store import Register
-from stores.batches import tiers
 from stores.batches.driver import DriverBatch, settled
 from stores.parquet.checks import GROUP_ROWS
 from stores.parquet.file_writer import FileWriter
@@ -17,9 +17,6 @@ from stores.parquet.files import FileReader, Group
 from stores.parquet.manifest import FileBatch
 
 LAST = 2**64 - 1  # the greatest place
-
-MOST_HERE = 1 << 21
-"""A merge of more rows at once is left to Spark, where the store has no larger `driver_rows`."""
 
 Slices = Iterator[tuple[pa.Table, Hashes, int]]
 
@@ -103,13 +100,16 @@ class Cursor:
         return found
 
 
-def slices(cursors: Sequence[Cursor], register: Register) -> Slices:
-    """The rows of all, in order and consolidated, and how many they were made of."""
+def slices(cursors: Sequence[Cursor], register: Register, most: int) -> Slices:
+    """The rows of all, in order and consolidated, about `most` at a time; and how many they were.
+
+    That is before equal ones became one.
+    """
     schema = register.schema.arrow
     while any(c.more or c.left > 0 for c in cursors):
         total = sum(max(c.left, 0) for c in cursors)
         for c in cursors:
-            c.fill(-(-tiers.SLICE * max(c.left, 0) // max(total, 1)))
+            c.fill(-(-most * max(c.left, 0) // max(total, 1)))
         while True:
             # All rows of one place go into one slice: equal rows are among them.
             limit = min((c.last for c in cursors if c.more), default=None)
@@ -130,7 +130,7 @@ class FileMerge:
     """Neighbouring batches in files, on their way to be one.
 
     What it writes are files that no manifest names, until it is done. Where more is to be done at
-    once than a driver should, or than `most_here`, `in_spark` does it.
+    once than a driver should, `in_spark` does it.
     """
 
     def __init__(
@@ -140,14 +140,16 @@ class FileMerge:
         reader: FileReader,
         writer: FileWriter,
         in_spark: Callable[[], FileBatch],
-        most_here: int,
+        driver_rows: int,
+        limits: Limits,
     ) -> None:
         self._rows = sum(b.rows for b in batches)
-        self._slices = slices([Cursor(b, register, reader) for b in batches], register)
+        cursors = [Cursor(b, register, reader) for b in batches]
+        self._slices = slices(cursors, register, limits.merged_rows)
         self._reader = reader
         self._writer = writer
         self._in_spark = in_spark
-        self._most_here = max(most_here, MOST_HERE)
+        self._most_here = max(driver_rows, limits.merged_here_rows)
         self._newest: tuple[pa.Table, Hashes, int] | None = None
         self._number = 0  # of slices
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from stepping_spark.errors import StoreError, StoreUnavailable
+from stepping_spark.limits import Limits
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
@@ -24,7 +25,7 @@ from stepping_spark.spark.errors import first_line
 from stepping_spark.store import Register
 from stores.batches.driver import places_of
 from stores.parquet.checks import Content, place_column
-from stores.parquet.file_writer import FILE_ROWS, FileWriter, rows_of_file
+from stores.parquet.file_writer import FileWriter, rows_of_file
 from stores.parquet.files import (
     FileReader,
     content_of,
@@ -64,11 +65,16 @@ def read(
 
 
 def write(
-    frame: DataFrame, rows: int, register: Register, directory: Directory, stem: str
+    frame: DataFrame,
+    rows: int,
+    register: Register,
+    directory: Directory,
+    stem: str,
+    limits: Limits,
 ) -> FileBatch:
     """The batch of about so many rows, which are consolidated already."""
     place = place_column(register.schema)
-    parts = -(-rows // rows_of_file(rows))
+    parts = -(-rows // rows_of_file(rows, limits))
     bucket = f"(shiftright({place}, 48) + {_BUCKETS // 2})"
     types = ", ".join(f"c{i} {t.ddl}" for i, (_, t) in enumerate(register.schema.all))
     placed = (
@@ -77,13 +83,15 @@ def write(
         .repartitionById(parts, F.expr(f"CAST({bucket} * {parts} DIV {_BUCKETS} AS INT)"))
         .sortWithinPartitions(place)
     )
-    task = _Write(content_of(register), directory, stem, rows_of_file(rows))
+    task = _Write(content_of(register), directory, stem, rows_of_file(rows, limits))
     return _written(placed.mapInArrow(task, _WRITTEN), f"register {register.name!r}")
 
 
-def write_plain(frame: DataFrame, content: Content, directory: Directory, stem: str) -> FileBatch:
+def write_plain(
+    frame: DataFrame, content: Content, directory: Directory, stem: str, limits: Limits
+) -> FileBatch:
     """The batch of rows that have no places, as they are."""
-    task = _Write(content, directory, stem, FILE_ROWS)
+    task = _Write(content, directory, stem, limits.file_rows)
     return _written(_numbered(frame).mapInArrow(task, _WRITTEN), "an output")
 
 
@@ -93,11 +101,12 @@ def merge(
     reader: FileReader,
     stem: str,
     spark: SparkSession,
+    limits: Limits,
 ) -> FileBatch:
     """The one batch of the rows of several: each task merges a range of places."""
     rows = sum(b.rows for b in batches)
-    cuts = _cuts(batches, reader, -(-rows // rows_of_file(rows)))
-    task = _Merge(tuple(batches), register, reader.directory, stem, rows_of_file(rows), cuts)
+    cuts = _cuts(batches, reader, -(-rows // rows_of_file(rows, limits)))
+    task = _Merge(tuple(batches), register, reader.directory, stem, rows, cuts, limits)
     ranges = spark.range(0, len(cuts) - 1, 1, len(cuts) - 1)
     return _written(ranges.mapInArrow(task, _WRITTEN), f"register {register.name!r}")
 
@@ -192,15 +201,17 @@ class _Merge:
         register: Register,
         directory: Directory,
         stem: str,
-        file_rows: int,
+        rows: int,
         cuts: list[int],
+        limits: Limits,
     ) -> None:
         self._batches = batches
         self._register = register
         self._directory = directory
         self._stem = stem
-        self._file_rows = file_rows
+        self._file_rows = rows_of_file(rows, limits)
         self._cuts = cuts
+        self._limits = limits
 
     def __call__(self, batches: Batches) -> Batches:
         for batch in batches:
@@ -208,12 +219,12 @@ class _Merge:
                 yield self._merged(self._cuts[i], self._cuts[i + 1])
 
     def _merged(self, low: int, high: int) -> pa.RecordBatch:
-        reader = FileReader(self._directory, 0)
+        reader = FileReader(self._directory, 0, self._limits)
         cursors = [Cursor(b, self._register, reader, low, high) for b in self._batches]
         content = content_of(self._register)
         writer = FileWriter(self._directory, self._stem, content, self._file_rows)
         try:
-            for rows, places, _ in slices(cursors, self._register):
+            for rows, places, _ in slices(cursors, self._register, self._limits.merged_rows):
                 writer.append(rows, places)
             return _listed(writer, self._directory)
         except BaseException:

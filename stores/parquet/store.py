@@ -14,16 +14,15 @@ from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreError, StoreLocked
 from stepping_spark.graph.graph import Graph
+from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark import fetch
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Held, Now, Register, now_from_text, now_to_text
 from stores.batches.driver import wanted_places
 from stores.batches.spark import keys_of
 from stores.batches.tiers import Tiers, Work
-from stores.limits import MOST_KEYS
 from stores.parquet import spark_files
 from stores.parquet.checks import GROUP_ROWS, Content, Damaged
 from stores.parquet.commits import Committed
@@ -46,13 +45,6 @@ DRIVER_BATCH_ROWS = 100_000
 
 CACHE_BYTES = 256 << 20
 """The memory for what was read, or a quarter of the machine's where that is less."""
-
-MOST_LOOKED_AT = 1 << 24
-"""Rows that the driver reads to find keys in; where it would be more, Spark reads the batches.
-
-Two cores decode so many in about two seconds, and find the keys in them; what Spark reads is joined
-by Spark, and so is what comes of it.
-"""
 
 _TRIES = 5
 
@@ -83,7 +75,8 @@ class StoreParquet(Closing):
 
     Batches of at most `driver_rows` rows are read and written by the driver, larger ones by Spark,
     with the session `spark` (default: the active one, or a local one that is started).
-    At most `cache_bytes` of what was read stay in memory: by default 256 MB.
+    At most `cache_bytes` of what was read stay in memory: by default 256 MB. `limits` are those of
+    what it reads, writes and merges at once: see `st.Limits`.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
@@ -108,7 +101,9 @@ class StoreParquet(Closing):
         cache_bytes: int | None = None,
         filesystem: pafs.FileSystem | None = None,
         spark: SparkSession | None = None,
+        limits: Limits | None = None,
     ) -> None:
+        self._limits = checked_limits(limits)
         self._directory = directory_of(path, filesystem)
         self._create = create
         self._read_only = read_only
@@ -116,8 +111,8 @@ class StoreParquet(Closing):
         self._driver_rows = driver_rows
         self._spark = spark
         cache = min(CACHE_BYTES, quarter_of_memory()) if cache_bytes is None else cache_bytes
-        self._reader = FileReader(self._directory, cache)
-        self._files = BatchFiles(self._reader, self._session, driver_rows)
+        self._reader = FileReader(self._directory, cache, self._limits)
+        self._files = BatchFiles(self._reader, self._session, driver_rows, self._limits)
         self._committed = Committed(self._directory, driver_rows)
         self._turns = Turns(
             self._forget,
@@ -149,6 +144,7 @@ class StoreParquet(Closing):
         cache_bytes: int | None = None,
         filesystem: pafs.FileSystem | None = None,
         spark: SparkSession | None = None,
+        limits: Limits | None = None,
     ) -> StoreParquet:
         """The store of a circuit: `from_graph(graph, "s3://bucket/state", create=True)`.
 
@@ -166,6 +162,7 @@ class StoreParquet(Closing):
             cache_bytes=cache_bytes,
             filesystem=filesystem,
             spark=spark,
+            limits=limits,
         )
 
     def __repr__(self) -> str:
@@ -189,7 +186,7 @@ class StoreParquet(Closing):
                 )
             self._names |= self._committed.names
             self._tiers = self._tiers or {
-                r.name: Tiers(r, self._merge)
+                r.name: Tiers(r, self._merge, self._limits)
                 for r in (replace(r, name=self._names[r.name]) for r in registers)
             }
             self._outputs = tuple(outputs)
@@ -282,8 +279,8 @@ class StoreParquet(Closing):
             return self._retried(tiers, lambda batches: self._whole(of, batches))
         check_has_key(of)
         if isinstance(keys, DataFrame):
-            keys = keys.limit(MOST_KEYS + 1).toArrow()
-        if keys.num_rows > MOST_KEYS:
+            keys = keys.limit(self._limits.looked_up_keys + 1).toArrow()
+        if keys.num_rows > self._limits.looked_up_keys:
             return self._retried(tiers, lambda batches: self._whole(of, batches))
         if not keys.num_rows:
             return ()
@@ -291,10 +288,10 @@ class StoreParquet(Closing):
 
         def at(batches: Batches) -> tuple[Held, ...]:
             groups = [g for b in batches for g in self._reader.wanted(b, places)]
-            most = MOST_LOOKED_AT // GROUP_ROWS
+            most = self._limits.searched_rows // GROUP_ROWS
             if len(groups) > most and self._reader.missing(groups) > most:
                 return self._whole(of, batches)
-            found = self._reader.at(groups, places, of, fetch.GIVEN_ROWS)
+            found = self._reader.at(groups, places, of, self._limits.given_rows)
             return (self._in_spark(of, groups),) if found is None else tuple(found)
 
         return self._retried(tiers, at)

@@ -11,6 +11,7 @@ from weakref import WeakSet
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from stepping_spark.limits import Limits
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
@@ -19,7 +20,6 @@ from stepping_spark.store import Held, Register
 from stores.batches.driver import DriverBatch, built, ordered
 from stores.batches.spark import settle
 from stores.batches.tiers import Work
-from stores.limits import MOST_FETCHED
 from stores.parquet import spark_files
 from stores.parquet.checks import Content
 from stores.parquet.file_writer import FileWriter, rows_of_file
@@ -52,8 +52,13 @@ class BatchFiles:
     """Makes files, which count once a manifest names them."""
 
     def __init__(
-        self, reader: FileReader, spark: Callable[[], SparkSession], driver_rows: int
+        self,
+        reader: FileReader,
+        spark: Callable[[], SparkSession],
+        driver_rows: int,
+        limits: Limits,
     ) -> None:
+        self._limits = limits
         self._reader = reader
         self._driver_rows = driver_rows
         self._spark = spark
@@ -70,14 +75,17 @@ class BatchFiles:
     def change(self, change: Held, register: Register, stem: str) -> Added:
         """The consolidated rows of a change; in files already, where they are many and in Spark."""
         if not isinstance(change, DataFrame):
-            return Added(register, stem, built(conform(change, register.schema), register))
+            batch = built(conform(change, register.schema), register, self._limits)
+            return Added(register, stem, batch)
         settled = settle(change, register)
         measured = settled.measured
-        if measured.rows <= self._driver_rows and measured.nbytes <= MOST_FETCHED:
-            table = fetched(settled.frame, register.schema, measured)
+        if measured.rows <= self._driver_rows and measured.nbytes <= self._limits.kept_bytes:
+            table = fetched(settled.frame, register.schema, measured, self._limits)
             return Added(register, stem, ordered(conform(table, register.schema), register))
         directory = self._reader.directory
-        made = spark_files.write(settled.frame, measured.rows, register, directory, stem)
+        made = spark_files.write(
+            settled.frame, measured.rows, register, directory, stem, self._limits
+        )
         return Added(register, stem, files=self._noted(made))
 
     def step(
@@ -115,7 +123,8 @@ class BatchFiles:
         schema = content.schema
         if isinstance(held, DataFrame):
             frame = held.select(*[column(n) for n, _ in schema.all])
-            made = spark_files.write_plain(frame, content, self._reader.directory, stem)
+            directory = self._reader.directory
+            made = spark_files.write_plain(frame, content, directory, stem, self._limits)
             return self._noted(made)
         table = conform(held, schema)
         return self._written(table, None, content, stem) if table.num_rows else FileBatch(())
@@ -126,9 +135,11 @@ class BatchFiles:
         writer = self._writer(content_of(register), stem, rows)
 
         def in_spark() -> FileBatch:
-            return spark_files.merge(run, register, self._reader, stem, self._spark())
+            return spark_files.merge(run, register, self._reader, stem, self._spark(), self._limits)
 
-        merge = FileMerge(run, register, self._reader, writer, in_spark, self._driver_rows)
+        merge = FileMerge(
+            run, register, self._reader, writer, in_spark, self._driver_rows, self._limits
+        )
         return _Noted(merge, self._merged)
 
     def forget(self) -> None:
@@ -147,7 +158,8 @@ class BatchFiles:
             writer.abandon()
 
     def _writer(self, content: Content, stem: str, rows: int) -> FileWriter:
-        writer = FileWriter(self._reader.directory, stem, content, rows_of_file(rows))
+        file_rows = rows_of_file(rows, self._limits)
+        writer = FileWriter(self._reader.directory, stem, content, file_rows)
         self._open.add(writer)
         return writer
 

@@ -12,6 +12,7 @@ from psycopg import errors, sql
 from pyspark.sql import DataFrame
 
 from stepping_spark.errors import StepError, StoreUnavailable
+from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import concat, consolidate
 from stepping_spark.relations.codec import conform
 from stepping_spark.spark.checkpoint import fetched
@@ -21,13 +22,6 @@ from stores.postgres.catalog import Catalog, State
 from stores.postgres.connection import Connection
 from stores.postgres.copy import put, send
 from stores.postgres.statements import ATTEMPT, Layout
-
-MANY_GONE = 10_000  # rows of an output that the next step deletes
-INLINE_ROWS = 2_000
-"""So many rows go along with their statement; more go by COPY."""
-
-INDEX_ROWS = 50_000
-"""Above so many rows an index is faster made anew than added to."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +51,14 @@ class Changes:
         return consolidate(concat(self.tables, self.layout.schema), self.layout.schema)
 
 
-def accepted(held: Held, register: str, layout: Layout, driver_bytes: int) -> Held:
+def accepted(held: Held, register: str, layout: Layout, driver_bytes: int, limits: Limits) -> Held:
     """A change, computed and consolidated: on the driver, if it takes no more than so much."""
     schema = layout.schema
     if not isinstance(held, DataFrame):
         return conform(held, schema)
     settled = settle(held, Register(register, schema, layout.key))
     if settled.measured.nbytes <= driver_bytes or not schema.columns:
-        return conform(fetched(settled.frame, schema, settled.measured), schema)
+        return conform(fetched(settled.frame, schema, settled.measured, limits), schema)
     return settled.frame
 
 
@@ -81,7 +75,10 @@ def stage(
 class Transaction:
     """Writes the changes of one step, within a transaction of a connection."""
 
-    def __init__(self, connection: Connection, catalog: Catalog, *, together: bool) -> None:
+    def __init__(
+        self, connection: Connection, catalog: Catalog, limits: Limits, *, together: bool
+    ) -> None:
+        self._limits = limits
         self._connection = connection
         self._catalog = catalog
         self._together = together
@@ -91,7 +88,9 @@ class Transaction:
     @property
     def emptied(self) -> list[Layout]:
         """The outputs of which many rows were deleted: they are in the way until a VACUUM."""
-        return [layout for layout, cursor in self._emptied if cursor.rowcount > MANY_GONE]
+        return [
+            layout for layout, cursor in self._emptied if cursor.rowcount > self._limits.vacuum_rows
+        ]
 
     def write(
         self,
@@ -108,7 +107,7 @@ class Transaction:
         small = []
         for change in changes:
             table = change.table()
-            if table.num_rows > INLINE_ROWS:
+            if table.num_rows > self._limits.statement_rows:
                 with self._blame(change.register):
                     self._merge_staged(change.layout, self._staged(change.layout, table))
             elif table.num_rows:
@@ -119,7 +118,7 @@ class Transaction:
         large = [
             (layout, self._staged(layout, held))
             for layout, held in outputs
-            if not isinstance(held, pa.Table) or held.num_rows > INLINE_ROWS
+            if not isinstance(held, pa.Table) or held.num_rows > self._limits.statement_rows
         ]
         with self._connection.pipeline() if self._together else nullcontext():
             # With few rows an index is the way, whatever a plan that was made once has guessed.
@@ -130,7 +129,7 @@ class Transaction:
                     self._merge(change.register, change.layout, table)
             for layout, held in outputs:
                 self._emptied.append((layout, self._connection.execute(layout.empty)))
-                if isinstance(held, pa.Table) and 0 < held.num_rows <= INLINE_ROWS:
+                if isinstance(held, pa.Table) and 0 < held.num_rows <= self._limits.statement_rows:
                     self._insert(layout, held)
         for layout, staged in large:
             self._insert_staged(layout, staged)
@@ -158,7 +157,7 @@ class Transaction:
         place = layout.place
         run("SET LOCAL work_mem = '64MB'; SET LOCAL maintenance_work_mem = '256MB'")
         any_row = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(place)
-        if run(any_row.as_bytes()).fetchone() is None and staged.rows > INDEX_ROWS:
+        if run(any_row.as_bytes()).fetchone() is None and staged.rows > self._limits.index_rows:
             run(layout.drop_index.as_bytes())
             cursor = run(layout.insert(_source(staged), order=True).as_bytes())
             run(layout.index.as_bytes())

@@ -24,7 +24,6 @@ from stores.postgres.connection import Address, Connection
 from stores.postgres.statements import ATTEMPT, Layout
 from stores.postgres.types import csv_of, table_of
 
-PART_BYTES = 32 << 20  # of a table, for one worker to read at a time
 LINES = 8 << 20  # bytes of text that are parsed at a time
 ROWS = 50_000  # that are written at a time
 
@@ -145,16 +144,18 @@ def whole(
     layout: Layout,
     address: Address,
     driver_bytes: int,
+    part_bytes: int,
     spark: Callable[[], SparkSession],
 ) -> Held:
     """All rows of a table, in the snapshot that the connection is in.
 
-    A large table becomes a DataFrame, which is computed here: it is a value, not a view.
+    A table of more than `driver_bytes` becomes a DataFrame, which workers read in parts of
+    `part_bytes`. It is computed here: it is a value, not a view.
     """
     pages, size = size_of(connection, layout)
     if size <= driver_bytes:
         return concat(got(connection, layout), layout.schema)
-    parts = min(max(2, -(-size // PART_BYTES)), max(pages, 1))
+    parts = min(max(2, -(-size // part_bytes)), max(pages, 1))
     begins = [pages * i // parts for i in range(parts)]
     found = connection.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
     if found is None:

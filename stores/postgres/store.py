@@ -13,15 +13,14 @@ from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.graph.graph import Graph
+from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark import fetch
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Held, Now, Register
 from stores.batches.spark import keys_of
-from stores.limits import MOST_KEYS
 from stores.postgres.catalog import MADE_BY, State, layout_of, made_by_of, snapshot
 from stores.postgres.changes import Change, Changes, Transaction, accepted, stage
 from stores.postgres.connection import Address, Connection, identity
@@ -69,7 +68,8 @@ class StorePostgres(Closing):
 
     A read or a change of more than `driver_bytes` goes by way of Spark's workers, which connect
     to the database themselves, all to one snapshot of it. `spark` is the session for that: by
-    default the active one, or else a local one that is started when it is needed.
+    default the active one, or else a local one that is started when it is needed. `limits` are
+    those of what it reads and writes at once: see `st.Limits`.
 
     Any thread may read what is committed. A step belongs to the thread that adds first: until it
     commits or aborts, another that adds or commits gets a `StoreLocked`.
@@ -90,7 +90,9 @@ class StorePostgres(Closing):
         read_only: bool = False,
         driver_bytes: int = DRIVER_BYTES,
         spark: SparkSession | None = None,
+        limits: Limits | None = None,
     ) -> None:
+        self._limits = checked_limits(limits)
         self._address = Address(url, schema)
         self._create = create
         self._read_only = read_only
@@ -132,6 +134,7 @@ class StorePostgres(Closing):
         read_only: bool = False,
         driver_bytes: int = DRIVER_BYTES,
         spark: SparkSession | None = None,
+        limits: Limits | None = None,
     ) -> Self:
         """The store of a circuit, in a schema of a database.
 
@@ -147,6 +150,7 @@ class StorePostgres(Closing):
             read_only=read_only,
             driver_bytes=driver_bytes,
             spark=spark,
+            limits=limits,
         )
 
     def __repr__(self) -> str:
@@ -271,9 +275,9 @@ class StorePostgres(Closing):
 
         def found(connection: Connection) -> Held:
             if wanted is not None:
-                most = sql.SQL(" LIMIT {}").format(sql.Literal(fetch.GIVEN_ROWS + 1))
+                most = sql.SQL(" LIMIT {}").format(sql.Literal(self._limits.given_rows + 1))
                 rows = concat(got(connection, layout, layout.of_keys(wanted) + most), layout.schema)
-                if rows.num_rows <= fetch.GIVEN_ROWS:
+                if rows.num_rows <= self._limits.given_rows:
                     return rows
             with snapshot(connection):
                 return self._whole(connection, layout, None if wanted is None else 0)
@@ -288,7 +292,7 @@ class StorePostgres(Closing):
         layout = self._layout(register)
         self._check_writable()
         self._turns.begin()
-        held = accepted(change, register, layout, self._driver_bytes)
+        held = accepted(change, register, layout, self._driver_bytes, self._limits)
         changes = self._added.setdefault(layout.table, Changes(register, layout))
         if isinstance(held, DataFrame):
             with self._session.use("could not take a change") as connection:
@@ -341,13 +345,13 @@ class StorePostgres(Closing):
         new: State,
     ) -> list[Layout]:
         changes = list(self._added.values())
-        made = Transaction(connection, self._catalog, together=True)
+        made = Transaction(connection, self._catalog, self._limits, together=True)
         try:
             with connection.transaction():
                 made.write(changes, given, old, new)
         except errors.NumericValueOutOfRange:
             # Again, a statement at a time: it fails at the register whose sum it was.
-            made = Transaction(connection, self._catalog, together=False)
+            made = Transaction(connection, self._catalog, self._limits, together=False)
             with connection.transaction():
                 made.write(changes, given, old, new)
         return made.emptied
@@ -380,7 +384,7 @@ class StorePostgres(Closing):
             )
         given: list[tuple[Layout, Change]] = []
         for layout, held in zip(self._outputs, outputs, strict=True):
-            kept = accepted(held, layout.table, layout, self._driver_bytes)
+            kept = accepted(held, layout.table, layout, self._driver_bytes, self._limits)
             if isinstance(kept, DataFrame):
                 connected = self._session.connected
                 staged = stage(connection, kept, layout, self._catalog, connected)
@@ -461,8 +465,8 @@ class StorePostgres(Closing):
         of = self._registers[self._names[register]]
         check_has_key(of)
         if isinstance(keys, DataFrame):
-            keys = keys.limit(MOST_KEYS + 1).toArrow()
-            if keys.num_rows > MOST_KEYS:
+            keys = keys.limit(self._limits.looked_up_keys + 1).toArrow()
+            if keys.num_rows > self._limits.looked_up_keys:
                 return None
         return conform(keys, keys_of(of))
 
@@ -470,7 +474,9 @@ class StorePostgres(Closing):
         self, connection: Connection, layout: Layout, driver_bytes: int | None = None
     ) -> Held:
         most = self._driver_bytes if driver_bytes is None else driver_bytes
-        return whole(connection, layout, self._address, most, self._spark_session)
+        return whole(
+            connection, layout, self._address, most, self._limits.part_bytes, self._spark_session
+        )
 
     def _described_outputs(self, made_by: Sequence[str] | None = None) -> list[object]:
         return [

@@ -21,8 +21,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from stepping_spark.execution.driver import LOCAL_ROWS
-from stepping_spark.spark import fetch
+import stepping_spark as st
 from stepping_spark.spark.session import get_session
 from tests.benchmarks.step import Ours
 
@@ -34,14 +33,13 @@ def measured(rows: int, rounds: int) -> dict[str, float]:
     """Milliseconds of everything, in this process and on the master that it is told."""
     spark = get_session()
     spark.range(1).collect()
-    fetch.DRIVER_ROWS = 0  # so that the load is one for the workers
     begun = time.perf_counter()
-    steps = Ours(spark, rows, local_rows=0)
+    # The load is one for the workers.
+    steps = Ours(spark, rows, st.Limits(local_rows=0, fetched_rows=0))
     found = {"first load": (time.perf_counter() - begun) * 1e3}
-    fetch.DRIVER_ROWS = LOCAL_ROWS
     ways: dict[str, Callable[[int], object]] = {
         "empty job": lambda n: spark.range(1).collect(),
-        "step": Ours(spark, rows, local_rows=LOCAL_ROWS).step,
+        "step": Ours(spark, rows, st.Limits()).step,
         "step, local_rows=0": steps.step,
     }
     taken: dict[str, list[float]] = {name: [] for name in ways}

@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from tests.benchmarks.tables import Customer, Order
 
 
@@ -65,7 +64,7 @@ def heap() -> int | None:
 @click.option("--steps", default=2_000, show_default=True)
 @click.option("--rows", default=20_000, show_default=True, help="orders in the state")
 @click.option("--changed", default=10, show_default=True, help="orders replaced in a step")
-@click.option("--local-rows", default=LOCAL_ROWS, show_default=True)
+@click.option("--local-rows", default=st.Limits.local_rows, show_default=True)
 def main(steps: int, rows: int, changed: int, local_rows: int) -> None:
     customers = max(rows // 10, 1)
     graph = st.compile(query)

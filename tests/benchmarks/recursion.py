@@ -25,7 +25,6 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.spark.session import count_jobs, get_session
 
@@ -141,7 +140,7 @@ def main(copies: str, length: int, rounds: int) -> None:
     for case in cases:
         pairs = in_networkx(case)
         ways = {
-            "a step": our_steps(case, LOCAL_ROWS, rounds),
+            "a step": our_steps(case, st.Limits.local_rows, rounds),
             "a step, local_rows=0": our_steps(case, 0, 1),
             "again in Spark": again(partial(in_spark, spark, case), spark, 1),
             "again in networkx": again(partial(in_networkx, case), spark, rounds),

@@ -37,7 +37,6 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Store
 from tests.benchmarks.memory import heap
@@ -313,7 +312,7 @@ def in_a_process_of_its_own(kind: str, *how: int) -> Soaked:
 @click.option("--steps", default=10_000, show_default=True)
 @click.option("--rows", default=2_000, show_default=True, help="Orders in the state.")
 @click.option("--seed", default=0, show_default=True)
-@click.option("--local-rows", default=LOCAL_ROWS, show_default=True)
+@click.option("--local-rows", default=st.Limits.local_rows, show_default=True)
 def main(stores: str, steps: int, rows: int, seed: int, local_rows: int) -> None:
     console = Console(width=100)
     found: list[Soaked] = []

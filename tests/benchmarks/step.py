@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.spark.session import count_jobs, get_session
 from tests.benchmarks.peers import report
 from tests.benchmarks.tables import Customer, Order, Tables, query
@@ -39,11 +38,11 @@ class Timed:
 class Ours:
     """Our step on a state of so many orders."""
 
-    def __init__(self, spark: SparkSession, rows: int, local_rows: int) -> None:
+    def __init__(self, spark: SparkSession, rows: int, limits: st.Limits) -> None:
         self.tables = Tables(rows)
         graph = st.compile(query)
         store = st.StoreMemory.from_graph(graph)
-        self.stepper = st.Stepper(graph, store, local_rows=local_rows)
+        self.stepper = st.Stepper(graph, store, limits=limits)
         self.tables.load(spark, self.stepper)
 
     def step(self, n: int) -> None:
@@ -111,8 +110,8 @@ def measure(spark: SparkSession, rows: int, rounds: int) -> dict[str, Timed]:
     ways = {
         "empty job": Timed(lambda n: spark.range(1).collect()),
         "by hand, one query": Timed(by_hand.step),
-        "our step": Timed(Ours(spark, rows, local_rows=LOCAL_ROWS).step),
-        "our step, local_rows=0": Timed(Ours(spark, rows, local_rows=0).step),
+        "our step": Timed(Ours(spark, rows, st.Limits()).step),
+        "our step, local_rows=0": Timed(Ours(spark, rows, st.Limits(local_rows=0)).step),
     }
     for n in range(rounds + 20):
         for way in ways.values():

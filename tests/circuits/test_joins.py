@@ -14,11 +14,8 @@ from hypothesis import strategies as hs
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
-from stepping_spark.execution import queries
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.execution.views import Sources
 from stepping_spark.query import linear
-from stepping_spark.spark import fetch
 from tests.queries import QUERIES, Query
 from tests.strategies import Step, add_up, streams_of
 
@@ -419,7 +416,7 @@ def stepper_of(query: Callable[..., Any], local_rows: int) -> st.Stepper[Any, An
     return st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
 
 
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0])
 def test_batches_are_added_up_before_a_join_expands_them(
     spark: SparkSession, local_rows: int
 ) -> None:
@@ -466,13 +463,13 @@ def test_a_map_and_a_filter_after_a_join_cost_no_shuffle_and_no_job(
         kept = st.filter(joined(facts, users), f=lambda p: p.left.id > 1)
         return st.map(kept, f=lambda p: (p.left.id, p.right.id))
 
-    if large:
-        monkeypatch.setattr(queries, "SMALL_ROWS", 0)
-        monkeypatch.setattr(fetch, "DRIVER_ROWS", 0)
+    small = st.Limits(local_rows=0)
+    limits = st.Limits(local_rows=0, small_rows=0, fetched_rows=0) if large else small
     exchanges = Exchanges(monkeypatch)
     found = []
     for query in (joined, mapped):
-        stepper = stepper_of(query, local_rows=0)
+        graph = st.compile(query)
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
         for n in range(2):
             exchanges.plans.clear()
             facts = Z({Fact(id=i, user=i % 3): 1 for i in range(4 * n, 4 * n + 4)})

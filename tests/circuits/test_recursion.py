@@ -10,9 +10,6 @@ import networkx as nx
 import pytest
 
 import stepping_spark as st
-from stepping_spark.execution import loop_state, queries
-from stepping_spark.execution.driver import LOCAL_ROWS
-from stepping_spark.spark import fetch
 from tests.every_store import MakeStore
 
 Edge = tuple[int, int]
@@ -88,7 +85,7 @@ class Maintained:
         query: Any = closure,
         *,
         optimize: bool = True,
-        local_rows: int = LOCAL_ROWS,
+        local_rows: int = st.Limits.local_rows,
     ) -> None:
         self.graph = st.compile(query, optimize=optimize)
         self.make_store = make_store
@@ -342,13 +339,11 @@ def test_random_steps_in_spark_jobs_give_the_same(make_store: MakeStore, optimiz
 
 
 @pytest.mark.long
-def test_large_changes_that_stay_in_spark_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "SMALL_ROWS", 0)
-    monkeypatch.setattr(fetch, "DRIVER_ROWS", 0)
-    monkeypatch.setattr(loop_state, "FEW", 0)
+def test_large_changes_that_stay_in_spark_give_the_same() -> None:
     graph = st.compile(closure)
     store = st.StoreMemory.from_graph(graph, driver_bytes=0)
-    stepper = st.Stepper(graph, store, local_rows=0)
+    limits = st.Limits(local_rows=0, small_rows=0, fetched_rows=0, loop_rows=0)
+    stepper = st.Stepper(graph, store, limits=limits)
     edges, pairs = Z[Link](), Z[Link]()
     reference = st.reference(graph)
     for change in ([(1, 2), (2, 1), (1, 3), (3, 4)], minus([(1, 3)])):

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame
 
 import stepping_spark as st
-from stepping_spark.spark import fetch
 from stepping_spark.store import Held
 from tests.every_store import MakeStore
 
@@ -108,14 +107,12 @@ def test_what_fans_out_stays_in_spark(
     local_rows: int,
     spark: SparkSession,
     fetched: list[int],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph = st.compile(query)
     (expected,) = st.iteration(st.StoreMemory.from_graph(graph), graph, inputs)
     fetched.clear()
-    monkeypatch.setattr(fetch, "GIVEN_ROWS", GIVEN)
-    monkeypatch.setattr(fetch, "SAMPLE", GIVEN)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+    limits = st.Limits(local_rows=local_rows, given_rows=GIVEN, sampled_rows=GIVEN)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     (out,) = stepper.step(inputs)
     assert max(fetched, default=0) <= GIVEN + 1
     ran = stepper.metrics[-1].vertices.values()
@@ -135,11 +132,10 @@ def test_a_key_of_many_rows_stays_in_spark_where_the_state_is_not_on_the_driver(
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fetch, "GIVEN_ROWS", GIVEN)
-    monkeypatch.setattr(fetch, "SAMPLE", GIVEN)
+    limits = st.Limits(local_rows=local_rows, given_rows=GIVEN, sampled_rows=GIVEN)
     graph = st.compile(joined)
-    store = make_store(graph)
-    stepper = st.Stepper(graph, store, local_rows=local_rows)
+    store = make_store(graph, limits=limits)
+    stepper = st.Stepper(graph, store, limits=limits)
     stepper.step((None, twos(3 * GIVEN) + Z({Two(key=i, n=0): 1 for i in range(1, 9)})))
     read = store.read
     kept: list[tuple[Held, ...]] = []
@@ -161,12 +157,10 @@ def test_a_key_of_many_rows_stays_in_spark_where_the_state_is_not_on_the_driver(
     assert isinstance(kept[-1][0], pa.Table)
 
 
-def test_few_rows_of_a_join_stay_on_the_driver(
-    fetched: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "GIVEN_ROWS", GIVEN)
+def test_few_rows_of_a_join_stay_on_the_driver(fetched: list[int]) -> None:
     graph = st.compile(joined)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    limits = st.Limits(given_rows=GIVEN)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     (out,) = stepper.step((twos(31), twos(31)))
     assert len(list(out.iter())) == 961
     assert {v.how for v in stepper.metrics[-1].vertices.values()} == {"driver"}

@@ -15,15 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution import materialize, queries, views
+from stepping_spark.execution import materialize, views
 from stepping_spark.execution.views import Sources
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.spark import checkpoint, fetch
 from stepping_spark.spark.checkpoint import fetched, measure, settle, settled_by
 from stepping_spark.store import Register
-from stepping_spark.zsets import spark as zset
 from stores.batches import spark as spark_batches
 from stores.memory import StoreMemory
 
@@ -74,11 +72,8 @@ def bought(first: st.ZSet[Two], second: st.ZSet[Two]) -> st.ZSet[Bought]:
     return summed(met(first, second))
 
 
-@pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No change is small enough for the driver, or for one query of several streams."""
-    monkeypatch.setattr(queries, "SMALL_ROWS", 0)
-    monkeypatch.setattr(fetch, "DRIVER_ROWS", 0)
+# No change is small enough for the driver, or for one query of several streams.
+LARGE = st.Limits(local_rows=0, small_rows=0, fetched_rows=0)
 
 
 class Texts:
@@ -155,12 +150,11 @@ def test_a_sum_beyond_its_column_names_whose_it_is(spark: SparkSession) -> None:
         settle(frame.selectExpr("assert_true(_1 > 1)"), SCHEMA, (), "query.pairs (q.py:1)")
 
 
-@pytest.mark.usefixtures("large")
 def test_a_first_load_materialises_less_than_the_steps_after_it(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = st.compile(chained)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, driver_bytes=0), local_rows=0)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, driver_bytes=0), limits=LARGE)
     reference = st.reference(graph)
     checkpoints = []
     frames = type(spark.range(1))
@@ -181,10 +175,9 @@ def test_a_first_load_materialises_less_than_the_steps_after_it(
     assert checkpoints[0] < checkpoints[1]
 
 
-@pytest.mark.usefixtures("large")
 def test_a_first_change_is_computed_once_as_its_register_keeps_it(spark: SparkSession) -> None:
     graph = st.compile(met)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, driver_bytes=0), local_rows=0)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, driver_bytes=0), limits=LARGE)
     computed = spark.sparkContext.accumulator(0)
 
     def counted(x: int) -> int:
@@ -199,7 +192,7 @@ def test_a_first_change_is_computed_once_as_its_register_keeps_it(spark: SparkSe
     (out,) = stepper.step((first, rows))
     assert computed.value == 9
     assert (out.to_python(),) == st.reference(graph).step((rows, rows))
-    held = first.checked(first.type, "input 'first'")
+    held = first.checked(first.type, "input 'first'", LARGE)
     assert isinstance(held, DataFrame)
     assert settled_by(held, first.type.schema, ("_1",)) is not None
     assert first.to_python() == rows
@@ -266,17 +259,19 @@ def test_a_first_load_keeps_what_a_left_lookup_reads_three_times() -> None:
     assert passing(padded) == ["padded.delta_join.map", "padded.delta_join.map_5"]
 
 
-@pytest.mark.usefixtures("large")
 def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "DRIVER_ROWS", 100)
-    monkeypatch.setattr(fetch, "SAMPLE", 0)
-    monkeypatch.setattr(views, "INLINE_CELLS", 0)
-    for module in (zset, materialize):
-        monkeypatch.setattr(module, "BROADCAST_BYTES", 0)
+    limits = st.Limits(
+        local_rows=10,
+        small_rows=0,
+        fetched_rows=100,
+        sampled_rows=0,
+        inline_cells=0,
+        broadcast_bytes=0,
+    )
     graph = st.compile(met)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=10)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     step: tuple[Z[Two], Z[Two]] = (
         Z({(i, i % 3): 1 for i in range(9)}),
         Z({(i, 10 * i): 2 for i in range(9)}),
@@ -289,12 +284,11 @@ def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
     assert sent == []
 
 
-@pytest.mark.usefixtures("large")
 def test_of_a_first_load_the_vertex_that_failed_is_named_though_others_read_it(
     spark: SparkSession,
 ) -> None:
     graph = st.compile(chained)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LARGE)
     many: Any = (Z[int]({1: 2**40}), Z[Two]({(1, 3): 2**40}), Z[Two]({(3, 1): 1}))
     changes = given(zip(many, (int, Two, Two), strict=True), spark)
     with pytest.raises(st.StepError, match=r"delta_join\.look_up_2 .*product of two weights"):
@@ -304,12 +298,11 @@ def test_of_a_first_load_the_vertex_that_failed_is_named_though_others_read_it(
     assert (out.to_python(),) == st.reference(graph).step(STEPS[0])
 
 
-@pytest.mark.usefixtures("large")
 def test_where_spark_has_not_enough_memory_no_vertex_is_looked_for(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = st.compile(met)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LARGE)
     step = (Z[Two]({(1, 1): 1}), Z[Two]({(1, 2): 1}))
 
     def full(*_: Any, **__: Any) -> None:
@@ -332,7 +325,6 @@ def test_where_spark_has_not_enough_memory_no_vertex_is_looked_for(
     assert (out.to_python(),) == st.reference(graph).step(step)
 
 
-@pytest.mark.usefixtures("large")
 def test_a_small_side_of_a_join_is_sent_to_all_workers(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,7 +334,7 @@ def test_a_small_side_of_a_join_is_sent_to_all_workers(
     graph = st.compile(joined)
     hints = []
     for small in (0, 1):
-        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LARGE)
         step: list[Any] = [Z({(1, 1): 1}), Z({(1, 2): 1})]
         sides: list[Any] = list(given(zip(step, (Two, Two), strict=True), spark))
         sides[small] = step[small]
@@ -356,17 +348,14 @@ def test_a_small_side_of_a_join_is_sent_to_all_workers(
     assert ("l" in hints[0], "r" in hints[1]) == (True, True)
 
 
-def test_what_is_fetched_in_pieces_is_all_of_it(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_fetched_in_pieces_is_all_of_it(spark: SparkSession) -> None:
     frame = spark.range(100).selectExpr(
         "id AS _1", "if(id % 3 = 0, NULL, id) AS _2", "1L AS _count_"
     )
     schema = ZSetType(row_type(tuple[int, int | None])).schema
     measured = measure(frame, schema)
-    whole = fetched(frame, schema, measured)
-    monkeypatch.setattr(checkpoint, "FETCHED_BYTES", measured.nbytes // 5)
-    pieces = fetched(frame, schema, measured)
+    whole = fetched(frame, schema, measured, st.Limits())
+    pieces = fetched(frame, schema, measured, st.Limits(piece_bytes=measured.nbytes // 5))
     assert pieces.column("_1").num_chunks > whole.column("_1").num_chunks
     assert sorted(pieces.to_pylist(), key=itemgetter("_1")) == whole.to_pylist()
 
@@ -391,20 +380,20 @@ def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_sid
         return computed(*args, **kwargs)
 
     monkeypatch.setattr(materialize.Once, "computed", meeting)
-    monkeypatch.setattr(queries, "SMALL_ROWS", 0)
     graph = st.compile(remainders)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    limits = st.Limits(local_rows=0, small_rows=0)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     outs = stepper.step((Z(dict.fromkeys(range(6), 1)),))
     assert outs == (Z(dict.fromkeys(range(2), 1)), Z(dict.fromkeys(range(3), 1)))
     assert len(threads) >= 2  # of two waves, if there are two
 
 
 def test_the_jobs_of_all_threads_of_a_step_are_in_the_group_of_who_takes_it(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
 ) -> None:
-    monkeypatch.setattr(queries, "SMALL_ROWS", 0)
     graph = st.compile(remainders)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+    limits = st.Limits(local_rows=0, small_rows=0)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     context = spark.sparkContext
     context.setJobGroup("all of it", "a step")
     try:

@@ -9,8 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.execution import queries
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.execution.metrics import Cost, StepMetrics, VertexMetrics
 from stepping_spark.graph.operators import Arrange, Delay, Feedback, Input, Integrate
 from tests.queries import CIRCUITS, QUERIES, Circuit
@@ -26,9 +24,9 @@ class Order(st.Data):
     item: str
 
 
-def stepper_of(query: Any, local_rows: int = LOCAL_ROWS) -> st.Stepper[Any, Any]:
+def stepper_of(query: Any, limits: st.Limits | None = None) -> st.Stepper[Any, Any]:
     graph = st.compile(query)
-    return st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+    return st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
 
 
 def orders(n: int) -> st.ZSetPython[Order]:
@@ -59,7 +57,7 @@ def test_more_rows_than_local_rows_are_for_spark(spark: SparkSession) -> None:
     def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
         return st.distinct(a)
 
-    stepper = stepper_of(query, local_rows=4)
+    stepper = stepper_of(query, st.Limits(local_rows=4))
     stepper.step((orders(4),))
     few = "rows read: 4, no more than local_rows=4"
     assert told(stepper)["query.distinct.changed"] == ("driver", few)
@@ -75,7 +73,7 @@ def test_rows_in_spark_stay_there(spark: SparkSession) -> None:
         digits = st.map(once, f=lambda o: o.id % 10)
         return once, loud, st.distinct(digits)
 
-    stepper = stepper_of(query, local_rows=4)
+    stepper = stepper_of(query, st.Limits(local_rows=4))
     frame = spark.range(150_000).selectExpr("id", "'tea' AS item")
     stepper.step((st.ZSetSpark.from_dataframe(frame, Order),))
     assert told(stepper)["query.loud"] == ("python", "a Python function, of rows in Spark")
@@ -125,7 +123,7 @@ def test_a_recursion_has_the_vertices_that_it_iterates(spark: SparkSession) -> N
 def test_the_jobs_of_a_recursion_are_told_with_the_vertices_that_have_them(
     spark: SparkSession,
 ) -> None:
-    stepper = stepper_of(closure, local_rows=0)
+    stepper = stepper_of(closure, st.Limits(local_rows=0))
     stepper.step((chain(2),))
     metrics = stepper.metrics[-1]
     added = metrics.vertices["closure.transitive_closure.closed.add"]
@@ -148,15 +146,12 @@ def test_every_vertex_that_computes_is_named(query: Circuit, optimize: bool) -> 
     assert computing <= set(stepper.metrics[-1].vertices)
 
 
-def test_jobs_of_large_streams_are_told_with_each(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_of_large_streams_are_told_with_each(spark: SparkSession) -> None:
     def query(a: st.ZSet[Order]) -> tuple[st.ZSet[int], st.ZSet[Order], st.ZSet[str]]:
         loud = st.map(a, f=st.python(lambda o: o.item + "!", to=str))
         return st.distinct(st.map(a, f=lambda o: o.id)), st.distinct(a), loud
 
-    monkeypatch.setattr(queries, "SMALL_ROWS", 0)
-    stepper = stepper_of(query, local_rows=4)
+    stepper = stepper_of(query, st.Limits(local_rows=4, small_rows=0))
     frame = spark.range(20_000).selectExpr("id", "CAST(id AS STRING) AS item")
     stepper.step((st.ZSetSpark.from_dataframe(frame, Order),))
     stepper.step((Z({Order(id=i, item="tea"): 1 for i in range(5)}),))
@@ -173,7 +168,7 @@ def test_jobs_of_python_functions_in_spark_are_told(spark: SparkSession) -> None
         once = st.distinct(a)
         return st.map(once, f=st.python(lambda o: o.item + "!", to=str), name="loud")
 
-    stepper = stepper_of(query, local_rows=4)
+    stepper = stepper_of(query, st.Limits(local_rows=4))
     frame = spark.range(150_000).selectExpr("id", "'tea' AS item")
     stepper.step((st.ZSetSpark.from_dataframe(frame, Order),))
     assert stepper.metrics[-1].vertices["query.loud"].jobs
@@ -220,7 +215,7 @@ def test_two_recursions_are_told_apart(spark: SparkSession) -> None:
 
 
 def test_printed_it_is_a_page(spark: SparkSession) -> None:
-    stepper = stepper_of(counts, local_rows=0)
+    stepper = stepper_of(counts, st.Limits(local_rows=0))
     stepper.step((orders(2),))
     metrics = stepper.metrics[-1]
     lines = str(metrics).splitlines()

@@ -11,13 +11,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.plan.planner import plan_of
 from tests.every_store import MakeStore
 
 Z = st.ZSetPython
 
-everywhere = pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+everywhere = pytest.mark.parametrize(
+    "local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"]
+)
 
 
 class Order(st.Data):
@@ -30,7 +31,7 @@ def item(o: Any) -> Any:
     return o.item
 
 
-def stepper_of(query: Any, local_rows: int = LOCAL_ROWS) -> st.Stepper[Any, Any]:
+def stepper_of(query: Any, local_rows: int = st.Limits.local_rows) -> st.Stepper[Any, Any]:
     graph = st.compile(query)
     return st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
 
@@ -107,7 +108,8 @@ def test_what_streams_want_of_a_relation_is_asked_of_spark_at_once(spark: SparkS
 
     graph = st.compile(query)
     ours, by_jobs = (
-        st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=n) for n in (LOCAL_ROWS, 0)
+        st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=n)
+        for n in (st.Limits.local_rows, 0)
     )
     for i, names in enumerate((("milk", "tea"), ("rice", "salt"), ("oil", "tea"))):
         change = Z({Order(id=i, item=name): 1 for name in names})

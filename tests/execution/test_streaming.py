@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import stepping_spark as st
-from stepping_spark.spark import fetch
 from stepping_spark.spark.session import count_jobs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,9 +55,9 @@ def cities(orders: st.ZSet[Order], users: st.ZSet[User]) -> st.ZSet[st.Pair[Orde
     return pairs
 
 
-def stepper_of(query: Callable[..., Any]) -> st.Stepper[Any, Any]:
+def stepper_of(query: Callable[..., Any], limits: st.Limits | None = None) -> st.Stepper[Any, Any]:
     graph: st.Graph[Any, Any] = st.compile(query)
-    return st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    return st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
 
 
 def total(amount: int, user: str) -> st.Pair[int, str]:
@@ -139,10 +138,9 @@ def test_two_streams_feed_one_stepper_side_by_side(spark: SparkSession, tmp_path
 
 
 def test_a_large_batch_is_computed_once_in_the_session_of_the_stepper(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(fetch, "DRIVER_ROWS", LARGE - 1)
-    stepper = stepper_of(cities)
+    stepper = stepper_of(cities, st.Limits(fetched_rows=LARGE - 1))
     stepper.step((None, Z({User(name="Ann", city="Kiel"): 1})))
     take = st.foreach_batch(stepper, input="orders")
     write(tmp_path / "orders", "0", Order(user="Ann", amount=1))
@@ -160,11 +158,8 @@ def test_a_large_batch_is_computed_once_in_the_session_of_the_stepper(
     assert st.ZSetSpark(output, kept.type) == kept
 
 
-def test_a_large_change_may_come_from_another_session(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "DRIVER_ROWS", LARGE - 1)
-    stepper = stepper_of(cities)
+def test_a_large_change_may_come_from_another_session(spark: SparkSession) -> None:
+    stepper = stepper_of(cities, st.Limits(fetched_rows=LARGE - 1))
     stepper.step((None, Z({User(name="Ann", city="Kiel"): 1})))
     rows = spark.newSession().range(LARGE).selectExpr("'Ann' AS user", "id AS amount")
     (pairs,) = stepper.step((st.ZSetSpark.from_dataframe(rows, Order), None))

@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.expressions.digest import digest_of
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.schema import columns_of
@@ -151,7 +150,9 @@ FORMS = (
 
 
 @pytest.mark.parametrize(("t", "row", "f", "expected"), FORMS)
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0, None], ids=["driver", "spark", "reference"])
+@pytest.mark.parametrize(
+    "local_rows", [st.Limits.local_rows, 0, None], ids=["driver", "spark", "reference"]
+)
 def test_a_row_function_may_be_written_in_these_forms(
     spark: SparkSession, t: Any, row: Any, f: Any, expected: Any, local_rows: int | None
 ) -> None:
@@ -168,7 +169,7 @@ def test_a_row_function_may_be_written_in_these_forms(
     assert out == Z({expected: 1})
 
 
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0])
 def test_a_function_annotated_as_optional_may_give_null(
     spark: SparkSession, local_rows: int
 ) -> None:
@@ -181,7 +182,7 @@ def test_a_function_annotated_as_optional_may_give_null(
     assert out == Z({None: 1, "B": 1})
 
 
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0])
 def test_columns_of_spark_stand_wherever_a_row_function_may(
     spark: SparkSession, local_rows: int
 ) -> None:

@@ -20,7 +20,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.query.trace import vertex_of
 from tests.row_function_cases import Changes, Row, a_function, function, steps_of
 from tests.row_function_places import PLACES
@@ -28,9 +27,9 @@ from tests.row_function_places import PLACES
 Z = st.ZSetPython
 # With the rules or without, and how many rows the driver takes in each step.
 WAYS = {
-    "on the driver": (True, (LOCAL_ROWS, LOCAL_ROWS)),
-    "on the driver, as written": (False, (LOCAL_ROWS, LOCAL_ROWS)),
-    "in Spark, after the driver": (True, (LOCAL_ROWS, 0)),
+    "on the driver": (True, (st.Limits.local_rows, st.Limits.local_rows)),
+    "on the driver, as written": (False, (st.Limits.local_rows, st.Limits.local_rows)),
+    "in Spark, after the driver": (True, (st.Limits.local_rows, 0)),
     "in Spark": (True, (0, 0)),
     "in Spark, as written": (False, (0, 0)),
 }

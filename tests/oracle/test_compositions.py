@@ -11,7 +11,6 @@ from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.query import linear
 from tests.compositions import Composition, Row, compositions, steps_of
 from tests.compositions_in_sql import IN_SQL, in_sql
@@ -49,7 +48,7 @@ def check_engine(
     make_store: MakeStore,
     *,
     optimize: bool,
-    local_rows: int = LOCAL_ROWS,
+    local_rows: int = st.Limits.local_rows,
 ) -> None:
     """The same, from a store that is opened anew before each step, where it outlives a process."""
     graph = st.compile(composition.query(st), optimize=optimize)

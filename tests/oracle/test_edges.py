@@ -17,7 +17,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.execution.views import is_inline
 from stepping_spark.rows.atoms import INT, STR
 from stepping_spark.rows.schema import ZSetType
@@ -28,7 +27,9 @@ Z = st.ZSetPython
 pytestmark = pytest.mark.driver  # each test says itself where it takes its steps
 
 IN_EACH_MODE = pytest.mark.parametrize(
-    "local_rows", [LOCAL_ROWS, pytest.param(0, marks=pytest.mark.long)], ids=["driver", "spark"]
+    "local_rows",
+    [st.Limits.local_rows, pytest.param(0, marks=pytest.mark.long)],
+    ids=["driver", "spark"],
 )
 Rows = list[tuple[Any, int]]
 ZSET: Any = st.ZSet
@@ -359,7 +360,7 @@ def test_values_at_the_edges_come_and_go(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"])
 @pytest.mark.parametrize("precision", [7, 12, 20, 28, 37, 38])
 def test_decimals_of_every_scale_are_exact(
     spark: SparkSession, precision: int, local_rows: int
@@ -461,9 +462,9 @@ def summed(a: st.ZSet[int]) -> st.ZSet[st.Pair[float, int]]:
 @pytest.mark.parametrize(
     ("ansi", "local_rows", "queries"),
     [
-        ("true", LOCAL_ROWS, 5),
+        ("true", st.Limits.local_rows, 5),
         ("false", 0, 1),
-        pytest.param("false", LOCAL_ROWS, 5, marks=pytest.mark.long),
+        pytest.param("false", st.Limits.local_rows, 5, marks=pytest.mark.long),
         pytest.param("false", 0, 5, marks=pytest.mark.long),
         pytest.param("true", 0, 5, marks=pytest.mark.long),
     ],
@@ -541,8 +542,8 @@ def longest(a: st.ZSet[Long]) -> tuple[st.ZSet[Long], st.ZSet[st.Pair[Long, Long
 @pytest.mark.parametrize(
     ("size", "local_rows"),
     [
-        (100_000, LOCAL_ROWS),
-        pytest.param(10_000_000, LOCAL_ROWS, marks=pytest.mark.long),
+        (100_000, st.Limits.local_rows),
+        pytest.param(10_000_000, st.Limits.local_rows, marks=pytest.mark.long),
         pytest.param(500_000, 0, marks=pytest.mark.long),
     ],
 )
@@ -558,9 +559,9 @@ def test_a_long_text_comes_and_goes(
 def test_long_values_are_no_text_of_a_query() -> None:
     for row, wanted in (("a" * 1000, True), ("a" * 100_000, False)):
         table = pa.table({"value": [row], "_count_": [1]})
-        assert is_inline(table, ZSetType(STR).schema) == wanted
+        assert is_inline(table, ZSetType(STR).schema, st.Limits()) == wanted
     many = pa.table({"value": [list(range(10_000))], "_count_": [1]})
-    assert not is_inline(many, ZSetType(ListOf(INT)).schema)
+    assert not is_inline(many, ZSetType(ListOf(INT)).schema, st.Limits())
 
 
 def wide(columns: int) -> tuple[Callable[..., Any], list[Any]]:
@@ -655,8 +656,8 @@ def of_joins(joins: int) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("joins", "local_rows"),
     [
-        (10, LOCAL_ROWS),
-        pytest.param(60, LOCAL_ROWS, marks=pytest.mark.long),
+        (10, st.Limits.local_rows),
+        pytest.param(60, st.Limits.local_rows, marks=pytest.mark.long),
         pytest.param(60, 0, marks=pytest.mark.long),
     ],
 )

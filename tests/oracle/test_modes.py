@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 
 Z = st.ZSetPython
 pytestmark = pytest.mark.driver  # each test takes its steps in both modes
@@ -102,10 +101,10 @@ def outcome(
 def test_what_is_beyond_a_column_is_so_in_both_modes(
     spark: SparkSession, query: Callable[..., Any], steps: list[Any]
 ) -> None:
-    assert outcome(query, steps, LOCAL_ROWS) == outcome(query, steps, 0)
+    assert outcome(query, steps, st.Limits.local_rows) == outcome(query, steps, 0)
 
 
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"])
 @pytest.mark.parametrize(
     ("query", "item"),
     [
@@ -199,12 +198,12 @@ def test_the_session_s_time_zone_is_that_of_both_modes(
         )
     )
     def holds(steps: list[Any]) -> None:
-        assert outcome(query, steps, LOCAL_ROWS) == outcome(query, steps, 0)
+        assert outcome(query, steps, st.Limits.local_rows) == outcome(query, steps, 0)
 
     holds()
 
 
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"])
 def test_functions_of_instants_are_in_the_session_s_time_zone(
     spark: SparkSession, zone: ZoneInfo, local_rows: int
 ) -> None:
@@ -286,10 +285,10 @@ odd = hs.builds(Odd, name=hs.sampled_from([None, *AWKWARD]), x=hs.sampled_from([
 def test_nulls_floats_and_texts_are_the_same_in_both_modes(
     spark: SparkSession, query: Callable[..., Any], steps: list[Any]
 ) -> None:
-    assert outcome(query, steps, LOCAL_ROWS) == outcome(query, steps, 0)
+    assert outcome(query, steps, st.Limits.local_rows) == outcome(query, steps, 0)
 
 
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"])
 @pytest.mark.parametrize(
     "setting",
     [
@@ -351,7 +350,7 @@ ID = uuid.UUID(int=10)
 GOOD = Text(id=str(ID).upper(), colour="RED", days=1)
 
 
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"])
 def test_one_uuid_is_one_value_however_a_function_writes_it(
     spark: SparkSession, local_rows: int
 ) -> None:
@@ -362,7 +361,7 @@ def test_one_uuid_is_one_value_however_a_function_writes_it(
 
 
 @pytest.mark.parametrize("rows", [1, 6_000])
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"])
 @pytest.mark.parametrize(
     ("bad", "said"),
     [

@@ -18,8 +18,6 @@ from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
-from stepping_spark.spark import fetch
 from tests.every_store import MakeStore
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Number, Step, add_up, shuffled, streams_of
@@ -48,7 +46,11 @@ rules = pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as
 
 
 def run(
-    query: Any, steps: Sequence[Step], *, local_rows: int = LOCAL_ROWS, optimize: bool = True
+    query: Any,
+    steps: Sequence[Step],
+    *,
+    local_rows: int = st.Limits.local_rows,
+    optimize: bool = True,
 ) -> list[tuple[Any, ...]]:
     """The outputs of each step, from a fresh store."""
     graph = st.compile(query, optimize=optimize)
@@ -139,13 +141,12 @@ def test_a_large_change_in_spark_gives_what_a_small_one_gives(
     steps = data.draw(streams_of(*query.rows, max_steps=2))
     steps = [s for s in steps if all(s)]
     graph = st.compile(query.in_spark)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, driver_bytes=0), local_rows=0)
+    limits = st.Limits(local_rows=0, fetched_rows=0)  # nothing comes to the driver
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, driver_bytes=0), limits=limits)
     found = []
     for step in steps:
         given = [in_spark(z, t, spark) for z, t in zip(step, query.rows, strict=True)]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fetch, "DRIVER_ROWS", 0)  # so that nothing is brought to the driver
-            found.append(shown(stepper.step(given)))
+        found.append(shown(stepper.step(given)))
     assert found == expected(query.changes, steps)
 
 

@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.query import linear
 
 
@@ -30,7 +29,7 @@ class Result(st.Data):
 
 @pytest.fixture(
     params=[
-        pytest.param(LOCAL_ROWS, id="driver"),
+        pytest.param(st.Limits.local_rows, id="driver"),
         pytest.param(0, id="spark", marks=pytest.mark.spark),
     ]
 )

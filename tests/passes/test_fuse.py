@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.execution.views import Sources
 from stepping_spark.plan.planner import plan_of
 
@@ -141,7 +140,7 @@ def test_a_chain_asks_spark_once_on_the_driver(spark: SparkSession) -> None:
     assert (stepper.metrics[-1].queries, stepper.metrics[-1].jobs) == (1, 0)
 
 
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"])
 def test_an_error_names_the_line_of_the_operator_that_failed(
     spark: SparkSession, local_rows: int
 ) -> None:
@@ -169,7 +168,7 @@ def test_an_error_after_a_join_s_picked_fields_names_the_function_that_failed(
         return st.map(picked, f=lambda x: x + 2**62, name="beyond")
 
     graph = st.compile(query)
-    for local_rows in (LOCAL_ROWS, 0):
+    for local_rows in (st.Limits.local_rows, 0):
         stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
         with pytest.raises(st.StepError, match=r"^query\.beyond "):
             stepper.step((Z({2**62: 1}), Z({2**62: 1})))

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.query import linear
 
@@ -146,7 +145,7 @@ class Asked:
 
 @pytest.mark.parametrize(
     ("local_rows", "steps"),
-    [pytest.param(LOCAL_ROWS, 100, id="driver"), pytest.param(0, 15, id="spark")],
+    [pytest.param(st.Limits.local_rows, 100, id="driver"), pytest.param(0, 15, id="spark")],
 )
 def test_a_step_is_as_large_in_the_end_as_step_3(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, local_rows: int, steps: int

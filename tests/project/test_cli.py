@@ -24,12 +24,12 @@ from click.testing import CliRunner, Result
 from psycopg import sql
 
 from stepping_spark.cli import main
+from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import Array
 from stepping_spark.store import Register, Store, fingerprint
 from stores.address import place_of
 from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, table_of
 from stores.inspection import Summary
-from stores.parquet import merges
 from stores.parquet.inspection import ParquetState
 from stores.parquet.manifest import File, Manifest, decode
 from stores.parquet.store import StoreParquet
@@ -426,12 +426,8 @@ def test_compact_takes_the_lock(
             assert f"process {os.getpid()}" in done.stderr
 
 
-def test_a_large_register_is_compacted_without_spark(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(merges, "MOST_HERE", 1)
-    done = call("compact", str(path))
-    assert (done.exit_code, "saved" in done.output) == (0, True)
+def test_a_large_register_is_compacted_without_spark(path: Path) -> None:
+    assert "merged" in ParquetState(path, limits=Limits(merged_here_rows=1)).compact()
 
 
 # -- no state

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ORDER = (
     "errors",
     "callsite",
+    "limits",
     "rows",
     "store",
     "relations",

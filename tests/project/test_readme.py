@@ -17,7 +17,6 @@ import pytest
 import stepping_spark as st
 from stepping_spark.engines.arrow.nodes import NODES as ON_ARROW
 from stepping_spark.engines.spark.nodes import NODES as IN_SPARK
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.graph.operators import Operator
 from stepping_spark.physical import Physical, nodes
 from stepping_spark.reference.meaning import MEANING
@@ -118,7 +117,7 @@ def test_every_public_name_is_in_the_readme() -> None:
 
 def test_the_limit_of_the_driver_is_the_one_that_the_readme_says() -> None:
     told = re.findall(r"`local_rows` rows \(([\d,]+)\)", " ".join(document("README.md").split()))
-    assert told == [f"{LOCAL_ROWS:,}"]
+    assert told == [f"{st.Limits.local_rows:,}"]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

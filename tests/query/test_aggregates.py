@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.query import linear
 
 Z = st.ZSetPython
@@ -205,7 +204,7 @@ def test_the_deviation_is_bit_for_bit_the_same_on_the_driver_and_in_spark(
     graph = st.compile(query)
     change = Z([(r, 1) for r in some_spread()])
     wanted = st.reference(graph).step((change,))[0]
-    for local_rows in (LOCAL_ROWS, 0):
+    for local_rows in (st.Limits.local_rows, 0):
         stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
         assert stepper.step((change,))[0] == wanted
         assert stepper.step((-change,))[0] == -wanted
@@ -275,7 +274,7 @@ def test_without_a_key_there_is_one_row_also_of_nothing() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"])
 def test_a_sum_of_ints_beyond_64_bits_is_an_error_and_changes_nothing(local_rows: int) -> None:
     def query(a: st.ZSet[Row]) -> st.ZSet[Total]:
         return st.aggregate(a, None, Total, n=agg.count(), total=agg.sum(lambda r: r.n))
@@ -397,7 +396,7 @@ def plain(number: Any) -> Any:
     return number
 
 
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["on the driver", "as jobs"])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["on the driver", "as jobs"])
 @pytest.mark.parametrize(
     ("by", "last"),
     [(even, agg.max(plain)), (plain, agg.min(even)), (plain, agg.sum(even))],

@@ -19,7 +19,6 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark.execution import python_functions
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.query import linear
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
@@ -389,7 +388,7 @@ def test_a_string_in_the_place_of_a_set_of_keys() -> None:
         list(ONE.iter_by_index(lambda a: a.name, "a"))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0])
 def test_a_sum_beyond_64_bits_names_its_vertex_also_without_ansi(
     spark: SparkSession, local_rows: int
 ) -> None:
@@ -493,7 +492,7 @@ def test_a_python_function_that_fails_names_the_row_and_loses_nothing() -> None:
     assert stepper.step((ONE,)) == (st.ZSetPython(),)
 
 
-@pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0])
+@pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0])
 def test_a_column_that_fails_names_its_vertex(spark: SparkSession, local_rows: int) -> None:
     def query(a: st.ZSet[A]) -> st.ZSet[int]:
         doubled = st.map(a, f=lambda a: a.x * 2)

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.query import linear
 from tests.strategies import Step, add_up, streams_of
 
@@ -307,7 +306,7 @@ def test_functions_that_only_spark_reads_see_the_row_without_its_group(
         return st.flatten(st.per_group[g](lambda s: st.map(s, f=lambda r: upper(r.item), to=str)))
 
     graph = st.compile(query)
-    for local_rows in (LOCAL_ROWS, 0):
+    for local_rows in (st.Limits.local_rows, 0):
         stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
         (out,) = stepper.step((Z({Sale(shop="x", item="tea", price=1): 2}),))
         assert out == Z({st.Pair(left="TEA", right="x"): 2})

@@ -17,13 +17,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.query import linear
 
 Z = st.ZSetPython
 UTC = dt.UTC
 
-everywhere = pytest.mark.parametrize("local_rows", [LOCAL_ROWS, 0], ids=["driver", "spark"])
+everywhere = pytest.mark.parametrize(
+    "local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"]
+)
 
 
 class Offer(st.Data):
@@ -211,7 +212,7 @@ def test_times_are_instants_dates_or_local_times(spark: SparkSession) -> None:
         (lambda e: e.local, row.local, dt.timedelta(microseconds=1)),
         (lambda e: F.date_add(e.day, 2), row.day + dt.timedelta(days=2), dt.timedelta(days=1)),
     ]
-    for local_rows in (LOCAL_ROWS, 0):
+    for local_rows in (st.Limits.local_rows, 0):
         for f, due, little in cases:
             graph = st.compile(by(f))
             stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)

@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
+from stepping_spark.limits import DEFAULT
 from stepping_spark.store import Register
 from stores.batches.driver import DriverBatch, built
 from stores.contract.values import BY_WORD, MIXED, mixed_row, table_of
@@ -29,12 +30,12 @@ WARM = 300
 
 def few(rows: int) -> DriverBatch:
     """Rows of a word and a number."""
-    return built(table_of(BY_WORD.schema, [(f"w{i}", i, 1) for i in range(rows)]), BY_WORD)
+    return built(table_of(BY_WORD.schema, [(f"w{i}", i, 1) for i in range(rows)]), BY_WORD, DEFAULT)
 
 
 def mixed(rows: int) -> DriverBatch:
     """Rows of many types, some of them nested."""
-    return built(table_of(MIXED, [(*mixed_row(i), 1) for i in range(rows)]), BY_NUMBER)
+    return built(table_of(MIXED, [(*mixed_row(i), 1) for i in range(rows)]), BY_NUMBER, DEFAULT)
 
 
 CASES = {
@@ -46,7 +47,7 @@ CASES = {
 
 def measured(directory: Path, one: DriverBatch, entries: int) -> tuple[FileReader, int, int]:
     """A reader with copies of a batch, each looked at once; the bytes it counts, and takes."""
-    reader = FileReader(directory_of(directory, None), 1 << 40)
+    reader = FileReader(directory_of(directory, None), 1 << 40, DEFAULT)
     every = pa.array(np.arange(one.rows), pa.int64())
     counted = taken = 0
     for i in range(WARM + entries):

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 
 from stepping_spark.errors import StepError, StoreError
+from stepping_spark.limits import Limits
 from stepping_spark.store import Store
-from stores.batches import driver as batches
-from stores.batches import tiers
 from stores.contract.store import StoreContract
 from stores.contract.values import BY_WORD, WHOLE, Create, add, as_it_is, content, keys_table, row
 from stores.memory import StoreMemory
@@ -31,21 +30,15 @@ class TestInSmallSlices(StoreContract):
     """Merges take many steps, and batches are built from many pieces."""
 
     @pytest.fixture
-    def create(self, small_slices: None) -> Create:
-        return StoreMemory
-
-
-@pytest.fixture
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers, "SLICE", 8)
-    monkeypatch.setattr(batches, "FEW", 3)
-    monkeypatch.setattr(batches, "PIECE", 1_000)
+    def create(self) -> Create:
+        limits = Limits(merged_rows=8, sorted_rows=3, piece_rows=1_000)
+        return lambda registers: StoreMemory(registers, limits=limits)
 
 
 # -- batches
 
 
-@pytest.mark.parametrize("slice_rows", [2, 16, tiers.SLICE])
+@pytest.mark.parametrize("slice_rows", [2, 16, Limits.merged_rows])
 @given(made=moves, wanted=words)
 def test_what_is_read_is_what_a_dictionary_of_sums_has(
     slice_rows: int, made: list[Move], wanted: set[str | None]
@@ -54,19 +47,13 @@ def test_what_is_read_is_what_a_dictionary_of_sums_has(
         store.abort()
         return store
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiers, "SLICE", slice_rows)
-        patch.setattr(batches, "FEW", 2)
-        patch.setattr(batches, "PIECE", 2 * slice_rows)
-        hold_against_sums(StoreMemory([BY_WORD, WHOLE]), same, made, wanted)
+    limits = Limits(merged_rows=slice_rows, sorted_rows=2, piece_rows=2 * slice_rows)
+    hold_against_sums(StoreMemory([BY_WORD, WHOLE], limits=limits), same, made, wanted)
 
 
-@pytest.mark.parametrize("slice_rows", [64, tiers.SLICE])
-def test_a_row_is_rewritten_a_logarithmic_number_of_times(
-    slice_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tiers, "SLICE", slice_rows)
-    store = StoreMemory([BY_WORD])
+@pytest.mark.parametrize("slice_rows", [64, Limits.merged_rows])
+def test_a_row_is_rewritten_a_logarithmic_number_of_times(slice_rows: int) -> None:
+    store = StoreMemory([BY_WORD], limits=Limits(merged_rows=slice_rows))
     for step in range(1, 1_001):
         add(store, BY_WORD, as_it_is, [(f"w{step}", i, 1) for i in range(3)])
         store.commit(step, None)
@@ -74,9 +61,8 @@ def test_a_row_is_rewritten_a_logarithmic_number_of_times(
     assert 3_000 <= store.rows_written[BY_WORD.name] <= 3_000 * 12
 
 
-def test_a_commit_does_a_bounded_piece_of_a_large_merge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers, "SLICE", 100)
-    store = StoreMemory([BY_WORD])
+def test_a_commit_does_a_bounded_piece_of_a_large_merge() -> None:
+    store = StoreMemory([BY_WORD], limits=Limits(merged_rows=100))
     for step in (1, 2):
         add(store, BY_WORD, as_it_is, [(f"w{step}", i, 1) for i in range(2_000)])
         store.commit(step, None)
@@ -90,9 +76,8 @@ def test_a_commit_does_a_bounded_piece_of_a_large_merge(monkeypatch: pytest.Monk
     assert len(content(store, BY_WORD)) == 4_000
 
 
-def test_rows_of_one_key_are_merged_in_pieces_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers, "SLICE", 100)
-    store = StoreMemory([BY_WORD])
+def test_rows_of_one_key_are_merged_in_pieces_too() -> None:
+    store = StoreMemory([BY_WORD], limits=Limits(merged_rows=100))
     for step in (1, 2):
         add(store, BY_WORD, as_it_is, [("w", step * 10_000 + i, 1) for i in range(2_000)])
         store.commit(step, None)
@@ -128,7 +113,7 @@ def test_sums_that_no_column_can_hold_are_kept_apart_and_fail_where_they_are_add
     store.abort()
 
 
-def test_parts_that_were_read_stay_as_they_were(small_slices: None) -> None:
+def test_parts_that_were_read_stay_as_they_were() -> None:
     store = StoreMemory([BY_WORD])
     add(store, BY_WORD, as_it_is, [(f"w{i}", i, 1) for i in range(50)])
     store.commit(1, None)

@@ -10,13 +10,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.errors import StepError
+from stepping_spark.limits import Limits
 from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.atoms import INT, STR
 from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.rows.types import Optional
 from stepping_spark.store import Held, Register
-from stores import memory
-from stores.batches import spark as spark_batches
 from stores.contract.store import StoreContract
 from stores.contract.values import (
     BY_WORD,
@@ -184,9 +183,11 @@ def test_an_overflow_in_spark_is_an_error_and_not_another_number(
 
 
 def test_keys_in_a_dataframe_too_many_to_fetch_are_joined_in_spark(
-    roomy: StoreMemory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
 ) -> None:
-    monkeypatch.setattr(memory, "MOST_KEYS", 2)
+    roomy = StoreMemory(
+        [BY_WORD, WHOLE], driver_bytes=40_000, spark=spark, limits=Limits(looked_up_keys=2)
+    )
     for step, n in ((1, 5_000), (2, 100)):
         change = frame_of(table_of(WORDS, large(step * 10_000, n)), WORDS, spark)
         roomy.add(BY_WORD.name, change)
@@ -201,12 +202,12 @@ def test_keys_in_a_dataframe_too_many_to_fetch_are_joined_in_spark(
 
 @pytest.mark.parametrize("in_text", [0, 1_000])
 def test_keys_are_the_same_as_sql_text_and_as_a_broadcast(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, in_text: int
+    spark: SparkSession, in_text: int
 ) -> None:
-    monkeypatch.setattr(spark_batches, "IN_KEYS", in_text)
     schema = Schema((("f", Optional(STR)), ("n", INT)), ((COUNT, INT),))
     register = Register("r", schema, ("f",))
-    store = StoreMemory([register], driver_bytes=0, spark=spark)
+    limits = Limits(listed_keys=in_text)
+    store = StoreMemory([register], driver_bytes=0, spark=spark, limits=limits)
     words = [None, "", "'", "\\", "a\\'b", "\0", "é", "%", "${x}"]
     change = table_of(schema, [(w, i, 1) for i, w in enumerate(words)])
     store.add(register.name, frame_of(change, schema, spark))

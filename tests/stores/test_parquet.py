@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from pyspark.sql import DataFrame, SparkSession
 
+from stepping_spark.limits import Limits
 from stepping_spark.store import Register, Store
-from stores.batches import tiers
 from stores.contract.store import StoreContract
 from stores.contract.values import (
     BY_WORD,
@@ -28,7 +28,6 @@ from stores.contract.values import (
 from stores.parquet import checks as file_checks
 from stores.parquet import file_writer, merges
 from stores.parquet import files as parquet_files
-from stores.parquet import store as parquet
 from stores.parquet.store import StoreParquet
 from tests.stores.model import Move, hold_against_sums, moves, words
 
@@ -83,20 +82,19 @@ class TestOnALocalPath(StoreContract):
         return again
 
 
+# Merges take many steps, and batches have many files.
+SMALL = Limits(merged_rows=8, file_rows=12, groups_at_once=3, given_parts=1)
+
+
 @pytest.fixture
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Merges take many steps, and batches have many files and row groups."""
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files have many row groups."""
     make_small(monkeypatch)
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tiers, "SLICE", 8)
-    patch.setattr(parquet_files, "GROUP_ROWS", 4)
-    patch.setattr(file_writer, "GROUP_ROWS", 4)
-    patch.setattr(merges, "GROUP_ROWS", 4)
-    patch.setattr(file_writer, "FILE_ROWS", 12)
-    patch.setattr(parquet_files, "GROUPS_AT_ONCE", 3)
-    patch.setattr(parquet_files, "MANY_PARTS", 1)
+    for module in (parquet_files, file_writer, merges):
+        patch.setattr(module, "GROUP_ROWS", 4)
 
 
 @given(made=moves, wanted=words)
@@ -119,13 +117,13 @@ def test_what_is_read_is_what_a_dictionary_of_sums_has(
 
 
 def opened(path: Path, cache_bytes: int) -> StoreParquet:
-    return StoreParquet(path, [BY_WORD, WHOLE], create=True, cache_bytes=cache_bytes)
+    return StoreParquet(path, [BY_WORD, WHOLE], create=True, cache_bytes=cache_bytes, limits=SMALL)
 
 
 def test_a_row_is_rewritten_a_logarithmic_number_of_times(
-    tmp_path: Path, small_slices: None
+    tmp_path: Path, small_groups: None
 ) -> None:
-    with StoreParquet(tmp_path / "state", [BY_WORD], create=True) as store:
+    with StoreParquet(tmp_path / "state", [BY_WORD], create=True, limits=SMALL) as store:
         for step in range(1, 301):
             add(store, BY_WORD, as_it_is, [(f"w{step}", i, 1) for i in range(3)])
             store.commit(step, None)
@@ -136,7 +134,7 @@ def test_a_row_is_rewritten_a_logarithmic_number_of_times(
 
 @pytest.mark.spark
 def test_keys_all_over_a_large_batch_are_found_without_spark(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, spark: SparkSession
 ) -> None:
     rows = [(f"w{i}", i, 1) for i in range(4 * file_checks.GROUP_ROWS)]
     path = tmp_path / "state"
@@ -144,8 +142,8 @@ def test_keys_all_over_a_large_batch_are_found_without_spark(
         add(store, BY_WORD, as_it_is, rows)
         store.commit(1, None)
     wanted, _ = keys_table(BY_WORD, [(w,) for w, _, _ in rows[::7]])
-    monkeypatch.setattr(parquet, "MOST_LOOKED_AT", 2 * file_checks.GROUP_ROWS)
-    with StoreParquet(path, [BY_WORD], driver_rows=100) as store:
+    limits = Limits(searched_rows=2 * file_checks.GROUP_ROWS)
+    with StoreParquet(path, [BY_WORD], driver_rows=100, limits=limits) as store:
         (found,) = store.read(BY_WORD.name, wanted)
         assert isinstance(found, DataFrame)  # rather than to read four row groups
         for word, _, _ in rows[::999]:
@@ -156,13 +154,13 @@ def test_keys_all_over_a_large_batch_are_found_without_spark(
 
 
 def test_a_merge_under_way_is_given_up_when_the_store_is_closed(
-    tmp_path: Path, small_slices: None
+    tmp_path: Path, small_groups: None
 ) -> None:
     for step in range(1, 8):
-        with StoreParquet(tmp_path / "state", [BY_WORD], create=True) as store:
+        with StoreParquet(tmp_path / "state", [BY_WORD], create=True, limits=SMALL) as store:
             add(store, BY_WORD, as_it_is, [(f"w{step}", i, 1) for i in range(40)])
             store.commit(step, None)
-    with StoreParquet(tmp_path / "state", [BY_WORD]) as store:
+    with StoreParquet(tmp_path / "state", [BY_WORD], limits=SMALL) as store:
         assert len(content(store, BY_WORD)) == 280
         named = {f.name for f in (tmp_path / "state" / "data").iterdir()}
         assert named

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from stepping_spark.limits import DEFAULT
 from stores.batches.driver import built
 from stores.contract.values import BY_WORD, add, as_it_is, content, keys_table, table_of
 from stores.parquet import file_writer
@@ -71,11 +72,13 @@ def test_row_groups_that_are_read_together_are_kept_each_by_itself(
         monkeypatch.setattr(module, "GROUP_ROWS", 1_000)
     directory = directory_of(tmp_path, None)
     directory.make((DATA,))
-    batch = built(table_of(BY_WORD.schema, [(f"w{i}", i, 1) for i in range(50_000)]), BY_WORD)
+    batch = built(
+        table_of(BY_WORD.schema, [(f"w{i}", i, 1) for i in range(50_000)]), BY_WORD, DEFAULT
+    )
     writer = FileWriter(directory, "words", content_of(BY_WORD), 100_000)
     writer.append(batch.table, batch.places)
     written = writer.batch()
-    reader = FileReader(directory, 600_000)
+    reader = FileReader(directory, 600_000, DEFAULT)
     before = pa.total_allocated_bytes()
     rows = reader.table(written, BY_WORD).num_rows  # in an assertion, pytest would keep the table
     assert rows == 50_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
 from stepping_spark.errors import StoreError
+from stepping_spark.limits import Limits
 from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Held, Register, Store
@@ -28,7 +30,7 @@ from stores.contract.values import (
     row,
     table_of,
 )
-from stores.parquet import file_writer, merges
+from stores.parquet import file_writer
 from stores.parquet import files as parquet_files
 from stores.parquet.store import StoreParquet
 
@@ -83,10 +85,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
+SMALL_FILES = Limits(file_rows=300)
+
+
 @pytest.fixture
-def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches have several files, and these several row groups."""
-    monkeypatch.setattr(file_writer, "FILE_ROWS", 300)
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files have several row groups."""
     monkeypatch.setattr(file_writer, "GROUP_ROWS", 100)
     monkeypatch.setattr(parquet_files, "GROUP_ROWS", 100)
 
@@ -96,9 +100,11 @@ def rows_of(store: StoreParquet) -> list[str]:
 
 
 def test_a_change_is_written_where_its_size_puts_it_and_both_are_read(
-    path: Path, spark: SparkSession, small_files: None
+    path: Path, spark: SparkSession, small_groups: None
 ) -> None:
-    with StoreParquet(path, [BY_WORD], create=True, driver_rows=500, spark=spark) as store:
+    with StoreParquet(
+        path, [BY_WORD], create=True, driver_rows=500, spark=spark, limits=SMALL_FILES
+    ) as store:
         for step, n in ((1, 2_000), (2, 200)):
             store.add(
                 BY_WORD.name, frame_of(table_of(WORDS, large(step * 10_000, n)), WORDS, spark)
@@ -115,13 +121,13 @@ def test_a_change_is_written_where_its_size_puts_it_and_both_are_read(
 
 
 def test_spark_merges_what_is_too_much_for_the_driver_to_the_same_batch(
-    path: Path, spark: SparkSession, small_files: None, monkeypatch: pytest.MonkeyPatch
+    path: Path, spark: SparkSession, small_groups: None
 ) -> None:
     found = []
     for most in (10, 10_000_000):
-        monkeypatch.setattr(merges, "MOST_HERE", most)
+        limits = dataclasses.replace(SMALL_FILES, merged_here_rows=most)
         with StoreParquet(
-            path / str(most), [BY_WORD], create=True, driver_rows=0, spark=spark
+            path / str(most), [BY_WORD], create=True, driver_rows=0, spark=spark, limits=limits
         ) as store:
             for step, first in ((1, 0), (2, 1_500), (3, 100)):
                 sign = -1 if step == 3 else 1
@@ -142,10 +148,12 @@ def test_spark_merges_what_is_too_much_for_the_driver_to_the_same_batch(
 
 
 def test_a_sum_that_no_column_can_hold_is_an_error_of_a_merge_in_spark_too(
-    path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    path: Path, spark: SparkSession
 ) -> None:
-    monkeypatch.setattr(merges, "MOST_HERE", 0)
-    with StoreParquet(path, [BY_WORD], create=True, driver_rows=0, spark=spark) as store:
+    limits = Limits(merged_here_rows=0)
+    with StoreParquet(
+        path, [BY_WORD], create=True, driver_rows=0, spark=spark, limits=limits
+    ) as store:
         for step in (1, 2):
             store.add(BY_WORD.name, table_of(WORDS, [("a", 1, 2**62), ("b", step, 1)]))
             store.commit(step, None)

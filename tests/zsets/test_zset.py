@@ -21,12 +21,12 @@ from pyspark.sql import functions as F
 
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.expressions.index import Index
+from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.relations.codec import encode
 from stepping_spark.rows.atoms import NAN, Precision
 from stepping_spark.rows.data import Data, Pair
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.spark import fetch
 from stepping_spark.spark.session import count_jobs
 from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
 
@@ -823,7 +823,7 @@ def test_what_only_the_rows_tell_is_one_clear_error_when_the_value_is_used(
 ) -> None:
     z: ZSetSpark[Any] = ZSetSpark.from_dataframe(spark.sql(query), of, count="n")
     with pytest.raises(InputError) as e:
-        z.checked(z.type, "input 'a'")
+        z.checked(z.type, "input 'a'", DEFAULT)
     assert str(e.value).startswith("input 'a', ")
     assert said in str(e.value)
     assert "filter such rows out" in str(e.value)
@@ -836,24 +836,21 @@ def test_a_dataframe_is_checked_and_added_up_by_two_jobs(spark: SparkSession) ->
     frame = spark.range(1000, numPartitions=2).selectExpr("id % 10 AS x", "'a' AS name")
     z = ZSetSpark.from_dataframe(frame, A)
     with count_jobs(spark) as jobs:
-        held = z.checked(z.type, "input 'a'")
+        held = z.checked(z.type, "input 'a'", DEFAULT)
     assert not isinstance(held, DataFrame)
     assert held.num_rows == 10
     assert jobs.count is not None
     assert jobs.count <= 2
     with count_jobs(spark) as jobs:
-        assert z.checked(z.type, "input 'a'") is held
+        assert z.checked(z.type, "input 'a'", DEFAULT) is held
         assert z.get_count(A(x=1, name="a")) == 100
     assert jobs.count == 0
 
 
-def test_a_large_dataframe_stays_in_spark_and_is_read_once(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "DRIVER_ROWS", 20_000)
+def test_a_large_dataframe_stays_in_spark_and_is_read_once(spark: SparkSession) -> None:
     frame = spark.range(20_001).selectExpr("id AS left", "uuid() AS right")
     z: ZSetSpark[Any] = ZSetSpark.from_dataframe(frame, Pair[int, uuid.UUID])
-    held = z.checked(z.type, "input 'a'")
+    held = z.checked(z.type, "input 'a'", Limits(fetched_rows=20_000))
     assert isinstance(held, DataFrame)
     assert held.columns == ["left", "right", "_count_"]
     # uuid() would give others if it were read again.
@@ -864,19 +861,19 @@ def test_a_large_dataframe_stays_in_spark_and_is_read_once(
 def test_a_value_of_another_type_is_refused_by_a_step() -> None:
     z = on_driver(ZSetPython({BOB: 1}), A)
     with pytest.raises(InputError, match=r"input 'a': expected ZSet\[B\], found ZSet\[A\]"):
-        z.checked(ZSetType(row_type(B)), "input 'a'")
-    table = z.checked(ZSetType(row_type(A)), "input 'a'")
+        z.checked(ZSetType(row_type(B)), "input 'a'", DEFAULT)
+    table = z.checked(ZSetType(row_type(A)), "input 'a'", DEFAULT)
     assert not isinstance(table, DataFrame)
     assert table.to_pylist() == [{"x": 24, "name": "Bob", "_count_": 1}]
 
 
 def test_a_dataframe_that_was_looked_at_is_not_checked_again(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fetch, "DRIVER_ROWS", 0)  # so that Spark keeps it
     z = ZSetSpark.from_dataframe(spark.createDataFrame([(1, "a")], "x long, name string"), A)
     z.to_dataframe().explain()
     assert "raise_error" in capsys.readouterr().out
+    z.checked(z.type, "input 'a'", Limits(fetched_rows=0))  # so that Spark keeps it
     assert not z.empty()
     frame = z.to_dataframe()
     frame.explain()
@@ -888,4 +885,4 @@ def test_a_dataframe_that_spark_cannot_compute_is_one_clear_error(spark: SparkSe
     frame = spark.range(3).selectExpr("CAST(1 / (id - 1) AS BIGINT) AS x", "'a' AS name")
     z = ZSetSpark.from_dataframe(frame, A)
     with pytest.raises(InputError, match=r"input 'a': the DataFrame cannot be computed: .*DIVIDE"):
-        z.checked(z.type, "input 'a'")
+        z.checked(z.type, "input 'a'", DEFAULT)

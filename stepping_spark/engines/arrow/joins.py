@@ -22,7 +22,7 @@ def join_indices(left: Columns, right: Columns) -> tuple[Array, Array]:
         columns = [k[side] for k in keys]
         rows = pa.array(np.arange(len(columns[0])))
         sides.append(pa.table([*columns, rows], names=[*names, position]))
-    if len(left[0]) * len(right[0]) > fetch.GIVEN_ROWS:
+    if len(left[0]) * len(right[0]) > fetch.most_given():
         fetch.check_few(_pairs(sides, names), "a join")
     joined = sides[0].join(sides[1], keys=names, join_type="inner", use_threads=False)
     return one_array(joined.column("i")), one_array(joined.column("j"))

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 import stepping_spark as st
-from stepping_spark.execution.driver import LOCAL_ROWS
 from stepping_spark.store import Store
 from tests.benchmarks.peers.peer import COLUMNS, WEIGHT, CannotDo, Tables
 from tests.benchmarks.peers.spark import session
@@ -109,7 +108,7 @@ class Peer:
         self._ends = ExitStack()
         self._graph: Any = st.compile(QUERIES[view])
         store = self._store(directory, variant)
-        rows = 0 if variant == "jobs" else LOCAL_ROWS
+        rows = 0 if variant == "jobs" else st.Limits.local_rows
         self._stepper: Any = st.Stepper(self._graph, store, local_rows=rows)
         self._out: Any = None
         self._outs: list[pa.Table] = []

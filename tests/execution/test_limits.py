@@ -1,0 +1,110 @@
+"""Limits: what they may be, how they are given, and whose are in force."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepping_spark as st
+
+Z = st.ZSetPython
+
+
+def distinct(a: st.ZSet[int]) -> st.ZSet[int]:
+    return st.distinct(a)
+
+
+def new() -> tuple[Any, st.StoreMemory]:
+    graph = st.compile(distinct)
+    return graph, st.StoreMemory.from_graph(graph)
+
+
+@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(st.Limits)])
+@pytest.mark.parametrize("wrong", [-1, 2.0, True, None, "100"])
+def test_a_limit_that_is_no_number_is_refused(name: str, wrong: object) -> None:
+    given: Any = {name: wrong}
+    with pytest.raises(st.InputError, match=rf"{name}={wrong!r}: expected a number of \w+"):
+        st.Limits(**given)
+
+
+def test_zero_is_refused_where_nothing_could_be_done() -> None:
+    with pytest.raises(
+        st.InputError, match=r"merged_rows=0: expected a number of rows, 1 or more$"
+    ):
+        st.Limits(merged_rows=0)
+    with pytest.raises(st.InputError, match=r"local_rows=-1: .* 0 sends everything to Spark"):
+        st.Limits(local_rows=-1)
+    assert st.Limits(local_rows=0).local_rows == 0
+
+
+def test_each_limit_says_what_it_counts_and_what_is_beyond_it() -> None:
+    (found,) = ast.parse(inspect.getsource(st.Limits)).body
+    assert isinstance(found, ast.ClassDef)
+    said = {}
+    for field, text in zip(found.body, found.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            assert isinstance(field.target, ast.Name)
+            said[field.target.id] = ast.literal_eval(text.value)
+    assert list(said) == [f.name for f in dataclasses.fields(st.Limits)]
+    for name, text in said.items():
+        assert "Beyond" in text, name
+
+
+def test_local_rows_is_short_for_the_limit() -> None:
+    graph, store = new()
+    assert st.Stepper(graph, store).limits == st.Limits()
+    assert st.Stepper(graph, store, local_rows=7).limits == st.Limits(local_rows=7)
+    both = st.Stepper(graph, store, local_rows=7, limits=st.Limits(local_rows=7, small_rows=1))
+    assert both.limits.small_rows == 1
+    with pytest.raises(
+        st.InputError, match=r"test_limits\.py:\d+.*local_rows=8, and limits= says local_rows=7"
+    ):
+        st.Stepper(graph, store, local_rows=8, limits=st.Limits(local_rows=7))
+
+
+def test_what_is_no_limits_is_refused(tmp_path: Path) -> None:
+    graph, store = new()
+    wrong: Any = {"local_rows": 7}
+    for give in (
+        lambda: st.Stepper(graph, store, limits=wrong),
+        lambda: st.iteration(store, graph, (None,), limits=wrong),
+        lambda: st.actions(store, graph, limits=wrong),
+        lambda: st.StoreMemory.from_graph(graph, limits=wrong),
+        lambda: st.StoreParquet.from_graph(graph, tmp_path / "s", create=True, limits=wrong),
+    ):
+        with pytest.raises(st.InputError, match=r"expected st\.Limits, found dict; write limits="):
+            give()
+
+
+def test_a_step_goes_by_the_limits_that_it_is_taken_with() -> None:
+    graph, store = new()
+    (one,) = st.iteration(store, graph, (Z({1: 2}),), limits=st.Limits(local_rows=50))
+    (two,) = st.iteration(store, graph, (Z({2: 2}),))
+    stepper = graph.memo["stepper"]
+    assert isinstance(stepper, st.Stepper)
+    assert stepper.limits == st.Limits()
+    (insert_one,) = st.actions(store, graph, limits=st.Limits(local_rows=50))
+    assert insert_one.insert(3) == Z({3: 1})
+    assert (one, two) == (Z({1: 1}), Z({2: 1}))
+    stepper = graph.memo["stepper"]
+    assert isinstance(stepper, st.Stepper)
+    (why,) = {v.why for v in stepper.metrics[-1].vertices.values()}
+    assert why == "rows read: 1, no more than local_rows=50"
+
+
+def test_a_store_goes_by_its_own_limits() -> None:
+    graph = st.compile(distinct)
+    counts = []
+    for limits in (st.Limits(merged_rows=1), None):
+        store = st.StoreMemory.from_graph(graph, limits=limits)
+        stepper = st.Stepper(graph, store)
+        for n in range(2):
+            stepper.step((Z(dict.fromkeys(range(100 * n, 100 * n + 100), 1)),))
+        stepper.step((None,))
+        counts += [store.batches(name) for name in store.rows_written]
+    assert counts == [2, 1]
