@@ -110,7 +110,7 @@ class Project(Physical):
     def inputs(self) -> tuple[Physical, ...]:
         return (self.of,)
 
-    @property
+    @cached_property
     def exprs(self) -> tuple[Expr, ...]:
         return tuple(c.expr for c in self.cells)
 

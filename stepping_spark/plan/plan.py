@@ -14,10 +14,10 @@ from functools import cached_property
 
 from stepping_spark.callsite import Line
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
-from stepping_spark.graph.operators import Temporal, parts_of
+from stepping_spark.graph.operators import Temporal
 from stepping_spark.physical import times_read
 from stepping_spark.plan.loop import Loop
-from stepping_spark.plan.terms import Node, Read, Ref, Stage, State, Term, nodes, refs, type_of
+from stepping_spark.plan.terms import Node, Read, Ref, Stage, State, Term, nodes, refs
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
@@ -115,8 +115,7 @@ def _texts(t: Term, often: int = 1) -> Iterator[tuple[Vertex, int]]:
     elif isinstance(t, Node):
         times = [1] * len(t.args)
         if t.operator.repeatable:
-            tree = parts_of(t.operator)[0].tree(tuple(type_of(a) for a in t.args))
-            times = [times_read(tree, i) for i, _ in enumerate(t.args)]
+            times = [times_read(t.trees[0], i) for i, _ in enumerate(t.args)]
         for a, n in zip(t.args, times, strict=True):
             yield from _texts(a, often * n)
 

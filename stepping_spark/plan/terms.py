@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.expressions.expr import Expr, Field, PythonCall
 from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import (
-    Operator,
-    only_picks,
-)
+from stepping_spark.graph.operators import Operator, only_picks, parts_of, trees_of
+from stepping_spark.physical import Argument, Physical, Project, Unnest, Where, walk
 from stepping_spark.rows.schema import Schema, StreamType
 from stepping_spark.rows.types import Struct
 from stepping_spark.store import Register
@@ -85,6 +84,27 @@ class Node:
     vertex: Vertex
     operator: Operator
     args: tuple[Term, ...]
+
+    @cached_property
+    def parts(self) -> tuple[Operator, ...]:
+        """The operators that it is, one after the other."""
+        return parts_of(self.operator)
+
+    @cached_property
+    def types(self) -> tuple[StreamType, ...]:
+        """The types of what it takes."""
+        return tuple(type_of(a) for a in self.args)
+
+    @cached_property
+    def trees(self) -> tuple[Physical, ...]:
+        """What each of its parts is made of."""
+        return tuple(trees_of(self.parts, self.types))
+
+    @cached_property
+    def asked(self) -> tuple[int, int]:
+        """The first and the last part for which the driver asks Spark, if several; else -1."""
+        asked = [i for i, tree in enumerate(self.trees) if _asks_spark(tree)]
+        return (asked[0], asked[-1]) if len(asked) > 1 else (-1, -1)
 
 
 Leaf = Ref | Read | Slice
@@ -225,6 +245,14 @@ def nodes(t: Term) -> Iterator[Node]:
         for a in t.args:
             yield from nodes(a)
         yield t
+
+
+def _asks_spark(tree: Physical) -> bool:
+    """Whether a tree that takes row by row has a function that Arrow cannot evaluate."""
+    nodes = list(walk(tree))
+    if not all(isinstance(n, Project | Where | Unnest | Argument) for n in nodes):
+        return False
+    return not all(is_known(e) for n in nodes for e in n.exprs)
 
 
 def type_of(t: Term) -> StreamType:

@@ -10,6 +10,7 @@ import typing
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -135,7 +136,7 @@ class Atom(RowType):
             return f"DECIMAL({self.precision}, {self.scale})"
         return self.DDL[self.name]
 
-    @property
+    @cached_property
     def arrow(self) -> pa.DataType:
         if self.name == "Decimal":
             return pa.decimal128(self.precision, self.scale)

@@ -8,7 +8,6 @@ Z-set has the diff `_count_`; a sum has the sum itself as its diff.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,7 +32,7 @@ class Schema:
     columns: Columns
     diffs: Columns = ((COUNT, INT),)
 
-    @property
+    @cached_property
     def all(self) -> Columns:
         """Columns, then diffs."""
         return self.columns + self.diffs
@@ -127,20 +126,26 @@ class Accumulated:
     def __str__(self) -> str:
         return str(self.value)
 
-    def leaves(self) -> Iterator[tuple[str, Atom, bool]]:
+    def leaves(self) -> tuple[tuple[str, Atom, bool], ...]:
         """The numbers: the name of the diff, the type, and whether NULL is among its values."""
+        return self._leaves
+
+    @cached_property
+    def _leaves(self) -> tuple[tuple[str, Atom, bool], ...]:
+        found = []
         fields = self.value.fields if isinstance(self.value, Struct) else ((VALUE, self.value),)
         for name, t in fields:
             bare = t.inner if isinstance(t, Optional) else t
             if isinstance(bare, Atom):
-                yield name, bare, isinstance(t, Optional)
+                found.append((name, bare, isinstance(t, Optional)))
+        return tuple(found)
 
-    @property
+    @cached_property
     def floats(self) -> tuple[str, ...]:
         """The leaves that are floats."""
         return tuple(n for n, t, _ in self.leaves() if t.name == "float")
 
-    @property
+    @cached_property
     def item(self) -> RowType | None:
         """What tells the parts of one sum apart: a Z-set's rows, a float's exponents."""
         if isinstance(self.value, ZSetOf):
@@ -188,7 +193,7 @@ class ScalarType(StreamType):
     def __str__(self) -> str:
         return str(self.sum)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         item = self.sum.item
         columns = () if item is None else (("_item_", Optional(item)),)
@@ -210,7 +215,7 @@ class GroupedType(StreamType):
         """The columns of the key."""
         return (("_key_", self.key),)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         item = self.sum.item
         items = () if item is None else (("_item_", Optional(item)),)

@@ -9,11 +9,9 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from stepping_spark.engines.arrow.nodes import Ask, Context
-from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import Operator, parts_of, trees_of
-from stepping_spark.physical import Argument, Physical, Project, Unnest, Where, walk
-from stepping_spark.plan.terms import Leaf, Node, Term, type_of
+from stepping_spark.graph.operators import Operator
+from stepping_spark.plan.terms import Leaf, Node, Term
 from stepping_spark.rows.schema import StreamType
 from stepping_spark.spark.fetch import FanOut
 from stepping_spark.store import Now
@@ -52,16 +50,14 @@ class Evaluation:
 
     def _parts(self, t: Node, args: list[pa.Table]) -> pa.Table:
         """What the operators that a vertex is made of give, one after the other."""
-        parts = parts_of(t.operator)
-        types = tuple(type_of(a) for a in t.args)
-        trees = trees_of(parts, types)
+        trees = t.trees
         context = Context(self.project, self.now)
-        first, last = _asked_together(trees)
+        first, last = t.asked
         done = 0
-        while done < len(parts):
+        while done < len(trees):
             try:
                 if done == first:  # one question to Spark, and not one for each part
-                    args = [self._chained(parts, types, first, last, args[0])]
+                    args = [self._chained(t, first, last, args[0])]
                     done = last
                 else:
                     args = [context.run(trees[done], args)]
@@ -74,29 +70,9 @@ class Evaluation:
                 first = -1  # which part fails is seen when each is asked by itself
         return args[0]
 
-    def _chained(
-        self,
-        parts: Sequence[Operator],
-        types: tuple[StreamType, ...],
-        first: int,
-        last: int,
-        table: pa.Table,
-    ) -> pa.Table:
+    def _chained(self, t: Node, first: int, last: int, table: pa.Table) -> pa.Table:
         """What Spark makes of a relation by several parts at once."""
-        for p in parts[:first]:
+        types = t.types
+        for p in t.parts[:first]:
             types = (p.type_of(*types),)
-        return self.chain(table, types[0], parts[first : last + 1])
-
-
-def _asked_together(trees: Sequence[Physical]) -> tuple[int, int]:
-    """The first and the last part for which Spark is asked, if there are several; else -1."""
-    asked = [i for i, tree in enumerate(trees) if _asks_spark(tree)] if len(trees) > 1 else []
-    return (asked[0], asked[-1]) if len(asked) > 1 else (-1, -1)
-
-
-def _asks_spark(tree: Physical) -> bool:
-    """Whether a tree that takes row by row has a function that Arrow cannot evaluate."""
-    nodes = list(walk(tree))
-    if not all(isinstance(n, Project | Where | Unnest | Argument) for n in nodes):
-        return False
-    return not all(is_known(e) for n in nodes for e in n.exprs)
+        return self.chain(table, types[0], t.parts[first : last + 1])

@@ -11,7 +11,7 @@ from stepping_spark.engines.spark.nodes import Context, Query
 from stepping_spark.engines.spark.text import names
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.symbolic import to_column
-from stepping_spark.graph.operators import Operator, parts_of, trees_of
+from stepping_spark.graph.operators import Operator, trees_of
 from stepping_spark.plan.terms import Leaf, Node, Term, type_of
 from stepping_spark.rows.schema import StreamType
 from stepping_spark.rows.sql_text import Sql, closed
@@ -47,7 +47,7 @@ class Rendering:
         if not isinstance(t, Node):
             return self.relation(self.names[t], type_of(t))
         args = [self.term(a) for a in t.args]
-        return self.parts(parts_of(t.operator), args, tuple(type_of(a) for a in t.args))
+        return self.parts(t.parts, args, t.types)
 
     def relation(self, name: str, t: StreamType) -> Query:
         """All of a relation."""
