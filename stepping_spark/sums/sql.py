@@ -186,6 +186,11 @@ def _is_rest(sum_: Accumulated) -> list[bool]:
     return [t == REST for _, t, _ in sum_.leaves() if t.name == "float"]
 
 
+def total_of_row(sum_: Accumulated) -> str:
+    """The value of a sum that has no items, of the diffs of its one row."""
+    return _value(sum_)
+
+
 def _value(sum_: Accumulated) -> str:
     """The value of a sum, of the columns of its group."""
     if isinstance(sum_.value, ZSetOf):

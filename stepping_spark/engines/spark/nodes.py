@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from stepping_spark.engines.spark.changes import change_in_one_pass
 from stepping_spark.engines.spark.groups import collated, listed, top
 from stepping_spark.engines.spark.text import (
     ONE_TASK,
@@ -263,6 +264,9 @@ def _totals(run: Context, n: Totals) -> str:
 
 def _change_of(run: Context, n: ChangeOf) -> str:
     state, change = run.query(n.state), run.query(n.change)
+    found = change_in_one_pass(n, state.text, change.text, few=run.few)
+    if found is not None:
+        return found
     both = Query(f"({state.text}) UNION ALL ({change.text})", state.uses | change.uses)
     before, after = (_filled(run, n.fold, of) for of in (state, both))
     return f"({after}) UNION ALL ({_negated(before, n.schema)})"

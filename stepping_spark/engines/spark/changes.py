@@ -1,0 +1,139 @@
+"""The change of a fold in one pass: what it gave before and what it gives now, of the same rows.
+
+The rows of the state and those of the change are added up together, once with the change and once
+without it. So state is read, exchanged and sorted once, and not for old and new apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stepping_spark.engines.spark.text import ONE_TASK, added, key_names, names, ordered
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.physical import ChangeOf, Fold, Pieces, Positive, Rank, Totals
+from stepping_spark.rows.schema import COUNT, GroupedType, Schema
+from stepping_spark.rows.sql_text import all_of, any_of
+from stepping_spark.rows.types import quote
+from stepping_spark.sums.overflow import zero
+from stepping_spark.sums.sql import total_of_row
+
+OLD = "_old_count_"
+
+
+def old(diff: str) -> str:
+    """The column that has what a diff was before the change."""
+    return f"_old{diff}" if diff.startswith("_") else f"_old_{diff}"
+
+
+def change_in_one_pass(n: ChangeOf, state: str, change: str, *, few: bool) -> str | None:
+    """The change of a fold, of the texts of its state and change; None: not so in one pass."""
+    render = _CHANGES.get(type(n.fold))
+    if render is None or (isinstance(n.fold, Totals) and not _is_plain(n.fold)):
+        return None
+    found = render(n.fold, n.state.schema, state, change, few)
+    return f"SELECT {names(n.schema.all)} FROM ({found}) WHERE {COUNT} <> 0"
+
+
+def _is_plain(fold: Totals) -> bool:
+    """Whether a group is one row: it has no floats and no rows that are told apart."""
+    return isinstance(fold.type, GroupedType) and fold.type.sum.item is None
+
+
+def _both(schema: Schema, state: str, change: str, few: bool, keys: Sequence[Expr] = ()) -> str:
+    """The rows of a state and its change, with what their diffs are and what they were.
+
+    Of keys there are columns beside the rows; many rows are partitioned by them.
+    """
+    one = ONE_TASK if few else ""
+    columns = names(schema.columns)
+    diffs = ", ".join(quote(d) for d, _ in schema.diffs)
+    before = ", ".join(f"{quote(d)} AS {quote(old(d))}" for d, _ in schema.diffs)
+    none = ", ".join(f"{zero(t)} AS {quote(old(d))}" for d, t in schema.diffs)
+    rows = (
+        f"(SELECT {columns}, {diffs}, {before} FROM ({state})) UNION ALL "
+        f"(SELECT {columns}, {diffs}, {none} FROM ({change}))"
+    )
+    by, shown, spread = columns, f"{one} *", ""
+    if keys:
+        by = f"{columns}, {key_names(keys)}"
+        computed = ", ".join(f"{k.sql('t')} AS _k{i}_" for i, k in enumerate(keys))
+        shown = f"{one} t.*, {computed}"
+        spread = "" if few else f" DISTRIBUTE BY {key_names(keys)}"
+    both = [(d, t) for d, t in schema.diffs] + [(old(d), t) for d, t in schema.diffs]
+    sums = ", ".join(f"{added(d, t)} AS {quote(d)}" for d, t in both)
+    there = any_of(f"{quote(d)} <> {zero(t)}" for d, t in both)
+    grouped = f"SELECT {by}, {sums} FROM (SELECT {shown} FROM ({rows}) t{spread}) GROUP BY {by}"
+    return f"SELECT * FROM ({grouped}) WHERE {there}"
+
+
+def _positive(fold: Positive, schema: Schema, state: str, change: str, few: bool) -> str:
+    weight = f"if({COUNT} > 0, 1L, 0L) - if({OLD} > 0, 1L, 0L)"
+    rows = _both(schema, state, change, few)
+    return f"SELECT {names(schema.columns)}, {weight} AS {COUNT} FROM ({rows})"
+
+
+def _rank(fold: Rank, schema: Schema, state: str, change: str, few: bool) -> str:
+    rows = _both(schema, state, change, few, fold.keys)
+    by = key_names(fold.keys)
+    order = ordered(fold.order, () if fold.ties else schema.columns, "t")
+    peers = ", ".join([by, *(e.sql("t") for e, _ in fold.order)])
+    shown, kept = [], []
+    for column in (COUNT, OLD):
+        # No more than a partition has rows, times n: far from 64 bits.
+        count = f"least(greatest(t.{column}, 0L), {fold.n}L)"
+        so_far = f"sum({count}) OVER (PARTITION BY {by} ORDER BY {order}"
+        if fold.ties:
+            before = f"{so_far}) - sum({count}) OVER (PARTITION BY {peers})"
+            some = f"if(_before{column} < {fold.n}, greatest({column}, 0L), 0L)"
+        else:
+            before = f"{so_far} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) - {count}"
+            room = f"greatest({fold.n}L - _before{column}, 0L)"
+            some = f"least(greatest({column}, 0L), {room})"
+        shown.append(f"{before} AS _before{column}")
+        kept.append(some)
+    ranked = f"SELECT t.*, {', '.join(shown)} FROM ({rows}) t"
+    return f"SELECT {names(schema.columns)}, {' - '.join(kept)} AS {COUNT} FROM ({ranked})"
+
+
+def _pieces(fold: Pieces, schema: Schema, state: str, change: str, few: bool) -> str:
+    rows = _both(schema, state, change, few)
+    key, *pieces = (quote(c) for c, _ in schema.columns)
+    structs, found = [], []
+    for sign, column in (("1L", COUNT), ("-1L", OLD)):
+        side = column.strip("_")
+        found += [
+            f"max({p}) FILTER (WHERE {column} > 0) AS `{side}{i}`" for i, p in enumerate(pieces)
+        ]
+        found.append(f"count_if({column} > 0) AS `{side}`")
+        cells = ", ".join(f"'{i}', `{side}{i}`" for i, _ in enumerate(pieces))
+        there = all_of(
+            [f"`{side}` > 0", *(f"`{side}{i}` IS NOT NULL" for i in range(fold.required))]
+        )
+        structs.append(f"named_struct('w', if({there}, {sign}, 0L), {cells})")
+    grouped = f"SELECT {key}, {', '.join(found)} FROM ({rows}) GROUP BY {key}"
+    parts = f"SELECT {key}, explode(array({', '.join(structs)})) AS part FROM ({grouped})"
+    columns = ", ".join(f"part.`{i}` AS {p}" for i, p in enumerate(pieces))
+    return f"SELECT {key}, {columns}, part.w AS {COUNT} FROM ({parts})"
+
+
+def _totals(fold: Totals, schema: Schema, state: str, change: str, few: bool) -> str:
+    rows = _both(schema, state, change, few)
+    structs = []
+    for sign, named in (("1L", lambda d: d), ("-1L", old)):
+        cells = ", ".join(f"'{d}', {quote(named(d))}" for d, _ in schema.diffs)
+        alive = f"if({quote(named('_rows_'))} <> 0, {sign}, 0L)"
+        structs.append(f"named_struct('_weight_', {alive}, {cells})")
+    parts = f"SELECT `_key_`, explode(array({', '.join(structs)})) AS part FROM ({rows})"
+    sums = ", ".join(f"part.{quote(d)}" for d, _ in schema.diffs)
+    there = f"SELECT `_key_`, part.`_weight_`, {sums} FROM ({parts}) WHERE part.`_weight_` <> 0"
+    value = total_of_row(fold.type.sum)
+    return f"SELECT {value} AS `left`, `_key_` AS `right`, `_weight_` AS {COUNT} FROM ({there})"
+
+
+_CHANGES: dict[type[Fold], Callable[[Any, Schema, str, str, bool], str]] = {
+    Pieces: _pieces,
+    Positive: _positive,
+    Rank: _rank,
+    Totals: _totals,
+}
