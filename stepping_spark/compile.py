@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import inspect
 import typing
 from collections.abc import Callable, Iterable
@@ -95,7 +94,7 @@ def compile(  # noqa: A001 - the interface's name
     )
     _check_returns(query, names, graph, line)
     _check_loops(graph, tracer)
-    graph = dataclasses.replace(graph, made_by=_made_by(graph))
+    graph = dataclasses.replace(graph, made_by=tuple(map(graph.told, graph.outputs)))
     graph = checked(graph, [label for label in wanted if label not in growing])
     if optimize:
         try:
@@ -200,19 +199,6 @@ def _check_outputs(outputs: tuple[Any, ...], tracer: Tracer, line: Line, name: s
             raise CompileError(
                 f"{line}: output {i} of {name} should be a stream of this query, found {found}"
             )
-
-
-def _made_by(graph: Circuit) -> tuple[str, ...]:
-    """What computes each output, with a digest of all that leads to it, through loops too."""
-    if not graph.loops:
-        return tuple(v.told for v in graph.outputs)
-    loops = sorted(f"{leaf.digest} {source.digest}" for leaf, source in graph.loops.items())
-
-    def told(v: Vertex) -> str:
-        through = hashlib.sha256(" ".join((v.digest, *loops)).encode()).hexdigest()[:16]
-        return f"{v.told.rpartition(' ')[0]} {through}"
-
-    return tuple(map(told, graph.outputs))
 
 
 def _unfinished_refused(tracer: Tracer) -> Tracer:

@@ -5,7 +5,8 @@
 only Spark can evaluate stays a Column, and `columns` makes Columns of the others. `index` is an
 ordered key, `derived` and `moments` are expressions that the library makes itself, `arrow` and
 `arrow_calls` evaluate what means the same in Arrow, `guards` check what Spark's functions give,
-`digest` says which Python code a function is, `clock` is the step's time.
+`digest` and `source` say which Python code a function is, `identity` what tells expressions apart,
+`clock` is the step's time.
 
 Comes in: Python functions. Goes out: typed expressions, as SQL, as Columns and on Arrow tables.
 Imports `rows`, `relations`, `spark` and `errors`.

@@ -2,24 +2,25 @@
 
 A state is the sum of what functions gave; one that has changed would take out of it what it never
 put in. So the text goes into the digests by which a store tells circuits apart. It is the source,
-as Python's own parser writes it, so that comments and layout do not count, nor does the version of
-Python; with the values that the function refers to: those of its closure and defaults, constants
-of its module, and functions of its module, all the way down. What is imported counts by its name.
+as Python's own parser writes it, so that comments, layout and the names of variables do not count,
+nor does the version of Python; with the values that the function refers to: those of its closure
+and defaults, constants of its module, and functions of its module, all the way down. What is
+imported counts by its name.
 """
 
 from __future__ import annotations
 
-import ast
 import datetime as dt
 import decimal
 import enum
 import functools
 import hashlib
-import linecache
 import uuid
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
+
+from stepping_spark.expressions.source import source_of
 
 _PLAIN = (
     *(bool, int, float, complex, str, bytes, decimal.Decimal, uuid.UUID, enum.Enum, type(None)),
@@ -72,12 +73,12 @@ def _object(value: Any, seen: set[int]) -> Iterator[str]:
 
 
 def _function(f: FunctionType, seen: set[int]) -> Iterator[str]:
-    yield f.__qualname__.rsplit(".", 1)[-1]
     if id(f) in seen:
+        yield f.__qualname__.rsplit(".", 1)[-1]
         return
     seen.add(id(f))
     code = f.__code__
-    yield _source(code) or _compiled(code)
+    yield source_of(code) or _compiled(code)
     yield from _told((f.__defaults__, f.__kwdefaults__), seen)
     for cell in f.__closure__ or ():
         try:
@@ -104,53 +105,3 @@ def _compiled(code: CodeType) -> str:
     """The code of a function without source: it depends on the version of Python."""
     inner = (_compiled(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts)
     return f"{code.co_code.hex()} {code.co_names} {' '.join(inner)}"
-
-
-def _source(code: CodeType) -> str | None:
-    """The source of a function, without what does not count; None where it cannot be told."""
-    found = [n for n in _functions(code.co_filename) if _is_of(n, code)]
-    if len(found) > 1:
-        found = [n for n in found if _holds(n, code)]
-    if len(found) != 1:
-        return None
-    node = found[0]
-    if isinstance(node, ast.Lambda):
-        return ast.unparse(node)
-    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-    arguments = [a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)]
-    return f"{arguments} {' '.join(map(ast.unparse, body))}"
-
-
-Function = ast.Lambda | ast.FunctionDef
-
-
-@functools.lru_cache(maxsize=64)
-def _parsed(source: str) -> tuple[Function, ...]:
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return ()
-    return tuple(n for n in ast.walk(tree) if isinstance(n, Function))
-
-
-def _functions(file: str) -> tuple[Function, ...]:
-    linecache.checkcache(file)
-    return _parsed("".join(linecache.getlines(file)))
-
-
-def _is_of(node: Function, code: CodeType) -> bool:
-    if isinstance(node, ast.Lambda):
-        return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
-    first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-    return node.name == code.co_name and first == code.co_firstlineno
-
-
-def _holds(node: Function, code: CodeType) -> bool:
-    """Whether all that the code does stands in the body of the node: of several in one line."""
-    assert isinstance(node, ast.Lambda)
-    body = node.body
-    begin, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
-    places = [p for p in code.co_positions() if p[3]]
-    return bool(places) and all(
-        begin <= (line, column) and (last, until) <= end for line, last, column, until in places
-    )

@@ -52,7 +52,8 @@ def python(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], V
     becomes a `StepError` that shows the row.
 
     A store that was made with a function that computes something else is refused: the source of the
-    function counts, with the values and the functions of its module that it uses.
+    function counts, with the values and the functions of its module that it uses. Its name does
+    not, nor do those of its variables and of its first parameter.
 
     It must be deterministic: the same for equal rows, at every step and in every process. A row
     that leaves is taken out by what the function says of it then, so a function that uses the

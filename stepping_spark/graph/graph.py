@@ -13,7 +13,8 @@ from typing_extensions import TypeVarTuple
 
 from stepping_spark.callsite import Line, user_line
 from stepping_spark.errors import CompileError, InputError
-from stepping_spark.graph.operators import Input, Operator
+from stepping_spark.expressions.identity import identity_of
+from stepping_spark.graph.operators import Input, Linearity, Operator
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.rows.schema import StreamType
 
@@ -49,9 +50,7 @@ class Vertex:
             found.operator = operator
             found.inputs = inputs
             found.type = operator.type_of(*(v.type for v in inputs))
-            takes = " ".join(v.digest for v in inputs)
-            told = f"{operator.name} {operator.told_by()} {found.type} {takes}"
-            found.digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+            found.digest = _digest(found)
             cls._all[key] = found
         return found
 
@@ -64,6 +63,19 @@ class Vertex:
     def __repr__(self) -> str:
         takes = ", ".join(str(v.type) for v in self.inputs)
         return f"<Vertex {self.operator.name} ({takes}) -> {self.type}>"
+
+
+def _digest(v: Vertex) -> str:
+    """What tells a vertex from others in every process: its operator, and what leads to it.
+
+    A linear operator gives the same for rows that are equal in what it reads, so the rest of a row
+    does not count; of any other the whole row does.
+    """
+    op, types = v.operator, [i.type for i in v.inputs]
+    told = [op.name, op.told_by(), op.reads_unseen(*types), *(i.digest for i in v.inputs)]
+    if op.linearity in (Linearity.NONLINEAR, Linearity.PER_KEY):
+        told += [identity_of(t.schema) for t in (*types, v.type)]
+    return hashlib.sha256(" ".join(told).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, order=True)
@@ -217,6 +229,16 @@ class Graph(Generic[*Ins, Out]):
             (v, value, f"input {label!r}")
             for v, value, label in zip(self.inputs, inputs, labels, strict=True)
         ]
+
+    def told(self, v: Vertex) -> str:
+        """What `Vertex.told` says, with what the feedbacks that lead to it are connected to."""
+        seen: set[Vertex] = set()
+        leaves = [leaf for leaf in _walk(v, self.loops, seen) if leaf in self.loops]
+        if not leaves:
+            return v.told
+        loops = sorted(f"{leaf.digest} {self.loops[leaf].digest}" for leaf in leaves)
+        through = hashlib.sha256(" ".join((v.digest, *loops)).encode()).hexdigest()[:16]
+        return f"{v.told.removesuffix(v.digest)}{through}"
 
     def line(self, v: Vertex) -> Line:
         """The user's line that made a vertex."""

@@ -215,7 +215,7 @@ class _LoopPlanner:
             n = taken[name] = taken.get(name, 0) + 1
             name = name if n == 1 else f"{name} {n}"
             given = " ".join(i.digest for i in self.inputs)
-            sums = f"{told(v, key)} of {self.operator.digest} {given}"
+            sums = f"{told(v.told, key)} of {self.operator.digest} {given}"
             states.append(State(Register(name, held, columns, sums), v, key, stored))
         return tuple(states)
 

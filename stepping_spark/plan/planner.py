@@ -318,7 +318,7 @@ class _Planner:
             for wish in names or [self._register_name(change, key)]:
                 n = taken[wish] = taken.get(wish, 0) + 1
                 name = wish if n == 1 else f"{wish} {n}"
-                register = Register(name, held, columns, told(change, key), why)
+                register = Register(name, held, columns, told(self.graph.told(change), key), why)
                 states.append(State(register, change, key, stored))
         return tuple(states)
 

@@ -207,10 +207,10 @@ def shown_key(key: tuple[Expr, ...]) -> str:
     return "row" if key == (ALL,) else ", ".join(str(k) for k in key)
 
 
-def told(change: Vertex, key: tuple[Expr, ...]) -> str:
+def told(change: str, key: tuple[Expr, ...]) -> str:
     """What a register is the sum of, and by which key."""
     by = f" by {', '.join(map(str, key))}" if key else ""
-    return f"{change.told}{by}"
+    return f"{change}{by}"
 
 
 def python_of(v: Vertex) -> PythonCall | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import linecache
 import random
+import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -139,3 +141,207 @@ def test_a_state_goes_on_when_all_variables_have_other_names(
 
     with pytest.raises(st.StoreMismatch, match="belongs to another circuit"):
         go_on()
+
+
+# -- one thing is changed between two openings of a state in files
+
+
+def compiled(source: str) -> tuple[Any, dict[str, Any]]:
+    """The circuit of a query that is written in a module of its own, and the names of that."""
+    module = types.ModuleType(f"module_of_a_user_{len(linecache.cache)}")
+    sys.modules[module.__name__] = module  # dataclasses look there
+    file = f"{module.__name__}.py"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    names = vars(module) | {"st": st, "Any": Any}
+    exec(compile(source, file, "exec", dont_inherit=True), names)
+    return st.compile(names["query"]), names
+
+
+def taken(source: str, where: Path) -> None:
+    """Make a state with a query: one step, of the rows that its module has as ROWS."""
+    graph, names = compiled(source)
+    with st.StoreParquet.from_graph(graph, str(where), create=True) as store:
+        st.Stepper(graph, store).step(names["ROWS"])
+
+
+def gone_on(source: str, where: Path) -> Any:
+    """The outputs of a step more with another query, which takes the rows away again."""
+    graph, names = compiled(source)
+    with st.StoreParquet.from_graph(graph, str(where)) as store:
+        return st.Stepper(graph, store).step(tuple(-rows for rows in names["ROWS"]))
+
+
+ROW = """
+class Order(st.Data):
+    user: int
+    amount: int
+
+ROWS = (st.ZSetPython({Order(user=1, amount=2): 1, Order(user=1, amount=3): 1}),)
+"""
+
+OF_CLASSES = (
+    ROW
+    + """
+class Spent(st.Data):
+    user: int
+    amount: int
+
+class Count(st.Data):
+    user: int
+    n: int
+
+def query(orders: st.ZSet[Order]) -> Any:
+    spent = st.map(orders, f=lambda o: Spent(user=o.user, amount=o.amount * 2))
+    known = st.distinct(spent)
+    pairs = st.join(known, orders, on_left=lambda s: s.user, on_right=lambda o: o.user)
+    repeated = st.map(pairs, f=lambda p: p.left)
+    return repeated, st.aggregate(known, by=lambda s: s.user, into=Count, n=st.agg.count())
+"""
+)
+
+OF_PYTHON = (
+    ROW
+    + """
+def rate(amount: int, by: int) -> int:
+    total = amount * by
+    return total
+
+def value(order: Order, scale: int = 3) -> int:
+    amount = order.amount
+    by = [step for step in range(amount)]
+    return rate(amount, len(by)) + max((user for user in [order.user]), key=lambda u: -u)
+
+def query(orders: st.ZSet[Order]) -> Any:
+    return st.distinct(st.map(orders, f=st.python(value)))
+"""
+)
+
+OF_SOME_COLUMNS = (
+    ROW
+    + """
+def query(orders: st.ZSet[Order]) -> Any:
+    large = st.filter(orders, f=lambda o: o.amount > 1)
+    users = st.map(large, f=lambda o: o.user)
+    return st.distinct(users), st.count(st.map(orders, f=lambda o: o.amount))
+"""
+)
+
+
+def test_a_state_goes_on_when_a_class_of_rows_is_renamed(tmp_path: Path) -> None:
+    taken(OF_CLASSES, tmp_path / "state")
+    repeated, counted = gone_on(
+        OF_CLASSES.replace("Order", "Purchase").replace("Spent", "Paid"), tmp_path / "state"
+    )
+    assert [n for _, n in repeated.to_python().iter()] == [-2, -2]
+    assert [n for _, n in counted.to_python().iter()] == [-1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("o.amount * 2", "o.amount * 3"), ("amount=o.amount * 2", "amount=o.user * 2")],
+)
+def test_a_state_is_refused_when_a_field_of_a_row_is_computed_otherwise(
+    old: str, new: str, tmp_path: Path
+) -> None:
+    taken(OF_CLASSES, tmp_path / "state")
+    with pytest.raises(st.StoreMismatch, match="belongs to another circuit"):
+        gone_on(OF_CLASSES.replace(old, new), tmp_path / "state")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("order", "o"),
+        ("total", "product"),
+        ("step for step in", "i for i in"),
+        ("user for user in", "x for x in"),
+        ("lambda u: -u", "lambda name: -name"),
+        ("value", "worth"),
+    ],
+)
+def test_a_state_goes_on_when_names_within_a_python_function_change(
+    old: str, new: str, tmp_path: Path
+) -> None:
+    taken(OF_PYTHON, tmp_path / "state")
+    anew = OF_PYTHON[len(ROW) :].replace(old, new)
+    assert anew != OF_PYTHON[len(ROW) :]
+    (out,) = gone_on(ROW + anew, tmp_path / "state")
+    assert [n for _, n in out.to_python().iter()] == [-1, -1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("amount * by", "amount + by"),
+        ("rate(amount, len(by))", "rate(len(by), amount + 1)"),
+        ("order.amount", "order.user"),
+        ("amount: int, by: int", "by: int, amount: int"),
+        ("scale: int = 3", "scale: int = 4"),
+        ("-u)", "u)"),
+    ],
+)
+def test_a_state_is_refused_when_a_python_function_changes(
+    old: str, new: str, tmp_path: Path
+) -> None:
+    taken(OF_PYTHON, tmp_path / "state")
+    anew = OF_PYTHON[len(ROW) :].replace(old, new)
+    assert anew != OF_PYTHON[len(ROW) :]
+    with pytest.raises(st.StoreMismatch, match="belongs to another circuit"):
+        gone_on(ROW + anew, tmp_path / "state")
+
+
+def test_a_state_goes_on_when_an_input_gets_a_column_that_nothing_reads(tmp_path: Path) -> None:
+    taken(OF_SOME_COLUMNS, tmp_path / "state")
+    wider = OF_SOME_COLUMNS.replace("amount: int", "amount: int\n    note: str = ''")
+    users, counted = gone_on(wider, tmp_path / "state")
+    assert dict(users.to_python().iter()) == {1: -1}
+    assert dict(counted.to_python().iter()) == {0: 1, 2: -1}
+
+
+def test_a_state_that_keeps_the_rows_says_which_column_is_new(tmp_path: Path) -> None:
+    taken(OF_CLASSES, tmp_path / "state")
+    wider = OF_CLASSES.replace("amount: int\n\nROWS", "amount: int\n    note: str = ''\n\nROWS")
+    with pytest.raises(st.StoreMismatch, match="'note'") as e:
+        gone_on(wider, tmp_path / "state")
+    assert "st.map" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("amount: int", "amount: float"), ("user: int", "user: str")],
+)
+def test_a_state_is_refused_when_a_column_that_is_read_has_another_type(
+    old: str, new: str, tmp_path: Path
+) -> None:
+    source = OF_SOME_COLUMNS.replace("o: o.user)", "o: o.user == o.user)")
+    taken(source, tmp_path / "state")
+    other = source.replace(old, new).replace("user=1", "user='1'" if "str" in new else "user=1")
+    other = other.replace("amount=", "amount=0.5+" if "float" in new else "amount=")
+    with pytest.raises(st.StoreMismatch, match="belongs to another circuit"):
+        gone_on(other, tmp_path / "state")
+
+
+FED_BACK = """
+ROWS = (st.ZSetPython({1: 1}), st.ZSetPython({2: 1}))
+
+def query(a: st.ZSet[int], b: st.ZSet[int]) -> Any:
+    with st.feedback(st.ZSet[int]) as y, st.feedback(st.ZSet[int]) as x:
+        one = st.add(a, st.map(y, f=lambda n: n + 10))
+        other = st.add(b, st.map(x, f=lambda n: n + 20))
+        y.connect(st.delay(one))
+        x.connect(st.delay(other))
+    return one, other
+"""
+
+
+def test_a_state_is_refused_when_feedbacks_are_connected_otherwise(tmp_path: Path) -> None:
+    taken(FED_BACK, tmp_path / "state")
+    crossed = FED_BACK.replace("delay(one)", "delay(both)").replace("delay(other)", "delay(one)")
+    with pytest.raises(st.StoreMismatch, match="belongs to another circuit"):
+        gone_on(crossed.replace("delay(both)", "delay(other)"), tmp_path / "state")
+
+
+def test_a_state_with_feedbacks_goes_on_with_the_same_circuit(tmp_path: Path) -> None:
+    taken(FED_BACK, tmp_path / "state")
+    one, _ = gone_on(FED_BACK.replace("one", "first"), tmp_path / "state")
+    assert dict(one.to_python().iter()) == {1: -1, 11: 1}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
-from stepping_spark.expressions.digest import digest_of
-from stepping_spark.expressions.expr import Expr, PythonCall
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.identity import identity_of, read_unseen
 from stepping_spark.physical import Argument, Physical
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import (
@@ -93,9 +93,11 @@ class Operator:
 
     def told_by(self) -> str:
         """What tells it from others of its kind, in every process and whatever names it has."""
-        f = getattr(self, "f", None)
-        computed = f" {digest_of(f.function)}" if isinstance(f, PythonCall) else ""
-        return self.describe() + computed
+        return identity_of(tuple(getattr(self, f.name) for f in fields(self)))
+
+    def reads_unseen(self, *inputs: StreamType) -> str:
+        """What its functions of rows read of its inputs, where they do not say it."""
+        return read_unseen(tuple(getattr(self, f.name) for f in fields(self)), inputs)
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         """Of an operator that works per key: the key, over rows of its input; none: the row."""

@@ -152,9 +152,6 @@ class LookUp(Operator):
         on, key = (", ".join(map(str, side)) for side in (self.on, self.key))
         return f"{on} = {key} at {self.place}{', or None' if self.left else ''}"
 
-    def told_by(self) -> str:
-        return f"{self.describe()} {self.optional} {self.bare}"
-
 
 @dataclass(frozen=True)
 class Present(Operator):

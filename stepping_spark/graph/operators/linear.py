@@ -296,7 +296,11 @@ class Fused(Operator):
         return " · ".join(filter(None, (p.describe() for p in self.parts)))
 
     def told_by(self) -> str:
-        return " · ".join(p.told_by() for p in self.parts)
+        return " · ".join(f"{p.name} {p.told_by()}" for p in self.parts)
+
+    def reads_unseen(self, *inputs: StreamType) -> str:
+        taken = (inputs, *((t,) for t in self.types(*inputs)))
+        return " ".join(p.reads_unseen(*t) for p, t in zip(self.parts, taken, strict=False))
 
 
 def parts_of(op: Operator) -> tuple[Operator, ...]:
