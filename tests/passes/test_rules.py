@@ -1,0 +1,313 @@
+"""What each pass makes of a circuit, as text, and that results are the same without any of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from collections.abc import Callable, Iterator
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import stepping_spark as st
+from stepping_spark.passes import PASSES, Pass, optimize
+from stepping_spark.passes.cancel import cancel
+from stepping_spark.passes.dead import drop_dead
+from stepping_spark.passes.incremental import push_integrals
+from stepping_spark.passes.loops import recognise_differences, recognise_integrals
+from stepping_spark.passes.share import share_registers
+from stepping_spark.passes.top_n import build_towers, keep_only_first
+
+
+class Order(st.Data):
+    id: int
+    user: int
+    amount: int
+
+
+class Total(st.Data):
+    user: int
+    n: int
+    most: int
+
+
+def loop(a: st.ZSet[int]) -> Any:
+    with st.feedback(st.ZSet[int]) as before:
+        total = st.add(a, before)
+        before.connect(st.delay(total))
+    return total
+
+
+def by_hand(a: st.ZSet[int]) -> Any:
+    return st.add(a, st.neg(st.delay(a)))
+
+
+def undone(a: st.ZSet[int]) -> Any:
+    return st.differentiate(st.neg(st.neg(st.integrate(a))))
+
+
+def pairs(a: st.ZSet[int], b: st.ZSet[int]) -> Any:
+    all_a, all_b = st.integrate(a), st.integrate(b)
+    both = st.linear.join(all_a, all_b, on_left=lambda x: x, on_right=lambda y: y)
+    return st.differentiate(both)
+
+
+def once(a: st.ZSet[int]) -> Any:
+    return st.differentiate(st.linear.distinct(st.integrate(a)))
+
+
+def largest(orders: st.ZSet[Order]) -> Any:
+    return st.first_n(orders, lambda o: o.amount, 2, by=lambda o: o.user)
+
+
+def indexed(a: st.ZSet[int]) -> Any:
+    return st.map(st.delay_indexed(st.integrate(a), (lambda x: x,)), f=lambda x: x + 1)
+
+
+def of_one(a: st.ZSet[int]) -> Any:
+    st.distinct(a)
+    return st.neg(a)
+
+
+def text(graph: Any) -> str:
+    """A circuit as it is printed, without types and the name of the query."""
+    lines = str(graph).replace(f"{graph.name}.", "").splitlines()[1:]
+    return "\n".join(re.sub(r": [^=]* = ", " = ", line.strip()) for line in lines)
+
+
+# The pass, the query, and the text before and after it.
+RULES: list[tuple[Pass, Callable[..., Any], str, str]] = [
+    (
+        recognise_integrals,
+        loop,
+        """\
+        a = input()
+        before = feedback(delay)
+        total = add(a, before)
+        delay = delay(total)
+        return total""",
+        """\
+        a = input()
+        total = integrate(a)
+        return total""",
+    ),
+    (
+        recognise_differences,
+        by_hand,
+        """\
+        a = input()
+        delay = delay(a)
+        neg = neg(delay)
+        add = add(a, neg)
+        return add""",
+        """\
+        a = input()
+        add = differentiate(a)
+        return add""",
+    ),
+    (
+        cancel,
+        undone,
+        """\
+        a = input()
+        integrate = integrate(a)
+        neg = neg(integrate)
+        neg_2 = neg(neg)
+        differentiate = differentiate(neg_2)
+        return differentiate""",
+        """\
+        a = input()
+        return a""",
+    ),
+    (
+        push_integrals,
+        pairs,
+        """\
+        a = input()
+        b = input()
+        all_a = integrate(a)
+        all_b = integrate(b)
+        both = join(all_a, all_b) [_value_ = _value_]
+        differentiate = differentiate(both)
+        return differentiate""",
+        """\
+        a = input()
+        b = input()
+        all_a = integrate(a)
+        differentiate_join = join(all_a, b) [_value_ = _value_]
+        all_b = integrate(b)
+        delay = delay(all_b)
+        differentiate_join_2 = join(a, delay) [_value_ = _value_]
+        differentiate = add(differentiate_join, differentiate_join_2)
+        return differentiate""",
+    ),
+    (
+        push_integrals,
+        once,
+        """\
+        a = input()
+        integrate = integrate(a)
+        distinct = distinct(integrate)
+        differentiate = differentiate(distinct)
+        return differentiate""",
+        """\
+        a = input()
+        integrate = integrate(a)
+        differentiate_delay = delay(integrate)
+        differentiate = haitch(differentiate_delay, a)
+        return differentiate""",
+    ),
+    (
+        keep_only_first,
+        largest,
+        """\
+        orders = input() [append only]
+        first_n.integrated = integrate(orders)
+        first_n.differentiated_delay = delay(first_n.integrated)
+        first_n.differentiated = haitch(first_n.differentiated_delay, orders) \
+[top 2 by amount of each (user)]
+        return first_n.differentiated""",
+        """\
+        orders = input() [append only]
+        first_n.feedback = feedback(first_n.differentiated)
+        first_n.integrate = integrate(first_n.feedback)
+        first_n.differentiated_delay = delay(first_n.integrate)
+        first_n.differentiated = haitch(first_n.differentiated_delay, orders) \
+[top 2 by amount of each (user)]
+        return first_n.differentiated""",
+    ),
+    (
+        build_towers,
+        largest,
+        """\
+        orders = input()
+        first_n.integrated = integrate(orders)
+        first_n.differentiated_delay = delay(first_n.integrated)
+        first_n.differentiated = haitch(first_n.differentiated_delay, orders) \
+[top 2 by amount of each (user)]
+        return first_n.differentiated""",
+        """\
+        orders = input()
+        first_n.integrated = integrate(orders)
+        first_n.differentiated_delay = delay(first_n.integrated)
+        first_n.differentiated_of_4096 = haitch(first_n.differentiated_delay, orders) \
+[top 2 by amount of each (user, bucket of 4096)]
+        first_n.integrate = integrate(first_n.differentiated_of_4096)
+        first_n.delay = delay(first_n.integrate)
+        first_n.differentiated_of_64 = haitch(first_n.delay, first_n.differentiated_of_4096) \
+[top 2 by amount of each (user, bucket of 64)]
+        first_n.integrate_2 = integrate(first_n.differentiated_of_64)
+        first_n.differentiated_delay_2 = delay(first_n.integrate_2)
+        first_n.differentiated = haitch(first_n.differentiated_delay_2, \
+first_n.differentiated_of_64) [top 2 by amount of each (user)]
+        return first_n.differentiated""",
+    ),
+    (
+        share_registers,
+        indexed,
+        """\
+        a = input()
+        integrate = integrate(a)
+        delay = delay(integrate)
+        arrange = arrange(delay) [by _value_]
+        map = map(arrange) [_value_ + 1]
+        return map""",
+        """\
+        a = input()
+        integrate = integrate(a)
+        delay = delay(integrate)
+        map = map(delay) [_value_ + 1]
+        return map""",
+    ),
+]
+# These rewrite what the passes before them give.
+AFTER: dict[Pass, int] = {keep_only_first: 5, build_towers: 5}
+
+
+@pytest.mark.parametrize(
+    ("rule", "query", "before", "after"),
+    RULES,
+    ids=[f"{rule.__name__} of {query.__name__}" for rule, query, *_ in RULES],
+)
+def test_a_pass_makes_this_of_a_circuit(
+    rule: Pass, query: Callable[..., Any], before: str, after: str
+) -> None:
+    graph = st.compile(
+        query, append_only=["orders"] if rule is keep_only_first else (), optimize=False
+    )
+    graph = optimize(graph, PASSES[: AFTER.get(rule, 0)])
+    assert text(graph) == dedent(before)
+    assert text(rule(graph)) == dedent(after)
+
+
+def test_what_no_output_needs_is_forgotten() -> None:
+    graph = st.compile(of_one, optimize=False)
+    dropped = drop_dead(graph)
+    assert text(dropped) == text(graph)
+    names = {o.path.parts[-1] for o in graph.origins.values()}
+    assert names > {o.path.parts[-1] for o in dropped.origins.values()} == {"a", "neg"}
+
+
+def test_every_pass_has_such_a_test() -> None:
+    assert {rule for rule, *_ in RULES} | {drop_dead} == set(PASSES)
+
+
+# -- without one pass
+
+
+def of_many_kinds(orders: st.ZSet[Order], users: st.ZSet[int]) -> Any:
+    """What each of the passes has something to do for."""
+    known = st.join(orders, users, on_left=lambda o: o.user, on_right=lambda u: u)
+    rows = st.map(known, f=lambda p: p.left)
+    totals = st.aggregate(
+        rows,
+        by=lambda o: o.user,
+        into=Total,
+        n=st.agg.count(),
+        most=st.agg.max(lambda o: o.amount),
+    )
+    missing = st.outer_join(users, orders, on_left=lambda u: u, on_right=lambda o: o.user)
+    first = largest(orders)
+    with st.feedback(st.ZSet[int]) as before:
+        summed = st.add(users, before)
+        before.connect(st.delay(summed))
+    changed = st.add(summed, st.neg(st.delay(summed)))
+    return totals, missing, first, summed, changed, indexed(users), st.distinct(users)
+
+
+def steps(seed: int, n: int, *, only_more: bool = False) -> Iterator[tuple[Any, Any]]:
+    """Random changes: rows come, and some or all of them go."""
+    source = random.Random(seed)
+    there: list[list[Any]] = [[], []]
+    for _ in range(n):
+        change: list[dict[Any, int]] = [{}, {}]
+        for rows, found in zip(there, change, strict=True):
+            gone = 0 if only_more else source.choice((0, 1, 2, len(rows)))
+            for _ in range(min(gone, len(rows))):
+                row = rows.pop(source.randrange(len(rows)))
+                found[row] = found.get(row, 0) - 1
+            for _ in range(source.randrange(4)):
+                user, amount = source.randrange(3), source.randrange(5)
+                row = Order(id=len(rows), user=user, amount=amount) if rows is there[0] else user
+                rows.append(row)
+                found[row] = found.get(row, 0) + 1
+        yield st.ZSetPython(change[0]), st.ZSetPython(change[1])
+
+
+@pytest.mark.parametrize("only_more", [False, True], ids=["with deletions", "append only"])
+@pytest.mark.parametrize("left_out", range(len(PASSES)), ids=lambda i: f"{i}, {PASSES[i].__name__}")
+def test_results_are_the_same_without_any_one_pass(
+    left_out: int, only_more: bool, spark: SparkSession
+) -> None:
+    written = st.compile(
+        of_many_kinds, append_only=["orders", "users"] if only_more else (), optimize=False
+    )
+    passes = (*PASSES[:left_out], *PASSES[left_out + 1 :])
+    graph = dataclasses.replace(optimize(written, passes), optimized=True)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    oracle = st.reference(written)
+    for step in steps(left_out, 8, only_more=only_more):
+        assert stepper.step(step) == oracle.step(step)
