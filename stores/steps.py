@@ -107,7 +107,7 @@ class Turns:
 
     def check_open(self) -> None:
         """A `StoreError` once it is closed, or in a fork; a `StoreLocked` once it is overtaken."""
-        if not self.at_home:
+        if self._process != this_process():
             raise StoreError(
                 f"{self._shown}: process {self._process.partition('-')[0]} has opened this store, "
                 f"and process {os.getpid()}, a fork of it, cannot use it; open the state in this "

@@ -1,0 +1,68 @@
+"""What a small step costs in Python: its functions are called, and none is called in vain."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
+import stepping_spark as st
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_CALLS = 850
+MOST_MODULES = 45
+
+
+class Sale(st.Data):
+    id: int
+    user: str
+    amount: int
+
+
+class Home(st.Data):
+    name: str
+    city: str
+
+
+class Total(st.Data):
+    city: str
+    sales: int
+    amount: int
+
+
+def by_city(sales: st.ZSet[Sale], homes: st.ZSet[Home]) -> st.ZSet[Total]:
+    joined = st.join(sales, homes, on_left=lambda s: s.user, on_right=lambda h: h.name)
+    return st.aggregate(
+        joined,
+        by=lambda p: p.right.city,
+        into=Total,
+        sales=st.agg.count(),
+        amount=st.agg.sum(lambda p: p.left.amount),
+    )
+
+
+def test_a_step_of_one_row_calls_few_functions() -> None:
+    graph = st.compile(by_city)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    sales = {Sale(id=i, user=f"u{i % 10}", amount=i): 1 for i in range(100)}
+    homes = {Home(name=f"u{i}", city=f"c{i % 3}"): 1 for i in range(10)}
+    stepper.step((st.ZSetPython(sales), st.ZSetPython(homes)))
+    for i in range(3):  # what is prepared once is prepared
+        stepper.step((st.ZSetPython({Sale(id=1000 + i, user="u1", amount=3): 1}), None))
+    modules: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        ours = any(code.co_filename.startswith(str(ROOT / p)) for p in ("stepping_spark", "stores"))
+        if event == "call" and ours and not code.co_name.startswith("<"):
+            modules[code.co_filename] += 1
+
+    change = st.ZSetPython({Sale(id=2000, user="u1", amount=3): 1})
+    sys.setprofile(count)
+    try:
+        stepper.step((change, None))
+    finally:
+        sys.setprofile(None)
+    assert 100 < modules.total() < MOST_CALLS, modules
+    assert len(modules) < MOST_MODULES, sorted(modules)
