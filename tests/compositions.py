@@ -14,9 +14,9 @@ from typing import Any
 from hypothesis import strategies as hs
 
 import stepping_spark as st
+from tests.cases import Z
 from tests.strategies import Step, streams_of
 
-Z = st.ZSetPython
 INPUTS = 2
 MOST = 6  # operators of a query
 JOINS = 2  # of those at most: the weights of each multiply

@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark.query import linear
+from tests.cases import Z
 from tests.strategies import Number
 
-Z = st.ZSetPython
 MAYBE_STR: Any = str | None
 Cents = Annotated[Decimal, st.Precision(20, 2)]
 

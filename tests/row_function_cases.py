@@ -16,8 +16,8 @@ from typing import Annotated, Any, TypeAlias
 from pyspark.sql import functions as F
 
 import stepping_spark as st
+from tests.cases import Z
 
-Z = st.ZSetPython
 Changes: TypeAlias = "tuple[st.ZSetPython[Row], ...]"  # of each input
 
 

@@ -16,10 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 import stepping_spark as st
 from stepping_spark.execution.views import Sources
 from stepping_spark.query import linear
+from tests.cases import Z
 from tests.queries import QUERIES, Query
 from tests.strategies import Step, add_up, streams_of
-
-Z = st.ZSetPython
 
 
 class Fact(st.Data):

@@ -10,11 +10,11 @@ import networkx as nx
 import pytest
 
 import stepping_spark as st
+from tests.cases import Z
 from tests.every_store import MakeStore
 
 Edge = tuple[int, int]
 Link = st.Pair[int, int]
-Z = st.ZSetPython
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from pathlib import Path
 from types import FrameType
 
 import stepping_spark as st
+from tests.cases import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 MOST_CALLS = 850
 MOST_MODULES = 45
 

@@ -14,11 +14,11 @@ from pyspark.sql.classic.dataframe import DataFrame
 
 import stepping_spark as st
 from stepping_spark.store import Held
+from tests.cases import Z
 from tests.every_store import MakeStore
 
 pytestmark = pytest.mark.driver
 
-Z = st.ZSetPython
 GIVEN = 1_000
 
 

@@ -8,13 +8,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from stepping_spark.cli.interrupts import INTERRUPTED, Stop
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.cases import ROOT
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from stepping_spark.spark.checkpoint import fetched, measure, settle, settled_by
 from stepping_spark.store import Register
 from stores.batches import spark as spark_batches
 from stores.memory import StoreMemory
+from tests.cases import Z
 
-Z = st.ZSetPython
 Two = tuple[int, int]
 PAIRS: Any = Two
 SCHEMA = ZSetType(row_type(Two)).schema

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-
-Z = st.ZSetPython
+from tests.cases import Z
 
 
 def distinct(a: st.ZSet[int]) -> st.ZSet[int]:

@@ -11,22 +11,17 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.execution.metrics import Cost, StepMetrics, VertexMetrics
 from stepping_spark.graph.operators import Arrange, Delay, Feedback, Input, Integrate
+from tests.cases import Z, stepper_of
 from tests.queries import CIRCUITS, QUERIES, Circuit
 
 pytestmark = pytest.mark.driver
 
-Z = st.ZSetPython
 Link = st.Pair[int, int]
 
 
 class Order(st.Data):
     id: int
     item: str
-
-
-def stepper_of(query: Any, limits: st.Limits | None = None) -> st.Stepper[Any, Any]:
-    graph = st.compile(query)
-    return st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
 
 
 def orders(n: int) -> st.ZSetPython[Order]:

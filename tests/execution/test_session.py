@@ -26,8 +26,7 @@ from stepping_spark.spark.session import (
     is_stopped,
     no_constraints,
 )
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.cases import ROOT
 
 
 def in_new_process(

@@ -12,13 +12,8 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark.plan.planner import plan_of
+from tests.cases import Z, everywhere, stepper_of
 from tests.every_store import MakeStore
-
-Z = st.ZSetPython
-
-everywhere = pytest.mark.parametrize(
-    "local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"]
-)
 
 
 class Order(st.Data):
@@ -29,11 +24,6 @@ class Order(st.Data):
 def item(o: Any) -> Any:
     """The column that an order's item is in a row function."""
     return o.item
-
-
-def stepper_of(query: Any, local_rows: int = st.Limits.local_rows) -> st.Stepper[Any, Any]:
-    graph = st.compile(query)
-    return st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
 
 
 @pytest.fixture
@@ -52,7 +42,7 @@ def join(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[st.Pair[int, int]]:
 def test_weights_beyond_64_bits_are_an_error_also_with_ansi_off(
     ansi_off: None, local_rows: int
 ) -> None:
-    stepper = stepper_of(join, local_rows)
+    stepper = stepper_of(join, st.Limits(local_rows=local_rows))
     with pytest.raises(st.StepError, match="join"):
         stepper.step((Z({1: 2**40}), Z({1: 2**40})))
     assert stepper.store.last_step() == 0
@@ -68,7 +58,7 @@ def double(a: st.ZSet[int]) -> st.ZSet[int]:
 def test_sums_of_weights_beyond_64_bits_are_an_error_also_with_ansi_off(
     ansi_off: None, local_rows: int
 ) -> None:
-    stepper = stepper_of(double, local_rows)
+    stepper = stepper_of(double, st.Limits(local_rows=local_rows))
     with pytest.raises(st.StepError, match="BIGINT"):
         stepper.step((Z({1: 2**62}),))
     assert stepper.store.last_step() == 0
@@ -86,7 +76,7 @@ def test_a_null_where_the_type_has_none_is_an_error_that_names_the_field(
     def query(a: st.ZSet[Order]) -> st.ZSet[st.Pair[int, Item]]:
         return st.map(a, f=lambda o: st.Pair(left=o.id, right=Item(name=upper(item(o)))))
 
-    stepper = stepper_of(query, local_rows)
+    stepper = stepper_of(query, st.Limits(local_rows=local_rows))
     with pytest.raises(st.StepError, match=r"query\.map.*right\.name is NULL.*coalesce"):
         stepper.step((Z({Order(id=1, item=None): 1}),))
     frame = spark.sql("SELECT id, CAST(NULL AS STRING) AS item FROM range(200000)")

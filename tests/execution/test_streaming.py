@@ -18,9 +18,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import stepping_spark as st
 from stepping_spark.spark.session import count_jobs
+from tests.cases import ROOT, Z, stepper_of
 
-ROOT = Path(__file__).resolve().parents[2]
-Z = st.ZSetPython
 LARGE = 20_001  # rows, where one less is few
 Take = Callable[[DataFrame, int], None]
 
@@ -53,11 +52,6 @@ def cities(orders: st.ZSet[Order], users: st.ZSet[User]) -> st.ZSet[st.Pair[Orde
     pairs = st.join(orders, users, on_left=lambda o: o.user, on_right=lambda u: u.name)
     _ = CITIES[pairs](lambda p: st.integrate(p))
     return pairs
-
-
-def stepper_of(query: Callable[..., Any], limits: st.Limits | None = None) -> st.Stepper[Any, Any]:
-    graph: st.Graph[Any, Any] = st.compile(query)
-    return st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
 
 
 def total(amount: int, user: str) -> st.Pair[int, str]:

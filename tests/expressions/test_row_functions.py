@@ -20,8 +20,8 @@ from stepping_spark.expressions.digest import digest_of
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.schema import columns_of
 from stepping_spark.rows.types import row_type
+from tests.cases import Z
 
-Z = st.ZSetPython
 K = TypeVar("K")
 
 

@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.query.trace import vertex_of
+from tests.cases import Z
 from tests.row_function_cases import Changes, Row, a_function, function, steps_of
 from tests.row_function_places import PLACES
 
-Z = st.ZSetPython
 # With the rules or without, and how many rows the driver takes in each step.
 WAYS = {
     "on the driver": (True, (st.Limits.local_rows, st.Limits.local_rows)),

@@ -15,36 +15,7 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-class A(st.Data):
-    x: int
-    name: str
-
-
-class B(st.Data):
-    y: int
-    name: str
-
-
-class Link(st.Data):
-    source: int
-    target: int
-
-
-class WithLen(st.Data):
-    value: str
-    length: int
-
-
-def _upper(a: A) -> A:
-    return A(x=a.x, name=a.name.upper())
-
-
-def _len(s: str) -> WithLen:
-    return WithLen(value=s, length=len(s))
+from tests.cases import ROOT, A, B, Link, measured, upper
 
 
 def joined(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
@@ -59,13 +30,13 @@ def dumb(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
 
 
 def query_graph(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
-    a_uppered = st.map(a, f=st.python(_upper))
+    a_uppered = st.map(a, f=st.python(upper))
     both = st.linear.join(a_uppered, b, on_left=lambda a: a.name, on_right=lambda b: b.name)
     return st.integrate(both)
 
 
 def grouped(a: st.ZSet[str]) -> st.ZSet[st.Pair[st.ZSetPython[str], int]]:
-    with_len = st.map(a, f=st.python(_len))
+    with_len = st.map(a, f=st.python(measured))
     return st.group_reduce_flatten(
         with_len,
         by=lambda w: w.length,
@@ -273,7 +244,7 @@ def test_functions_of_rows_and_conditions_of_joins_are_shown_in_short(tmp_path: 
     assert "joined_1; join: target = source" in shown
     assert "map: Link(source=left.source,; target=right.target)" in shown
     assert "kept; filter: x > 3" in boxes(dot_of(looped, tmp_path))
-    assert "a_uppered; map: python:_upper" in boxes(dot_of(query_graph, tmp_path))
+    assert "a_uppered; map: python:upper" in boxes(dot_of(query_graph, tmp_path))
 
 
 def test_bilinear_linear_and_other_operators_look_different(tmp_path: Path) -> None:

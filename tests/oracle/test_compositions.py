@@ -12,12 +12,11 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.query import linear
+from tests.cases import Z
 from tests.compositions import Composition, Row, compositions, steps_of
 from tests.compositions_in_sql import IN_SQL, in_sql
 from tests.every_store import InMemory, MakeStore
 from tests.strategies import Step, add_up
-
-Z = st.ZSetPython
 
 
 def whole(composition: Composition, tables: Step) -> Any:

@@ -21,9 +21,9 @@ from stepping_spark.execution.views import is_inline
 from stepping_spark.rows.atoms import INT, STR
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ListOf
+from tests.cases import LEAST, MOST, Z
 from tests.every_store import MakeStore
 
-Z = st.ZSetPython
 pytestmark = pytest.mark.driver  # each test says itself where it takes its steps
 
 IN_EACH_MODE = pytest.mark.parametrize(
@@ -138,7 +138,6 @@ def of_ints(a: st.ZSet[Whole]) -> tuple[Any, ...]:
     return by_k, pairs, st.distinct(a), st.first_n(a, lambda r: r.x, 2)
 
 
-LEAST, MOST = -(2**63), 2**63 - 1
 # Beyond 64 bits on the way, and never at the end: each total has as much below as above zero.
 WHOLES = [
     Whole(k=k, x=x)

@@ -14,10 +14,10 @@ from stepping_spark.errors import CompileError, FixpointError
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.store import Store
 from stores.contract.values import Content, content
+from tests.cases import Z
 from tests.every_store import MakeStore
 
 Link = st.Pair[int, int]
-Z = st.ZSetPython
 
 
 class Hop(st.Data):

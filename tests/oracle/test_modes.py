@@ -18,12 +18,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
+from tests.cases import LEAST, MOST, Z
 
-Z = st.ZSetPython
 pytestmark = pytest.mark.driver  # each test takes its steps in both modes
 
 Price = Annotated[Decimal, st.Precision(38, 2)]
-LEAST, MOST = -(2**63), 2**63 - 1
 PRICES = [Decimal("9" * 36 + ".99"), Decimal("-0.01"), Decimal(10) ** 18]
 
 

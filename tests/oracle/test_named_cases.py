@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
+from tests.cases import Z
 
-Z = st.ZSetPython
 both = pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
 
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
+from tests.cases import Z
 from tests.every_store import MakeStore
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Number, Step, add_up, shuffled, streams_of
 
-Z = st.ZSetPython
 Long = Annotated[Decimal, st.Precision(38, 0)]
 every_query = pytest.mark.parametrize("query", QUERIES, ids=str)
 EVERY: list[Circuit] = [*QUERIES, *CIRCUITS]

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -22,22 +21,11 @@ import stepping_spark as st
 from stepping_spark.graph import fixpoint, operators
 from stepping_spark.query import linear
 from stepping_spark.reference.meaning import MEANING
+from tests.cases import ROOT, A, B, Z
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Step, add_up, shuffled, streams_of
 
-ROOT = Path(__file__).resolve().parents[2]
-Z = st.ZSetPython
 NAN = float("nan")
-
-
-class A(st.Data):
-    x: int
-    name: str
-
-
-class B(st.Data):
-    y: int
-    name: str
 
 
 class Maybe(st.Data):

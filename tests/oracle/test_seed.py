@@ -10,16 +10,7 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.query import linear
-
-
-class A(st.Data):
-    x: int
-    name: str
-
-
-class B(st.Data):
-    y: int
-    name: str
+from tests.cases import A, B, WithLen, measured, upper
 
 
 class Result(st.Data):
@@ -125,12 +116,8 @@ def test_a_graph_has_vertices_inputs_edges_and_outputs() -> None:
     assert repr(graph.vertices[delayed]) == "<Vertex delay (ZSet[str]) -> ZSet[str]>"
 
 
-def _upper(a: A) -> A:
-    return A(x=a.x, name=a.name.upper())
-
-
 def query_graph(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
-    a_uppered = st.map(a, f=st.python(_upper))
+    a_uppered = st.map(a, f=st.python(upper))
     joined = linear.join(
         a_uppered,
         b,
@@ -358,15 +345,6 @@ def test_a_cache_is_read_from_the_store() -> None:
     assert date_cache.zset(store) == st.ZSetPython({A(x=2, name="b"): 2})
 
 
-class WithLen(st.Data):
-    value: str
-    length: int
-
-
-def _len(s: str) -> WithLen:
-    return WithLen(value=s, length=len(s))
-
-
 def _zero_zset() -> st.ZSetPython[str]:
     return st.ZSetPython()
 
@@ -376,7 +354,7 @@ def _pick_zset(w: WithLen) -> st.ZSetPython[str]:
 
 
 def sum_by_length(a: st.ZSet[str]) -> st.ZSet[st.Pair[st.ZSetPython[str], int]]:
-    with_len = st.map(a, f=st.python(_len))
+    with_len = st.map(a, f=st.python(measured))
     grouped = st.group_reduce_flatten(
         with_len,
         by=st.Index.pick(WithLen, lambda w: w.length),
@@ -387,7 +365,7 @@ def sum_by_length(a: st.ZSet[str]) -> st.ZSet[st.Pair[st.ZSetPython[str], int]]:
 
 
 def sum_by_length_collected(a: st.ZSet[str]) -> st.ZSet[st.Pair[st.ZSetPython[str], int]]:
-    with_len = st.map(a, f=st.python(_len))
+    with_len = st.map(a, f=st.python(measured))
     return st.group_reduce_flatten(
         with_len,
         by=lambda w: w.length,
@@ -398,7 +376,7 @@ def sum_by_length_collected(a: st.ZSet[str]) -> st.ZSet[st.Pair[st.ZSetPython[st
 
 def sum_by_length_per_group(a: st.ZSet[str]) -> st.ZSet[st.Pair[st.ZSetPython[str], int]]:
     """As the document says that group_reduce_flatten is made."""
-    with_len = st.map(a, f=st.python(_len))
+    with_len = st.map(a, f=st.python(measured))
     grouped = st.group(with_len, by=st.Index.pick(WithLen, lambda w: w.length))
     reduced = st.per_group[grouped](
         lambda g: st.reduce(g, zero=_zero_zset, pick_value=st.python(_pick_zset))

@@ -9,8 +9,6 @@ from stepping_spark.drawing.flat import flattened
 from stepping_spark.graph.states import States
 from tests.queries import CIRCUITS, QUERIES
 
-Z = st.ZSetPython
-
 
 def test_what_is_a_state_is_so_whatever_was_asked_before() -> None:
     """As explain asks for single streams, pictures for those laid flat, a planner for all."""

@@ -13,19 +13,13 @@ from pyspark.sql import functions as F
 import stepping_spark as st
 from stepping_spark.execution.views import Sources
 from stepping_spark.plan.planner import plan_of
-
-Z = st.ZSetPython
+from tests.cases import User, Z
 
 
 class Order(st.Data):
     id: int
     user: int
     item: str
-
-
-class User(st.Data):
-    id: int
-    name: str
 
 
 def joined(a: st.ZSet[Order], b: st.ZSet[User]) -> st.ZSet[st.Pair[Order, User]]:

@@ -20,12 +20,7 @@ from stepping_spark.passes.incremental import push_integrals
 from stepping_spark.passes.loops import recognise_differences, recognise_integrals
 from stepping_spark.passes.share import share_registers
 from stepping_spark.passes.top_n import build_towers, keep_only_first
-
-
-class Order(st.Data):
-    id: int
-    user: int
-    amount: int
+from tests.cases import Order
 
 
 class Total(st.Data):

@@ -13,17 +13,11 @@ from pyspark.sql import functions as F
 import stepping_spark as st
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.query import linear
-
-Z = st.ZSetPython
+from tests.cases import Link, Z
 
 
 class Node(st.Data):
     id: int
-
-
-class Link(st.Data):
-    source: int
-    target: int
 
 
 class Named(st.Data):

@@ -34,10 +34,10 @@ from stores.parquet.inspection import ParquetState
 from stores.parquet.manifest import File, Manifest, decode
 from stores.parquet.store import StoreParquet
 from stores.postgres.store import StorePostgres
+from tests.cases import ROOT
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import as_another_process
 
-ROOT = Path(__file__).resolve().parents[2]
 REGISTERS = [BY_WORD, WHOLE]
 STEPS = 5
 

@@ -15,9 +15,9 @@ import pytest
 
 from stepping_spark.errors import StoreUnavailable
 from stores.address import place_of
+from tests.cases import ROOT
 from tests.postgres_server import PostgresServer
 
-ROOT = Path(__file__).resolve().parents[2]
 DAYS = 10
 STEPS = DAYS + 1
 PROOF = "It equals, exactly, what one plain Spark SQL query gives on the final tables."

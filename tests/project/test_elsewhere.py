@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import ROOT
 from tests.elsewhere import WORKERS
 
-ROOT = Path(__file__).resolve().parents[2]
 # With `-m long` it is all of them.
 SOME = ("group ints by user", "recursion")
 kinds = pytest.mark.parametrize("kind", ["connect", "cluster"])

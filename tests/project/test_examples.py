@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.cases import ROOT
+
 EXAMPLES = {
     "enrichment.py": f"{ROOT / 'examples' / 'enrichment.py'}",
     "flights.py": "-m stepping_spark.cli demo --days 6 --png flights.png",

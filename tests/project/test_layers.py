@@ -19,8 +19,7 @@ import networkx as nx
 import pytest
 
 from stepping_spark.graph import operators
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.cases import ROOT
 
 # The packages and modules of stepping_spark, each importing only from itself and those before it.
 ORDER = (

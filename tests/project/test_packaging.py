@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.cases import ROOT
+
 USERS = ("draw", "jvm", "postgres", "demo")
 PACKAGES = {"stepping_spark", "circuits", "stores"}
 

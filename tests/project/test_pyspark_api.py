@@ -11,7 +11,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.cases import ROOT
+
 BELOW = ROOT / "stepping_spark" / "spark"
 FILES = sorted(
     path

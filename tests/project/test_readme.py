@@ -20,8 +20,8 @@ from stepping_spark.engines.spark.nodes import NODES as IN_SPARK
 from stepping_spark.graph.operators import Operator
 from stepping_spark.physical import Physical, nodes
 from stepping_spark.reference.meaning import MEANING
+from tests.cases import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 DRAWN = "2b760cea7556f9c9"

@@ -13,8 +13,8 @@ import pytest
 import stepping_spark as st
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.rows.sql_text import all_of, any_of, closed
+from tests.cases import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("stepping_spark", "circuits", "stores")
 MODULES = sorted(p for d in PACKAGES for p in (ROOT / d).rglob("*.py"))
 

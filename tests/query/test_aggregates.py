@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark.query import linear
+from tests.cases import Z
 
-Z = st.ZSetPython
 NAN, INF = float("nan"), float("inf")
 agg = st.agg
 

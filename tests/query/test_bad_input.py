@@ -22,16 +22,7 @@ from stepping_spark.execution import python_functions
 from stepping_spark.query import linear
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-
-
-class A(st.Data):
-    x: int
-    name: str
-
-
-class B(st.Data):
-    y: int
-    name: str
+from tests.cases import A, B
 
 
 def total(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[int]:

@@ -13,9 +13,8 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark.query import linear
+from tests.cases import Z
 from tests.strategies import Step, add_up, streams_of
-
-Z = st.ZSetPython
 
 
 class Sale(st.Data):

@@ -18,13 +18,9 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark.query import linear
+from tests.cases import Z, everywhere
 
-Z = st.ZSetPython
 UTC = dt.UTC
-
-everywhere = pytest.mark.parametrize(
-    "local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"]
-)
 
 
 class Offer(st.Data):

@@ -26,21 +26,10 @@ from stores.parquet import filesystem
 from stores.parquet.filesystem import LocalDirectory
 from stores.parquet.store import StoreParquet
 from stores.postgres.store import StorePostgres
+from tests.cases import Order, User, Z
 
-Z = st.ZSetPython
 Told = list[list[tuple[str, int]]]
 Inputs = tuple[Z[Any], ...]
-
-
-class Order(st.Data):
-    id: int
-    user: int
-    amount: int
-
-
-class User(st.Data):
-    id: int
-    name: str
 
 
 class Total(st.Data):

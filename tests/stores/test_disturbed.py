@@ -17,16 +17,15 @@ from psycopg import sql
 
 import stepping_spark as st
 from stepping_spark.errors import StoreUnavailable
+from tests.cases import Order, User
 from tests.postgres_server import PostgresServer
 from tests.stores.conftest import SmallDisk, fill
 from tests.stores.lives import (
     GRAPH,
     INPUTS,
     STEPS,
-    Order,
     Place,
     Undisturbed,
-    User,
     caches,
     reader,
     shown,

@@ -15,9 +15,8 @@ from stepping_spark.store import Store
 from stores.contract.store import StoreContract
 from stores.contract.values import BY_WORD, WHOLE, Create, add, as_it_is, content, keys_table, row
 from stores.memory import StoreMemory
+from tests.cases import MOST
 from tests.stores.model import Move, hold_against_sums, moves, torn_reads, words
-
-LARGEST = 2**63 - 1
 
 
 class TestOnTheDriver(StoreContract):
@@ -93,7 +92,7 @@ def test_sums_that_no_column_can_hold_are_kept_apart_and_fail_where_they_are_add
 ) -> None:
     store = StoreMemory([BY_WORD])
     for step in (1, 2):
-        add(store, BY_WORD, as_it_is, [("a", 1, LARGEST)])
+        add(store, BY_WORD, as_it_is, [("a", 1, MOST)])
         store.commit(step, None)
     with caplog.at_level(logging.WARNING):
         store.commit(3, None)
@@ -103,13 +102,13 @@ def test_sums_that_no_column_can_hold_are_kept_apart_and_fail_where_they_are_add
         add(store, BY_WORD, as_it_is, [("b", step, 1)])
         store.commit(step, None)
     assert not caplog.records
-    assert content(store, BY_WORD)[row("a", 1)] == (2 * LARGEST,)
+    assert content(store, BY_WORD)[row("a", 1)] == (2 * MOST,)
     with pytest.raises(StepError, match="BIGINT"):
         store.compact()
-    add(store, BY_WORD, as_it_is, [("a", 1, -LARGEST)])
+    add(store, BY_WORD, as_it_is, [("a", 1, -MOST)])
     store.commit(8, None)
     with pytest.raises(StepError, match="BIGINT"):
-        add(store, BY_WORD, as_it_is, [("a", 1, LARGEST), ("a", 1, 1)])
+        add(store, BY_WORD, as_it_is, [("a", 1, MOST), ("a", 1, 1)])
     store.abort()
 
 

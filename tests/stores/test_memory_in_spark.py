@@ -31,8 +31,7 @@ from stores.contract.values import (
     table_of,
 )
 from stores.memory import StoreMemory
-
-LARGEST = 2**63 - 1
+from tests.cases import MOST
 
 
 class TestInSpark(StoreContract):
@@ -167,17 +166,17 @@ def test_an_overflow_in_spark_is_an_error_and_not_another_number(
     store = StoreMemory([BY_WORD], driver_bytes=0, spark=spark)
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:
-        rows = table_of(WORDS, [("a", 1, sign * LARGEST), ("a", 1, sign * 2)])
+        rows = table_of(WORDS, [("a", 1, sign * MOST), ("a", 1, sign * 2)])
         with pytest.raises(StepError, match=r"_count_ .* BIGINT"):
             store.add(BY_WORD.name, frame_of(rows, WORDS, spark))
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
     store.abort()
-    steps = [("a", 1, sign * LARGEST), ("a", 1, sign * 2), ("a", 1, sign * -5), ("b", 1, sign * -3)]
+    steps = [("a", 1, sign * MOST), ("a", 1, sign * 2), ("a", 1, sign * -5), ("b", 1, sign * -3)]
     store.add(BY_WORD.name, frame_of(table_of(WORDS, steps), WORDS, spark))
     store.commit(1, None)
     assert content(store, BY_WORD) == {
-        row("a", 1): (sign * (LARGEST - 3),),
+        row("a", 1): (sign * (MOST - 3),),
         row("b", 1): (sign * -3,),
     }
 

@@ -18,8 +18,7 @@ from stores.parquet.file_writer import DATA, FileWriter
 from stores.parquet.files import FileReader, content_of
 from stores.parquet.filesystem import directory_of
 from stores.parquet.store import StoreParquet
-
-ROOT = Path(__file__).parents[2]
+from tests.cases import ROOT
 
 
 def test_the_cache_counts_about_what_it_takes() -> None:

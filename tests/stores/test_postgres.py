@@ -48,11 +48,10 @@ from stores.contract.values import (
 )
 from stores.postgres import statements
 from stores.postgres.store import StorePostgres
+from tests.cases import MOST
 from tests.postgres_server import PostgresServer
 from tests.stores.model import torn_reads
 from tests.stores.postgres_stores import Stores
-
-LARGEST = 2**63 - 1
 
 
 @pytest.fixture
@@ -294,7 +293,7 @@ def test_a_sum_that_no_column_can_hold_is_an_error_that_names_the_register(
     stores: Stores, rows: int, sign: int
 ) -> None:
     store = stores.create([WHOLE, BY_WORD])
-    given = [(f"w{i}", 1, sign * LARGEST) for i in range(rows)]
+    given = [(f"w{i}", 1, sign * MOST) for i in range(rows)]
     add(store, BY_WORD, as_it_is, given)
     store.commit(1, None)
     add(store, WHOLE, as_it_is, [("a", 1, 1)])
@@ -305,7 +304,7 @@ def test_a_sum_that_no_column_can_hold_is_an_error_that_names_the_register(
     assert content(store, WHOLE) == {}
     add(store, BY_WORD, as_it_is, [(w, n, -sign) for w, n, _ in given])
     store.commit(2, None)
-    assert content(store, BY_WORD) == {row(w, n): (sign * (LARGEST - 1),) for w, n, _ in given}
+    assert content(store, BY_WORD) == {row(w, n): (sign * (MOST - 1),) for w, n, _ in given}
 
 
 def test_the_rows_of_a_large_output_are_not_looked_at_by_all_steps_after_it(

@@ -35,12 +35,12 @@ from stores.parquet.store import StoreParquet
 from stores.postgres.connection import Address
 from stores.postgres.inspection import PostgresState
 from stores.postgres.store import StorePostgres
+from tests.cases import ROOT
 from tests.postgres_server import PostgresServer
 from tests.stores.test_parquet_on_s3 import s3
 
 __all__ = ["s3"]  # a fixture
 
-ROOT = Path(__file__).resolve().parents[2]
 LETTERS = "QZJЖ"
 MARKS = "@/:?#%&=+'\\ \"[],;$~\n"
 CLOSED = "127.0.0.1:1"  # nobody listens there

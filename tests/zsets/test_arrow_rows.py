@@ -20,10 +20,10 @@ from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.codec import encode
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
+from tests.cases import Z
 from tests.queries import Color, Order, Some, Thing
 from tests.strategies import zsets_of
 
-Z = st.ZSetPython
 KEY = uuid.UUID(int=7)
 
 

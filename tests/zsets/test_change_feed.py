@@ -11,8 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
 from stepping_spark.spark.session import count_jobs
-
-Z = st.ZSetPython
+from tests.cases import Z
 
 
 class Item(st.Data):

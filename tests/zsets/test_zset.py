@@ -29,16 +29,7 @@ from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 from stepping_spark.spark.session import count_jobs
 from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
-
-
-class A(Data):
-    x: int
-    name: str
-
-
-class B(Data):
-    y: int
-    name: str
+from tests.cases import A, B
 
 
 class Row(Data):
