@@ -1,0 +1,134 @@
+"""Rows of every type are kept as they are, and read by key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from stepping_spark.rows.atoms import INT, STR, RowType
+from stepping_spark.rows.schema import BIG_INT, Schema
+from stepping_spark.rows.types import Optional
+from stepping_spark.store import Register
+from stores.contract.fixtures import StoreFixtures
+from stores.contract.values import (
+    BY_WORD,
+    MIXED,
+    VALUES,
+    WORDS,
+    Create,
+    Hold,
+    add,
+    as_table,
+    content,
+    keys_table,
+    mixed_row,
+    row,
+)
+
+
+class Rows(StoreFixtures):
+    """Reading by key, and what can be stored."""
+
+    @pytest.mark.parametrize("wanted", [1, 10_000])
+    @pytest.mark.parametrize(
+        "key", [("i",), ("s",), ("f",), ("i", "s"), ("d", "f", "n"), ("p",), ("l", "i")]
+    )
+    def test_a_read_by_key_has_the_rows_that_a_full_read_has_for_it(
+        self, create: Create, hold: Hold, key: tuple[str, ...], wanted: int
+    ) -> None:
+        register = Register("r", MIXED, key)
+        store = create([register])
+        rows = [mixed_row(i) for i in range(12_000)]
+        for step, part in enumerate((rows[:10_500], rows[10_500:], rows[:100]), 1):
+            add(store, register, hold, [(*r, 1) for r in part])
+            store.commit(step, None)
+        places = [[n for n, _ in MIXED.columns].index(k) for k in key]
+        keys = {row(*(r[p] for p in places)): tuple(r[p] for p in places) for r in rows}
+        chosen = dict(list(keys.items())[:: max(len(keys) // wanted, 1)][:wanted])
+        whole = content(store, register)
+        by_key = content(store, register, hold(*keys_table(register, chosen.values())))
+        assert by_key.items() <= whole.items()
+        expected = {r for r in whole if (1, *(r[1:][p] for p in places)) in chosen}
+        assert expected
+        assert expected <= by_key.keys()
+
+    def test_a_read_of_few_keys_gives_few_rows(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD])
+        add(store, BY_WORD, hold, [(f"w{i}", i, 1) for i in range(20_000)])
+        store.commit(1, None)
+        keys = hold(*keys_table(BY_WORD, [("w7",), ("w70",), ("nothing",)]))
+        parts = [as_table(p, WORDS) for p in store.read(BY_WORD.name, keys)]
+        assert 2 <= sum(p.num_rows for p in parts) < 2_000
+
+    def test_null_in_a_key_equals_null(self, create: Create, hold: Hold) -> None:
+        register = Register("r", WORDS, ("word", "length"))
+        store = create([register])
+        add(store, register, hold, [(None, 1, 1), (None, 2, 1), ("", 1, 1), ("a", 1, 1)])
+        store.commit(1, None)
+        asked = hold(*keys_table(register, [(None, 1), ("a", 1)]))
+        assert {row(None, 1): (1,), row("a", 1): (1,)}.items() <= content(
+            store, register, asked
+        ).items()
+
+    def test_no_keys_select_nothing(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD])
+        add(store, BY_WORD, hold, [("a", 1, 1), (None, 1, 1)])
+        store.commit(1, None)
+        assert content(store, BY_WORD, hold(*keys_table(BY_WORD, []))) == {}
+
+    @pytest.mark.parametrize(("t", "values"), VALUES, ids=[str(t) for t, _ in VALUES])
+    def test_every_field_type_comes_back_as_it_was(
+        self, create: Create, hold: Hold, t: RowType, values: Sequence[Any]
+    ) -> None:
+        schema = Schema((("n", INT), ("value", Optional(t))))
+        registers = [Register("whole", schema), Register("keyed", schema, ("value",))]
+        store = create(registers)
+        given = [(i, v, 1) for i, v in enumerate([*values, None])]
+        for register in registers:
+            add(store, register, hold, given[:1])
+        store.commit(1, None)
+        for register in registers:
+            add(store, register, hold, given[1:])
+        store.commit(2, None)
+        expected = {row(i, v): (n,) for i, v, n in given}
+        assert [content(store, r) for r in registers] == [expected, expected]
+        asked = hold(*keys_table(registers[1], [(v,) for v in [*values, None]]))
+        assert content(store, registers[1], asked) == expected
+
+    def test_diffs_of_several_columns_are_added_column_by_column(
+        self, create: Create, hold: Hold
+    ) -> None:
+        sums = Schema((("_key_", STR),), (("_rows_", INT), ("_sum_x_", BIG_INT)))
+        register = Register("sums", sums, ("_key_",))
+        store = create([register])
+        large = Decimal(10**37)
+        add(store, register, hold, [("a", 2, large), ("b", 1, Decimal(5)), ("c", 1, Decimal(-1))])
+        store.commit(1, None)
+        add(store, register, hold, [("a", -1, large), ("b", -1, Decimal(0)), ("c", -1, Decimal(1))])
+        store.commit(2, None)
+        assert content(store, register) == {row("a"): (1, 2 * large), row("b"): (0, Decimal(5))}
+
+    def test_a_number_is_a_register_without_columns(self, create: Create, hold: Hold) -> None:
+        register = Register("total", Schema((), (("_value_", BIG_INT),)))
+        store = create([register])
+        for step, value in enumerate((5, 7, -12, 3), 1):
+            add(store, register, hold, [(Decimal(value),)])
+            store.commit(step, None)
+        assert content(store, register) == {row(): (Decimal(3),)}
+
+    def test_names_may_hold_any_character(self, create: Create, hold: Hold) -> None:
+        schema = Schema((("a b`c.d", STR), ("Ω\"'", INT), ("select", INT)))
+        registers = [
+            Register("q.join (2) by left.x, right.'y' desc", schema, ("a b`c.d", "select")),
+            Register("q.join (2) by Ω/..\\%", schema, ("Ω\"'",)),
+        ]
+        store = create(registers)
+        for register in registers:
+            add(store, register, hold, [("x", 1, 2, 1)])
+        store.commit(1, None)
+        for register, key in zip(registers, [("x", 2), (1,)], strict=True):
+            asked = hold(*keys_table(register, [key]))
+            assert content(store, register, asked) == {row("x", 1, 2): (1,)}

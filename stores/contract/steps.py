@@ -1,0 +1,154 @@
+"""Steps follow each other, are taken by one thread and one store, and are read whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from stepping_spark.errors import StoreError, StoreLocked, StoreMismatch
+from stepping_spark.store import Register
+from stores.contract.fixtures import StoreFixtures
+from stores.contract.values import (
+    BY_WORD,
+    WHOLE,
+    WORDS,
+    Create,
+    Hold,
+    Reopen,
+    add,
+    content,
+    keys_table,
+    row,
+    table_of,
+)
+
+
+class Steps(StoreFixtures):
+    """Steps, who may take them, and snapshots between them."""
+
+    @pytest.mark.parametrize(("step", "last"), [(4, 2), (2, 2), (1, 2), (0, 2)])
+    def test_a_gap_and_a_repeat_of_a_step_number_are_refused_and_change_nothing(
+        self, create: Create, hold: Hold, step: int, last: int
+    ) -> None:
+        store = create([BY_WORD])
+        for n in (1, 2):
+            add(store, BY_WORD, hold, [("a", 1, 1)])
+            store.commit(n, n)
+        add(store, BY_WORD, hold, [("b", 1, 1)])
+        with pytest.raises(StoreError, match=rf"\b{step}\b.*\b{last}\b"):
+            store.commit(step, 7)
+        assert (store.last_step(), store.last_now()) == (last, 2)
+        add(store, BY_WORD, hold, [("c", 1, 1)])
+        store.commit(3, 3)
+        assert content(store, BY_WORD) == {row("a", 1): (2,), row("c", 1): (1,)}
+
+    def test_many_registers_are_committed_at_once(self, create: Create, hold: Hold) -> None:
+        registers = [Register(f"register {i}", WORDS, ("word",)) for i in range(10)]
+        store = create(registers)
+        for i, register in enumerate(registers):
+            add(store, register, hold, [("a", i, 1)])
+        assert [content(store, r) for r in registers] == [{}] * 10
+        store.commit(1, None)
+        assert [content(store, r) for r in registers] == [{row("a", i): (1,)} for i in range(10)]
+
+    def test_another_thread_cannot_write_into_a_step_under_way(
+        self, create: Create, hold: Hold
+    ) -> None:
+        store = create([BY_WORD])
+        add(store, BY_WORD, hold, [("a", 1, 1)])
+        refused: list[bool] = []
+
+        def intrude() -> None:
+            with pytest.raises(StoreLocked):
+                store.add(BY_WORD.name, table_of(WORDS, [("b", 1, 1)]))
+            with pytest.raises(StoreLocked):
+                store.commit(1, None)
+            refused.append(True)
+
+        intruder = threading.Thread(target=intrude)
+        intruder.start()
+        intruder.join()
+        store.commit(1, None)
+        assert refused
+        assert content(store, BY_WORD) == {row("a", 1): (1,)}
+
+    def test_the_same_process_takes_over_what_it_opens_again_and_the_first_store_says_so(
+        self, create: Create, hold: Hold, rival: Reopen
+    ) -> None:
+        first = create([BY_WORD])
+        add(first, BY_WORD, hold, [("a", 1, 1)])
+        first.commit(1, None)
+        add(first, BY_WORD, hold, [("never", 1, 1)])
+        second = rival(first, [BY_WORD])
+        uses: list[Callable[[], object]] = [
+            first.last_step,
+            lambda: content(first, BY_WORD),
+            lambda: add(first, BY_WORD, hold, [("never", 1, 1)]),
+            lambda: first.commit(2, None),
+        ]
+        for use in uses:
+            with pytest.raises(StoreLocked, match=r"opened this state again, at .*; .*: use it"):
+                use()
+        first.abort()
+        first.close()
+        assert content(second, BY_WORD) == {row("a", 1): (1,)}
+        second.commit(2, None)
+
+    def test_a_store_that_is_refused_takes_over_nothing(
+        self, create: Create, rival: Reopen
+    ) -> None:
+        store = create([BY_WORD])
+        with pytest.raises(StoreMismatch):
+            rival(store, [WHOLE])
+        store.commit(1, None)
+
+    def test_what_is_read_within_a_snapshot_is_of_one_step(
+        self, create: Create, hold: Hold
+    ) -> None:
+        store = create([BY_WORD, WHOLE])
+
+        def step(number: int) -> None:
+            for register in (BY_WORD, WHOLE):
+                add(store, register, hold, [("a", 1, 1), (f"b{number}", 2, 1)])
+            store.commit(number, number, None, {"orders": number})
+
+        def elsewhere(first: int, last: int) -> None:
+            """In another thread, which is none of the snapshot's."""
+            with ThreadPoolExecutor(1) as other:
+                for number in range(first, last + 1):
+                    other.submit(step, number).result()
+                other.submit(store.compact).result()
+
+        def seen() -> object:
+            keys = hold(*keys_table(BY_WORD, [("a",), ("b1",), ("b7",)]))
+            parts = content(store, BY_WORD, keys), content(store, BY_WORD), content(store, WHOLE)
+            return store.last_step(), store.last_now(), dict(store.last_offsets()), parts
+
+        elsewhere(1, 2)
+        with store.snapshot():
+            before = seen()
+            for first in (3, 6):
+                elsewhere(first, first + 2)
+                assert seen() == before
+            with store.snapshot():
+                assert seen() == before
+            assert seen() == before
+        assert store.last_step() == 8
+        assert content(store, WHOLE)[row("a", 1)] == (8,)
+        elsewhere(9, 9)
+        assert store.last_step() == 9
+
+    def test_a_step_cannot_be_taken_within_a_snapshot(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD])
+        with store.snapshot():
+            with pytest.raises(StoreError, match="leave the block first"):
+                add(store, BY_WORD, hold, [("a", 1, 1)])
+            with pytest.raises(StoreError, match="leave the block first"):
+                store.commit(1, None)
+            with pytest.raises(StoreError, match="leave the block first"):
+                store.compact()
+        add(store, BY_WORD, hold, [("a", 1, 1)])
+        store.commit(1, None)
