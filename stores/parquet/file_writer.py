@@ -14,9 +14,7 @@ from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stores.parquet.checks import GROUP_BYTES, GROUP_ROWS, Content, Damaged, read_rows
 from stores.parquet.filesystem import Directory
-from stores.parquet.manifest import File, FileBatch
-
-DATA = "data"
+from stores.parquet.manifest import DATA, File, FileBatch
 
 FILE_ROWS = 1 << 20
 """The rows of a file, or more where a batch would have many files."""

@@ -193,6 +193,9 @@ class StoreParquet(Closing):
                 for r in (replace(r, name=self._names[r.name]) for r in registers)
             }
             self._outputs = tuple(outputs)
+        except StoreLocked:
+            self._turns.check_open()  # another store of this process says where it was opened
+            raise
         finally:
             self._turns.end()
 

@@ -392,15 +392,17 @@ def test_a_file_with_the_content_of_another_is_named_when_it_is_first_read(state
         read(state)
 
 
-def test_files_that_a_manifest_gives_to_another_register_are_named_when_they_are_first_read(
-    state: Path,
+@pytest.mark.parametrize("read_only", [False, True])
+def test_files_that_a_manifest_gives_to_another_register_are_named_when_the_state_is_opened(
+    state: Path, read_only: bool
 ) -> None:
     body = edits.body_of(edits.newest(state))
     of = body["registers"]
     of[BY_WORD.name], of["other words"] = of["other words"], of[BY_WORD.name]
     edits.newest(state).write_text(edits.seal(body))
-    with pytest.raises(StoreCorrupt, match=r"is a file of register 'other words', and not of"):
-        read(state)
+    said = r"manifests/.* says that data/0005-.* is of register 'words by word', and by its number"
+    with pytest.raises(StoreCorrupt, match=said):
+        StoreParquet(state, REGISTERS, read_only=read_only)
 
 
 def test_outputs_in_each_others_place_are_named_when_they_are_read(state: Path) -> None:
