@@ -64,8 +64,10 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
 """
 _IDENTITY = """
 SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()), current_setting('port'),
-    (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+    (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()),
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text
 """
+# A copy of a server's files has its identifier, and may have its port, on another machine.
 
 
 class Address:
@@ -238,9 +240,12 @@ def _lock_number(schema: str) -> int:
 
 
 def identity(connection: Connection, address: Address) -> object:
-    """What is the same for a state whatever address, role or socket it is reached by."""
-    ((server, port, database),) = connection.execute(_IDENTITY).fetchall()
-    return server, port, database, address.schema
+    """What is the same for a state by whatever address, role or socket it is reached.
+
+    As long as the server is not started again.
+    """
+    ((server, port, database, started),) = connection.execute(_IDENTITY).fetchall()
+    return server, port, database, started, address.schema
 
 
 def holder(connection: Connection, address: Address) -> str | None:

@@ -170,12 +170,16 @@ class StorePostgres(Closing):
     def _take_over(self, connection: Connection, there: bool) -> None:
         """Have another store of this process give way, before the lock is taken by the first use.
 
-        A state that cannot be opened by this circuit is left to the other.
+        A state that this one cannot open is left to the other. Where the connection is made again,
+        the other is the one that goes on.
         """
-        if self._registers is None:
-            if there:
-                self._catalog.check_registers(connection, self._opening)
-            self._turns.take_over(identity(connection, self._address))
+        state = identity(connection, self._address)
+        if self._registers is not None:
+            self._turns.go_on(state)
+            return
+        if there:
+            self._catalog.layouts(connection, self._opening, create=False, writes=True)
+        self._turns.take_over(state)
 
     def _open(self, registers: Sequence[Register]) -> None:
         self._opening = registers

@@ -30,7 +30,7 @@ from stepping_spark.errors import (
 )
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content
 from stores.memory import StoreMemory
-from stores.parquet import claims, commits, filesystem, locks
+from stores.parquet import claims, filesystem, locks
 from stores.parquet.claims import Claim
 from stores.parquet.filesystem import LocalDirectory
 from stores.parquet.manifest import decode
@@ -242,15 +242,14 @@ def test_a_lock_that_is_released_while_it_is_kept_stays_released(
 def test_a_store_that_another_overtakes_while_it_opens_keeps_nobody_out(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, newer = commits.lock, list[StoreParquet]()
+    real = locks.FileLock
 
-    def overtaken(directory: LocalDirectory) -> object:
-        monkeypatch.setattr(commits, "lock", real)
-        newer.append(StoreParquet(path, REGISTERS))
-        newer[0].close()
+    def overtaken(directory: LocalDirectory) -> locks.FileLock:
+        monkeypatch.setattr(locks, "FileLock", real)
+        StoreParquet(path, REGISTERS).close()
         return real(directory)
 
-    monkeypatch.setattr(commits, "lock", overtaken)
+    monkeypatch.setattr(locks, "FileLock", overtaken)
     with pytest.raises(StoreLocked, match=r"has opened this state again, at test_writers"):
         StoreParquet(path, REGISTERS)
     steps_elsewhere(path, "c")
