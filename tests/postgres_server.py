@@ -49,8 +49,8 @@ class PostgresServer:
     ) -> None:
         self._fsync = fsync
         self._scratch = Path(tempfile.mkdtemp(prefix="stepping-postgres-"))
-        self.password = of.password if of else secrets.token_hex(12)
-        self.port = of.port if of else _free_port()
+        self.password: str = of.password if of else secrets.token_hex(12)
+        self.port: int = of.port if of else _free_port()
         self._as: dict[str, Any] = {}
         if os.getuid() == 0:
             nobody = pwd.getpwnam("nobody")

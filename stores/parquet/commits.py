@@ -44,6 +44,10 @@ OWN = (CLAIMS, DATA, FOLDER, LOCK, REGISTERS)
 _TRIES = 5
 
 
+class TooFast(StoreUnavailable):
+    """What was found is gone each time before it is read."""
+
+
 class Committed:
     """The newest manifest of a directory; while it is open for writing, its lock too."""
 
@@ -97,7 +101,7 @@ class Committed:
         kept = self._there()
         self._know(kept, registers)
         with reaching(self._directory.shown, "open it for reading"):
-            self._manifest = self._chosen(self._log.orders(), at_step)
+            self._manifest = self._base(at_step)
         check_belongs(kept, self._manifest, self._directory)
         self._follow = at_step is None
 
@@ -108,24 +112,38 @@ class Committed:
             return
         self._know(kept, registers)
         orders = self._log.orders()
-        if not orders and at_step is None:
+        if at_step is None and not orders:
             return
         try:
-            check_belongs(kept, self._chosen(orders, at_step), self._directory)
-        except FileNotFoundError:
-            pass  # another writer has removed it; with a claim this one sees what comes after it
+            check_belongs(kept, self._base(at_step), self._directory)
+        except TooFast:
+            pass  # it is looked for again once this one has a claim
         except StoreCorrupt:
-            if self._is_last(orders):
+            # Who has claimed it since may have gone on, where a listing does not show that yet.
+            if not orders or not is_claimed(self._directory, orders[-1][0] + 1):
                 raise
 
+    def _base(self, at_step: int | None) -> Manifest:
+        """The newest manifest, or that of a step; looked for anew where a writer has gone on."""
+        for _ in range(_TRIES):
+            orders = self._log.orders()
+            try:
+                return self._chosen(orders, at_step)
+            except (FileNotFoundError, StoreCorrupt):
+                if self._is_last(orders):
+                    raise
+        raise TooFast(
+            f"{self._directory.shown}: others go on writing while it is opened, and remove what "
+            "was just found; try again"
+        )
+
     def _is_last(self, orders: Sequence[Order]) -> bool:
-        """Whether nobody has gone on since these manifests were listed, as far as can be seen."""
+        """Whether the last of these manifests, which were listed, still is, by a listing."""
         if not orders:
             return True
-        later = self._log.orders()[-1:] != orders[-1:] or is_claimed(
-            self._directory, orders[-1][0] + 1
-        )
-        return not later and self._directory.status(name_of(orders[-1])) is not None
+        if self._log.orders()[-1:] != orders[-1:]:
+            return False
+        return self._directory.status(name_of(orders[-1])) is not None
 
     def check(self, registers: Sequence[Register]) -> None:
         """A `StoreMismatch` where the registers are not those of the state."""

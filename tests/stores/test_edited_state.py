@@ -571,7 +571,9 @@ SPOILT: list[str] = [
         f"UPDATE _store_ SET {column} = {value}"
         for column, values in {
             "step": ("-1", "9223372036854775807"),
-            "outputs": ("'5'", "'[5]'", "'{}'", "'null'", "'[{\"table\": 1}]'", "DEEP", "LONG"),
+            "outputs": (
+                "'5'", "'[5]'", "'{}'", "'null'", "'[{\"table\": 1}]'", "DEEP", "LONG", "NESTED",
+            ),
             "offsets": ("'[]'", "'{\"a\": \"b\"}'", "'{\"a\": 1, \"a\": 2}'", "DEEP", "BIG"),
             "settings": ("'5'", "'{\"a\": 1}'", "DEEP"),
             "now": ("'then'", "'int x'", "'date 5'", "'␀'", "repeat('9', 1000000)"),
@@ -603,6 +605,10 @@ SPOILT: list[str] = [
 VALUES = {
     "DEEP": "(repeat('[', 3000) || repeat(']', 3000))::json",
     "LONG": "('[' || repeat('[],', 3000000) || '[]]')::json",
+    "NESTED": (
+        '(\'[{"table": [], "schema": {"columns": [["a", \' || repeat(\'{"list":\', 180) || '
+        '\'"int"\' || repeat(\'}\', 180) || \']], "diffs": [["_count_", "int"]]}}]\')::json'
+    ),
     "BIG": "('{\"a\": ' || repeat('9', 5000) || '}')::json",
 }
 
@@ -668,6 +674,10 @@ def test_edited_tables_give_a_clear_error_or_the_right_answer_in_all_cases(
     ("statement", "said"),
     [
         ("UPDATE _store_ SET outputs = '5'", "table _store_ .*outputs is 5, and must be a list"),
+        (
+            f"UPDATE _store_ SET outputs = {VALUES['NESTED']}",
+            r"table _store_ .*outputs\[0\]\.schema: a value that is nested more than 64 levels",
+        ),
         ("UPDATE _store_ SET step = -1", "table _store_ .*step is -1, and must be a whole number"),
         (
             "UPDATE _registers_ SET columns = '[1]' WHERE register = 'words'",

@@ -30,10 +30,10 @@ from stepping_spark.errors import (
 )
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content
 from stores.memory import StoreMemory
-from stores.parquet import claims, filesystem, locks
+from stores.parquet import claims, filesystem, locks, plain_files
 from stores.parquet.claims import Claim
 from stores.parquet.filesystem import LocalDirectory
-from stores.parquet.manifest import decode
+from stores.parquet.manifest import Log, Manifest, decode
 from stores.parquet.store import StoreParquet
 from tests.stores.two_writers_of_files import Bucket, Late, elsewhere
 
@@ -217,7 +217,7 @@ def test_a_lock_that_is_released_while_it_is_kept_stays_released(
     lock = locks.FileLock(LocalDirectory(str(path)))
     (path / "lock.json").unlink()
     there, go = threading.Event(), threading.Event()
-    real = locks.open_plain
+    real = plain_files.open_plain
 
     def waits(*args: Any) -> int:
         there.set()
@@ -307,6 +307,28 @@ def test_a_renewal_that_runs_while_the_store_is_closed_leaves_no_lease(
     assert locks.LEASE_FILE not in bucket.files
     with pytest.raises(StoreLocked, match="has let go of it"):
         lease.keep()
+
+
+# -- readers
+
+
+def test_a_reader_that_opens_the_state_while_its_writer_goes_on_finds_a_later_step(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Log.check
+
+    def goes_on(log: Log, manifest: Manifest) -> None:
+        """The writer goes on between the reading of a manifest and the look at its files."""
+        monkeypatch.setattr(Log, "check", real)
+        with elsewhere(), StoreParquet(path, REGISTERS) as writer:
+            for word in "cdef":
+                step(writer, word)
+                writer.compact()
+        real(log, manifest)
+
+    monkeypatch.setattr(Log, "check", goes_on)
+    with StoreParquet(path, REGISTERS, read_only=True) as store:
+        assert words(store) == set("abcdef")
 
 
 # -- edited states
