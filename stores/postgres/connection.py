@@ -26,6 +26,8 @@ OLDEST = 15
 LONGEST = 63
 """The bytes of the longest name that Postgres takes; it cuts longer ones."""
 
+PAGE = "docs/security.md (installed as share/doc/stepping-spark/security.md) has the SQL"
+
 _NOT_PARSED = (
     "this is no address of a Postgres database that psycopg can read, and it is not shown here "
     "because it may hold a password; see that its parameters have the names that libpq gives "
@@ -142,7 +144,7 @@ class Address:
         if state in ("42501", "25006"):  # no privilege, a read-only database
             return StoreUnavailable(
                 f"{self}: the store {what}: {said}; give the user the right, or use another user: "
-                "docs/security.md has the SQL for those who write and for those who read"
+                f"{PAGE}, for those who write and for those who read"
             )
         if state in _OTHER_TABLES:
             return StoreCorrupt(

@@ -52,7 +52,8 @@ class StorePostgres(Closing):
     by then. Needs Postgres 15 or newer, and psycopg, also where Spark's workers run.
 
     Who writes owns the schema and its tables, and is no superuser; who reads needs USAGE and
-    SELECT. What others have made is refused where it would run their code: `docs/security.md`.
+    SELECT. What others have made is refused where it would run their code: `docs/security.md`,
+    installed as `share/doc/stepping-spark/security.md`.
 
     Anybody may read the tables with SQL, and nobody else may write to them:
 

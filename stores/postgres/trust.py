@@ -15,10 +15,8 @@ from psycopg import sql
 
 from stepping_spark.errors import StoreCorrupt, StoreUnavailable
 from stepping_spark.rows.sql_text import Sql, any_of
-from stores.postgres.connection import Address, Connection
+from stores.postgres.connection import PAGE, Address, Connection
 from stores.postgres.statements import Layout
-
-PAGE = "docs/security.md has the SQL"
 
 
 def _trusted(owner: str) -> Sql:

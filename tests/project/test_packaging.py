@@ -35,7 +35,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("packaging")
     source, target = folder / "source", folder / "dist"
     # The build writes beside its sources, which other tests look at meanwhile.
-    copied = ["stepping_spark", "circuits", "stores", "pyproject.toml", "README.md", "LICENSE"]
+    copied = [
+        "stepping_spark",
+        "circuits",
+        "stores",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "docs",
+    ]
     source.mkdir()
     run("cp", "-r", *(ROOT / name for name in copied), source, cwd=ROOT)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", target, cwd=source)
@@ -51,7 +59,10 @@ def test_what_is_built_passes_the_checks_of_the_package_index(built: tuple[Path,
 def test_the_wheel_holds_the_three_packages_typed_and_nothing_else(
     built: tuple[Path, Path],
 ) -> None:
-    names = {n for n in zipfile.ZipFile(built[1]).namelist() if ".dist-info/" not in n}
+    wheel = zipfile.ZipFile(built[1])
+    page = "stepping_spark-0.1.0.data/data/share/doc/stepping-spark/security.md"
+    names = {n for n in wheel.namelist() if ".dist-info/" not in n} - {page}
+    assert wheel.read(page) == (ROOT / "docs" / "security.md").read_bytes()
     assert {n.split("/")[0] for n in names} == PACKAGES
     modules = {str(path.relative_to(ROOT)) for p in PACKAGES for path in (ROOT / p).rglob("*.py")}
     assert names == modules | {f"{package}/py.typed" for package in PACKAGES}
