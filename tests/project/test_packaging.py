@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[2]
 USERS = ("draw", "jvm", "postgres", "demo")
 PACKAGES = {"stepping_spark", "circuits", "stores"}
+PAGE = "stepping_spark-0.1.0.data/data/share/doc/stepping-spark/security.md"
 
 pytestmark = pytest.mark.slow
 
@@ -60,9 +61,8 @@ def test_the_wheel_holds_the_three_packages_typed_and_nothing_else(
     built: tuple[Path, Path],
 ) -> None:
     wheel = zipfile.ZipFile(built[1])
-    page = "stepping_spark-0.1.0.data/data/share/doc/stepping-spark/security.md"
-    names = {n for n in wheel.namelist() if ".dist-info/" not in n} - {page}
-    assert wheel.read(page) == (ROOT / "docs" / "security.md").read_bytes()
+    names = {n for n in wheel.namelist() if ".dist-info/" not in n} - {PAGE}
+    assert wheel.read(PAGE) == (ROOT / "docs" / "security.md").read_bytes()
     assert {n.split("/")[0] for n in names} == PACKAGES
     modules = {str(path.relative_to(ROOT)) for p in PACKAGES for path in (ROOT / p).rglob("*.py")}
     assert names == modules | {f"{package}/py.typed" for package in PACKAGES}
@@ -72,7 +72,8 @@ def test_the_source_distribution_has_what_the_wheel_has(built: tuple[Path, Path]
     with tarfile.open(built[0]) as sdist:
         names = {n.partition("/")[2] for n in sdist.getnames()}
     with zipfile.ZipFile(built[1]) as wheel:
-        assert {n for n in wheel.namelist() if ".dist-info/" not in n} <= names
+        assert {n for n in wheel.namelist() if ".dist-info/" not in n} <= {*names, PAGE}
+    assert "docs/security.md" in names
     assert {"LICENSE", "README.md", "pyproject.toml"} <= names
 
 
