@@ -12,7 +12,6 @@ from typing import Self, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.errors import StoreError
 from stepping_spark.graph.graph import Graph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
@@ -24,9 +23,9 @@ from stepping_spark.store import Held, Now, Register
 from stores.batches.driver import DriverBatch, built, ordered, wanted_places
 from stores.batches.spark import SparkBatch, cached, keys_of, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work
-from stores.registers import check_are_registers, check_has_key, described, matched, unknown
+from stores.registers import Served, check_are_registers, check_has_key, described, matched
 from stores.snapshots import Pins
-from stores.steps import NOT_OPEN, Closing, Turns, check_is_next
+from stores.steps import Closing, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -90,8 +89,7 @@ class StoreMemory(Closing):
         self._budget = quarter_of_memory() if driver_bytes is None else driver_bytes
         self._spark = spark
         self._turns = Turns(self._forget, _CLOSED, shown="st.StoreMemory")
-        self._tiers: dict[str, Tiers[Batch]] | None = None
-        self._names: dict[str, str] = {}  # by what a circuit calls a register
+        self._tiers: Served[Tiers[Batch]] = Served()
         self._outputs: tuple[Schema, ...] = ()
         self._state = State()
         self._added: dict[str, Batches] = {}
@@ -116,10 +114,11 @@ class StoreMemory(Closing):
         check_are_registers(registers, "st.StoreMemory.from_graph(graph)")
         self._turns.begin()
         try:
-            if self._tiers is None:
-                self._tiers = {r.name: Tiers(r, self._merge, self._limits) for r in registers}
-            kept = described([tiers.register for tiers in self._tiers.values()])
-            self._names |= matched(kept, registers)
+            if not self._tiers.is_open:
+                made = {r.name: Tiers(r, self._merge, self._limits) for r in registers}
+                self._tiers.open(made)
+            kept = described([tiers.register for tiers in self._tiers.all.values()])
+            self._tiers.serve(matched(kept, registers))
             self._outputs = tuple(outputs)
         finally:
             self._turns.end()
@@ -129,7 +128,8 @@ class StoreMemory(Closing):
         self._turns.close()
         if not self._turns.at_home:
             return  # a fork: what Spark keeps is another process's
-        dropped, self._state, self._tiers = self._state, State(), None
+        dropped, self._state = self._state, State()
+        self._tiers.close()
         for batches in dropped.batches.values():
             _release(batches)
 
@@ -182,7 +182,7 @@ class StoreMemory(Closing):
     @property
     def rows_written(self) -> Mapping[str, int]:
         """By register: the rows written so far, by changes and by merges."""
-        return {n: tiers.rows_written for n, tiers in (self._tiers or {}).items()}
+        return {n: tiers.rows_written for n, tiers in self._tiers.all.items()}
 
     @property
     def driver_bytes(self) -> int:
@@ -244,7 +244,7 @@ class StoreMemory(Closing):
                 None if made_by is None else tuple(made_by),
             )
             for n, batches in added.items():
-                self._open_tiers[n].added(batches)
+                self._tiers.all[n].added(batches)
         finally:
             self._turns.end()
 
@@ -257,7 +257,7 @@ class StoreMemory(Closing):
         self._pins.check_none()
         self._turns.begin()
         try:
-            for tiers in (self._tiers or {}).values():
+            for tiers in self._tiers.all.values():
                 self._replace(tiers, tiers.compacted(self._committed(tiers)))
         finally:
             self._turns.end()
@@ -277,21 +277,13 @@ class StoreMemory(Closing):
 
     def _tiers_of(self, register: str) -> Tiers[Batch]:
         self._turns.check_open()
-        if register not in self._names:
-            raise unknown(register, self._open_tiers)
-        return self._open_tiers[self._names[register]]
-
-    @property
-    def _open_tiers(self) -> dict[str, Tiers[Batch]]:
-        if self._tiers is None:
-            raise StoreError(NOT_OPEN)
-        return self._tiers
+        return self._tiers.of(register)
 
     def _committed(self, tiers: Tiers[Batch]) -> Batches:
         return self._known().batches.get(tiers.register.name, ())
 
     def _tend(self) -> None:
-        for name, tiers in (self._tiers or {}).items():
+        for name, tiers in self._tiers.all.items():
             rows = sum(b.rows for b in self._added.get(name, ()))
             # A merge keeps ahead of what comes in, so that batches cannot pile up behind it.
             self._replace(tiers, tiers.tend(self._committed(tiers), 4 * rows))
@@ -320,7 +312,7 @@ class StoreMemory(Closing):
             if not there:
                 return
             _, name, largest = max(there, key=lambda found: found[0])
-            tiers = self._open_tiers[name]
+            tiers = self._tiers.all[name]
             frame = self._frame(largest, tiers.register)
             moved = cached(settle(frame, tiers.register), tiers.register)
             batches = self._committed(tiers)

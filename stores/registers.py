@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
 from stepping_spark.store import Register, register_name
+from stores.steps import NOT_OPEN
+
+T = TypeVar("T")
 
 _WITHOUT_STRICT = (
     " A state that was made without strict=… does not know which rows are there: go on with it by "
@@ -47,13 +50,6 @@ def check_has_key(register: Register) -> None:
             f"register {register.name!r} was read by key and has none; read it whole, or make it "
             "with the key that it is read by"
         )
-
-
-def unknown(register: str, known: Iterable[str]) -> StoreMismatch:
-    """The error for a register that is not there."""
-    return StoreMismatch(
-        f"there is no register {register!r}; there are: {', '.join(known) or 'none'}"
-    )
 
 
 def matched(kept: Described, wanted: Sequence[Register]) -> dict[str, str]:
@@ -128,6 +124,53 @@ def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
             + "Use it with the circuit that it was made for, or make a new store for this one."
             + (_WITHOUT_STRICT if why.keys() - kept.keys() else "")
         )
+
+
+class Served(Generic[T]):
+    """What a store has for each register of its state, found by what a circuit calls it.
+
+    Several circuits may be served, each with names of its own.
+    """
+
+    def __init__(self) -> None:
+        self._all: dict[str, T] | None = None
+        self._names: dict[str, str] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a store is open: it is not before it was opened, and after it was closed."""
+        return self._all is not None
+
+    @property
+    def all(self) -> dict[str, T]:
+        """By the name that the state has for a register; none where the store is not open."""
+        return self._all or {}
+
+    def open(self, found: Mapping[str, T]) -> None:
+        """Begin with these."""
+        self._all = dict(found)
+
+    def close(self) -> None:
+        """Have none any more."""
+        self._all = None
+
+    def serve(self, names: Mapping[str, str]) -> None:
+        """Serve a circuit too; `names` are the state's, by the circuit's (see `matched`)."""
+        self._names |= names
+
+    def check_open(self) -> None:
+        """A `StoreError` where the store is not open."""
+        if self._all is None:
+            raise StoreError(NOT_OPEN)
+
+    def of(self, register: str) -> T:
+        """By what a circuit calls a register; a `StoreMismatch` where there is none of the name."""
+        self.check_open()
+        if register not in self._names:
+            raise StoreMismatch(
+                f"there is no register {register!r}; there are: {', '.join(self.all) or 'none'}"
+            )
+        return self.all[self._names[register]]
 
 
 def read_registers(kept: Described, where: str) -> list[Register]:

@@ -79,6 +79,7 @@ class Turns:
         self._owner: threading.Thread | None = None
         self._process = this_process()
         self._writes: object = None  # what identifies the state that it writes
+        self._opened = ""  # where that was opened
 
     def begin(self) -> None:
         """Make the step under way this thread's, or see that it is.
@@ -127,11 +128,27 @@ class Turns:
         """
         with _writers_lock:
             self.check_open()
-            others = [t for t in _writers if t is not self and t._is_of(state, self._process)]
-            self._writes = state
+            others = self._others(state)
+            self._writes, self._opened = state, f"at {user_line()}"
             _writers.add(self)
         for other in others:
-            other._is_overtaken(f"at {user_line()}")
+            other._is_overtaken(self._opened)
+
+    def go_on(self, state: object) -> None:
+        """Write on, where the connection was lost, and what identifies the state may be new.
+
+        A `StoreLocked` where this process has opened the state again meanwhile.
+        """
+        with _writers_lock:
+            others = self._others(state)
+            if not others:
+                self._writes = state
+        for other in others:
+            self._is_overtaken(other._opened)
+        self.check_open()
+
+    def _others(self, state: object) -> list[Turns]:
+        return [t for t in _writers if t is not self and t._is_of(state, self._process)]
 
     def _is_of(self, state: object, process: str) -> bool:
         return self._process == process and self._writes == state and not self._closed

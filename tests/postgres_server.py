@@ -35,14 +35,22 @@ class PostgresServer:
 
     `data` (default: a new temporary directory) is where its files are; `options` go beside those
     of `postgresql.conf`. With `fsync` it writes as one whose data counts: only such a server may
-    crash. Run by root, the server is another user's, as Postgres demands.
+    crash. Run by root, the server is another user's, as Postgres demands. `of` is a server that is
+    stopped: this one is a copy of its files, at the same port, over a Unix socket only.
     """
 
-    def __init__(self, data: Path | None = None, *, fsync: bool = False, **options: str) -> None:
+    def __init__(
+        self,
+        data: Path | None = None,
+        *,
+        fsync: bool = False,
+        of: PostgresServer | None = None,
+        **options: str,
+    ) -> None:
         self._fsync = fsync
         self._scratch = Path(tempfile.mkdtemp(prefix="stepping-postgres-"))
-        self.password = secrets.token_hex(12)
-        self.port = _free_port()
+        self.password: str = of.password if of else secrets.token_hex(12)
+        self.port: int = of.port if of else _free_port()
         self._as: dict[str, Any] = {}
         if os.getuid() == 0:
             nobody = pwd.getpwnam("nobody")
@@ -52,7 +60,10 @@ class PostgresServer:
             self._bin = self._binaries()
             for directory in (self._scratch, self._data):
                 self._own(directory)
-            self._init(options)
+            if of is None:
+                self._init(options)
+            else:
+                self._copy(of)
         except BaseException:
             shutil.rmtree(self._scratch, ignore_errors=True)
             raise
@@ -143,6 +154,11 @@ class PostgresServer:
         lines = [f"{name} = '{value}'" for name, value in every.items()]
         with (self._data / "postgresql.conf").open("a") as conf:
             conf.write("\n" + "\n".join(lines) + "\n")
+
+    def _copy(self, of: PostgresServer) -> None:
+        subprocess.run(["cp", "-a", f"{of._data}/.", self._data], check=True)
+        with (self._data / "postgresql.conf").open("a") as conf:
+            conf.write("listen_addresses = ''\n")
 
     def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         # Into a file: the server that pg_ctl starts would keep a pipe open.

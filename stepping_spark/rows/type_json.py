@@ -11,8 +11,10 @@ import decimal
 import enum
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, TypeAlias
 
+from stepping_spark.errors import CompileError
 from stepping_spark.rows.atoms import ATOMS, Atom, RowType
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
 
@@ -24,17 +26,27 @@ _ATOMS = {t.name: t for t in ATOMS.values() if t.name != "Decimal"} | {
 _DECIMAL = re.compile(r"Decimal\((\d{1,2}), (\d{1,2})\)")
 
 
-def kind_of(t: RowType) -> Kind:
-    """A row type as JSON has it."""
+MOST_LEVELS = 64
+"""How deep lists, rows and optional values may be nested in a row type that a state has."""
+
+
+def kind_of(t: RowType, levels: int = MOST_LEVELS) -> Kind:
+    """A row type as JSON has it; a `CompileError` where it is nested too deep to be read again."""
+    if not levels:
+        raise CompileError(
+            f"a store cannot keep values that are nested more than {MOST_LEVELS} levels deep, and "
+            "a field of a row has some: give it fewer lists and rows within each other"
+        )
+    within = partial(kind_of, levels=levels - 1)
     match t:
         case Optional():
-            return {"optional": kind_of(t.inner)}
+            return {"optional": within(t.inner)}
         case ListOf():
-            return {"list": kind_of(t.inner)}
+            return {"list": within(t.inner)}
         case ZSetOf():
-            return {"zset": kind_of(t.inner)}
+            return {"zset": within(t.inner)}
         case Struct():
-            return {"row": [[name, kind_of(part)] for name, part in t.fields]}
+            return {"row": [[name, within(part)] for name, part in t.fields]}
         case Atom(name="Decimal"):
             return f"Decimal({t.precision}, {t.scale})"
         case Atom():
@@ -42,17 +54,19 @@ def kind_of(t: RowType) -> Kind:
     raise AssertionError(f"{t!r} has no kind")
 
 
-def type_of(kind: object) -> RowType:
+def type_of(kind: object, levels: int = MOST_LEVELS) -> RowType:
     """A row type of this kind, whose rows are of no class; a ValueError for what is none."""
+    if not levels:
+        raise ValueError(f"a value that is nested more than {MOST_LEVELS} levels deep")
     match kind:
         case {"optional": inner}:
-            return Optional(type_of(inner))
+            return Optional(type_of(inner, levels - 1))
         case {"list": inner}:
-            return ListOf(type_of(inner))
+            return ListOf(type_of(inner, levels - 1))
         case {"zset": inner}:
-            return ZSetOf(type_of(inner), dict)
+            return ZSetOf(type_of(inner, levels - 1), dict)
         case {"row": [*fields]}:
-            return Struct("row", fields_of(fields), dict)
+            return Struct("row", fields_of(fields, levels - 1), dict)
         case str() if kind in _ATOMS:
             return _ATOMS[kind]
         case str() if found := _DECIMAL.fullmatch(kind):
@@ -62,13 +76,15 @@ def type_of(kind: object) -> RowType:
     raise ValueError(f"{kind!r} is no kind of value")
 
 
-def fields_of(listed: Iterable[object]) -> tuple[tuple[str, RowType], ...]:
+def fields_of(
+    listed: Iterable[object], levels: int = MOST_LEVELS
+) -> tuple[tuple[str, RowType], ...]:
     """Names and row types, of names and kinds; a ValueError for what is none."""
-    return tuple(_field(pair) for pair in listed)
+    return tuple(_field(pair, levels) for pair in listed)
 
 
-def _field(listed: object) -> tuple[str, RowType]:
+def _field(listed: object, levels: int) -> tuple[str, RowType]:
     match listed:
         case [str() as name, kind]:
-            return name, type_of(kind)
+            return name, type_of(kind, levels)
     raise ValueError(f"{listed!r} is no field: a name and a kind")

@@ -24,14 +24,17 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 
-from stepping_spark.errors import StoreLocked, StoreUnavailable
+from stepping_spark.errors import StoreCorrupt, StoreLocked, StoreUnavailable
 from stores.checked import parsed, small_file
 from stores.parquet.filesystem import TEMPORARY, Directory
-from stores.parquet.manifest import FOLDER, LAST, Order, name_of, none_is_left, orders
+from stores.parquet.manifest import DATA, FOLDER, LAST, Order, name_of, none_is_left, orders
 
 CLAIMS = "claims"
 KEPT_FOR = 86_400.0
 """Seconds for which a claim stays after a later one, by the file system's clock."""
+
+SHOWN_WITHIN = 600.0
+"""Seconds, by the file system's clock, within which a listing shows what was written."""
 
 MOST_ASKED_FOR = 16
 """So many claims are asked for by name, where a listing may not show them yet."""
@@ -50,12 +53,16 @@ class Claim:
     def __init__(self, directory: Directory, who: dict[str, object]) -> None:
         self._directory = directory
         self._who = {**who, "claim": uuid.uuid4().hex}
-        known = [generation for generation, _ in _known(directory.changed(CLAIMS))]
-        known += [generation for generation, _, _ in orders(directory.sizes(FOLDER))]
-        self.generation = max(known, default=0) + 1
+        claimed = _known(directory.changed(CLAIMS))
+        self._listed = {generation for generation, _ in claimed}
+        written = [(order[0], name_of(order)) for order in orders(directory.sizes(FOLDER))]
+        last, its_name = max(claimed + written, default=(0, ""))
+        self._check_is_number(last + 1, its_name)
+        self.generation = last + 1
         if not directory.excludes:
             self._check_alone()
         while not self._created():
+            self._check_is_number(self.generation + 1, self.name)
             self.generation += 1
 
     @property
@@ -70,7 +77,7 @@ class Claim:
     def overtaken_by(self) -> bytes | None:
         """Who claimed or wrote after this one; None: nobody."""
         later = _name(self.generation + 1)
-        if self._directory.status(later) is None:
+        if not is_claimed(self._directory, self.generation + 1):
             written = orders(self._directory.sizes(FOLDER))
             if all(generation <= self.generation for generation, _, _ in written):
                 return None
@@ -80,30 +87,62 @@ class Claim:
 
     def known_orders(self) -> list[Order]:
         """The manifests of earlier generations, also those that a listing does not show yet."""
+        gone: Order | None = None
         for _ in range(TRIES):
             found = [o for o in orders(self._directory.sizes(FOLDER)) if o[0] < self.generation]
-            if (not found or self._is_there(found[-1])) and self._follow(found):
-                return found
+            if not found or self._is_there(found[-1]):
+                gone = self._follow(found)
+                if gone is None:
+                    return found
             time.sleep(PAUSE)
         if not found:
             raise none_is_left(self._directory.shown)
+        if gone is not None and self._is_old(gone):
+            raise self._older(found[-1], gone)
         raise StoreUnavailable(
             f"{self._directory.shown}: {FOLDER}/ does not list yet what it has: others have just "
-            "written there; wait a moment, and open it again"
+            "written there; wait a moment, and open it again. If it is a copy that was put back, "
+            f"put back {CLAIMS}/ and {DATA}/ from the same copy"
         )
 
-    def _follow(self, found: list[Order]) -> bool:
-        """Add what comes after the last one, by name; False where something in between is gone."""
+    def _follow(self, found: list[Order]) -> Order | None:
+        """Add what comes after the last one, by name; gives one that was written, and is gone."""
+        gone: Order | None = None
         since = found[-1][0] + 1 if found else 1
-        for generation in range(max(since, self.generation - MOST_ASKED_FOR), self.generation):
+        late = set(range(self.generation - MOST_ASKED_FOR, self.generation))
+        for generation in sorted(g for g in late | self._listed if since <= g < self.generation):
             first, written = self._first_of(generation)
             if first is not None and self._is_there(first):
                 found.append(first)
+                gone = None  # a later writer removes what is older
             elif written:
-                return False
+                gone = first
         while found and (following := self.after(found[-1])) is not None:
             found.append(following)
-        return True
+        return gone
+
+    def _is_old(self, order: Order) -> bool:
+        """Whether a listing would show a generation by now, since so long it is claimed."""
+        its, mine = (self._directory.status(n) for n in (_name(order[0]), self.name))
+        return bool(its and mine and its.changed < mine.changed - SHOWN_WITHIN)
+
+    def _older(self, last: Order, gone: Order) -> StoreCorrupt:
+        """The error where the manifests that writers have written since are not there."""
+        return StoreCorrupt(
+            f"{self._directory.shown}: {_name(gone[0])} says that {name_of(gone)} was written, and "
+            f"it is gone: the last manifest is {name_of(last)}, of step {last[1]}; {FOLDER}/ may "
+            f"be of an older copy than {CLAIMS}/: restore both, and {DATA}/, from one copy; or, to "
+            f"go on after step {last[1]} and lose those after it, remove {CLAIMS}/ while nobody "
+            "writes"
+        )
+
+    def _check_is_number(self, generation: int, after: str) -> None:
+        """A `StoreCorrupt` where there is no next generation."""
+        if generation > LAST[0]:
+            raise StoreCorrupt(
+                f"{self._directory.shown}: there is {after}, and no writer can come after it; "
+                f"writers count from 1, so somebody else has put it there: remove {after}"
+            )
 
     def after(self, order: Order) -> Order | None:
         """The manifest that its writer wrote after one; None where that is its last."""
@@ -164,6 +203,11 @@ class Claim:
 
     def _text(self, **more: object) -> bytes:
         return json.dumps({**self._who, **more}).encode()
+
+
+def is_claimed(directory: Directory, generation: int) -> bool:
+    """Whether somebody has claimed a generation."""
+    return directory.status(_name(generation)) is not None
 
 
 def _name(generation: int) -> str:

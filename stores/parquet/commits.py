@@ -14,13 +14,12 @@ from stepping_spark.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
-from stepping_spark.store import Register, fingerprint, fingerprint_of
-from stores.checked import parsed, small_file
-from stores.parquet.claims import CLAIMS, Claim
-from stores.parquet.file_writer import DATA
+from stepping_spark.store import Register, fingerprint
+from stores.parquet.claims import CLAIMS, Claim, is_claimed
 from stores.parquet.filesystem import TEMPORARY, Directory, reaching
-from stores.parquet.locks import LOCK, Lock, lock, locked, who
+from stores.parquet.locks import LET_GO, LOCK, Lock, lock, locked, who
 from stores.parquet.manifest import (
+    DATA,
     FOLDER,
     REGISTERS,
     Doubt,
@@ -28,7 +27,13 @@ from stores.parquet.manifest import (
     Manifest,
     Order,
     name_of,
-    none_is_left,
+)
+from stores.parquet.opening import (
+    check_any,
+    check_belongs,
+    check_fingerprint,
+    read_or_next,
+    registers_there,
 )
 from stores.parquet.sweep import KEPT, Sweeper
 from stores.registers import Described, described, matched
@@ -37,6 +42,10 @@ OWN = (CLAIMS, DATA, FOLDER, LOCK, REGISTERS)
 """What a store has in its directory."""
 
 _TRIES = 5
+
+
+class TooFast(StoreUnavailable):
+    """What was found is gone each time before it is read."""
 
 
 class Committed:
@@ -48,6 +57,7 @@ class Committed:
         self._sweeper = Sweeper(directory, self._log, large_rows)
         self._lock: Lock | None = None
         self._claim: Claim | None = None
+        self._gave_way = False
         self._follow = False
         self._manifest = Manifest(0, 0, 0, "")
         self._doubt: Manifest | None = None
@@ -79,6 +89,8 @@ class Committed:
             make_way()
             self._lock = lock(self._directory)
             try:
+                if self._gave_way:  # meanwhile, to another store of this process
+                    raise locked(self._directory, b"", LET_GO)
                 self._begin_or_yield(registers, at_step)
             except BaseException:
                 self.close()
@@ -89,17 +101,49 @@ class Committed:
         kept = self._there()
         self._know(kept, registers)
         with reaching(self._directory.shown, "open it for reading"):
-            self._manifest = self._chosen(self._log.orders(), at_step)
-        check_fingerprint(kept, self._manifest, self._directory)
+            self._manifest = self._base(at_step)
+        check_belongs(kept, self._manifest, self._directory)
         self._follow = at_step is None
 
     def _check_fits(self, registers: Sequence[Register], at_step: int | None) -> None:
         """Refuse what cannot be opened, before another store makes way for it."""
         kept = registers_there(self._directory)
-        if kept is not None:
-            self._know(kept, registers)
-        if at_step is not None:
-            self._chosen(self._log.orders(), at_step)
+        if kept is None:
+            return
+        self._know(kept, registers)
+        orders = self._log.orders()
+        if at_step is None and not orders:
+            return
+        try:
+            check_belongs(kept, self._base(at_step), self._directory)
+        except TooFast:
+            pass  # it is looked for again once this one has a claim
+        except StoreCorrupt:
+            # Who has claimed it since may have gone on, where a listing does not show that yet.
+            if not orders or not is_claimed(self._directory, orders[-1][0] + 1):
+                raise
+
+    def _base(self, at_step: int | None) -> Manifest:
+        """The newest manifest, or that of a step; looked for anew where a writer has gone on."""
+        for _ in range(_TRIES):
+            orders = self._log.orders()
+            try:
+                return self._chosen(orders, at_step)
+            except (FileNotFoundError, StoreCorrupt):
+                if self._is_last(orders):
+                    raise
+        raise TooFast(
+            f"{self._directory.shown}: others go on writing while it is opened, and remove what "
+            "was just found; try again"
+        )
+
+    def _is_last(self, orders: Sequence[Order]) -> bool:
+        """Whether the last of these manifests, which were listed, still is, by a listing."""
+        if not orders:
+            return True
+        if self._log.orders()[-1:] != orders[-1:]:
+            return False
+        return self._directory.status(name_of(orders[-1])) is not None
 
     def check(self, registers: Sequence[Register]) -> None:
         """A `StoreMismatch` where the registers are not those of the state."""
@@ -113,6 +157,7 @@ class Committed:
 
     def give_way(self) -> None:
         """Let another writer in, and write no more; to be called at any time, by any thread."""
+        self._gave_way = True
         held = self._lock
         if held is not None:
             with reaching(self._directory.shown, "release its lock"):
@@ -174,7 +219,7 @@ class Committed:
             orders = claim.known_orders()
             if orders or self._directory.sizes(DATA):
                 base = self._chosen(orders, at_step)
-                check_fingerprint(kept, base, self._directory)
+                check_belongs(kept, base, self._directory)
             else:
                 base = Manifest(0, 0, 0, fingerprint(registers))
             self._manifest = replace(base, generation=claim.generation, revision=0)
@@ -314,59 +359,3 @@ class Committed:
                 self._check_claim()
             self._manifest = doubt
         self._doubt = None
-
-
-def registers_there(directory: Directory) -> Described | None:
-    """What a state says of its registers; None where there is no state."""
-    try:
-        with reaching(directory.shown, "read its registers"):
-            entries = parsed(small_file(directory, REGISTERS)).entries()
-        for said in entries.values():
-            said.entries()
-    except ValueError as e:
-        raise StoreCorrupt(
-            f"{directory.shown}: {REGISTERS} is damaged: {e}; restore it, or make a new store"
-        ) from None
-    except StoreUnavailable as e:
-        if isinstance(e.__cause__, FileNotFoundError):
-            return None
-        raise
-    return {name: said.found for name, said in entries.items()}
-
-
-def check_fingerprint(kept: Described, manifest: Manifest, directory: Directory) -> None:
-    """A `StoreCorrupt` where a manifest is not of the registers that are described."""
-    digest = fingerprint_of(kept)
-    if manifest.fingerprint != digest:
-        raise StoreCorrupt(
-            f"{directory.shown}: {REGISTERS} is not of this state: it describes {digest}, and "
-            f"the manifest of step {manifest.step} is of {manifest.fingerprint}; restore "
-            f"{REGISTERS}, or make a new store"
-        )
-
-
-def check_any(orders: Sequence[Order], directory: Directory) -> None:
-    """A `StoreCorrupt` where no manifest is left, a `StoreUnavailable` where none was written."""
-    if not orders and not directory.sizes(DATA):
-        raise StoreUnavailable(
-            f"{directory.shown}: its first manifest is not written: somebody is making the store "
-            "now, or has died doing so; try again, or open it with create=True"
-        )
-    if not orders:
-        raise none_is_left(directory.shown)
-
-
-def newest(directory: Directory, log: Log) -> Manifest:
-    """The last committed manifest, also while somebody writes."""
-    orders = log.orders()
-    check_any(orders, directory)
-    return read_or_next(log, orders[-1])
-
-
-def read_or_next(log: Log, order: Order) -> Manifest:
-    """A manifest that was there a moment ago, or one that came after it."""
-    for _ in range(_TRIES):
-        with suppress(FileNotFoundError):
-            return log.read(order)
-        order = max(log.orders(), default=order)
-    return log.read(order)

@@ -15,9 +15,7 @@ from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stores.parquet.checks import GROUP_BYTES, GROUP_ROWS, Content, Damaged, read_rows
 from stores.parquet.filesystem import Directory
-from stores.parquet.manifest import File, FileBatch
-
-DATA = "data"
+from stores.parquet.manifest import DATA, File, FileBatch
 
 
 def rows_of_file(rows: int, limits: Limits) -> int:

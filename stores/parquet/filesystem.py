@@ -372,6 +372,7 @@ def directory_of(path: str | os.PathLike[str], filesystem: pafs.FileSystem | Non
 def _of_object_store(text: str, uri: Uri) -> Directory:
     """The prefix of an object store that a URI names."""
     try:
+        _check_has_no_key(uri)
         found, root = pafs.FileSystem.from_uri(f"s3{text[3:]}" if uri.scheme == "s3a" else text)
         return ObjectDirectory(found, root.strip("/"), uri.scheme, creator_for(found))
     except pa.ArrowException:
@@ -387,6 +388,16 @@ def _of_object_store(text: str, uri: Uri) -> Directory:
         )
     # Outside of `except`: pyarrow's error holds the whole URI, and that may hold a password.
     raise StoreUnavailable(f"a store on {uri}: {wrong}")
+
+
+def _check_has_no_key(uri: Uri) -> None:
+    """Refuse a key that pyarrow would not use: it looks for others, and may end the process."""
+    if uri.scheme.lower() in ("abfs", "abfss") and ":" in uri.user:
+        raise StoreUnavailable(
+            f"a store on {uri}: pyarrow takes no account key from a URI; leave it out, and give "
+            "filesystem=pyarrow.fs.AzureFileSystem(account, account_key=…), with container/path as "
+            "the path"
+        )
 
 
 @contextmanager

@@ -23,7 +23,6 @@ from stepping_spark.store import Register, fingerprint, now_from_text
 from stores.batches.driver import places_of, settled
 from stores.inspection import Findings, Kept, Summary
 from stores.parquet.checks import Content, Damaged
-from stores.parquet.commits import newest, registers_there
 from stores.parquet.files import FileReader, content_of, output_content
 from stores.parquet.filesystem import Directory, LocalDirectory, directory_of, reaching
 from stores.parquet.locks import holder
@@ -39,6 +38,7 @@ from stores.parquet.manifest import (
     instead,
     name_of,
 )
+from stores.parquet.opening import newest, registers_there
 from stores.parquet.store import StoreParquet
 from stores.registers import read_registers
 

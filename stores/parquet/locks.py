@@ -81,25 +81,32 @@ def holder(directory: Directory) -> str | None:
 
 
 class FileLock:
-    """A lock that the operating system takes back when its process ends, however it does."""
+    """A lock that the operating system takes back when its process ends, however it does.
+
+    The system keeps it as long as any process has the handle. So a fork closes its copy at once:
+    one that outlives a killed writer keeps nobody out.
+    """
 
     def __init__(self, directory: LocalDirectory) -> None:
         self._directory = directory
         self._released = False
+        self._changing = threading.Lock()  # else it could be taken again after it was released
         self._take()
 
     def keep(self) -> None:
         """Take it again where its file was removed or replaced; a `StoreLocked` says by whom."""
-        if self._released:
-            raise locked(self._directory, b"", LET_GO)
-        if not self._letting_go.alive or not _is_file_of(self._path, self._handle):
-            self._letting_go()
-            self._take()
+        with self._changing:
+            if self._released:
+                raise locked(self._directory, b"", LET_GO)
+            if not self._letting_go.alive or not _is_file_of(self._path, self._handle):
+                self._letting_go()
+                self._take()
 
     def release(self) -> None:
         """Let another writer in."""
-        self._released = True
-        self._letting_go()
+        with self._changing:
+            self._released = True
+            self._letting_go()
 
     @property
     def _path(self) -> str:
@@ -119,16 +126,18 @@ class FileLock:
 
 def _locked_handle(directory: LocalDirectory) -> int:
     path = directory.path(LOCK)
-    handle = open_plain(path, os.O_RDWR | os.O_CREAT)
+    with _handles_lock:
+        handle = open_plain(path, os.O_RDWR | os.O_CREAT)
+        _handles.add(handle)
     try:
         check_one_name(path, os.fstat(handle))
         _flock(handle)
     except NotPlain:
-        os.close(handle)
+        _close(handle)
         raise
     except OSError as e:
         found = os.pread(handle, 4096, 0)
-        os.close(handle)
+        _close(handle)
         if e.errno not in (errno.EWOULDBLOCK, errno.EACCES):
             raise
         raise locked(directory, found, "close it there, or wait until that process ends") from e
@@ -148,11 +157,38 @@ def _flock(handle: int) -> None:
 
 
 def _let_go(handle: int, process: str) -> None:
-    """Unlock, also where a fork has the handle too; in a fork, leave the lock to its owner."""
+    """Unlock; in a fork, leave the lock to its owner."""
     if process == this_process():
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_UN)
-    os.close(handle)
+    _close(handle)
+
+
+def _close(handle: int) -> None:
+    """Close a handle, once; a fork has closed it already."""
+    with _handles_lock:
+        if handle in _handles:
+            _handles.remove(handle)
+            os.close(handle)
+
+
+_handles: set[int] = set()
+"""The lock files that this process has open. A fork has them too, and closes them first of all."""
+_handles_lock = threading.RLock()  # one that a finalizer may take in the midst of the others
+
+
+def _after_fork() -> None:
+    for handle in _handles:
+        os.close(handle)
+    _handles.clear()
+    _handles_lock.release()
+
+
+os.register_at_fork(
+    before=_handles_lock.acquire,
+    after_in_parent=_handles_lock.release,
+    after_in_child=_after_fork,
+)
 
 
 def _is_file_of(path: str, handle: int) -> bool:

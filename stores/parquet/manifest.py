@@ -23,14 +23,17 @@ from stores.parquet.filesystem import Directory
 from stores.parquet.plain_files import NotPlain
 
 FORMAT = 2
-FOLDER = "manifests"
+FOLDER, DATA = "manifests", "data"
 REGISTERS = "registers.json"
 _NAME = re.compile(rf"{FOLDER}/([0-9]{{8}})-([0-9]{{12}})-([0-9]{{4}})\.json")
 LAST = 10**8 - 1, 10**12 - 1, 10**4 - 1  # of generations, steps and revisions: so many digits
 _PLACES = 2**64 - 1  # the greatest place
 
-DATA_NAME = re.compile(r"data/(?:\w+-(\d{8})-\d{12}-)?[\w-]+\.parquet", re.ASCII)
+DATA_NAME = re.compile(rf"{DATA}/(?:\w+-(\d{{8}})-\d{{12}}-)?[\w-]+\.parquet", re.ASCII)
 """The names of files of rows; its group is the generation that wrote it, where the name says it."""
+
+NUMBERED = re.compile(rf"{DATA}/(\d{{4,}})-\d{{8}}-\d{{12}}-", re.ASCII)
+"""How names of files of a register begin; the group is the register's number in the state."""
 
 Order: TypeAlias = tuple[int, int, int]
 

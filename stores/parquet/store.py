@@ -31,9 +31,9 @@ from stores.parquet.filesystem import directory_of, reaching
 from stores.parquet.manifest import File, FileBatch, Manifest, next_revision
 from stores.parquet.pool import side_by_side
 from stores.parquet.writer import Added, BatchFiles
-from stores.registers import check_are_registers, check_has_key, unknown
+from stores.registers import Served, check_are_registers, check_has_key
 from stores.snapshots import Pins
-from stores.steps import NOT_OPEN, Closing, Turns, check_is_next
+from stores.steps import Closing, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -121,8 +121,7 @@ class StoreParquet(Closing):
             shown=self._directory.shown,
             give_way=self._committed.give_way,
         )
-        self._tiers: dict[str, Tiers[FileBatch]] | None = None
-        self._names: dict[str, str] = {}  # by what a circuit calls a register
+        self._tiers: Served[Tiers[FileBatch]] = Served()
         self._outputs: tuple[Schema, ...] = ()
         # What is committed, and the batches of each register, some of them merged since.
         self._state: tuple[Manifest, Mapping[str, Batches]] = (Manifest(0, 0, 0, ""), {})
@@ -173,7 +172,7 @@ class StoreParquet(Closing):
         check_are_registers(registers, "st.StoreParquet.from_graph(graph, path)")
         self._turns.begin()
         try:
-            if self._tiers is not None:
+            if self._tiers.is_open:
                 self._committed.check(registers)
             elif self._read_only:
                 self._committed.open_to_read(registers, at_step=self._at_step)
@@ -184,12 +183,15 @@ class StoreParquet(Closing):
                     at_step=self._at_step,
                     make_way=lambda: self._turns.take_over(self._directory.identity),
                 )
-            self._names |= self._committed.names
-            self._tiers = self._tiers or {
-                r.name: Tiers(r, self._merge, self._limits)
-                for r in (replace(r, name=self._names[r.name]) for r in registers)
-            }
+            names = self._committed.names
+            self._tiers.serve(names)
+            if not self._tiers.is_open:
+                kept = [replace(r, name=names[r.name]) for r in registers]
+                self._tiers.open({r.name: Tiers(r, self._merge, self._limits) for r in kept})
             self._outputs = tuple(outputs)
+        except StoreLocked:
+            self._turns.check_open()  # another store of this process says where it was opened
+            raise
         finally:
             self._turns.end()
 
@@ -199,7 +201,7 @@ class StoreParquet(Closing):
         if not self._turns.at_home:
             return  # a fork: all that is held is another process's
         self._files.close()
-        self._tiers = None
+        self._tiers.close()
         self._committed.close()
 
     def last_step(self) -> int:
@@ -257,7 +259,7 @@ class StoreParquet(Closing):
     @property
     def rows_written(self) -> Mapping[str, int]:
         """By register: the rows written so far, by changes and by merges."""
-        return {n: tiers.rows_written for n, tiers in (self._tiers or {}).items()}
+        return {n: tiers.rows_written for n, tiers in self._tiers.all.items()}
 
     @property
     def cached_bytes(self) -> int:
@@ -341,12 +343,12 @@ class StoreParquet(Closing):
                         outputs=given,
                         made_by=None if made_by is None else tuple(made_by),
                         registers={
-                            n: live.get(n, ()) + written.get(n, ()) for n in self._tiers or ()
+                            n: live.get(n, ()) + written.get(n, ()) for n in self._tiers.all
                         },
                     )
                 )
             for n, batches in written.items():
-                self._open_tiers[n].added(batches)
+                self._tiers.all[n].added(batches)
         finally:
             self._turns.end()
 
@@ -362,8 +364,8 @@ class StoreParquet(Closing):
             manifest, live = self._current()
             with self._reading(), reaching(self._directory.shown, "merge its batches"):
                 self._committed.renew()
-                before = {name: live.get(name, ()) for name in self._tiers or ()}
-                live = {n: t.compacted(before[n]) for n, t in (self._tiers or {}).items()}
+                before = {name: live.get(name, ()) for name in self._tiers.all}
+                live = {n: t.compacted(before[n]) for n, t in self._tiers.all.items()}
                 if live != before:
                     self._commit(replace(next_revision(manifest), registers=live))
         finally:
@@ -384,8 +386,7 @@ class StoreParquet(Closing):
             raise StoreError(
                 f"{self._directory.shown} was opened with read_only=True; open it without, to write"
             )
-        if self._tiers is None:
-            raise StoreError(NOT_OPEN)
+        self._tiers.check_open()
         self._pins.check_none()
 
     # -- what is committed
@@ -403,15 +404,7 @@ class StoreParquet(Closing):
 
     def _tiers_of(self, register: str) -> Tiers[FileBatch]:
         self._turns.check_open()
-        if register not in self._names:
-            raise unknown(register, self._open_tiers)
-        return self._open_tiers[self._names[register]]
-
-    @property
-    def _open_tiers(self) -> dict[str, Tiers[FileBatch]]:
-        if self._tiers is None:
-            raise StoreError(NOT_OPEN)
-        return self._tiers
+        return self._tiers.of(register)
 
     def _batches_of(self, tiers: Tiers[FileBatch]) -> Batches:
         return self._current()[1].get(tiers.register.name, ())
@@ -482,7 +475,7 @@ class StoreParquet(Closing):
         return self._files.merge(register, run, self._stem(register))
 
     def _tend(self) -> None:
-        for name, tiers in (self._tiers or {}).items():
+        for name, tiers in self._tiers.all.items():
             rows = sum(b.rows for b in self._added.get(name, ()))
             manifest, live = self._state
             # A merge keeps ahead of what comes in, so that batches cannot pile up behind it.

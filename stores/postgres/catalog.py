@@ -136,7 +136,8 @@ class Catalog:
         A `StoreMismatch` where the state has others.
         """
         kept = self.tables(connection)
-        self._check_fingerprint(connection, kept)
+        for wrong in self.wrong_fingerprint(connection, kept):
+            raise StoreCorrupt(f"{self.address}: {wrong}; restore the schema from a backup")
         names = matched({name: table.described for name, table in kept.items()}, registers)
         return {name: kept[there] for name, there in names.items()}
 
@@ -154,14 +155,14 @@ class Catalog:
         names += [f"_output_{i}_" for i in range(1, outputs + 1)]
         return Guard(connection, self.address, writes).check(names)
 
-    def wrong_fingerprint(
-        self, connection: Connection, registers: Sequence[Register]
-    ) -> Iterator[str]:
-        """How the digest that is kept is not that of the registers of the state."""
-        kept, wanted = self.fingerprint(connection), fingerprint(registers)
-        if kept != wanted:
+    def wrong_fingerprint(self, connection: Connection, kept: Mapping[str, Table]) -> Iterator[str]:
+        """How the registers that are described are not those that the state was made for."""
+        said = self.fingerprint(connection)
+        digest = fingerprint_of({name: table.described for name, table in kept.items()})
+        if said != digest:
             yield (
-                f"the fingerprint {kept} in {STORE} is not that of its registers, which is {wanted}"
+                f"table {REGISTERS} is not of this state: it describes {digest}, and {STORE} says "
+                f"{said}"
             )
 
     def _check_tables(
@@ -246,16 +247,6 @@ class Catalog:
         )
         with self._believed(STORE):
             return Part(_only(found.fetchall())[0], "fingerprint").text()
-
-    def _check_fingerprint(self, connection: Connection, kept: Mapping[str, Table]) -> None:
-        """A `StoreCorrupt` where the registers are not those that the state was made for."""
-        said = self.fingerprint(connection)
-        digest = fingerprint_of({name: table.described for name, table in kept.items()})
-        if said != digest:
-            raise StoreCorrupt(
-                f"{self.address}: table {REGISTERS} is not of this state: it describes {digest}, "
-                f"and {STORE} says {said}; restore the schema from a backup"
-            )
 
     @contextmanager
     def _believed(self, table: str) -> Iterator[None]:

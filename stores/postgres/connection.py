@@ -26,6 +26,8 @@ OLDEST = 15
 LONGEST = 63
 """The bytes of the longest name that Postgres takes; it cuts longer ones."""
 
+PAGE = "docs/security.md (installed as share/doc/stepping-spark/security.md) has the SQL"
+
 _NOT_PARSED = (
     "this is no address of a Postgres database that psycopg can read, and it is not shown here "
     "because it may hold a password; see that its parameters have the names that libpq gives "
@@ -64,8 +66,10 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
 """
 _IDENTITY = """
 SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()), current_setting('port'),
-    (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+    (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()),
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text
 """
+# A copy of a server's files has its identifier, and may have its port, on another machine.
 
 
 class Address:
@@ -140,7 +144,7 @@ class Address:
         if state in ("42501", "25006"):  # no privilege, a read-only database
             return StoreUnavailable(
                 f"{self}: the store {what}: {said}; give the user the right, or use another user: "
-                "docs/security.md has the SQL for those who write and for those who read"
+                f"{PAGE}, for those who write and for those who read"
             )
         if state in _OTHER_TABLES:
             return StoreCorrupt(
@@ -238,9 +242,12 @@ def _lock_number(schema: str) -> int:
 
 
 def identity(connection: Connection, address: Address) -> object:
-    """What is the same for a state whatever address, role or socket it is reached by."""
-    ((server, port, database),) = connection.execute(_IDENTITY).fetchall()
-    return server, port, database, address.schema
+    """What is the same for a state by whatever address, role or socket it is reached.
+
+    As long as the server is not started again.
+    """
+    ((server, port, database, started),) = connection.execute(_IDENTITY).fetchall()
+    return server, port, database, started, address.schema
 
 
 def holder(connection: Connection, address: Address) -> str | None:

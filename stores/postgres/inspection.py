@@ -71,7 +71,7 @@ class PostgresState:
                 f"{len(tables):,} tables of registers",
                 unchecked="weights that somebody has changed, and rows put in or taken out by SQL",
             )
-            found.problems += catalog.wrong_fingerprint(connection, registers)
+            found.problems += catalog.wrong_fingerprint(connection, tables)
             relations = catalog.relations(connection)
             for register in registers:
                 table = tables[register.name]

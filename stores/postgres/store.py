@@ -28,9 +28,9 @@ from stores.postgres.copy import got, size_of, whole
 from stores.postgres.session import Session
 from stores.postgres.snapshot import Pinned, pinned
 from stores.postgres.statements import Layout
-from stores.registers import check_are_registers, check_has_key, described, matched, unknown
+from stores.registers import Served, check_are_registers, check_has_key, described, matched
 from stores.snapshots import Pins
-from stores.steps import NOT_OPEN, Closing, Turns, check_is_next
+from stores.steps import Closing, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
@@ -51,7 +51,8 @@ class StorePostgres(Closing):
     by then. Needs Postgres 15 or newer, and psycopg, also where Spark's workers run.
 
     Who writes owns the schema and its tables, and is no superuser; who reads needs USAGE and
-    SELECT. What others have made is refused where it would run their code: `docs/security.md`.
+    SELECT. What others have made is refused where it would run their code: `docs/security.md`,
+    installed as `share/doc/stepping-spark/security.md`.
 
     Anybody may read the tables with SQL, and nobody else may write to them:
 
@@ -113,9 +114,7 @@ class StorePostgres(Closing):
         )
         self._catalog = self._session.catalog
         self._opening: Sequence[Register] = ()  # of the circuit that opens it
-        self._registers: dict[str, Register] | None = None
-        self._names: dict[str, str] = {}  # by what a circuit calls a register
-        self._layouts: dict[str, Layout] = {}
+        self._tables: Served[tuple[Register, Layout]] = Served()
         self._outputs: tuple[Layout, ...] = ()
         self._added: dict[str, Changes] = {}
         self._pins: Pins[Pinned] = Pins()
@@ -163,10 +162,11 @@ class StorePostgres(Closing):
         check_are_registers(registers, "st.StorePostgres.from_graph(graph, url)")
         self._turns.begin()
         try:
-            if self._registers is None:
+            if not self._tables.is_open:
                 self._open(registers)
             else:
-                self._names |= matched(described([*self._registers.values()]), registers)
+                kept = described([register for register, _ in self._tables.all.values()])
+                self._tables.serve(matched(kept, registers))
             self._outputs = self._catalog.output_layouts(outputs)
         finally:
             self._turns.end()
@@ -174,32 +174,36 @@ class StorePostgres(Closing):
     def _take_over(self, connection: Connection, there: bool) -> None:
         """Have another store of this process give way, before the lock is taken by the first use.
 
-        A state that cannot be opened by this circuit is left to the other.
+        A state that this one cannot open is left to the other. Where the connection is made again,
+        the other is the one that goes on.
         """
-        if self._registers is None:
-            if there:
-                self._catalog.check_registers(connection, self._opening)
-            self._turns.take_over(identity(connection, self._address))
+        state = identity(connection, self._address)
+        if self._tables.is_open:
+            self._turns.go_on(state)
+            return
+        if there:
+            self._catalog.layouts(connection, self._opening, create=False, writes=True)
+        self._turns.take_over(state)
 
     def _open(self, registers: Sequence[Register]) -> None:
         self._opening = registers
         create = self._create and not self._read_only
         try:
             with self._session.use("could not be opened") as connection:
-                self._layouts = self._catalog.layouts(
+                layouts = self._catalog.layouts(
                     connection, registers, create=create, writes=not self._read_only
                 )
             self._session.state()
         except BaseException:
             self._session.close()  # whoever can open it is not to be kept out
             raise
-        self._registers = {r.name: r for r in registers}
-        self._names = {name: name for name in self._registers}
+        self._tables.open({r.name: (r, layouts[r.name]) for r in registers})
+        self._tables.serve({r.name: r.name for r in registers})
 
     def close(self) -> None:
         """Forget the step under way and let another writer in."""
         self._turns.close()
-        self._registers = None
+        self._tables.close()
         self._session.close()
 
     # -- what is committed
@@ -403,7 +407,7 @@ class StorePostgres(Closing):
         self._turns.begin()
         try:
             with self._session.use("could not be compacted") as connection:
-                for layout in (*self._layouts.values(), *self._outputs):
+                for layout in (*(its for _, its in self._tables.all.values()), *self._outputs):
                     there = sql.SQL("SELECT to_regclass({})").format(
                         sql.Literal(layout.place.as_string())
                     )
@@ -442,8 +446,7 @@ class StorePostgres(Closing):
 
     def _check_open(self) -> None:
         self._turns.check_open()
-        if self._registers is None:
-            raise StoreError(NOT_OPEN)
+        self._tables.check_open()
 
     def _check_writable(self) -> None:
         self._check_open()
@@ -455,14 +458,12 @@ class StorePostgres(Closing):
 
     def _layout(self, register: str) -> Layout:
         self._check_open()
-        if register not in self._names:
-            raise unknown(register, self._layouts)
-        return self._layouts[self._names[register]]
+        _, layout = self._tables.of(register)
+        return layout
 
     def _wanted(self, register: str, keys: Held) -> pa.Table | None:
         """The keys as a table; None for too many."""
-        assert self._registers is not None
-        of = self._registers[self._names[register]]
+        of, _ = self._tables.of(register)
         check_has_key(of)
         if isinstance(keys, DataFrame):
             keys = keys.limit(self._limits.looked_up_keys + 1).toArrow()

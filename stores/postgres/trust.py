@@ -9,26 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from psycopg import sql
 
 from stepping_spark.errors import StoreCorrupt, StoreUnavailable
-from stepping_spark.rows.sql_text import Sql, all_of, any_of
-from stores.postgres.connection import Address, Connection
+from stepping_spark.rows.sql_text import Sql, any_of
+from stores.postgres.connection import PAGE, Address, Connection
 from stores.postgres.statements import Layout
-
-PAGE = "docs/security.md has the SQL"
 
 
 def _trusted(owner: str) -> Sql:
     """Whether an owner can do no more with this role's rights than it can without.
 
-    It can act as this role, or this role was made a member of it. A superuser is a member of all
-    roles, so that says nothing of one.
+    It is this role, or can act as it. That this role is a member of the owner says nothing: whoever
+    makes a role may make others members of it. Who means it connects as that role (SET ROLE).
     """
-    member = "pg_has_role({}, {}, 'MEMBER')".format
-    lent = all_of(["NOT me.super", member("me.oid", owner)])
-    return any_of([f"{owner} = me.oid", member(owner, "me.oid"), lent])
+    return any_of([f"{owner} = me.oid", f"pg_has_role({owner}, me.oid, 'MEMBER')"])
 
 
 _WITH = """
@@ -216,8 +213,8 @@ class Guard:
         if not trusted:
             raise StoreUnavailable(
                 f"{self.address}: the schema belongs to {owner!r}, who could have {user!r} run "
-                f"code with its rights: write as a role that {owner!r} is, or that is a member of "
-                f"it, or have the schema made over, ALTER SCHEMA … OWNER TO …; {PAGE}"
+                f"code with its rights: if you trust that role, write as it is, {_as(owner)}; or "
+                f"have the schema made over, ALTER SCHEMA … OWNER TO …; {PAGE}"
             )
 
     def check(self, names: Sequence[str]) -> dict[str, Found]:
@@ -248,8 +245,8 @@ class Guard:
         if self.writes and not table.mine:
             raise StoreUnavailable(
                 f"{said}, and only its owner writes a state, which {user!r} is not: connect as "
-                f"{table.owner!r}, or as a member of that role, or open the store with "
-                f"read_only=True; {PAGE}"
+                f"{table.owner!r}, or as a member of it, {_as(table.owner)}; or open the store "
+                f"with read_only=True; {PAGE}"
             )
         if not (table.trusted or table.owns_schema):
             raise StoreUnavailable(
@@ -277,6 +274,12 @@ class Guard:
     @property
     def _schema(self) -> str:
         return sql.Identifier(self.address.schema).as_string()
+
+
+def _as(role: str) -> str:
+    """How somebody who is a member of a role connects as it."""
+    quoted = quote(f"-crole={role}".replace("\\", "\\\\").replace(" ", "\\ "), safe="-")
+    return f"with ?options={quoted} in the address"
 
 
 def _shown(columns: Sequence[tuple[str, str]]) -> str:

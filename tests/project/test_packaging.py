@@ -17,6 +17,7 @@ from tests.cases import ROOT
 
 USERS = ("draw", "jvm", "postgres", "demo")
 PACKAGES = {"stepping_spark", "circuits", "stores"}
+PAGE = "stepping_spark-0.1.0.data/data/share/doc/stepping-spark/security.md"
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("packaging")
     source, target = folder / "source", folder / "dist"
     # The build writes beside its sources, which other tests look at meanwhile.
-    copied = ["stepping_spark", "circuits", "stores", "pyproject.toml", "README.md", "LICENSE"]
+    copied = [
+        "stepping_spark",
+        "circuits",
+        "stores",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "docs",
+    ]
     source.mkdir()
     run("cp", "-r", *(ROOT / name for name in copied), source, cwd=ROOT)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", target, cwd=source)
@@ -52,7 +61,9 @@ def test_what_is_built_passes_the_checks_of_the_package_index(built: tuple[Path,
 def test_the_wheel_holds_the_three_packages_typed_and_nothing_else(
     built: tuple[Path, Path],
 ) -> None:
-    names = {n for n in zipfile.ZipFile(built[1]).namelist() if ".dist-info/" not in n}
+    wheel = zipfile.ZipFile(built[1])
+    names = {n for n in wheel.namelist() if ".dist-info/" not in n} - {PAGE}
+    assert wheel.read(PAGE) == (ROOT / "docs" / "security.md").read_bytes()
     assert {n.split("/")[0] for n in names} == PACKAGES
     modules = {str(path.relative_to(ROOT)) for p in PACKAGES for path in (ROOT / p).rglob("*.py")}
     assert names == modules | {f"{package}/py.typed" for package in PACKAGES}
@@ -62,7 +73,8 @@ def test_the_source_distribution_has_what_the_wheel_has(built: tuple[Path, Path]
     with tarfile.open(built[0]) as sdist:
         names = {n.partition("/")[2] for n in sdist.getnames()}
     with zipfile.ZipFile(built[1]) as wheel:
-        assert {n for n in wheel.namelist() if ".dist-info/" not in n} <= names
+        assert {n for n in wheel.namelist() if ".dist-info/" not in n} <= {*names, PAGE}
+    assert "docs/security.md" in names
     assert {"LICENSE", "README.md", "pyproject.toml"} <= names
 
 

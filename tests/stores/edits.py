@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -251,20 +252,43 @@ def gone(state: Path, rng: random.Random) -> None:
 
 
 def other_kind(state: Path, rng: random.Random) -> None:
-    """Where a file was there is a directory, or a link: to a file outside, or to itself."""
-    manifests = files(state, "manifests")
-    file = rng.choice([state / "registers.json", *manifests, some_data(state, rng)])
+    """Where a file was there is a directory, a pipe, a socket, or a link: outside, or to itself."""
+    manifests, claims = files(state, "manifests"), files(state, "claims")
+    places = [state / "registers.json", *manifests, some_data(state, rng), state / "lock.json"]
+    file = rng.choice([*places, *claims])
     file.unlink()
-    match rng.randrange(3):
+    match rng.randrange(6):
         case 0:
             file.mkdir()
         case 1:
             file.symlink_to(state.parent / "victim")
+        case 2:
+            os.link(state.parent / "victim", file)
+        case 3:
+            os.mkfifo(file)
+        case 4:
+            with socket.socket(socket.AF_UNIX) as bound:
+                bound.bind(os.path.relpath(file))
         case _:
             file.symlink_to(file)
+
+
+def other_folder(state: Path, rng: random.Random) -> None:
+    """A folder is a file, a pipe, or a link to a folder outside."""
+    folder = state / rng.choice(["manifests", "data", "claims"])
+    aside = state.parent / "aside"
+    folder.rename(aside)
+    match rng.randrange(3):
+        case 0:
+            folder.write_text("a file")
+        case 1:
+            os.mkfifo(folder)
+        case _:
+            folder.symlink_to(aside)
 
 
 EDITS: Sequence[Edit] = (
     sealed_manifest, unsealed_manifest, registers, text, other_manifest,
     bytes_of_data, swapped_data, rows_of_data, gone, other_kind,
+    other_folder,
 )  # fmt: skip

@@ -14,9 +14,10 @@ from stores.batches.driver import built
 from stores.contract.values import BY_WORD, add, as_it_is, content, keys_table, table_of
 from stores.parquet import file_writer
 from stores.parquet import files as parquet_files
-from stores.parquet.file_writer import DATA, FileWriter
+from stores.parquet.file_writer import FileWriter
 from stores.parquet.files import FileReader, content_of
 from stores.parquet.filesystem import directory_of
+from stores.parquet.manifest import DATA
 from stores.parquet.store import StoreParquet
 from tests.cases import ROOT
 

@@ -29,8 +29,14 @@ from stores.parquet.inspection import ParquetState
 from stores.parquet.store import StoreParquet
 from tests.stores.lives import told
 from tests.stores.test_two_writers import run
-from tests.stores.two_writers import Process, at
-from tests.stores.two_writers_of_files import CALLS, MORE_CALLS, elsewhere, simulated_processes
+from tests.stores.two_writers import at
+from tests.stores.two_writers_of_files import (
+    CALLS,
+    MORE_CALLS,
+    Leases,
+    elsewhere,
+    simulated_processes,
+)
 
 SECRET = "not to be shown"
 
@@ -247,11 +253,11 @@ def test_without_obstore_two_that_open_at_once_see_each_other(
         assert store.last_step() == 2
 
 
-class OnS3:
-    """The place of a state on S3, whose leases are not renewed by themselves."""
+class OnS3(Leases):
+    """The place of a state on S3."""
 
     def __init__(self, filesystem: pafs.FileSystem) -> None:
-        self._directory = directory_of(f"bucket/{uuid4().hex}", filesystem)
+        super().__init__(directory_of(f"bucket/{uuid4().hex}", filesystem))
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -259,7 +265,7 @@ class OnS3:
             for name in (*CALLS, *MORE_CALLS):
                 call = told(getattr(ObjectDirectory, name), name, at)
                 patches.enter_context(mock.patch.object(ObjectDirectory, name, call))
-            patches.enter_context(mock.patch.object(locks, "renewing"))
+            patches.enter_context(mock.patch.object(locks, "renewing", self.renewing))
             directory_of = "stores.parquet.store.directory_of"
             patches.enter_context(mock.patch(directory_of, return_value=self._directory))
             yield
@@ -272,9 +278,6 @@ class OnS3:
 
     def break_lock(self) -> None:
         self._directory.remove([locks.LEASE_FILE])
-
-    def kill(self, process: Process) -> None:
-        pass
 
 
 def test_of_several_writers_each_step_that_was_reported_is_in_the_state(

@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from stepping_spark.errors import StoreError, StoreLocked, StoreMismatch
+from stepping_spark.errors import (
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+    StoreMismatch,
+    StoreUnavailable,
+)
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content, row
 from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
@@ -126,6 +132,52 @@ def test_an_old_store_that_has_lost_its_connection_does_not_take_the_state_back(
     with pytest.raises(StoreLocked, match="has taken over"):
         old.last_step()
     assert stores.again(old, [BY_WORD]).last_step() == 1
+
+
+def test_a_store_that_cannot_be_opened_again_leaves_the_old_one_alone(
+    stores: Stores, postgres: PostgresServer
+) -> None:
+    old = stores.create([BY_WORD])
+    step(old, 1)
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        found = connection.execute(
+            "SELECT indexname FROM pg_indexes WHERE schemaname = %s AND tablename = %s "
+            "AND indexdef NOT LIKE '%%UNIQUE%%'",
+            [stores.schema(old), BY_WORD.name],
+        ).fetchall()
+        for (name,) in found:
+            connection.execute(f'DROP INDEX "{stores.schema(old)}"."{name}"')
+    with pytest.raises(StoreCorrupt, match=r"index .* is missing"):
+        stores.again(old, [BY_WORD])
+    step(old, 2)
+    assert content(old, BY_WORD) == words(2)
+
+
+def test_a_copy_of_a_server_has_states_of_its_own_and_one_that_started_again_has_the_same() -> None:
+    with PostgresServer() as first:
+        one, other = Stores(first.url), Stores(first.url)
+        old = one.open("s", [BY_WORD], create=True)
+        step(old, 1)
+        first.stop()
+        with PostgresServer(of=first) as copy:
+            first.start()
+            with pytest.raises(StoreUnavailable):
+                step(old, 2)
+            step(old, 2)
+            there = Stores(copy.socket_url).open("s", [BY_WORD])
+            step(there, 2)
+            step(old, 3)
+            step(there, 3)
+            there.close()
+        first.restart()
+        new = other.open("s", [BY_WORD])
+        with pytest.raises(StoreUnavailable):
+            step(old, 4)
+        with pytest.raises(StoreLocked, match="has taken over"):
+            step(old, 4)
+        step(new, 4)
+        for made in (one, other):
+            made.close()
 
 
 # -- forks

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from urllib.parse import quote, unquote, urlsplit
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -250,6 +252,34 @@ def test_nobody_writes_in_a_schema_of_somebody_who_could_change_its_tables(
         connection.execute("CREATE SCHEMA open; GRANT ALL ON SCHEMA open TO public")
     with pytest.raises(StoreError, match=r"schema belongs to 'mallory .*run code with its rights"):
         StorePostgres(victim, [BY_WORD], schema="open", create=True)
+
+
+def test_a_role_that_somebody_has_made_the_writer_a_member_of_is_not_trusted_for_that(
+    stores: Stores, postgres: PostgresServer
+) -> None:
+    """Whoever makes a role may make anybody a member of it, who need not know."""
+    victim = role(postgres, "victim")
+    mallory = role(postgres, "mallory", MAKES + "; ALTER ROLE {0} CREATEROLE")
+    its, hers = (unquote(str(urlsplit(url).username)) for url in (victim, mallory))
+    group, schema = f"evil {uuid4().hex[:8]}", f"hers {uuid4().hex[:8]}"
+    with psycopg.connect(mallory, autocommit=True) as connection:
+        for text in ("CREATE ROLE {g}", "GRANT {g} TO {m}", "GRANT {g} TO {v}"):
+            names = {"g": group, "v": its, "m": hers}
+            with suppress(psycopg.errors.InvalidGrantOperation):  # she is one already
+                connection.execute(
+                    sql.SQL(text).format(**{n: sql.Identifier(v) for n, v in names.items()})
+                )
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        grant = sql.SQL("GRANT CREATE ON DATABASE postgres TO {}").format(sql.Identifier(group))
+        connection.execute(grant)
+    as_group = "?options=" + quote(f"-crole={group}".replace(" ", "\\ "))
+    stores.open(schema, [WHOLE], create=True, url=mallory + as_group).close()
+    with pytest.raises(StoreError, match=r"schema belongs to 'evil .*, who could have") as refused:
+        stores.open(schema, [WHOLE], url=victim)
+    store = stores.open(schema, [WHOLE], url=victim, read_only=True)
+    assert store.last_step() == 0
+    (told,) = re.findall(r"with (\?options=\S+) in the address", str(refused.value))
+    assert stores.open(schema, [WHOLE], url=victim + told).last_step() == 0
 
 
 def test_a_role_that_cannot_write_at_all_is_refused_when_it_opens_the_state(

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import stepping_spark as st
+from stepping_spark.errors import CompileError
 from stepping_spark.plan.planner import registers_of
+from stepping_spark.rows.atoms import INT, RowType
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.type_json import MOST_LEVELS
+from stepping_spark.rows.types import ListOf
+from stepping_spark.store import Register
+from stores.parquet.store import StoreParquet
 from stores.registers import described, matched
 
 Edge = st.Pair[int, int]
@@ -80,3 +88,17 @@ def test_a_cache_is_known_by_its_name(one: str, two: str) -> None:
 
     with pytest.raises(st.StoreMismatch, match=r"cache\."):
         names(with_caches("one", "two"), with_caches(one, two))
+
+
+def test_values_that_are_nested_too_deep_to_be_read_again_are_not_kept(tmp_path: Path) -> None:
+    def nested(levels: int) -> Register:
+        t: RowType = INT
+        for _ in range(levels):
+            t = ListOf(t)
+        return Register("deep", Schema((("a", t),)))
+
+    with StoreParquet(tmp_path / "one", [nested(MOST_LEVELS - 1)], create=True) as store:
+        assert store.last_step() == 0
+    with pytest.raises(CompileError, match=r"nested more than 64 levels deep.*fewer lists"):
+        StoreParquet(tmp_path / "other", [nested(MOST_LEVELS)], create=True)
+    assert not (tmp_path / "other" / "registers.json").exists()

@@ -15,12 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
+from uuid import uuid4
 
 import psycopg
 import pyarrow.fs as pafs
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as some
 from psycopg import sql
 from pyspark.sql import SparkSession
@@ -369,9 +370,9 @@ def guest(postgres: PostgresServer) -> Iterator[str]:
         connection.execute(sql.SQL("DROP OWNED BY {} CASCADE; DROP ROLE {}").format(name, name))
 
 
-def addresses(postgres: PostgresServer, user: str) -> list[str]:
-    at, word = f"127.0.0.1:{postgres.port}/postgres", quote(PASSWORD, safe="")
-    plain = quoted(PASSWORD, "connection string")
+def addresses(postgres: PostgresServer, user: str, password: str = PASSWORD) -> list[str]:
+    at, word = f"127.0.0.1:{postgres.port}/postgres", quote(password, safe="")
+    plain = quoted(password, "connection string")
     return [
         f"postgresql://{user}:{word}@{at}",
         f"postgresql://{at}?user={user}&password={word}",
@@ -414,34 +415,74 @@ def test_a_place_with_a_schema_keeps_the_password_as_it_is(
             place.state().summary()
 
 
-@pytest.mark.spark
-def test_nothing_that_a_step_gives_or_keeps_has_a_part_of_the_password(
-    postgres: PostgresServer, guest: str, spark: SparkSession, tmp_path: Path
-) -> None:
-    address = addresses(postgres, guest)[0]
-    with (
-        Records() as records,
-        st.StorePostgres.from_graph(GRAPH, address, schema="steps", create=True) as store,
-    ):
-        stepper = st.Stepper(GRAPH, store)
-        stepper.step((st.ZSetPython({1: 1}),))
-        st.write_svg(GRAPH, tmp_path / "graph.svg")
-        shown = [repr(stepper), repr(stepper.metrics), str(st.explain(GRAPH))]
-        shown += [(tmp_path / "graph.svg").read_text(), repr(PostgresState(address, "steps"))]
-        shown += [repr(PostgresState(address, "steps").summary())]
+def check_step(postgres: PostgresServer, guest: str, folder: Path, password: str) -> None:
+    """Nothing that a step gives or keeps, nor its metrics and pictures, has a part of it."""
+    schema = f"steps {uuid4().hex[:8]}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        change = sql.SQL("ALTER ROLE {} PASSWORD {}")
+        connection.execute(change.format(sql.Identifier(guest), sql.Literal(password)))
+    for address in addresses(postgres, guest, password):
+        with (
+            Records() as records,
+            st.StorePostgres.from_graph(GRAPH, address, schema=schema, create=True) as store,
+        ):
+            stepper = st.Stepper(GRAPH, store)
+            stepper.step((st.ZSetPython({1: 1}),))
+            st.write_svg(GRAPH, folder / "graph.svg")
+            metrics = stepper.metrics
+            shown = [repr(stepper), repr(metrics), str(metrics[-1]), str(st.explain(GRAPH))]
+            shown += [(folder / "graph.svg").read_text(), repr(PostgresState(address, schema))]
+            shown += [repr(PostgresState(address, schema).summary())]
+        assert not seen(password, [*shown, *records.texts]), address
     kept = io.BytesIO()
     with psycopg.connect(postgres.url) as connection:
         tables = (
-            "SELECT relname FROM pg_class "
-            "WHERE relnamespace = 'steps'::regnamespace AND relkind = 'r'"
+            "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = 'r'"
         )
-        for (table,) in connection.execute(tables).fetchall():
-            copied = sql.SQL("COPY steps.{} TO STDOUT").format(sql.Identifier(table))
+        for (table,) in connection.execute(tables, [f'"{schema}"']).fetchall():
+            copied = sql.SQL("COPY {} TO STDOUT").format(sql.Identifier(schema, table))
             with connection.cursor().copy(copied) as copy:
                 for part in copy:
                     kept.write(part)
     assert kept.getvalue()
-    assert not seen(PASSWORD, [*shown, *records.texts, kept.getvalue().decode()])
+    assert not seen(password, [kept.getvalue().decode()])
+
+
+some_passwords = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+
+@pytest.mark.spark
+@settings(some_passwords, max_examples=3)
+@given(password=passwords())
+@example(password=PASSWORD)
+def test_nothing_that_a_step_gives_or_keeps_has_a_part_of_the_password(
+    postgres: PostgresServer, guest: str, spark: SparkSession, tmp_path: Path, password: str
+) -> None:
+    check_step(postgres, guest, tmp_path, password)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@settings(some_passwords, max_examples=100)
+@given(password=passwords())
+def test_nothing_that_a_step_gives_or_keeps_has_a_part_of_the_password_at_length(
+    postgres: PostgresServer, guest: str, spark: SparkSession, tmp_path: Path, password: str
+) -> None:
+    check_step(postgres, guest, tmp_path, password)
+
+
+@pytest.mark.parametrize("key", ["ab", "a!b", quote("QZJЖ"), "QUJD"])
+@pytest.mark.parametrize("open_it", [StoreParquet, ParquetState])
+def test_a_key_in_a_uri_of_azure_is_refused_before_pyarrow_sees_it(key: str, open_it: Any) -> None:
+    """It would not be used; and where there are no other credentials, some end the process."""
+    uri = f"abfss://container:{key}@account.127.0.0.1.invalid/path"
+    said = r"abfss://account.*no account key .*filesystem="
+    with pytest.raises(StoreUnavailable, match=said) as e:
+        open_it(uri)
+    assert f":{key}" not in str(e.value)
 
 
 def test_nothing_that_is_kept_on_an_object_store_has_a_part_of_the_secret(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import json
 import os
 import re
+import shutil
+import signal
 import stat
 import threading
 import time
@@ -18,13 +21,19 @@ from typing import Any
 
 import pytest
 
-from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreMismatch
+from stepping_spark.errors import (
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+    StoreMismatch,
+    StoreUnavailable,
+)
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content
 from stores.memory import StoreMemory
-from stores.parquet import filesystem, locks
+from stores.parquet import claims, filesystem, locks, plain_files
 from stores.parquet.claims import Claim
 from stores.parquet.filesystem import LocalDirectory
-from stores.parquet.manifest import decode
+from stores.parquet.manifest import Log, Manifest, decode
 from stores.parquet.store import StoreParquet
 from tests.stores.two_writers_of_files import Bucket, Late, elsewhere
 
@@ -199,6 +208,53 @@ def test_whether_a_directory_has_hard_links_is_seen_and_leaves_nothing(
     assert sorted(path.rglob("*")) == before
 
 
+# -- a lock that is kept and released at once
+
+
+def test_a_lock_that_is_released_while_it_is_kept_stays_released(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = locks.FileLock(LocalDirectory(str(path)))
+    (path / "lock.json").unlink()
+    there, go = threading.Event(), threading.Event()
+    real = plain_files.open_plain
+
+    def waits(*args: Any) -> int:
+        there.set()
+        assert go.wait(PATIENCE)
+        return real(*args)
+
+    monkeypatch.setattr(locks, "open_plain", waits)
+    keeping = threading.Thread(target=lock.keep)
+    keeping.start()
+    assert there.wait(PATIENCE)
+    releasing = threading.Thread(target=lock.release)
+    releasing.start()
+    releasing.join(0.1)
+    go.set()
+    for thread in (keeping, releasing):
+        thread.join(PATIENCE)
+    steps_elsewhere(path, "c")
+    with pytest.raises(StoreLocked, match="has let go of it"):
+        lock.keep()
+
+
+def test_a_store_that_another_overtakes_while_it_opens_keeps_nobody_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = locks.FileLock
+
+    def overtaken(directory: LocalDirectory) -> locks.FileLock:
+        monkeypatch.setattr(locks, "FileLock", real)
+        StoreParquet(path, REGISTERS).close()
+        return real(directory)
+
+    monkeypatch.setattr(locks, "FileLock", overtaken)
+    with pytest.raises(StoreLocked, match=r"has opened this state again, at test_writers"):
+        StoreParquet(path, REGISTERS)
+    steps_elsewhere(path, "c")
+
+
 # -- leases
 
 
@@ -253,7 +309,89 @@ def test_a_renewal_that_runs_while_the_store_is_closed_leaves_no_lease(
         lease.keep()
 
 
+# -- readers
+
+
+def test_a_reader_that_opens_the_state_while_its_writer_goes_on_finds_a_later_step(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Log.check
+
+    def goes_on(log: Log, manifest: Manifest) -> None:
+        """The writer goes on between the reading of a manifest and the look at its files."""
+        monkeypatch.setattr(Log, "check", real)
+        with elsewhere(), StoreParquet(path, REGISTERS) as writer:
+            for word in "cdef":
+                step(writer, word)
+                writer.compact()
+        real(log, manifest)
+
+    monkeypatch.setattr(Log, "check", goes_on)
+    with StoreParquet(path, REGISTERS, read_only=True) as store:
+        assert words(store) == set("abcdef")
+
+
 # -- edited states
+
+
+def older_copy(path: Path) -> None:
+    """Put back manifests and data of a copy, and leave the claims that were made since."""
+    copies = {name: path.parent / name for name in ("manifests", "data")}
+    for name, copy in copies.items():
+        shutil.copytree(path / name, copy)
+    for word in ("c", "d"):
+        steps_elsewhere(path, word)
+    for name, copy in copies.items():
+        shutil.rmtree(path / name)
+        copy.rename(path / name)
+
+
+def test_manifests_that_are_older_than_claims_are_refused_each_time_and_say_what_to_do(
+    path: Path,
+) -> None:
+    older_copy(path)
+    with pytest.raises(StoreUnavailable, match=r"wait a moment.* put back claims/ and data/ from"):
+        StoreParquet(path, REGISTERS)
+    an_hour_ago = time.time() - 3_600
+    for claim in (path / "claims").iterdir():
+        os.utime(claim, (an_hour_ago, an_hour_ago))
+    said = r"claims/00000003\.json says that manifests/00000003-000000000003-.*gone: the last .* 2;"
+    for _ in range(claims.MOST_ASKED_FOR + 3):
+        with pytest.raises(StoreCorrupt, match=said):
+            StoreParquet(path, REGISTERS)
+    shutil.rmtree(path / "claims")
+    with StoreParquet(path, REGISTERS) as store:
+        assert words(store) == set("ab")
+        step(store, "e")
+    steps_elsewhere(path, "f")
+
+
+@pytest.mark.parametrize("folder", ["claims", "manifests"])
+def test_a_number_that_no_writer_can_come_after_is_told_by_the_file_that_has_it(
+    path: Path, folder: str
+) -> None:
+    name = "99999999.json" if folder == "claims" else "99999999-000000000002-0000.json"
+    planted = path / folder / name
+    planted.write_text("{}")
+    if folder == "manifests":
+        text = max((path / folder).glob("0*")).read_text()
+        body = {**json.loads(text)["manifest"], "generation": 99_999_999}
+        digest = sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        planted.write_text(json.dumps({"manifest": body, "sha256": digest}))
+    with pytest.raises(
+        StoreCorrupt, match=rf"there is {folder}/{name}, and no .*: remove {folder}"
+    ):
+        StoreParquet(path, REGISTERS)
+    planted.unlink()
+    steps_elsewhere(path, "c")
+
+
+def test_a_claim_just_before_the_last_number_is_told_at_the_next_opening(path: Path) -> None:
+    (path / "claims" / "99999997.json").write_text("{}")
+    steps_elsewhere(path, "cd")
+    steps_elsewhere(path, "e")
+    with pytest.raises(StoreCorrupt, match=r"there is manifests/99999999-.*, and no writer can"):
+        StoreParquet(path, REGISTERS)
 
 
 def test_a_manifest_that_names_a_file_elsewhere_is_corrupt_and_nothing_is_removed(
@@ -418,6 +556,13 @@ def test_the_same_process_takes_over_and_the_store_before_says_so(path: Path) ->
 
 def test_a_store_that_cannot_be_opened_takes_over_nothing(path: Path) -> None:
     with StoreParquet(path, REGISTERS) as store:
+        described, manifest = path / "registers.json", max((path / "manifests").iterdir())
+        for file, said in ((described, "is not of this state"), (manifest, "is damaged")):
+            text = file.read_text()
+            file.write_text(text.replace('"length"', '"width"').replace("sha256", "sha"))
+            with pytest.raises(StoreCorrupt, match=said):
+                StoreParquet(path, REGISTERS)
+            file.write_text(text)
         with pytest.raises(StoreMismatch):
             StoreParquet(path, [WHOLE])
         with pytest.raises(StoreError, match="step 7 is not kept"):
@@ -551,6 +696,51 @@ def test_closing_releases_the_lock_also_while_a_fork_lives(path: Path) -> None:
         os.close(theirs)
         os.waitpid(pid, 0)
         os.close(ours)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_writer_that_is_killed_keeps_nobody_out_by_a_fork_that_lives_on(path: Path) -> None:
+    """As a worker of multiprocessing does, or of a web server."""
+    ours, theirs = os.pipe()
+    writer = os.fork()
+    if not writer:
+        store = StoreParquet(path, REGISTERS)
+        fork = os.fork()
+        if fork:
+            step(store, "c")
+            os.write(theirs, f"{fork}\n".encode())
+        while True:
+            time.sleep(PATIENCE)
+    fork = int(os.read(ours, 20))
+    try:
+        with pytest.raises(StoreLocked, match=rf"process {writer} on"):
+            StoreParquet(path, REGISTERS)
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)
+        os.kill(fork, 0)  # it lives
+        with StoreParquet(path, REGISTERS) as store:
+            assert words(store) == set("abc")
+    finally:
+        os.kill(fork, signal.SIGKILL)
+        os.close(ours)
+        os.close(theirs)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_that_ends_does_not_close_a_file_of_its_own(path: Path) -> None:
+    """The handle of the lock is free in the fork, and the system gives its number again."""
+    store: StoreParquet | None = StoreParquet(path, REGISTERS)
+
+    def ends() -> str:
+        nonlocal store
+        mine = [os.open(os.devnull, os.O_RDONLY) for _ in range(30)]
+        store = None
+        gc.collect()
+        return str(all(os.fstat(handle) for handle in mine))
+
+    assert in_fork(ends) == "True"
+    assert store is not None
+    store.close()
 
 
 def test_who_holds_a_state_is_told_of_no_link(path: Path) -> None:

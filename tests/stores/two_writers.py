@@ -1,8 +1,9 @@
 """Writers of one state at once, whatever becomes of the lock: a machine that Hypothesis drives.
 
-Each writer is in a simulated process: what it does runs in a thread of its own, which can be
-killed, or stopped and let go again later, at any call of what lies below the store. A `Place` says
-what the store is, and calls `at` at each of those calls.
+Each writer and each reader is in a simulated process: what it does runs in a thread of its own,
+which can be killed, or stopped and let go again later, at any call of what lies below the store. So
+can the renewal of a writer's lease, which runs beside it. A `Place` says what the store is, and
+calls `at` at each of those calls.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stepping_spark.errors import StoreLocked
+from stepping_spark.errors import StoreLocked, StoreUnavailable
 from stepping_spark.store import Register, Store
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, as_table
 
 REGISTERS = [BY_WORD, WHOLE]
-PROCESSES = 3
+PROCESSES, READERS = 3, 2
 PATIENCE = 300.0
 """Seconds after which a process that neither ends nor stops is taken to hang."""
 
@@ -49,6 +50,8 @@ moments = st.one_of(
     st.tuples(st.sampled_from(Then), st.integers(1, 120)),
 )
 
+soon = st.one_of(st.none(), st.tuples(st.sampled_from(Then), st.integers(1, 12)))
+
 
 class Place(Protocol):
     """Where a state is: it is opened here, and disturbed."""
@@ -65,6 +68,12 @@ class Place(Protocol):
     def break_lock(self) -> None:
         """Whatever keeps a second writer out is lost: removed, run out, or cut off."""
 
+    def replace_lock(self) -> bool:
+        """Somebody else makes the lock anew; whether that keeps writers out for a while."""
+
+    def renewal(self, process: Process) -> Callable[[], object] | None:
+        """What renews the lease of a process; None where there is none, or it would wait."""
+
     def kill(self, process: Process) -> None:
         """Take back what the system takes back from a process that has ended, such as locks."""
 
@@ -72,8 +81,9 @@ class Place(Protocol):
 class Process:
     """A simulated process: it does one thing at a time, and may be stopped or killed in it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, reads: bool = False) -> None:
         self.name = name
+        self.reads = reads
         self.store: Store | None = None
         self.dead = False
         self.stopped = False
@@ -183,6 +193,8 @@ class Attempt:
     word: str = ""
     overtaken: bool = False
     """Whether another writer had opened the state before this began, and after this one."""
+    reported: int = 0
+    """The last step that was reported before this began."""
 
 
 @dataclass
@@ -216,6 +228,9 @@ class TwoWriters(RuleBasedStateMachine):
         self.watching = self.at_place.watched()
         self.watching.__enter__()
         self.processes: list[Process] = []
+        self.readers: list[Process] = []
+        self.renewals: dict[Process, Process] = {}  # those that are stopped, by whose lease it is
+        self.impostor = False  # whether somebody has made the lock anew, and seems to write
         self.doing: dict[Process, Attempt] = {}
         self.reported: dict[int, str] = {}
         self.words = self.names = self.time = 0
@@ -225,13 +240,18 @@ class TwoWriters(RuleBasedStateMachine):
 
     @initialize()
     def there_are_processes(self) -> None:
-        for _ in range(PROCESSES):
-            self.processes.append(self.new_process())
+        self.processes += [self.new_process() for _ in range(PROCESSES)]
+        self.readers += [self.new_process(reads=True) for _ in range(READERS)]
         self.opens(0, None)
 
-    def new_process(self) -> Process:
+    def new_process(self, *, reads: bool = False) -> Process:
         self.names += 1
-        return Process(f"process {self.names}")
+        return Process(f"{'reader' if reads else 'process'} {self.names}", reads=reads)
+
+    def one_that_is_open(self, number: int) -> Process | None:
+        """A process that has the state open and is not stopped: the so-manieth, around."""
+        able = [p for p in self.processes if p.store is not None and not p.stopped]
+        return able[number % len(able)] if able else None
 
     # -- rules
 
@@ -248,10 +268,9 @@ class TwoWriters(RuleBasedStateMachine):
     @rule(number=numbers, moment=moments, steps=st.integers(1, 4))
     def steps(self, number: int, moment: Moment, steps: int) -> None:
         """A process takes steps, and something may happen in the last of them."""
+        process = self.one_that_is_open(number)
         for left in range(steps - 1, -1, -1):
-            process = self.processes[number]
-            store = process.store
-            if process.stopped or store is None:
+            if process is None or process.dead or process.stopped or process.store is None:
                 return
             self.words += 1
             word = f"w{self.words}"
@@ -259,29 +278,72 @@ class TwoWriters(RuleBasedStateMachine):
             self.begins(
                 process,
                 attempt,
-                partial(step, store, word, attempt),
+                partial(step, process.store, word, attempt),
                 None if left else moment,
             )
 
     @rule(number=numbers, moment=moments)
+    def takes_one_step(self, number: int, moment: Moment) -> None:
+        """A process takes a step."""
+        self.steps(number, moment, 1)
+
+    @rule(number=numbers, moment=moments)
     def compacts(self, number: int, moment: Moment) -> None:
         """A process merges all there is."""
-        process = self.processes[number]
-        if not process.stopped and process.store is not None:
+        process = self.one_that_is_open(number)
+        if process is not None and process.store is not None:
             self.begins(process, Attempt("compact"), process.store.compact, moment)
 
     @rule(number=numbers, moment=moments)
     def closes(self, number: int, moment: Moment) -> None:
         """A process closes its store."""
-        process = self.processes[number]
-        if not process.stopped and process.store is not None:
+        process = self.one_that_is_open(number)
+        if process is not None and process.store is not None:
             self.begins(process, Attempt("close"), process.store.close, moment)
+
+    @rule(number=numbers, moment=soon)
+    def renews(self, number: int, moment: Moment) -> None:
+        """The thread that renews a lease does so, or goes on, whatever its process does."""
+        process = self.processes[number]
+        running = self.renewals.pop(process, None)
+        if running is not None:
+            running.goes_on(moment)
+        else:
+            renewal = self.at_place.renewal(process)
+            if renewal is None:
+                return
+            running = Process(f"renewal of {process}")
+            running.does(renewal, moment)
+        if running.stopped:
+            self.renewals[process] = running
+            return
+        self.tally.note("renewals")
+        if running.dead:
+            self.buries(process)
+        else:
+            running.outcome()
+
+    @rule(number=st.integers(0, READERS - 1), moment=soon)
+    def reads(self, number: int, moment: Moment) -> None:
+        """Somebody who has had the state open for long reads it, or opens it, or goes on."""
+        reader = self.readers[number]
+        if reader.stopped:
+            reader.goes_on(moment)
+        elif self.opened:
+            attempt = Attempt("read", reported=max(self.reported, default=0))
+            self.doing[reader] = attempt
+            reader.does(partial(all_there_is, reader, self.at_place.open_reader), moment)
+        else:
+            return
+        self.has_read(reader)
 
     @rule(number=numbers, moment=moments)
     def goes_on(self, number: int, moment: Moment) -> None:
         """A process that was stopped goes on."""
-        process = self.processes[number]
-        if process.stopped:
+        stopped = [p for p in self.processes if p.stopped]
+        if stopped:
+            process = stopped[number % len(stopped)]
+            self.ends_renewal(process)
             self.time += 1
             if self.doing[process].what == "open":
                 self.opening_went_on[process] = self.time
@@ -300,6 +362,13 @@ class TwoWriters(RuleBasedStateMachine):
         self.at_place.break_lock()
         self.tally.note("locks broken")
 
+    @rule(seldom=st.integers(0, 3))
+    def lock_is_replaced(self, seldom: int) -> None:
+        """Somebody removes the lock, and makes one of the same name."""
+        if seldom == 3:
+            self.impostor |= self.at_place.replace_lock()
+            self.tally.note("locks replaced")
+
     @precondition(lambda self: self.opened)
     @rule()
     def is_read(self) -> None:
@@ -316,6 +385,7 @@ class TwoWriters(RuleBasedStateMachine):
         self, process: Process, attempt: Attempt, work: Callable[[], object], moment: Moment
     ) -> None:
         self.time += 1
+        self.ends_renewal(process)
         self.doing[process] = attempt
         if attempt.what == "open":
             self.opening_began[process] = self.opening_went_on[process] = self.time
@@ -357,11 +427,43 @@ class TwoWriters(RuleBasedStateMachine):
         self.tally.note(f"{attempt.what}, refused")
         others = {p: at for p, at in self.opening_went_on.items() if p is not process}
         mine = 0 if attempt.what == "open" else self.opened[process][0]
-        assert any(at > mine for at in others.values()), f"{process} was refused, and is alone"
+        alone = not any(at > mine for at in others.values())
+        assert self.impostor or not alone, f"{process} was refused, and is alone"
+
+    def ends_renewal(self, process: Process) -> None:
+        """A renewal that was stopped goes on to its end: its process may have to wait for it."""
+        running = self.renewals.pop(process, None)
+        if running is not None:
+            running.goes_on()
+            running.outcome()
+
+    def has_read(self, reader: Process) -> None:
+        """See that what a reader found was committed, and is no older than when it began."""
+        if reader.stopped:
+            self.tally.note("stopped")
+            return
+        attempt = self.doing.pop(reader)
+        try:
+            last, rows = reader.outcome()
+        except Killed:
+            self.tally.note("readers killed")
+            self.at_place.kill(reader)
+            self.readers[self.readers.index(reader)] = self.new_process(reads=True)
+        except StoreUnavailable as e:
+            if "is gone: the writer keeps the last" not in str(e):
+                raise
+            self.tally.note("read, gone")
+        else:
+            self.tally.note("read, done")
+            assert attempt.reported <= last
+            self.is_right(last, rows)
 
     def buries(self, process: Process) -> None:
         """A process has ended; another comes in its place."""
         self.tally.note("killed")
+        renewal = self.renewals.pop(process, None)
+        if renewal is not None:
+            renewal.dies()
         process.dies()
         self.doing.pop(process, None)
         self.at_place.kill(process)
@@ -369,21 +471,27 @@ class TwoWriters(RuleBasedStateMachine):
 
     def checks(self) -> None:
         """The state is all steps from 1 on, and has those that were reported."""
-        reader = self.at_place.open_reader()
-        try:
-            last = reader.last_step()
-            rows = [counted(reader, register) for register in REGISTERS]
-        finally:
-            reader.close()
+        reader = Process("who looks from outside")
+        last, rows = all_there_is(reader, self.at_place.open_reader)
+        assert reader.store is not None
+        reader.store.close()
+        assert max(self.reported, default=0) <= last, (self.reported, rows[0])
+        self.is_right(last, rows)
+
+    def is_right(self, last: int, rows: list[dict[tuple[str, int], int]]) -> None:
+        """The rows of all steps to the last one, and of those that were reported the very ones."""
         assert rows[0] == rows[1]
         assert set(rows[0].values()) <= {1}
         by_step = {number: word for word, number in rows[0]}
         assert sorted(number for _, number in rows[0]) == list(range(1, last + 1))
-        assert max(self.reported, default=0) <= last, (self.reported, rows[0])
-        assert {n: by_step[n] for n in self.reported} == self.reported
+        said = {n: word for n, word in self.reported.items() if n <= last}
+        assert {n: by_step[n] for n in said} == said
 
     def teardown(self) -> None:
         try:
+            for reader in self.readers:
+                reader.dies()
+                self.at_place.kill(reader)
             for process in list(self.processes):
                 self.buries(process)
             if self.opened:
@@ -404,6 +512,16 @@ def step(store: Store, word: str, attempt: Attempt) -> None:
     for register in REGISTERS:
         add(store, register, as_it_is, [(word, attempt.step, 1)])
     store.commit(attempt.step, None)
+
+
+def all_there_is(
+    reader: Process, opens: Callable[[], Store]
+) -> tuple[int, list[dict[tuple[str, int], int]]]:
+    """The last step, and the rows of each register after it; the reader stays open."""
+    if reader.store is None:
+        reader.store = opens()
+    with reader.store.snapshot() as seen:
+        return seen.last_step(), [counted(seen, register) for register in REGISTERS]
 
 
 def counted(store: Store, register: Register) -> dict[tuple[str, int], int]:

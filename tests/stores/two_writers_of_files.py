@@ -26,6 +26,7 @@ from stores.parquet.store import StoreParquet
 from tests.stores.lives import told
 from tests.stores.two_writers import REGISTERS, Process, at, current
 
+SOMEBODY = b'{"pid": 7, "host": "elsewhere", "since": "today", "process": "7-elsewhere"}'
 CALLS = ("make", "read", "input", "output", "sync", "create", "write", "sizes", "remove")
 MORE_CALLS = ("changed", "status")
 
@@ -80,7 +81,8 @@ class Late:
 
     def hides(self, name: str) -> bool:
         """Whether a name is not shown yet: asked for each name of each listing."""
-        if current() is None:  # who looks from outside sees all
+        process = current()
+        if process is None or process.reads:  # who only reads may be late, and is not asked for it
             return False
         first = self._seen.setdefault(name, self._lists)
         return self._lists - first < self.by
@@ -123,6 +125,16 @@ class Here:
 
     def break_lock(self) -> None:
         Path(self.path, locks.LOCK).unlink(missing_ok=True)
+
+    def replace_lock(self) -> bool:
+        """The writer, if any, has the lock of a file that is not there any more."""
+        file = Path(self.path, locks.LOCK)
+        file.unlink(missing_ok=True)
+        file.write_bytes(SOMEBODY)
+        return False
+
+    def renewal(self, process: Process) -> None:
+        """The system keeps the lock."""
 
     def kill(self, process: Process) -> None:
         for handle in self._handles.pop(process, ()):
@@ -278,17 +290,47 @@ class _Sink:
                 self._bucket.put(self._name, bytes(self._data))
 
 
-class InBucket:
-    """A simulated object store, whose leases are not renewed by themselves."""
+class Leases:
+    """The leases of processes on an object store, which are renewed when the machine says so."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._leases: dict[Process, locks.Lease] = {}
+
+    def replace_lock(self) -> bool:
+        """Somebody writes a lease of its own over the one that is there."""
+        self._directory.write(locks.LEASE_FILE, SOMEBODY)
+        return True
+
+    def renewal(self, process: Process) -> Callable[[], object] | None:
+        """What the thread of its lease does; none while the process is in the midst of it."""
+        lease = self._leases.get(process)
+        return None if lease is None or lease._writing.locked() else lease.renew
+
+    def kill(self, process: Process) -> None:
+        """Its leases are renewed no more."""
+        self._leases.pop(process, None)
+
+    def renewing(self, lease: locks.Lease) -> Callable[[], object]:
+        """Takes the place of what starts the thread."""
+        process = current()
+        if process is not None:
+            self._leases[process] = lease
+        return lambda: None
+
+
+class InBucket(Leases):
+    """A simulated object store."""
 
     def __init__(self, *, late: int) -> None:
         self.bucket = Bucket(Late(late))
+        super().__init__(self.bucket)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         with (
             simulated_processes(),
-            mock.patch.object(locks, "renewing"),
+            mock.patch.object(locks, "renewing", self.renewing),
             mock.patch("stores.parquet.store.directory_of", return_value=self.bucket),
         ):
             yield
@@ -302,6 +344,3 @@ class InBucket:
     def break_lock(self) -> None:
         """The lease runs out, because it was not renewed."""
         self.bucket.now += 2 * locks.LEASE
-
-    def kill(self, process: Process) -> None:
-        pass

@@ -1,0 +1,98 @@
+"""What is looked at before a state is opened: its registers, and the newest of its manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from stepping_spark.errors import StoreCorrupt, StoreUnavailable
+from stepping_spark.store import fingerprint_of
+from stores.checked import parsed, small_file
+from stores.parquet.filesystem import Directory, reaching
+from stores.parquet.manifest import (
+    DATA,
+    NUMBERED,
+    REGISTERS,
+    Log,
+    Manifest,
+    Order,
+    none_is_left,
+)
+from stores.registers import Described
+
+_TRIES = 5
+
+
+def registers_there(directory: Directory) -> Described | None:
+    """What a state says of its registers; None where there is no state."""
+    try:
+        with reaching(directory.shown, "read its registers"):
+            entries = parsed(small_file(directory, REGISTERS)).entries()
+        for said in entries.values():
+            said.entries()
+    except ValueError as e:
+        raise StoreCorrupt(
+            f"{directory.shown}: {REGISTERS} is damaged: {e}; restore it, or make a new store"
+        ) from None
+    except StoreUnavailable as e:
+        if isinstance(e.__cause__, FileNotFoundError):
+            return None
+        raise
+    return {name: said.found for name, said in entries.items()}
+
+
+def check_fingerprint(kept: Described, manifest: Manifest, directory: Directory) -> None:
+    """A `StoreCorrupt` where a manifest is not of the registers that are described."""
+    digest = fingerprint_of(kept)
+    if manifest.fingerprint != digest:
+        raise StoreCorrupt(
+            f"{directory.shown}: {REGISTERS} is not of this state: it describes {digest}, and "
+            f"the manifest of step {manifest.step} is of {manifest.fingerprint}; restore "
+            f"{REGISTERS}, or make a new store"
+        )
+
+
+def check_belongs(kept: Described, manifest: Manifest, directory: Directory) -> None:
+    """A `StoreCorrupt` where a manifest is not of the registers that are described.
+
+    Nor are its files, by their names, which begin with a register's number. What is in a file is
+    compared when it is first read.
+    """
+    check_fingerprint(kept, manifest, directory)
+    numbers = {name: f"{i:04d}" for i, name in enumerate(kept)}
+    for name, batches in manifest.registers.items():
+        for f in (f for batch in batches for f in batch.files):
+            found = NUMBERED.match(f.name)
+            if found is not None and found[1] != numbers.get(name, found[1]):
+                raise StoreCorrupt(
+                    f"{directory.shown}: {manifest.name} says that {f.name} is of register "
+                    f"{name!r}, and by its number it is of another: somebody has edited the "
+                    f"manifest, or the order of {REGISTERS}; restore them, or make a new store"
+                )
+
+
+def check_any(orders: Sequence[Order], directory: Directory) -> None:
+    """A `StoreCorrupt` where no manifest is left, a `StoreUnavailable` where none was written."""
+    if not orders and not directory.sizes(DATA):
+        raise StoreUnavailable(
+            f"{directory.shown}: its first manifest is not written: somebody is making the store "
+            "now, or has died doing so; try again, or open it with create=True"
+        )
+    if not orders:
+        raise none_is_left(directory.shown)
+
+
+def newest(directory: Directory, log: Log) -> Manifest:
+    """The last committed manifest, also while somebody writes."""
+    orders = log.orders()
+    check_any(orders, directory)
+    return read_or_next(log, orders[-1])
+
+
+def read_or_next(log: Log, order: Order) -> Manifest:
+    """A manifest that was there a moment ago, or one that came after it."""
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):
+            return log.read(order)
+        order = max(log.orders(), default=order)
+    return log.read(order)
