@@ -8,7 +8,7 @@ import json
 import os
 import random
 import shutil
-import socket
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -267,8 +267,7 @@ def other_kind(state: Path, rng: random.Random) -> None:
         case 3:
             os.mkfifo(file)
         case 4:
-            with socket.socket(socket.AF_UNIX) as bound:
-                bound.bind(os.path.relpath(file))
+            os.mknod(file, stat.S_IFSOCK)
         case _:
             file.symlink_to(file)
 

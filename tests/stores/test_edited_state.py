@@ -245,9 +245,11 @@ def check_edits(original: Path, known: list[Facts], seed: int) -> None:
 
 
 seeds = st.integers(0, 2**64)
+LONG_FACTS = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 relaxed = settings(suppress_health_check=list(HealthCheck), deadline=None)
 
 
+@LONG_FACTS
 @settings(relaxed, max_examples=100)
 @given(seed=seeds)
 def test_an_edited_state_gives_a_clear_error_or_the_right_answer(
@@ -257,6 +259,7 @@ def test_an_edited_state_gives_a_clear_error_or_the_right_answer(
 
 
 @pytest.mark.long
+@LONG_FACTS
 @settings(relaxed, max_examples=4_000)
 @given(seed=seeds)
 def test_an_edited_state_gives_a_clear_error_or_the_right_answer_in_thousands_of_cases(
