@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from stores.parquet.filesystem import Directory
+from stores.parquet.directory import Directory
 
 MOST_BYTES = 1 << 24
 """The size of the largest text that is read: a manifest of some hundred thousand files."""

@@ -26,7 +26,7 @@ from contextlib import suppress
 
 from stepping_spark.errors import StoreCorrupt, StoreLocked, StoreUnavailable
 from stores.checked import parsed, small_file
-from stores.parquet.filesystem import TEMPORARY, Directory
+from stores.parquet.directory import TEMPORARY, Directory
 from stores.parquet.manifest import DATA, FOLDER, LAST, Order, name_of, none_is_left, orders
 
 CLAIMS = "claims"

@@ -16,7 +16,8 @@ from stepping_spark.errors import (
 )
 from stepping_spark.store import Register, fingerprint
 from stores.parquet.claims import CLAIMS, Claim, is_claimed
-from stores.parquet.filesystem import TEMPORARY, Directory, reaching
+from stores.parquet.directory import TEMPORARY, Directory
+from stores.parquet.filesystem import reaching
 from stores.parquet.locks import LET_GO, LOCK, Lock, lock, locked, who
 from stores.parquet.manifest import (
     DATA,

@@ -14,7 +14,7 @@ from stepping_spark.limits import Limits
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stores.parquet.checks import GROUP_BYTES, GROUP_ROWS, Content, Damaged, read_rows
-from stores.parquet.filesystem import Directory
+from stores.parquet.directory import Directory
 from stores.parquet.manifest import DATA, File, FileBatch
 
 

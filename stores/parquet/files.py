@@ -42,7 +42,8 @@ from stores.parquet.checks import (
     place_column,
     read_rows,
 )
-from stores.parquet.filesystem import Directory, LocalDirectory
+from stores.parquet.directory import Directory
+from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.manifest import File, FileBatch
 from stores.parquet.plain_files import NotPlain
 from stores.parquet.pool import side_by_side

@@ -23,8 +23,10 @@ from stepping_spark.store import Register, fingerprint, now_from_text
 from stores.batches.driver import places_of, settled
 from stores.inspection import Findings, Kept, Summary
 from stores.parquet.checks import Content, Damaged
+from stores.parquet.directory import Directory
 from stores.parquet.files import FileReader, content_of, output_content
-from stores.parquet.filesystem import Directory, LocalDirectory, directory_of, reaching
+from stores.parquet.filesystem import directory_of, reaching
+from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.locks import holder
 from stores.parquet.manifest import (
     FORMAT,

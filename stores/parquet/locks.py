@@ -24,7 +24,8 @@ from stepping_spark.errors import StoreLocked
 from stepping_spark.zsets.boxes import printable
 from stores.checked import parsed, small_file
 from stores.parquet.claims import CLAIMS
-from stores.parquet.filesystem import Directory, LocalDirectory
+from stores.parquet.directory import Directory
+from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.plain_files import NotPlain, check_one_name, open_plain
 from stores.steps import this_process
 

@@ -19,7 +19,7 @@ from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import now_from_text
 from stores.checked import MOST_BYTES, Part, check_distinct, parsed, small_file
-from stores.parquet.filesystem import Directory
+from stores.parquet.directory import Directory
 from stores.parquet.plain_files import NotPlain
 
 FORMAT = 2

@@ -8,7 +8,8 @@ from contextlib import suppress
 from stepping_spark.errors import StoreCorrupt, StoreUnavailable
 from stepping_spark.store import fingerprint_of
 from stores.checked import parsed, small_file
-from stores.parquet.filesystem import Directory, reaching
+from stores.parquet.directory import Directory
+from stores.parquet.filesystem import reaching
 from stores.parquet.manifest import (
     DATA,
     NUMBERED,

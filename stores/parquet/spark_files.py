@@ -25,12 +25,12 @@ from stepping_spark.spark.errors import first_line
 from stepping_spark.store import Register
 from stores.batches.driver import places_of
 from stores.parquet.checks import Content, place_column
+from stores.parquet.directory import Directory
 from stores.parquet.file_writer import FileWriter, rows_of_file
 from stores.parquet.files import (
     FileReader,
     content_of,
 )
-from stores.parquet.filesystem import Directory
 from stores.parquet.manifest import File, FileBatch
 from stores.parquet.merges import LAST, Cursor, slices
 

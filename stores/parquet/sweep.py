@@ -14,7 +14,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from stores.parquet.filesystem import TEMPORARY, Directory
+from stores.parquet.directory import TEMPORARY, Directory
 from stores.parquet.manifest import DATA, DATA_NAME, FOLDER, Log, Manifest, Order, name_of
 from stores.parquet.pool import later
 

@@ -75,7 +75,6 @@ MOST_LINES = 400
 
 # Modules that are longer still. None may join them, and one that is split leaves.
 LONG = {
-    "stores.parquet.filesystem",
     "stores.parquet.store",
     "stores.postgres.catalog",
     "stores.postgres.store",

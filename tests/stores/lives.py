@@ -22,8 +22,8 @@ import psycopg
 import stepping_spark as st
 from stepping_spark.errors import StepError
 from stepping_spark.store import Store
-from stores.parquet import filesystem
-from stores.parquet.filesystem import LocalDirectory
+from stores.parquet import local_directory
+from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.store import StoreParquet
 from stores.postgres.store import StorePostgres
 from tests.cases import Order, User, Z
@@ -186,7 +186,7 @@ def watch_within(at: Callable[[str], None]) -> None:
     for name in ("make", "read", "input", "output", "sync", "create", "write", "sizes", "remove"):
         setattr(LocalDirectory, name, told(getattr(LocalDirectory, name), name, at))
     for name in ("_link", "_sync"):
-        setattr(filesystem, name, told(getattr(filesystem, name), name, at))
+        setattr(local_directory, name, told(getattr(local_directory, name), name, at))
     psycopg.Connection.wait = told(psycopg.Connection.wait, "exchange", at)  # type: ignore[method-assign]
 
 

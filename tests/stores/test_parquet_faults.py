@@ -25,8 +25,8 @@ from stepping_spark.errors import (
     StoreUnavailable,
 )
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content, keys_table, row
-from stores.parquet import filesystem, locks, manifest, sweep
-from stores.parquet.filesystem import LocalDirectory
+from stores.parquet import local_directory, locks, manifest, sweep
+from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.store import StoreParquet
 from tests.stores.conftest import SmallDisk, fill
 
@@ -411,7 +411,7 @@ def test_what_a_disk_refuses_is_one_error_and_the_next_attempt_works(
 
     with StoreParquet(path, REGISTERS) as store:
         before = files(path, "data"), files(path, "manifests")
-        owner = filesystem if where == "_link" else LocalDirectory
+        owner = local_directory if where == "_link" else LocalDirectory
         with monkeypatch.context() as patch:
             patch.setattr(owner, where, refuse)
             with pytest.raises(StoreUnavailable, match=os.strerror(code)) as caught:
@@ -428,14 +428,14 @@ def test_an_error_after_the_manifest_has_its_name_does_not_undo_the_step(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with StoreParquet(path, REGISTERS) as store:
-        synced: Callable[[str], None] = filesystem._sync
+        synced: Callable[[str], None] = local_directory._sync
 
         def refuse(name: str) -> None:
             if len(files(path, "manifests")) > 3 and name.endswith("manifests"):
                 raise failing(errno.EIO)
             synced(name)
 
-        monkeypatch.setattr(filesystem, "_sync", refuse)
+        monkeypatch.setattr(local_directory, "_sync", refuse)
         step(store, "d")
         assert (store.last_step(), words(store)) == (4, {"a", "b", "c", "d"})
 
@@ -443,7 +443,7 @@ def test_an_error_after_the_manifest_has_its_name_does_not_undo_the_step(
 def test_a_step_that_was_interrupted_after_its_commit_is_found_committed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    linked = filesystem._link
+    linked = local_directory._link
 
     def interrupt(source: str, target: str) -> None:
         linked(source, target)
@@ -451,7 +451,7 @@ def test_a_step_that_was_interrupted_after_its_commit_is_found_committed(
 
     with StoreParquet(path, REGISTERS) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(filesystem, "_link", interrupt)
+            patch.setattr(local_directory, "_link", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 step(store, "d")
         assert (store.last_step(), words(store)) == (4, {"a", "b", "c", "d"})

@@ -24,8 +24,9 @@ from stores.contract.store import StoreContract
 from stores.contract.values import BY_WORD, WHOLE, Create, Reopen, add, as_it_is, content, row
 from stores.parquet import conditional, locks
 from stores.parquet.claims import CLAIMS, Claim
-from stores.parquet.filesystem import ObjectDirectory, directory_of
+from stores.parquet.filesystem import directory_of
 from stores.parquet.inspection import ParquetState
+from stores.parquet.object_directory import ObjectDirectory
 from stores.parquet.store import StoreParquet
 from tests.stores.lives import told
 from tests.stores.test_two_writers import run

@@ -30,9 +30,9 @@ from stepping_spark.errors import (
 )
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content
 from stores.memory import StoreMemory
-from stores.parquet import claims, filesystem, locks, plain_files
+from stores.parquet import claims, local_directory, locks, plain_files
 from stores.parquet.claims import Claim
-from stores.parquet.filesystem import LocalDirectory
+from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.manifest import Log, Manifest, decode
 from stores.parquet.store import StoreParquet
 from tests.stores.two_writers_of_files import Bucket, Late, elsewhere
@@ -95,8 +95,8 @@ def test_where_locks_do_nothing_the_writer_that_was_overtaken_is_told(
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     slow = StoreParquet(path, REGISTERS)
     add(slow, BY_WORD, as_it_is, [("lost", 1, 1)])
-    listed = {f: [*filesystem._files(str(path / f))] for f in ("manifests", "claims")}
-    found = filesystem._files
+    listed = {f: [*local_directory._files(str(path / f))] for f in ("manifests", "claims")}
+    found = local_directory._files
 
     def old(folder: str) -> Iterator[tuple[str, os.stat_result]]:
         """The listing of before, of names that were there."""
@@ -104,7 +104,7 @@ def test_where_locks_do_nothing_the_writer_that_was_overtaken_is_told(
 
     steps_elsewhere(path, "defghi")
     if late:
-        monkeypatch.setattr(filesystem, "_files", old)
+        monkeypatch.setattr(local_directory, "_files", old)
     with pytest.raises(StoreLocked, match=r"overtaken.*open it again to see"):
         slow.commit(3, None)
     slow.close()
@@ -116,14 +116,14 @@ def test_where_locks_do_nothing_the_writer_that_was_overtaken_is_told(
 def test_a_writer_that_opens_finds_what_a_listing_does_not_show_yet(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = {f: [*filesystem._files(str(path / f))] for f in ("manifests", "claims", "data")}
-    found = filesystem._files
+    listed = {f: [*local_directory._files(str(path / f))] for f in ("manifests", "claims", "data")}
+    found = local_directory._files
     steps_elsewhere(path, "c")
 
     def old(folder: str) -> Iterator[tuple[str, os.stat_result]]:
         yield from listed.get(Path(folder).name) or found(folder)
 
-    monkeypatch.setattr(filesystem, "_files", old)
+    monkeypatch.setattr(local_directory, "_files", old)
     with StoreParquet(path, REGISTERS) as store:
         assert words(store) == set("abc")
         step(store, "d")
@@ -578,9 +578,9 @@ def test_a_thread_in_the_middle_of_a_step_is_told_when_another_store_takes_over(
 ) -> None:
     old = StoreParquet(path, REGISTERS)
     there, go = threading.Event(), threading.Event()
-    owner: Any = filesystem if moment == "_link" else LocalDirectory
+    owner: Any = local_directory if moment == "_link" else LocalDirectory
     if moment == "sync":
-        owner, moment = filesystem, "_sync"
+        owner, moment = local_directory, "_sync"
     real = getattr(owner, moment)
     said: list[object] = []
 

@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from stepping_spark.store import Store
 from stores import steps
-from stores.parquet import filesystem, locks
+from stores.parquet import local_directory, locks
 from stores.parquet import pool as pools
-from stores.parquet.filesystem import Directory, LocalDirectory, Status
+from stores.parquet.directory import Directory, Status
+from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.store import StoreParquet
 from tests.stores.lives import told
 from tests.stores.two_writers import REGISTERS, Process, at, current
@@ -109,9 +110,9 @@ class Here:
                 call = told(getattr(LocalDirectory, name), name, at)
                 patches.enter_context(mock.patch.object(LocalDirectory, name, call))
             for name in ("_link", "_sync"):
-                call = told(getattr(filesystem, name), name, at)
-                patches.enter_context(mock.patch.object(filesystem, name, call))
-            patches.enter_context(mock.patch.object(filesystem, "_files", self._files()))
+                call = told(getattr(local_directory, name), name, at)
+                patches.enter_context(mock.patch.object(local_directory, name, call))
+            patches.enter_context(mock.patch.object(local_directory, "_files", self._files()))
             patches.enter_context(mock.patch.object(fcntl, "flock", self._flock()))
             patches.enter_context(mock.patch.object(os, "fsync"))
             yield
@@ -156,7 +157,7 @@ class Here:
         return flock
 
     def _files(self) -> Callable[[str], Iterator[tuple[str, os.stat_result]]]:
-        real = filesystem._files
+        real = local_directory._files
 
         def files(path: str) -> Iterator[tuple[str, os.stat_result]]:
             self._late.listed()

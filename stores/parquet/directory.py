@@ -1,0 +1,82 @@
+"""What the store asks of the place where its files are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+TEMPORARY = "tmp-"
+_GLOB = re.compile(r"([\[\]{}*?\\])")
+
+
+class Status(NamedTuple):
+    """The size of a file, and when it was last written, in seconds of the file system's clock."""
+
+    size: int
+    changed: float
+
+
+class Directory(Protocol):
+    """Files by name, `folder/file`. What fails is an `OSError`."""
+
+    @property
+    def shown(self) -> str:
+        """How messages call it; without passwords."""
+
+    @property
+    def identity(self) -> object:
+        """Equal for two that are of the same files, as far as can be told."""
+
+    @property
+    def excludes(self) -> bool:
+        """Whether of two that `create` a file at once only one can succeed."""
+
+    def make(self, folders: Sequence[str]) -> None:
+        """Make the directory and these folders in it, where they are not there."""
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a small file."""
+
+    def input(self, name: str) -> pa.NativeFile:
+        """A file to read from."""
+
+    def output(self, name: str) -> pa.NativeFile:
+        """A new file to write to; durable once it is closed and synced."""
+
+    def sync(self, names: Sequence[str]) -> None:
+        """Make files that were written durable."""
+
+    def create(self, name: str, data: bytes, after: Sequence[str] = ()) -> None:
+        """Make a whole, durable file at once, and only after those others are durable.
+
+        A `FileExistsError` where it is there already.
+        """
+
+    def write(self, name: str, data: bytes) -> None:
+        """Make a small file, or put new content into it."""
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """The size of each file of a folder, by its name; none where there is no such folder."""
+
+    def changed(self, folder: str) -> Mapping[str, float]:
+        """When each file of a folder was last written, in seconds of the file system's clock."""
+
+    def status(self, name: str) -> Status | None:
+        """What there is to say of a file; None where it is not there.
+
+        It is asked for by its name: what a listing does not show yet is found.
+        """
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files; one that is not there is no error."""
+
+    def for_spark(self, name: str) -> str:
+        """A file, as a path for Spark's reader."""
+
+
+def escaped(path: str) -> str:
+    """A path as Spark's reader takes it, which takes some characters for patterns."""
+    return _GLOB.sub(r"\\\1", path)
