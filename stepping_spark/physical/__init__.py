@@ -8,32 +8,36 @@ new operator that the nodes can say needs no line in an engine, and a node is on
 Comes in: expressions over rows, and the types of streams. Goes out: trees, to `graph` and `plan`.
 """
 
+from stepping_spark.physical.folds import (
+    ChangeOf,
+    Fold,
+    Gather,
+    Pieces,
+    Positive,
+    Rank,
+    Totals,
+    change_of,
+)
 from stepping_spark.physical.nodes import (
     AntiJoin,
     Argument,
     Cell,
-    ChangeOf,
     Contributions,
     Due,
     EquiJoin,
-    Fold,
-    Gather,
     Hole,
     Negate,
     Physical,
-    Pieces,
-    Positive,
     Project,
-    Rank,
-    Totals,
     Union,
     Unnest,
     Where,
-    arguments_of,
     cells_of,
-    change_of,
     of_columns,
     paths_of,
+)
+from stepping_spark.physical.trees import (
+    arguments_of,
     times_read,
     walk,
 )

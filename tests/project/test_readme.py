@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 import stepping_spark as st
+from stepping_spark import physical
 from stepping_spark.engines.arrow.nodes import NODES as ON_ARROW
 from stepping_spark.engines.spark.nodes import NODES as IN_SPARK
 from stepping_spark.graph.operators import Operator
-from stepping_spark.physical import Physical, nodes
+from stepping_spark.physical import Physical
 from stepping_spark.reference.meaning import MEANING
 from tests.cases import ROOT
 
@@ -156,7 +157,7 @@ def _operators(of: type[Operator]) -> Iterator[type[Operator]]:
 
 
 def test_each_node_is_one_function_in_each_engine() -> None:
-    ours = {n for n in vars(nodes).values() if isinstance(n, type) and issubclass(n, Physical)}
+    ours = {n for n in vars(physical).values() if isinstance(n, type) and issubclass(n, Physical)}
     above = {"Physical", "Fold"}
     made = {n for n in ours if n.__name__ not in above and not n.__name__.startswith("_")}
     assert made == set(ON_ARROW) == set(IN_SPARK)

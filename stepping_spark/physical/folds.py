@@ -1,0 +1,149 @@
+"""The nodes that fold: what they give for a key depends on the rows of that key, added up."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.index import Order
+from stepping_spark.physical.nodes import Argument, Hole, Physical
+from stepping_spark.rows.data import pair_of
+from stepping_spark.rows.schema import GroupedType, ScalarType, Schema, columns_of
+from stepping_spark.rows.types import ListOf, Optional
+
+
+@dataclass(frozen=True)
+class Fold(Physical):
+    """What a relation gives for each key depends on the rows of that key, weights added up."""
+
+    of: Physical
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.of,)
+
+
+@dataclass(frozen=True)
+class Positive(Fold):
+    """Each row whose weights add up to more than zero, once."""
+
+    @property
+    def schema(self) -> Schema:
+        return self.of.schema
+
+
+@dataclass(frozen=True)
+class Rank(Fold):
+    """The first n rows of each key by an order, then by the whole row; weights are counted.
+
+    With `ties`, the order alone counts: all rows before which there are fewer than n, as SQL's
+    RANK has it.
+    """
+
+    keys: tuple[Expr, ...]
+    order: Order
+    n: int
+    ties: bool = False
+
+    @property
+    def schema(self) -> Schema:
+        return self.of.schema
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (*self.keys, *(e for e, _ in self.order))
+
+
+@dataclass(frozen=True)
+class Gather(Fold):
+    """A row for each key: the list of what its rows have, by an order, then by the whole row."""
+
+    key: Expr
+    order: Order
+    item: Expr
+
+    @cached_property
+    def schema(self) -> Schema:
+        return Schema(pair_of(ListOf(self.item.type), self.key.type).fields)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (self.key, self.item, *(e for e, _ in self.order))
+
+
+@dataclass(frozen=True)
+class Pieces(Fold):
+    """A row for each key, which is the first column: the largest of each other column.
+
+    A key that has no value in one of the first `required` of them has no row.
+    """
+
+    required: int
+
+    @cached_property
+    def schema(self) -> Schema:
+        fields = tuple(
+            (n, t.inner if 1 <= i <= self.required and isinstance(t, Optional) else t)
+            for i, (n, t) in enumerate(self.of.schema.columns)
+        )
+        return Schema(fields)
+
+
+@dataclass(frozen=True)
+class Totals(Fold):
+    """What the sums of a relation amount to: a row for each key, with the sum and the key.
+
+    Without a key it is one row, the sum, zero where nothing is.
+    """
+
+    type: GroupedType | ScalarType
+
+    @cached_property
+    def schema(self) -> Schema:
+        if isinstance(self.type, GroupedType):
+            return Schema(pair_of(self.type.sum.value, self.type.key).fields)
+        return Schema(columns_of(self.type.sum.value))
+
+
+@dataclass(frozen=True)
+class ChangeOf(Physical):
+    """What a fold gives for a state and a change of it, less what it gives for the state alone.
+
+    Of the state only the rows of the change's keys matter. The fold is over a `Hole`.
+    """
+
+    fold: Fold
+    state: Physical
+    change: Physical
+
+    @property
+    def schema(self) -> Schema:
+        return self.fold.schema
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.state, self.change)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return self.fold.exprs
+
+
+def change_of(tree: Physical, state: Physical, change: Physical) -> ChangeOf:
+    """The change of a tree whose root is a fold, and which is linear below it."""
+    if not isinstance(tree, Fold):
+        raise TypeError(f"only a fold has a change by key, found {type(tree).__name__}")
+    below = tree.of
+    return ChangeOf(
+        dataclasses.replace(tree, of=Hole(below.schema)), _over(below, state), _over(below, change)
+    )
+
+
+def _over(tree: Physical, given: Physical) -> Physical:
+    """The tree, of one argument, over a relation that is given."""
+    if isinstance(tree, Argument):
+        return given
+    (below,) = tree.inputs
+    return dataclasses.replace(tree, of=_over(below, given))  # type: ignore[call-arg]
