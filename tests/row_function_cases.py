@@ -257,17 +257,25 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
-def a_step(source: random.Random, known: list[Row]) -> Changes:
+def a_row(source: random.Random) -> Row:
+    return Row(**{n: source.choice(v) for n, v in VALUES.items()})
+
+
+def a_step(source: random.Random, known: list[Row], owed: bool) -> Changes:
     """Rows for two inputs, some of them several times."""
+    counts = [1, 1, 2, -1, -2] if owed else [1, 1, 2]
     return tuple(
-        Z([(source.choice(known), source.choice([1, 1, 2])) for _ in range(source.randint(3, 5))])
+        Z([(source.choice(known), source.choice(counts)) for _ in range(source.randint(3, 5))])
         for _ in range(2)
     )
 
 
-def steps_of(source: random.Random) -> list[Changes]:
-    """Two steps of changes of two inputs: rows come; then some go, also all of a kind, and come."""
-    known = [Row(**{n: source.choice(v) for n, v in VALUES.items()}) for _ in range(7)]
-    first, second = a_step(source, known), a_step(source, known)
+def steps_of(source: random.Random, *, owed: bool = False) -> list[Changes]:
+    """Two steps of changes of two inputs: rows come; then some go, also all of a kind, and come.
+
+    `owed`: some rows go that were never there, so that their totals are negative.
+    """
+    known = [a_row(source) for _ in range(7)]
+    first, second = a_step(source, known, owed), a_step(source, known, owed)
     gone = [Z([(r, -n) for r, n in z.iter() if r.y != 1]) for z in first]
     return [first, tuple(a + b for a, b in zip(gone, second, strict=True))]

@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 import stepping_spark as st
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.rows.atoms import Atom, RowType
-from stepping_spark.rows.types import ListOf, Optional, Struct, row_type
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, row_type
 from tests.row_function_cases import Row
 
 Function = Callable[[Any], Any]
+Z = st.ZSetPython
 ROW = row_type(Row)
 
 
@@ -126,6 +127,53 @@ def _fixpoint_of_semijoin(a: Any, b: Any, f: Function, g: Function) -> Any:
     return st.fixpoint(st.distinct(a), kept)
 
 
+@place("join on a struct", "scalar", "scalar")
+def _join_on_struct(a: Any, b: Any, f: Function, g: Function) -> Any:
+    key = lambda r: F.struct(f(r).alias("u"), g(r).alias("v"))  # noqa: E731
+    return st.join(a, b, on_left=key, on_right=key)
+
+
+# -- rows that are NULL themselves
+
+
+def _maybe(a: Any, b: Any) -> Any:
+    """Rows of b, and NULL for a row of a that has none of them."""
+    pairs = st.outer_join(a, b, on_left=lambda r: r.s, on_right=lambda r: r.s)
+    return st.map(pairs, f=lambda p: p.right)
+
+
+@place("filter of optional rows", "bool")
+def _filter_optional(a: Any, b: Any, f: Function) -> Any:
+    return st.filter(_maybe(a, b), f=f)
+
+
+@place("map of optional rows", "any")
+def _map_optional(a: Any, b: Any, f: Function) -> Any:
+    return st.distinct(st.map(_maybe(a, b), f=f))
+
+
+@place("join of optional rows", "key")
+def _join_optional(a: Any, b: Any, f: Function) -> Any:
+    return st.join(_maybe(a, b), _maybe(b, a), on_left=f, on_right=f)
+
+
+@place("antijoin of optional rows", "key")
+def _antijoin_optional(a: Any, b: Any, f: Function) -> Any:
+    return st.antijoin(_maybe(a, b), _maybe(b, a), on_left=f, on_right=f)
+
+
+@place("first_n of optional rows", "ordered", "key")
+def _first_n_optional(a: Any, b: Any, f: Function, g: Function) -> Any:
+    return st.first_n(_maybe(a, b), f, 1, by=g)
+
+
+@place("group_reduce_flatten of optional rows", "key")
+def _group_optional(a: Any, b: Any, f: Function) -> Any:
+    return st.group_reduce_flatten(
+        _maybe(a, b), by=f, zero=Z, pick_value=st.agg.collect(lambda r: r)
+    )
+
+
 # -- rows, one by one
 
 
@@ -192,6 +240,22 @@ def _group_reduce(a: Any, b: Any, f: Function, g: Function) -> Any:
 @place("reduce", "number")
 def _reduce(a: Any, b: Any, f: Function) -> Any:
     return st.reduce(a, zero=_zero(f), pick_value=f)
+
+
+@place("group_reduce_flatten, collected", "key", "any")
+def _group_collect(a: Any, b: Any, f: Function, g: Function) -> Any:
+    return st.group_reduce_flatten(a, by=f, zero=Z, pick_value=st.agg.collect(g))
+
+
+@place("reduce, collected", "any")
+def _collect(a: Any, b: Any, f: Function) -> Any:
+    return st.reduce(a, zero=Z, pick_value=st.agg.collect(f))
+
+
+@place("group by a struct", "scalar", "scalar")
+def _group_by_struct(a: Any, b: Any, f: Function, g: Function) -> Any:
+    key = lambda r: F.struct(f(r).alias("u"), g(r).alias("v"))  # noqa: E731
+    return st.group_reduce_flatten(a, by=key, zero=int, pick_value=lambda r: r.x)
 
 
 @place("group, then distinct", "key", "scalar")
@@ -307,6 +371,8 @@ def annotation(t: RowType) -> Any:
     """A type as it is written in a class of rows."""
     if isinstance(t, Optional):
         return annotation(t.inner) | None
+    if isinstance(t, ZSetOf):
+        return st.ZSetPython[annotation(t.inner)]  # type: ignore[misc]
     if isinstance(t, ListOf):
         return list[annotation(t.inner)]  # type: ignore[misc]
     if isinstance(t, Struct) and t.python is tuple:
