@@ -98,7 +98,8 @@ def query_of(cases: Sequence[Case]) -> tuple[Any, list[Any]]:
             by_type.setdefault(vertex_of(tagged, "a test").type, []).append(tagged)
         found = [functools.reduce(st.add, same) for same in by_type.values()]
         for i, (type_, output) in enumerate(zip(by_type, found, strict=True)):
-            cache: Any = st.Cache[annotation(type_.row)](name=f"given {i}")  # type: ignore[misc]
+            of: Any = st.Cache.__class_getitem__(annotation(type_.row))  # type: ignore[attr-defined]
+            cache = of(name=f"given {i}")
             _ = cache[output](st.integrate)
             caches.append(cache)
         return tuple(found)
