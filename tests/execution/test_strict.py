@@ -164,3 +164,84 @@ def test_rows_of_many_types_are_found_again(spark: SparkSession) -> None:
     stepper.step((of(((Decimal("1.5"), None, b"\0"), -1)),))
     with pytest.raises(st.InputError, match=REFUSED):
         stepper.step((of(((Decimal("1.5"), "", b"\0"), -1)),))
+
+
+def kept_around(lines: st.ZSet[Line]) -> Any:
+    """A loop: what came, and every second step what was left out of it."""
+    with st.feedback(st.ZSet[Line]) as y:
+        fewer = st.add(lines, st.neg(y))
+        y.connect(st.delay(fewer))
+    with st.feedback(st.ZSet[Line]) as z:
+        whole = st.add(lines, z)
+        z.connect(st.delay(whole))
+    return fewer, whole
+
+
+def by_group(lines: st.ZSet[Line]) -> Any:
+    groups: Any = st.group(lines, by=lambda n: n.order % 2)
+    return st.flatten(st.per_group[groups](lambda s: st.distinct(s))), st.count(lines)
+
+
+def reached(lines: st.ZSet[Line]) -> Any:
+    def next_(a: Any, y: Any) -> Any:
+        more = st.map(y, f=lambda n: Line(order=n.order + 1))
+        return st.add(a, st.filter(more, f=lambda n: n.order < 6))
+
+    return st.fixpoint(st.distinct(lines), next_)
+
+
+@pytest.mark.parametrize(
+    ("local_rows", "optimize"),
+    [
+        (2_000_000, True),
+        (2_000_000, False),
+        (0, True),
+        pytest.param(0, False, marks=pytest.mark.long),
+    ],
+)
+@pytest.mark.parametrize("of_lines", [kept_around, by_group, reached])
+def test_loops_groups_and_recursions_of_a_strict_input_give_what_they_give_of_another(
+    spark: SparkSession, of_lines: Any, local_rows: int, optimize: bool
+) -> None:
+    strict = st.compile(of_lines, strict=True, optimize=optimize)
+    stepper: Any = st.Stepper(
+        strict, st.StoreMemory.from_graph(strict), local_rows=local_rows, strict=True
+    )
+    plain, again = st.reference(st.compile(of_lines)), st.reference(strict)
+    there, dice, refused = Counter[int](), random.Random(3), 0
+    for _ in range(12 if local_rows else 4):
+        changes = Counter({dice.randrange(4): dice.choice((2, 1, -1)) for _ in range(2)})
+        change = of(*((Line(order=i), n) for i, n in changes.items()))
+        if all(there[i] + n >= 0 for i, n in changes.items()):
+            there.update(changes)
+            wanted = plain.step((change,))
+            assert stepper.step((change,)) == wanted
+            assert again.step((change,)) == wanted
+        else:
+            refused += 1
+            for step in (stepper.step, again.step):
+                with pytest.raises(st.InputError, match=rf"^input 'lines': strict.*{REFUSED}"):
+                    step((change,))
+    assert refused
+    assert stepper.store.last_step()
+
+
+@pytest.mark.parametrize("local_rows", [2_000_000, 0])
+def test_an_input_that_only_grows_is_strict_without_a_state_of_its_own(
+    spark: SparkSession, local_rows: int
+) -> None:
+    graph = st.compile(query, strict=True, append_only="orders")
+    assert set(graph.strict) == {"lines"}
+    stepper: Any = st.Stepper(
+        graph, st.StoreMemory.from_graph(graph), local_rows=local_rows, strict=True
+    )
+    stepper.step((of((ROWS[1], 1)), of((Line(order=1), 1)), 1))
+    with pytest.raises(st.InputError, match=r"orders.*append_only"):
+        stepper.step((of((ROWS[1], -1)), None, None))
+    with pytest.raises(st.InputError, match=rf"^input 'lines': strict.*{REFUSED}"):
+        stepper.step((of((ROWS[2], 1)), of((Line(order=2), -1)), None))
+    (out, gone, pairs, _) = stepper.step((of((ROWS[1], 1)), of((Line(order=1), -1)), None))
+    assert out == of((ROWS[1], 1))
+    assert gone == of((Line(order=1), -1))
+    assert pairs == of((st.Pair(left=ROWS[1], right=Line(order=1)), -1))
+    assert stepper.store.last_step() == 2
