@@ -44,6 +44,12 @@ class Limits:
     Beyond: a query for each stream, in as many partitions as the session has.
     """
 
+    small_bytes: int = _limit(32 << 20, "bytes")
+    """The same in bytes: Spark has them several times in memory, and what is made of them."""
+
+    small_given_bytes: int = _limit(64 << 20, "bytes")
+    """Bytes that such a query gives, by the widest rows that it reads. Beyond: as a large one."""
+
     streams_together: int = _limit(8, "streams", least=1)
     """Streams in one small query: each join and sum takes some of its one task's memory at first.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -21,11 +21,13 @@ from stepping_spark.execution.blame import failing_vertex
 from stepping_spark.execution.materialize import Once
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.step import ForSpark, Made, Step, failed, rows_of, schema_of
+from stepping_spark.graph.operators import parts_of
 from stepping_spark.limits import Limits
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, Ref, Term
 from stepping_spark.relations.arrow import consolidate, one_array
 from stepping_spark.relations.codec import conform
+from stepping_spark.relations.widths import widest_row
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
 from stepping_spark.spark.errors import first_line
@@ -61,8 +63,7 @@ class Queries:
         self, step: Step, members: list[Member], why: Mapping[Member, ForSpark]
     ) -> list[Made]:
         named = self._named(members)
-        rows = rows_of(*(p for leaf in named for p in step.parts_for_spark(leaf)))
-        few = rows is not None and rows <= self.limits.small_rows and not why[members[0]].many
+        few = not why[members[0]].many and self._is_small(step, named)
         small: set[str] = set()
         for leaf, name in named.items():
             parts = step.parts_for_spark(leaf)
@@ -94,6 +95,23 @@ class Queries:
             self._names[key] = {leaf: f"{prefix}_{i}" for i, leaf in enumerate(leaves)}
         return self._names[key]
 
+    def _is_small(self, step: Step, leaves: Iterable[Leaf]) -> bool:
+        """Whether what a query reads is known to be few rows, and few bytes."""
+        parts = [p for leaf in leaves for p in step.parts_for_spark(leaf)]
+        rows = rows_of(*parts)
+        nbytes = sum(p.nbytes for p in parts if isinstance(p, pa.Table))
+        few = rows is not None and rows <= self.limits.small_rows
+        return few and nbytes <= self.limits.small_bytes
+
+    def _most(self, step: Step, members: Sequence[Member]) -> int:
+        """How many rows a small query may give, each with the widest row of all that it reads."""
+        widest = 1
+        for leaf in self._named(members):
+            tables = [p for p in step.parts_for_spark(leaf) if isinstance(p, pa.Table)]
+            times = max(m.times_read[leaf] for m in members)
+            widest += times * max(map(widest_row, tables), default=0)
+        return min(self.limits.given_rows, self.limits.small_given_bytes // widest)
+
     def _queries(
         self,
         step: Step,
@@ -122,23 +140,22 @@ class Queries:
     ) -> list[Made] | None:
         """One query for all: each stream a struct column of its own, NULL in others' rows.
 
-        None where they are too many rows to be fetched.
+        None where they are too many rows to be fetched, or too wide ones.
         """
         begun = time.perf_counter()
         schemas = [m.vertex.type.schema for m in members]
         texts = [q.text for q in queries]
         text = texts[0] if len(members) == 1 else _tagged(texts, schemas)
-        query = f"SELECT {ONE_TASK} * FROM ({text}) LIMIT {self.limits.given_rows + 1}"
+        most = self._most(step, members)
+        query = f"SELECT {ONE_TASK} * FROM ({text}) LIMIT {most + 1}"
         uses = frozenset().union(*(q.uses for q in queries))
         step.metrics.queries += 1
         with count_jobs(self._spark()) as jobs:
             found = step.sources.sql(query, uses).toArrow()
-        if found.num_rows > self.limits.given_rows:
+        if found.num_rows > most:
             return None
-        if len(members) == 1:
-            held = [consolidate(conform(found, schemas[0]), schemas[0])]
-        else:
-            held = [_untagged(found, i, s) for i, s in enumerate(schemas)]
+        rows = [_untagged(found, i, s) for i, s in enumerate(schemas)] if members[1:] else [found]
+        held = [self._added_up(m, table) for m, table in zip(members, rows, strict=True)]
         ms = (time.perf_counter() - begun) * 1e3
         first, *others = zip(members, held, strict=True)
         host = str(self.plan.names[members[0].vertex][0])
@@ -146,6 +163,15 @@ class Queries:
             Made(*first, Cost(ms, jobs.count, "spark", why[first[0]].why)),
             *(Made(m, h, Cost(0.0, 0, "spark", why[m].why, host)) for m, h in others),
         ]
+
+    def _added_up(self, m: Member, table: pa.Table) -> pa.Table:
+        """What Spark gave of a stream, each row once; an error names the stream."""
+        schema = m.vertex.type.schema
+        try:
+            return consolidate(conform(table, schema), schema)
+        except SteppingError as e:
+            last = len(parts_of(m.vertex.operator)) - 1
+            raise failed(self.plan, m.vertex, last, e) from e
 
     def _large(
         self,
@@ -231,5 +257,4 @@ def _tagged(texts: list[str], schemas: list[Schema]) -> str:
 def _untagged(union: pa.Table, tag: int, schema: Schema) -> pa.Table:
     ours = union.filter(pc.equal(union.column("tag"), pa.scalar(tag)))
     rows: Any = one_array(ours.column(f"m{tag}"))
-    table = pa.Table.from_arrays(rows.flatten(), names=[n for n, _ in schema.all])
-    return consolidate(conform(table, schema), schema)
+    return pa.Table.from_arrays(rows.flatten(), names=[n for n, _ in schema.all])

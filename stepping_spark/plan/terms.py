@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.expressions.expr import Expr, Field, PythonCall
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Operator, only_picks, parts_of, trees_of
-from stepping_spark.physical import Argument, Physical, Project, Unnest, Where, walk
+from stepping_spark.physical import Argument, Physical, Project, Unnest, Where, times_read, walk
 from stepping_spark.rows.schema import Schema, StreamType
 from stepping_spark.rows.types import Struct
 from stepping_spark.store import Register
@@ -129,6 +130,14 @@ class Member:
         return tuple(dict.fromkeys(_leaves(t)))
 
     @cached_property
+    def times_read(self) -> Counter[Leaf]:
+        """How often each leaf stands in what the term is made of."""
+        found: Counter[Leaf] = Counter()
+        for leaf, times in _times_read(self.term):
+            found[leaf] += times
+        return found
+
+    @cached_property
     def inner(self) -> tuple[Vertex, ...]:
         """The vertices within the term, but for the one it is of."""
         found = dict.fromkeys(n.vertex for n in nodes(self.term))
@@ -225,6 +234,14 @@ def _leaves(t: Term) -> Iterator[Leaf]:
             yield from _leaves(a)
     else:
         yield t
+
+
+def _times_read(t: Term, times: int = 1) -> Iterator[tuple[Leaf, int]]:
+    if not isinstance(t, Node):
+        yield t, times
+        return
+    for i, a in enumerate(t.args):
+        yield from _times_read(a, times * times_read(t.trees[0], i))
 
 
 def refs(t: Term) -> Iterator[Vertex]:

@@ -157,6 +157,42 @@ def test_a_key_of_many_rows_stays_in_spark_where_the_state_is_not_on_the_driver(
     assert isinstance(kept[-1][0], pa.Table)
 
 
+class Wide(st.Data):
+    key: int
+    text: str
+
+
+def wide_pairs(a: st.ZSet[Wide], b: st.ZSet[Wide]) -> st.ZSet[st.Pair[Wide, Wide]]:
+    return st.join(a, b, on_left=lambda x: x.key, on_right=lambda x: x.key)
+
+
+def test_few_rows_of_long_values_that_give_many_bytes_stay_in_spark(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = st.compile(wide_pairs)
+    change = Z({Wide(key=i % 2, text=f"{i:01000}"): 1 for i in range(20)})
+    (expected,) = st.reference(graph).step((change, change))
+    sizes: list[int] = []
+    to_arrow = DataFrame.toArrow
+
+    def noted(frame: DataFrame) -> pa.Table:
+        sizes.append((table := to_arrow(frame)).nbytes)
+        return table
+
+    monkeypatch.setattr(DataFrame, "toArrow", noted)
+    bounds: tuple[dict[str, int], ...] = ({"small_given_bytes": 100_000}, {"small_bytes": 10_000})
+    for bound in bounds:
+        limits = st.Limits(local_rows=0, sampled_rows=100, **bound)
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+        (out,) = stepper.step((change, change))
+        # 200 pairs are 400,000 bytes.
+        assert max(sizes, default=0) < 150_000
+        sizes.clear()
+        assert {v.rows_out for v in stepper.metrics[-1].vertices.values()} == {None}
+        assert out == expected
+        sizes.clear()
+
+
 def test_few_rows_of_a_join_stay_on_the_driver(fetched: list[int]) -> None:
     graph = st.compile(joined)
     limits = st.Limits(given_rows=GIVEN)
