@@ -1,8 +1,9 @@
 """State as tables in Postgres.
 
-`store` is the store; `catalog` reads and writes what is said of a state, `changes` adds a step's
-rows in one transaction, `session` holds the writer's lock, `connection` connects, `copy` moves
-rows, `statements` has the SQL, `types` maps row types to Postgres' types, `trust` looks a schema up
+`store` is the store; `catalog` reads and writes what is said of a state, as `state` has it.
+`additions` are those of the step under way, `outputs` what a step gave, and `changes` writes them
+in one transaction. `session` holds the writer's lock, `connection` connects, `copy` moves rows,
+`statements` has the SQL, `types` maps row types to Postgres' types, `trust` looks a schema up
 before anything is read from it, `snapshot` keeps reads at one step, `inspection` looks at a state
 without a circuit.
 

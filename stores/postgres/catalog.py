@@ -7,7 +7,7 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg import sql
@@ -16,16 +16,15 @@ from psycopg.pq import TransactionStatus
 from stepping_spark.errors import StoreCorrupt, StoreMismatch, StoreUnavailable
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import (
-    Now,
     Register,
     fingerprint,
     fingerprint_of,
-    now_from_text,
     now_to_text,
     register_name,
 )
-from stores.checked import MOST_BYTES, Part, check_distinct, parsed
+from stores.checked import MOST_BYTES, Part, check_distinct
 from stores.postgres.connection import Address, Connection
+from stores.postgres.state import State, Table, only, state_of, table_of
 from stores.postgres.statements import STAGED, Layout, Statement, identifier
 from stores.postgres.trust import Found, Guard, problems_of
 from stores.postgres.types import escape, unescape
@@ -33,7 +32,6 @@ from stores.registers import matched
 
 FORMAT = 3
 STORE, REGISTERS = "_store_", "_registers_"
-MADE_BY = "made_by"
 
 _TABLES = {
     STORE: (
@@ -47,43 +45,6 @@ _TABLES = {
     ),
 }
 _COMPUTED_KEY = re.compile(r"_key_\d+_")
-
-
-@dataclass(frozen=True)
-class State:
-    """What is committed, beside the registers."""
-
-    step: int = 0
-    now: Now = None
-    offsets: Mapping[str, int] = field(default_factory=dict)
-    outputs: Sequence[object] = ()  # of each, its schema, its table's columns, what computed it
-    outputs_kept: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-def made_by_of(state: State) -> tuple[str, ...] | None:
-    """What computed each output of the last step; None where it was not told."""
-    if not state.outputs_kept:
-        return None
-    said = [o.get(MADE_BY) if isinstance(o, dict) else None for o in state.outputs]
-    return None if None in said else tuple(map(str, said))
-
-
-def layout_of(output: object) -> object:
-    """What is said of an output, but for what computed it."""
-    if not isinstance(output, dict):
-        return output
-    return {key: value for key, value in output.items() if key != MADE_BY}
-
-
-@dataclass(frozen=True)
-class Table:
-    """What the catalogue says of a register: its table, its view, and what is in it."""
-
-    name: str
-    view: str | None
-    described: Mapping[str, Any]
-    columns: list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -199,7 +160,7 @@ class Catalog:
         )
         found = connection.execute(self._sql(query, REGISTERS).as_bytes()).fetchall()
         with self._believed(REGISTERS):
-            tables = dict(map(_table, found))
+            tables = dict(map(table_of, found))
             check_distinct([unescape(Part(n, "register").text()) for n, *_ in found], "register")
             check_distinct([table.name for table in tables.values()], "the table")
         return tables
@@ -226,19 +187,7 @@ class Catalog:
         )
         rows = connection.execute(self._sql(query, STORE).as_bytes()).fetchall()
         with self._believed(STORE):
-            step, now, offsets, outputs, kept, settings = _only(rows)
-            listed = _json(outputs, "outputs").items()
-            for output in listed:
-                _columns(output["table"])
-                output["schema"].read_as(Schema.of_kinds)
-            return State(
-                Part(step, "step").number(0),
-                Part(now, "now").or_none(lambda said: said.read_as(_now)),
-                {n: at.number() for n, at in _json(offsets, "offsets").entries().items()},
-                [output.found for output in listed],
-                Part(kept, "outputs_kept").truth(),
-                {n: s.text() for n, s in _json(settings, "settings").entries().items()},
-            )
+            return state_of(only(rows))
 
     def fingerprint(self, connection: Connection) -> str:
         """The digest of the registers that the state was made for."""
@@ -246,7 +195,7 @@ class Catalog:
             self._sql("SELECT fingerprint::text FROM {} LIMIT 2", STORE).as_bytes()
         )
         with self._believed(STORE):
-            return Part(_only(found.fetchall())[0], "fingerprint").text()
+            return Part(only(found.fetchall())[0], "fingerprint").text()
 
     @contextmanager
     def _believed(self, table: str) -> Iterator[None]:
@@ -298,6 +247,13 @@ class Catalog:
         for (name,) in mine.fetchall():
             if STAGED.fullmatch(name):
                 connection.execute(self._sql("DROP TABLE IF EXISTS {}", name).as_bytes())
+
+    def vacuum(self, connection: Connection, layout: Layout) -> None:
+        """Have the server reclaim the room of rows that are gone from a table, if it is there."""
+        there = sql.SQL("SELECT to_regclass({})").format(sql.Literal(layout.place.as_string()))
+        if connection.execute(there.as_bytes()).fetchone() != (None,):
+            vacuum = sql.SQL("VACUUM (ANALYZE) {}").format(layout.place)
+            connection.execute(vacuum.as_bytes())
 
     # -- making it
 
@@ -354,7 +310,7 @@ class Catalog:
     def _check_format(self, connection: Connection) -> None:
         found = connection.execute(self._sql("SELECT format FROM {} LIMIT 2", STORE).as_bytes())
         with self._believed(STORE):
-            said = Part(_only(found.fetchall())[0], "format").number()
+            said = Part(only(found.fetchall())[0], "format").number()
         if said != FORMAT:
             raise StoreMismatch(
                 f"{self.address}: the state has the format {said}, and this version of "
@@ -384,42 +340,6 @@ def snapshot(connection: Connection) -> Iterator[None]:
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         yield
-
-
-def _only(rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    if len(rows) != 1:
-        raise ValueError(f"it has {'more rows' if rows else 'no row'}, and must have one")
-    return rows[0]
-
-
-def _table(row: tuple[Any, ...]) -> tuple[str, Table]:
-    """The name of a register, and what is said of it."""
-    name, table, view, described, columns = row
-    register = unescape(Part(name, "register").text())
-    path = f"of register {register!r}: "
-    said = _json(described, f"{path}described")
-    said.entries()
-    return register, Table(
-        Part(table, f"{path}table").text(),
-        Part(view, f"{path}view").or_none(Part.text),
-        said.found,
-        _columns(_json(columns, f"{path}columns")),
-    )
-
-
-def _columns(said: Part) -> list[list[str]]:
-    return [[part.text() for part in column.items(3)] for column in said.items()]
-
-
-def _json(text: object, path: str) -> Part:
-    try:
-        return parsed(Part(text, path).text(), path)
-    except json.JSONDecodeError as e:
-        raise ValueError(f"{path} is no JSON: {e}") from None
-
-
-def _now(text: str) -> Now:
-    return now_from_text(unescape(text))
 
 
 def _shown(columns: Sequence[Sequence[str]]) -> str:

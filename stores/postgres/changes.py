@@ -18,9 +18,10 @@ from stepping_spark.relations.codec import conform
 from stepping_spark.spark.checkpoint import fetched
 from stepping_spark.store import Held, Register
 from stores.batches.spark import settle
-from stores.postgres.catalog import Catalog, State
+from stores.postgres.catalog import Catalog
 from stores.postgres.connection import Connection
 from stores.postgres.copy import put, send
+from stores.postgres.state import State
 from stores.postgres.statements import ATTEMPT, Layout
 
 

@@ -16,10 +16,11 @@ from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
 from stores.inspection import Findings, Kept, Summary
-from stores.postgres.catalog import FORMAT, STORE, Catalog, Table, snapshot
+from stores.postgres.catalog import FORMAT, STORE, Catalog, snapshot
 from stores.postgres.connection import Address, Connection, holder
 from stores.postgres.copy import copied
 from stores.postgres.session import Session
+from stores.postgres.state import Table
 from stores.postgres.statements import Layout
 from stores.postgres.store import StorePostgres
 from stores.postgres.trust import Found, problems_of

@@ -13,8 +13,9 @@ from typing import TypeVar
 import psycopg
 
 from stepping_spark.errors import StoreUnavailable
-from stores.postgres.catalog import Catalog, State
+from stores.postgres.catalog import Catalog
 from stores.postgres.connection import Address, Connection, take_lock
+from stores.postgres.state import State
 from stores.steps import this_process
 
 T = TypeVar("T")

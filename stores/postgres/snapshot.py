@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from stepping_spark.errors import StoreUnavailable
-from stores.postgres.catalog import State
 from stores.postgres.connection import Address, Connection
 from stores.postgres.session import Session
+from stores.postgres.state import State
 
 T = TypeVar("T")
 

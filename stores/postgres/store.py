@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Self, TypeVar
 
 import pyarrow as pa
-from psycopg import errors, sql
+from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.errors import StoreError, StoreUnavailable
+from stepping_spark.errors import StoreError
 from stepping_spark.graph.graph import Graph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
@@ -21,12 +21,14 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Held, Now, Register
 from stores.batches.spark import keys_of
-from stores.postgres.catalog import MADE_BY, State, layout_of, made_by_of, snapshot
-from stores.postgres.changes import Change, Changes, Transaction, accepted, stage
+from stores.postgres.additions import Additions
+from stores.postgres.catalog import snapshot
 from stores.postgres.connection import Address, Connection, identity
-from stores.postgres.copy import got, size_of, whole
+from stores.postgres.copy import got, whole
+from stores.postgres.outputs import Outputs
 from stores.postgres.session import Session
 from stores.postgres.snapshot import Pinned, pinned
+from stores.postgres.state import State, layout_of, made_by_of
 from stores.postgres.statements import Layout
 from stores.registers import Served, check_are_registers, check_has_key, described, matched
 from stores.snapshots import Pins
@@ -36,7 +38,6 @@ Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
 
 DRIVER_BYTES = 64 << 20
-SMALL_BYTES = 1 << 20  # of an output, which is read through at each step
 
 
 class StorePostgres(Closing):
@@ -100,7 +101,7 @@ class StorePostgres(Closing):
         self._driver_bytes = driver_bytes
         self._spark = spark
         self._turns = Turns(
-            self._forget,
+            lambda: self._added.forget(),
             f"{self._address}: the store is closed; open it again with "
             "st.StorePostgres.from_graph(graph, url, schema=…)",
             shown=repr(self._address),
@@ -115,10 +116,9 @@ class StorePostgres(Closing):
         self._catalog = self._session.catalog
         self._opening: Sequence[Register] = ()  # of the circuit that opens it
         self._tables: Served[tuple[Register, Layout]] = Served()
-        self._outputs: tuple[Layout, ...] = ()
-        self._added: dict[str, Changes] = {}
+        self._outputs = Outputs(self._session, driver_bytes, self._limits)
+        self._added = Additions(self._session, driver_bytes, self._limits)
         self._pins: Pins[Pinned] = Pins()
-        self._emptied: dict[str, Layout] = {}  # large outputs whose rows are deleted, not removed
         if registers is not None:
             self.open(registers)
 
@@ -167,7 +167,7 @@ class StorePostgres(Closing):
             else:
                 kept = described([register for register, _ in self._tables.all.values()])
                 self._tables.serve(matched(kept, registers))
-            self._outputs = self._catalog.output_layouts(outputs)
+            self._outputs.layouts = self._catalog.output_layouts(outputs)
         finally:
             self._turns.end()
 
@@ -232,9 +232,9 @@ class StorePostgres(Closing):
             with snapshot(connection):
                 state = self._catalog.load(connection)
                 described = [layout_of(said) for said in state.outputs]
-                if not state.outputs_kept or described != self._described_outputs():
+                if not state.outputs_kept or described != self._outputs.described():
                     return None
-                return tuple(self._whole(connection, layout) for layout in self._outputs)
+                return tuple(self._whole(connection, layout) for layout in self._outputs.layouts)
 
         return self._reader.answer(found)
 
@@ -296,14 +296,7 @@ class StorePostgres(Closing):
         layout = self._layout(register)
         self._check_writable()
         self._turns.begin()
-        held = accepted(change, register, layout, self._driver_bytes, self._limits)
-        changes = self._added.setdefault(layout.table, Changes(register, layout))
-        if isinstance(held, DataFrame):
-            with self._session.use("could not take a change") as connection:
-                staged = stage(connection, held, layout, self._catalog, self._session.connected)
-                changes.staged.append(staged)
-        elif held.num_rows:
-            changes.tables.append(held)
+        self._added.add(register, layout, change)
 
     def commit(
         self,
@@ -324,78 +317,22 @@ class StorePostgres(Closing):
             old = self._known()
             check_is_next(step, old.step)
             with self._session.use("could not commit the step") as connection:
-                given = self._given(connection, outputs)
+                given = self._outputs.given(connection, outputs)
                 new = State(
                     step,
                     now,
                     old.offsets if offsets is None else dict(offsets),
-                    old.outputs if given is None else self._described_outputs(made_by),
+                    old.outputs if given is None else self._outputs.described(made_by),
                     given is not None,
                     old.settings if settings is None else dict(settings),
                 )
-                self._check_connected()
+                self._added.check_connected()
                 with self._session.committing(new):
-                    emptied = self._write(connection, given or [], old, new)
-                self._added = {}
-            self._reclaim(emptied)
+                    emptied = self._added.write(connection, given or [], old, new)
+                self._added.clear()
+            self._outputs.reclaim(emptied)
         finally:
             self._turns.end()
-
-    def _write(
-        self,
-        connection: Connection,
-        given: Sequence[tuple[Layout, Change]],
-        old: State,
-        new: State,
-    ) -> list[Layout]:
-        changes = list(self._added.values())
-        made = Transaction(connection, self._catalog, self._limits, together=True)
-        try:
-            with connection.transaction():
-                made.write(changes, given, old, new)
-        except errors.NumericValueOutOfRange:
-            # Again, a statement at a time: it fails at the register whose sum it was.
-            made = Transaction(connection, self._catalog, self._limits, together=False)
-            with connection.transaction():
-                made.write(changes, given, old, new)
-        return made.emptied
-
-    def _reclaim(self, emptied: Sequence[Layout]) -> None:
-        """Have the server forget the rows of a large output, which each step would look at again.
-
-        What a step gives comes behind the rows that it deletes: those are gone from the file after
-        the next step. This one is committed, whatever becomes of that.
-        """
-        self._emptied.update({layout.table: layout for layout in emptied})
-        if not self._emptied:
-            return
-        with suppress(StoreError), self._session.use("could not be compacted") as connection:
-            for layout in list(self._emptied.values()):
-                connection.execute(sql.SQL("VACUUM {}").format(layout.place).as_bytes())
-                if size_of(connection, layout)[1] < SMALL_BYTES:
-                    del self._emptied[layout.table]
-
-    def _given(
-        self, connection: Connection, outputs: Sequence[Held] | None
-    ) -> list[tuple[Layout, Change]] | None:
-        """What a step gave, with the tables for it."""
-        if outputs is None:
-            return None
-        if len(outputs) != len(self._outputs):
-            raise StoreError(
-                f"the step gave {len(outputs)} outputs, and the store was opened for "
-                f"{len(self._outputs)}; open it with the schemas of the outputs"
-            )
-        given: list[tuple[Layout, Change]] = []
-        for layout, held in zip(self._outputs, outputs, strict=True):
-            kept = accepted(held, layout.table, layout, self._driver_bytes, self._limits)
-            if isinstance(kept, DataFrame):
-                connected = self._session.connected
-                staged = stage(connection, kept, layout, self._catalog, connected)
-                given.append((layout, staged))
-            else:
-                given.append((layout, kept))
-        return given
 
     def abort(self) -> None:
         """Forget the additions of the step under way, if it is this thread's."""
@@ -405,38 +342,13 @@ class StorePostgres(Closing):
         """Have the server reclaim the room of rows that are gone; changes nothing to be read."""
         self._check_writable()
         self._turns.begin()
+        layouts = (*(its for _, its in self._tables.all.values()), *self._outputs.layouts)
         try:
             with self._session.use("could not be compacted") as connection:
-                for layout in (*(its for _, its in self._tables.all.values()), *self._outputs):
-                    there = sql.SQL("SELECT to_regclass({})").format(
-                        sql.Literal(layout.place.as_string())
-                    )
-                    if connection.execute(there.as_bytes()).fetchone() != (None,):
-                        vacuum = sql.SQL("VACUUM (ANALYZE) {}").format(layout.place)
-                        connection.execute(vacuum.as_bytes())
+                for layout in layouts:
+                    self._catalog.vacuum(connection, layout)
         finally:
             self._turns.end()
-
-    # -- one step at a time
-
-    def _forget(self) -> None:
-        dropped, self._added = self._added, {}
-        tables = [staged.table for changes in dropped.values() for staged in changes.staged]
-        if tables and not self._session.lost:
-            # What stays is swept when the store is opened, or connects, again.
-            with suppress(StoreError), self._session.use("could not drop a change") as connection:
-                for table in tables:
-                    drop = sql.SQL("DROP TABLE IF EXISTS {}").format(table)
-                    connection.execute(drop.as_bytes())
-
-    def _check_connected(self) -> None:
-        """See that large changes are still where they were put."""
-        staged = [s for changes in self._added.values() for s in changes.staged]
-        if any(s.connected != self._session.connected for s in staged):
-            raise StoreUnavailable(
-                f"{self._address}: the connection was lost since a change was added, and the "
-                "change with it; nothing was committed: step again"
-            )
 
     # -- what is asked for
 
@@ -478,16 +390,6 @@ class StorePostgres(Closing):
         return whole(
             connection, layout, self._address, most, self._limits.part_bytes, self._spark_session
         )
-
-    def _described_outputs(self, made_by: Sequence[str] | None = None) -> list[object]:
-        return [
-            {
-                "table": layout.described,
-                "schema": layout.schema.kinds,
-                **({} if made_by is None else {MADE_BY: made_by[i]}),
-            }
-            for i, layout in enumerate(self._outputs)
-        ]
 
     def _spark_session(self) -> SparkSession:
         if self._spark is None:

@@ -76,8 +76,6 @@ MOST_LINES = 400
 # Modules that are longer still. None may join them, and one that is split leaves.
 LONG = {
     "stores.parquet.store",
-    "stores.postgres.catalog",
-    "stores.postgres.store",
 }
 
 # What users may import. The examples use these alone, and of them only what `__all__` names.

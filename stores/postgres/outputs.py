@@ -1,0 +1,80 @@
+"""What the last step gave: the tables that keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from psycopg import sql
+from pyspark.sql import DataFrame
+
+from stepping_spark.errors import StoreError
+from stepping_spark.limits import Limits
+from stepping_spark.store import Held
+from stores.postgres.changes import Change, accepted, stage
+from stores.postgres.connection import Connection
+from stores.postgres.copy import size_of
+from stores.postgres.session import Session
+from stores.postgres.state import MADE_BY
+from stores.postgres.statements import Layout
+
+SMALL_BYTES = 1 << 20  # of an output, which is read through at each step
+
+
+class Outputs:
+    """The tables of what steps give, in the order of the outputs."""
+
+    def __init__(self, session: Session, driver_bytes: int, limits: Limits) -> None:
+        self.layouts: tuple[Layout, ...] = ()
+        self._session = session
+        self._driver_bytes = driver_bytes
+        self._limits = limits
+        self._emptied: dict[str, Layout] = {}  # large ones whose rows are deleted, not removed
+
+    def described(self, made_by: Sequence[str] | None = None) -> list[object]:
+        """What the catalogue says of each."""
+        return [
+            {
+                "table": layout.described,
+                "schema": layout.schema.kinds,
+                **({} if made_by is None else {MADE_BY: made_by[i]}),
+            }
+            for i, layout in enumerate(self.layouts)
+        ]
+
+    def given(
+        self, connection: Connection, outputs: Sequence[Held] | None
+    ) -> list[tuple[Layout, Change]] | None:
+        """What a step gave, with the tables for it."""
+        if outputs is None:
+            return None
+        if len(outputs) != len(self.layouts):
+            raise StoreError(
+                f"the step gave {len(outputs)} outputs, and the store was opened for "
+                f"{len(self.layouts)}; open it with the schemas of the outputs"
+            )
+        given: list[tuple[Layout, Change]] = []
+        for layout, held in zip(self.layouts, outputs, strict=True):
+            kept = accepted(held, layout.table, layout, self._driver_bytes, self._limits)
+            if isinstance(kept, DataFrame):
+                connected = self._session.connected
+                staged = stage(connection, kept, layout, self._session.catalog, connected)
+                given.append((layout, staged))
+            else:
+                given.append((layout, kept))
+        return given
+
+    def reclaim(self, emptied: Sequence[Layout]) -> None:
+        """Have the server forget the rows of a large output, which each step would look at again.
+
+        What a step gives comes behind the rows that it deletes: those are gone from the file after
+        the next step. This one is committed, whatever becomes of that.
+        """
+        self._emptied.update({layout.table: layout for layout in emptied})
+        if not self._emptied:
+            return
+        with suppress(StoreError), self._session.use("could not be compacted") as connection:
+            for layout in list(self._emptied.values()):
+                connection.execute(sql.SQL("VACUUM {}").format(layout.place).as_bytes())
+                if size_of(connection, layout)[1] < SMALL_BYTES:
+                    del self._emptied[layout.table]
