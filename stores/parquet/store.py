@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Self, TypeVar
@@ -16,37 +16,27 @@ from stepping_spark.errors import StoreError, StoreLocked
 from stepping_spark.graph.graph import Graph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
-from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Held, Now, Register, now_from_text, now_to_text
-from stores.batches.driver import wanted_places
-from stores.batches.spark import keys_of
 from stores.batches.tiers import Tiers, Work
-from stores.parquet import spark_files
-from stores.parquet.checks import GROUP_ROWS, Content, Damaged
 from stores.parquet.commits import Committed
-from stores.parquet.files import FileReader, Group, content_of, output_content
+from stores.parquet.files import FileReader, output_content
 from stores.parquet.filesystem import directory_of, reaching
-from stores.parquet.manifest import File, FileBatch, Manifest, next_revision
-from stores.parquet.pool import side_by_side
+from stores.parquet.manifest import FileBatch, Manifest, next_revision
+from stores.parquet.reading import Reading
 from stores.parquet.writer import Added, BatchFiles
 from stores.registers import Served, check_are_registers, check_has_key
-from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out", covariant=True)
-T = TypeVar("T")
-Batches = tuple[FileBatch, ...]
 
 DRIVER_BATCH_ROWS = 100_000
 """The rows of the largest batch that the driver reads and writes itself."""
 
 CACHE_BYTES = 256 << 20
 """The memory for what was read, or a quarter of the machine's where that is less."""
-
-_TRIES = 5
 
 
 class StoreParquet(Closing):
@@ -123,10 +113,10 @@ class StoreParquet(Closing):
         )
         self._tiers: Served[Tiers[FileBatch]] = Served()
         self._outputs: tuple[Schema, ...] = ()
-        # What is committed, and the batches of each register, some of them merged since.
-        self._state: tuple[Manifest, Mapping[str, Batches]] = (Manifest(0, 0, 0, ""), {})
         self._added: dict[str, list[Added]] = {}
-        self._pins: Pins[tuple[Manifest, Mapping[str, Batches]]] = Pins()
+        self._reading = Reading(
+            self._reader, self._committed, self._turns, self._session, driver_rows, self._limits
+        )
         if registers is not None:
             self.open(registers)
 
@@ -206,34 +196,34 @@ class StoreParquet(Closing):
 
     def last_step(self) -> int:
         """The number of the last committed step; 0 before the first."""
-        return self._current()[0].step
+        return self._reading.current()[0].step
 
     def last_now(self) -> Now:
         """The `now` of the last committed step; None before the first."""
-        return now_from_text(self._current()[0].now)
+        return now_from_text(self._reading.current()[0].now)
 
     def last_offsets(self) -> Mapping[str, int]:
         """How far each source of changes was read at the last committed step."""
-        return self._current()[0].offsets
+        return self._reading.current()[0].offsets
 
     def last_settings(self) -> Mapping[str, str]:
         """Settings of the session that what is kept depends on; empty before they are given."""
-        return self._current()[0].settings
+        return self._reading.current()[0].settings
 
     def last_outputs(self) -> tuple[Held, ...] | None:
         """What the last committed step gave; None where it was not kept."""
-        kept = self._current()[0].outputs
+        kept = self._reading.current()[0].outputs
         if kept is None or [kinds for kinds, _ in kept] != [s.kinds for s in self._outputs]:
             return None
-        with self._reading():
+        with self._reading.trying():
             return tuple(
-                self._output(batch, output_content(i, schema))
+                self._reading.output(batch, output_content(i, schema))
                 for i, ((_, batch), schema) in enumerate(zip(kept, self._outputs, strict=True))
             )
 
     def last_made_by(self) -> tuple[str, ...] | None:
         """What computed each output of the last committed step; None where it was not told."""
-        return self._current()[0].made_by
+        return self._reading.current()[0].made_by
 
     @contextmanager
     def snapshot(self) -> Iterator[Self]:
@@ -243,18 +233,13 @@ class StoreParquet(Closing):
         does not know of blocks in other processes: their step can be read while it is one of the
         last three, and then each read is right or a `StoreUnavailable`, and never of another step.
         """
-        manifest, _ = self._current()
-        with self._committed.kept(manifest), self._pins.pin((manifest, manifest.registers)):
+        manifest, _ = self._reading.current()
+        with self._committed.kept(manifest), self._reading.pins.pin((manifest, manifest.registers)):
             yield self
-
-    def _output(self, batch: FileBatch, content: Content) -> Held:
-        if batch.rows <= self._driver_rows:
-            return self._reader.plain(batch, content)
-        return self._read_by_spark(batch.files, content)
 
     def batches(self, register: str) -> int:
         """How many batches the register is kept in."""
-        return len(self._batches_of(self._tiers_of(register)))
+        return len(self._reading.batches_of(self._tiers_of(register).register))
 
     @property
     def rows_written(self) -> Mapping[str, int]:
@@ -275,28 +260,17 @@ class StoreParquet(Closing):
 
     def read(self, register: str, keys: Held | None = None) -> tuple[Held, ...]:
         """The committed value, in parts that add up to it; with keys, the rows that have one."""
-        tiers = self._tiers_of(register)
-        of = tiers.register
+        of = self._tiers_of(register).register
         if keys is None:
-            return self._retried(tiers, lambda batches: self._whole(of, batches))
+            return self._reading.whole(of)
         check_has_key(of)
         if isinstance(keys, DataFrame):
             keys = keys.limit(self._limits.looked_up_keys + 1).toArrow()
         if keys.num_rows > self._limits.looked_up_keys:
-            return self._retried(tiers, lambda batches: self._whole(of, batches))
+            return self._reading.whole(of)
         if not keys.num_rows:
             return ()
-        places = wanted_places(conform(keys, keys_of(of)), of)
-
-        def at(batches: Batches) -> tuple[Held, ...]:
-            groups = [g for b in batches for g in self._reader.wanted(b, places)]
-            most = self._limits.searched_rows // GROUP_ROWS
-            if len(groups) > most and self._reader.missing(groups) > most:
-                return self._whole(of, batches)
-            found = self._reader.at(groups, places, of, self._limits.given_rows)
-            return (self._in_spark(of, groups),) if found is None else tuple(found)
-
-        return self._retried(tiers, at)
+        return self._reading.at_keys(of, keys)
 
     def add(self, register: str, change: Held) -> None:
         """Add a change in the step under way; a DataFrame is computed here, once."""
@@ -323,15 +297,15 @@ class StoreParquet(Closing):
         self._check_writable()
         self._turns.begin()
         try:
-            manifest, _ = self._current()
+            manifest, _ = self._reading.current()
             check_is_next(step, manifest.step)
-            with self._reading(), reaching(self._directory.shown, f"commit step {step}"):
+            with self._reading.trying(), reaching(self._directory.shown, f"commit step {step}"):
                 self._committed.renew()
                 self._tend()
                 written, given = self._files.step(
                     self._added, outputs, self._outputs, self._when(manifest)
                 )
-                _, live = self._state
+                _, live = self._reading.state
                 self._commit(
                     replace(
                         manifest,
@@ -361,8 +335,8 @@ class StoreParquet(Closing):
         self._check_writable()
         self._turns.begin()
         try:
-            manifest, live = self._current()
-            with self._reading(), reaching(self._directory.shown, "merge its batches"):
+            manifest, live = self._reading.current()
+            with self._reading.trying(), reaching(self._directory.shown, "merge its batches"):
                 self._committed.renew()
                 before = {name: live.get(name, ()) for name in self._tiers.all}
                 live = {n: t.compacted(before[n]) for n, t in self._tiers.all.items()}
@@ -387,73 +361,11 @@ class StoreParquet(Closing):
                 f"{self._directory.shown} was opened with read_only=True; open it without, to write"
             )
         self._tiers.check_open()
-        self._pins.check_none()
-
-    # -- what is committed
-
-    def _current(self) -> tuple[Manifest, Mapping[str, Batches]]:
-        self._turns.check_open()
-        pinned = self._pins.pinned
-        if pinned is not None:
-            return pinned
-        manifest = self._committed.newest()
-        if manifest is not self._state[0]:
-            self._state = manifest, manifest.registers
-            self._reader.keep_only({f.name for _, f in manifest.files()})
-        return self._state
+        self._reading.pins.check_none()
 
     def _tiers_of(self, register: str) -> Tiers[FileBatch]:
         self._turns.check_open()
         return self._tiers.of(register)
-
-    def _batches_of(self, tiers: Tiers[FileBatch]) -> Batches:
-        return self._current()[1].get(tiers.register.name, ())
-
-    def _retried(self, tiers: Tiers[FileBatch], read: Callable[[Batches], T]) -> T:
-        """What is read of a register's batches; anew where they were merged away meanwhile."""
-        with self._reading():
-            for _ in range(_TRIES):
-                batches = self._batches_of(tiers)
-                try:
-                    return read(batches)
-                except Damaged:
-                    if self._batches_of(tiers) == batches:
-                        raise
-            return read(self._batches_of(tiers))
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            with reaching(self._directory.shown, "read its files"):
-                yield
-        except Damaged as e:
-            self._turns.check_open()
-            pinned = self._pins.pinned
-            if pinned is not None:
-                self._committed.check_there(pinned[0])
-            raise self._committed.damaged(self._state[0].step, e) from e
-        except StoreLocked:
-            self._turns.check_open()  # another store of this process says where it was opened
-            raise
-
-    def _whole(self, register: Register, batches: Batches) -> tuple[Held, ...]:
-        small = [b for b in batches if b.rows <= self._driver_rows]
-        large = [b for b in batches if b.rows > self._driver_rows]
-        parts: list[Held] = [self._reader.table(b, register) for b in small]
-        if large:
-            files = [f for b in large for f in b.files]
-            parts.append(self._read_by_spark(files, content_of(register)))
-        return tuple(parts)
-
-    def _in_spark(self, register: Register, groups: Sequence[Group]) -> DataFrame:
-        """The files that have these row groups: few keys of many rows are not the driver's."""
-        files = list(dict.fromkeys(f for f, _ in groups))
-        return self._read_by_spark(files, content_of(register))
-
-    def _read_by_spark(self, files: Sequence[File], content: Content) -> DataFrame:
-        """Files as a DataFrame; of what is in them, the footers are compared before."""
-        side_by_side(lambda f: self._reader.check(f, content), files)
-        return spark_files.read(files, content.schema, self._directory, self._session())
 
     # -- what is written
 
@@ -464,7 +376,7 @@ class StoreParquet(Closing):
 
     def _stem(self, register: Register) -> str:
         """How the names of a register's files begin, in the step under way."""
-        return f"{self._committed.numbers[register.name]:04d}-{self._when(self._state[0])}"
+        return f"{self._committed.numbers[register.name]:04d}-{self._when(self._reading.state[0])}"
 
     @staticmethod
     def _when(last: Manifest) -> str:
@@ -477,10 +389,10 @@ class StoreParquet(Closing):
     def _tend(self) -> None:
         for name, tiers in self._tiers.all.items():
             rows = sum(b.rows for b in self._added.get(name, ()))
-            manifest, live = self._state
+            manifest, live = self._reading.state
             # A merge keeps ahead of what comes in, so that batches cannot pile up behind it.
             new = tiers.tend(live.get(name, ()), 4 * rows)
-            self._state = manifest, {**live, name: new}
+            self._reading.state = manifest, {**live, name: new}
 
     def _commit(self, manifest: Manifest) -> None:
         self._committed.commit(manifest, self._files.unsynced)

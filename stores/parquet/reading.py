@@ -1,0 +1,145 @@
+"""Reads what is committed: the batches of a register as they are when a thread reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from stepping_spark.errors import StoreLocked
+from stepping_spark.limits import Limits
+from stepping_spark.relations.codec import conform
+from stepping_spark.store import Held, Register
+from stores.batches.driver import wanted_places
+from stores.batches.spark import keys_of
+from stores.parquet import spark_files
+from stores.parquet.checks import GROUP_ROWS, Content, Damaged
+from stores.parquet.commits import Committed
+from stores.parquet.files import FileReader, Group, content_of
+from stores.parquet.filesystem import reaching
+from stores.parquet.manifest import File, FileBatch, Manifest
+from stores.parquet.pool import side_by_side
+from stores.snapshots import Pins
+from stores.steps import Turns
+
+T = TypeVar("T")
+Batches = tuple[FileBatch, ...]
+
+_TRIES = 5
+
+
+class Reading:
+    """What is committed, and the rows of it: small batches by the driver, large ones by Spark.
+
+    `state` is the manifest of the last step, and the batches of each register, some of them merged
+    since; a thread within a snapshot reads the one that is pinned.
+    """
+
+    def __init__(
+        self,
+        reader: FileReader,
+        committed: Committed,
+        turns: Turns,
+        session: Callable[[], SparkSession],
+        driver_rows: int,
+        limits: Limits,
+    ) -> None:
+        self.state: tuple[Manifest, Mapping[str, Batches]] = (Manifest(0, 0, 0, ""), {})
+        self.pins: Pins[tuple[Manifest, Mapping[str, Batches]]] = Pins()
+        self._reader = reader
+        self._directory = reader.directory
+        self._committed = committed
+        self._turns = turns
+        self._session = session
+        self._driver_rows = driver_rows
+        self._limits = limits
+
+    def current(self) -> tuple[Manifest, Mapping[str, Batches]]:
+        """The last step, or the one that this thread has pinned, and the batches of registers."""
+        self._turns.check_open()
+        pinned = self.pins.pinned
+        if pinned is not None:
+            return pinned
+        manifest = self._committed.newest()
+        if manifest is not self.state[0]:
+            self.state = manifest, manifest.registers
+            self._reader.keep_only({f.name for _, f in manifest.files()})
+        return self.state
+
+    def batches_of(self, register: Register) -> Batches:
+        """The batches of a register."""
+        return self.current()[1].get(register.name, ())
+
+    def whole(self, register: Register) -> tuple[Held, ...]:
+        """All rows of a register, in parts that add up to it."""
+        return self._retried(register, lambda batches: self._whole(register, batches))
+
+    def at_keys(self, register: Register, keys: pa.Table) -> tuple[Held, ...]:
+        """The rows of a register that have one of the keys."""
+        places = wanted_places(conform(keys, keys_of(register)), register)
+
+        def at(batches: Batches) -> tuple[Held, ...]:
+            groups = [g for b in batches for g in self._reader.wanted(b, places)]
+            most = self._limits.searched_rows // GROUP_ROWS
+            if len(groups) > most and self._reader.missing(groups) > most:
+                return self._whole(register, batches)
+            found = self._reader.at(groups, places, register, self._limits.given_rows)
+            return (self._in_spark(register, groups),) if found is None else tuple(found)
+
+        return self._retried(register, at)
+
+    def output(self, batch: FileBatch, content: Content) -> Held:
+        """What a step gave."""
+        if batch.rows <= self._driver_rows:
+            return self._reader.plain(batch, content)
+        return self._read_by_spark(batch.files, content)
+
+    def _retried(self, register: Register, read: Callable[[Batches], T]) -> T:
+        """What is read of a register's batches; anew where they were merged away meanwhile."""
+        with self.trying():
+            for _ in range(_TRIES):
+                batches = self.batches_of(register)
+                try:
+                    return read(batches)
+                except Damaged:
+                    if self.batches_of(register) == batches:
+                        raise
+            return read(self.batches_of(register))
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """What cannot be read of the files is one error that says why."""
+        try:
+            with reaching(self._directory.shown, "read its files"):
+                yield
+        except Damaged as e:
+            self._turns.check_open()
+            pinned = self.pins.pinned
+            if pinned is not None:
+                self._committed.check_there(pinned[0])
+            raise self._committed.damaged(self.state[0].step, e) from e
+        except StoreLocked:
+            self._turns.check_open()  # another store of this process says where it was opened
+            raise
+
+    def _whole(self, register: Register, batches: Batches) -> tuple[Held, ...]:
+        small = [b for b in batches if b.rows <= self._driver_rows]
+        large = [b for b in batches if b.rows > self._driver_rows]
+        parts: list[Held] = [self._reader.table(b, register) for b in small]
+        if large:
+            files = [f for b in large for f in b.files]
+            parts.append(self._read_by_spark(files, content_of(register)))
+        return tuple(parts)
+
+    def _in_spark(self, register: Register, groups: Sequence[Group]) -> DataFrame:
+        """The files that have these row groups: few keys of many rows are not the driver's."""
+        files = list(dict.fromkeys(f for f, _ in groups))
+        return self._read_by_spark(files, content_of(register))
+
+    def _read_by_spark(self, files: Sequence[File], content: Content) -> DataFrame:
+        """Files as a DataFrame; of what is in them, the footers are compared before."""
+        side_by_side(lambda f: self._reader.check(f, content), files)
+        return spark_files.read(files, content.schema, self._directory, self._session())
