@@ -27,7 +27,8 @@ from stepping_spark.query.strict import check_is_strict
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.spark.errors import first_line
-from stepping_spark.store import Held, Now, Store, now_to_text
+from stepping_spark.spark.relation import Relation
+from stepping_spark.store import Now, Store, now_to_text
 from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
 KEPT_METRICS = 1_000  # steps
@@ -141,7 +142,7 @@ class Stepper(Generic[*Ins, Out]):
         self.metrics.append(metrics)
         return answers
 
-    def _held(self, inputs: Sequence[object], *, first: bool) -> dict[Vertex, Held]:
+    def _held(self, inputs: Sequence[object], *, first: bool) -> dict[Vertex, Relation]:
         given = self.graph.given(inputs)
         if any(isinstance(value, ZSetSpark) and value.in_spark for _, value, _ in given):
             self._scheduler.count_from_here()
@@ -175,7 +176,7 @@ class Stepper(Generic[*Ins, Out]):
             self.store.abort()
             raise
 
-    def _answers(self, outputs: Sequence[Held]) -> tuple[Any, ...]:
+    def _answers(self, outputs: Sequence[Relation]) -> tuple[Any, ...]:
         return tuple(answer(h, v.type) for h, v in zip(outputs, self._plan.outputs, strict=True))
 
     def run(

@@ -10,15 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
-
 from stepping_spark.rows.schema import Schema
-
-# A relation is held where its size puts it: a small one on the driver, a large one in Spark.
-# Either way it has the columns of its schema, in order; equal rows may stand in it several
-# times, and their diffs count together.
-Held = pa.Table | DataFrame
+from stepping_spark.spark.relation import Relation
 
 
 @dataclass(frozen=True)
@@ -140,7 +133,7 @@ class Store(Protocol):
     def last_settings(self) -> Mapping[str, str]:
         """Settings of the session that what is kept depends on; empty before they are given."""
 
-    def last_outputs(self) -> tuple[Held, ...] | None:
+    def last_outputs(self) -> tuple[Relation, ...] | None:
         """What the last committed step gave, as `commit` was told; None where it was not kept."""
 
     def last_made_by(self) -> tuple[str, ...] | None:
@@ -149,12 +142,12 @@ class Store(Protocol):
         None where it was not told, as by versions that did not keep it.
         """
 
-    def read(self, register: str, keys: Held | None = None) -> tuple[Held, ...]:
-        """The committed value, in parts that add up to it; no parts: empty.
+    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
+        """The committed value, in parts of the register's schema that add up to it.
 
-        With keys (a relation with the register's key columns, of distinct keys, no diffs): at
-        least the rows with one of them. NULL in a key equals NULL, as rows do: who wants SQL's
-        meaning asks for no such key.
+        No parts: empty. With keys (a relation with the register's key columns, of distinct keys,
+        no diffs): at least the rows with one of them. NULL in a key equals NULL, as rows do: who
+        wants SQL's meaning asks for no such key.
         """
 
     def snapshot(self) -> AbstractContextManager[Store]:
@@ -165,14 +158,17 @@ class Store(Protocol):
         within it is of the same step. How long it may last is up to the class of the store.
         """
 
-    def add(self, register: str, change: Held) -> None:
-        """Add a change (a relation of the register's schema) in the step under way."""
+    def add(self, register: str, change: Relation) -> None:
+        """Add a change (a relation of the register's schema) in the step under way.
+
+        A `SparkRelation` that `is_settled` as the register needs it is kept as it is.
+        """
 
     def commit(
         self,
         step: int,
         now: Now,
-        outputs: Sequence[Held] | None = None,
+        outputs: Sequence[Relation] | None = None,
         offsets: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
         made_by: Sequence[str] | None = None,

@@ -120,7 +120,7 @@ def _reader(t: ZSetType, where: str, change_feed: bool, to_zset: ToZSet | None) 
     def rows(batch: DataFrame) -> ZSetSpark[object]:
         try:
             count = COUNT if COUNT in map(str.lower, batch.columns) else None
-            return ZSetSpark(relation_of(batch, t, count, where), t, guarded=True)
+            return ZSetSpark.unchecked(relation_of(batch, t, count, where), t)
         except InputError as e:
             if not is_change_feed(batch):
                 raise

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.graph.graph import Graph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
-from stepping_spark.relations.codec import conform, frame_of
+from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.checkpoint import Settled, fetched
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stepping_spark.store import Held, Now, Register
+from stepping_spark.store import Now, Register
 from stores.batches.driver import DriverBatch, built, ordered, wanted_places
 from stores.batches.spark import SparkBatch, cached, keys_of, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work
@@ -45,7 +44,7 @@ class State:
     step: int = 0
     now: Now = None
     batches: Mapping[str, Batches] = field(default_factory=dict)
-    outputs: tuple[Held, ...] | None = None
+    outputs: tuple[Relation, ...] | None = None
     schemas: tuple[Schema, ...] = ()  # of the outputs
     offsets: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -149,7 +148,7 @@ class StoreMemory(Closing):
         """Settings of the session that what is kept depends on; empty before they are given."""
         return self._known().settings
 
-    def last_outputs(self) -> tuple[Held, ...] | None:
+    def last_outputs(self) -> tuple[Relation, ...] | None:
         """What the last committed step gave; None where it was not kept."""
         state = self._known()
         return state.outputs if state.schemas == self._outputs else None
@@ -191,24 +190,24 @@ class StoreMemory(Closing):
 
     # -- a step
 
-    def read(self, register: str, keys: Held | None = None) -> tuple[Held, ...]:
+    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, in parts that add up to it; with keys, the rows that have one."""
         tiers = self._tiers_of(register)
         batches = self._committed(tiers)
         if keys is None:
-            return tuple(_whole(b) for b in batches)
+            return tuple(_whole(b, tiers.register) for b in batches)
         check_has_key(tiers.register)
         return _at(tiers.register, batches, keys, self._limits) if batches else ()
 
-    def add(self, register: str, change: Held) -> None:
+    def add(self, register: str, change: Relation) -> None:
         """Add a change in the step under way; a DataFrame is computed here, once."""
         of = self._tiers_of(register).register
         self._pins.check_none()
         self._turns.begin()
-        if isinstance(change, DataFrame):
+        if isinstance(change, SparkRelation):
             batches = self._placed(settle(change, of), of, self._left())
         else:
-            batch = built(conform(change, of.schema), of, self._limits)
+            batch = built(change.fetched(self._limits), of, self._limits)
             batches = (batch,) if batch.rows else ()
         self._added[of.name] = self._added.get(of.name, ()) + batches
 
@@ -216,7 +215,7 @@ class StoreMemory(Closing):
         self,
         step: int,
         now: Now,
-        outputs: Sequence[Held] | None = None,
+        outputs: Sequence[Relation] | None = None,
         offsets: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
         made_by: Sequence[str] | None = None,
@@ -313,17 +312,19 @@ class StoreMemory(Closing):
                 return
             _, name, largest = max(there, key=lambda found: found[0])
             tiers = self._tiers.all[name]
-            frame = self._frame(largest, tiers.register)
-            moved = cached(settle(frame, tiers.register), tiers.register)
+            moved = cached(
+                settle(self._in_spark(largest, tiers.register), tiers.register), tiers.register
+            )
             batches = self._committed(tiers)
             self._replace(tiers, tuple(moved if b is largest else b for b in batches))
 
-    def _frame(self, batch: Batch, register: Register) -> DataFrame:
-        if isinstance(batch, SparkBatch):
-            return batch.frame
+    def _in_spark(self, batch: Batch, register: Register) -> SparkRelation:
+        return _whole(batch, register).in_spark(self._session)
+
+    def _session(self) -> SparkSession:
         if self._spark is None:
             self._spark = get_session()
-        return frame_of(batch.table, register.schema, self._spark)
+        return self._spark
 
     def _merge(self, register: Register, run: Sequence[Batch]) -> Work[Batch]:
         on_driver = [b for b in run if isinstance(b, DriverBatch)]
@@ -332,42 +333,53 @@ class StoreMemory(Closing):
         return AtOnce(lambda: self._merged_in_spark(register, run))
 
     def _merged_in_spark(self, register: Register, run: Sequence[Batch]) -> Batches:
-        frames = [self._frame(b, register) for b in run]
-        merged = settle(functools.reduce(DataFrame.unionAll, frames), register)
+        both = plus([self._in_spark(b, register) for b in run], register.schema)
+        merged = settle(both.in_spark(self._session), register)
         # Half of what is left, so that a batch does not come and go at each merge.
         return self._placed(merged, register, self._left() // 2)
 
-    def _placed(self, settled: Settled, register: Register, left: int) -> Batches:
+    def _placed(self, settled: SparkRelation, register: Register, left: int) -> Batches:
         """A batch of settled rows: on the driver, if it takes no more than what is left."""
-        measured = settled.measured
-        if not measured.rows:
+        if not settled.rows:
             return ()
-        if register.schema.columns and measured.nbytes > min(left, self._limits.kept_bytes):
+        nbytes = settled.nbytes or 0
+        if register.schema.columns and nbytes > min(left, self._limits.kept_bytes):
             return (cached(settled, register),)
-        table = fetched(settled.frame, register.schema, measured, self._limits)
-        return (ordered(conform(table, register.schema), register),)
+        return (ordered(settled.fetched(self._limits).table, register),)
 
 
-def _at(register: Register, batches: Batches, keys: Held, limits: Limits) -> tuple[Held, ...]:
+def _at(
+    register: Register, batches: Batches, keys: Relation, limits: Limits
+) -> tuple[Relation, ...]:
     """The rows of batches that have one of the keys."""
-    if isinstance(keys, DataFrame):
-        fetched = keys.limit(limits.looked_up_keys + 1).toArrow()
+    keys_schema = keys_of(register)
+    if keys.frame is not None:
+        fetched = keys.frame.limit(limits.looked_up_keys + 1).toArrow()
         if fetched.num_rows > limits.looked_up_keys:
             # Most of what the driver has will be wanted: the reader's own join sorts it out.
             return tuple(
-                b.at(keys, limits) if isinstance(b, SparkBatch) else b.table for b in batches
+                b.at(keys, limits) if isinstance(b, SparkBatch) else _whole(b, register)
+                for b in batches
             )
-        keys = fetched
-    keys = conform(keys, keys_of(register))
-    if not keys.num_rows:
+        keys = DriverRelation(fetched, keys_schema)
+    assert keys.table is not None
+    table = conform(keys.table, keys_schema)
+    if not table.num_rows:
         return ()
-    places = wanted_places(keys, register)
-    found = (b.at(keys, limits) if isinstance(b, SparkBatch) else b.at(places) for b in batches)
-    return tuple(part for part in found if part is not None)
+    keys, places = DriverRelation(table, keys_schema), wanted_places(table, register)
+    found: list[Relation] = []
+    for b in batches:
+        if isinstance(b, SparkBatch):
+            found.append(b.at(keys, limits))
+        elif (rows := b.at(places)) is not None:
+            found.append(DriverRelation(rows, register.schema, consolidated=True))
+    return tuple(found)
 
 
-def _whole(batch: Batch) -> Held:
-    return batch.frame if isinstance(batch, SparkBatch) else batch.table
+def _whole(batch: Batch, register: Register) -> Relation:
+    if isinstance(batch, SparkBatch):
+        return batch.relation
+    return DriverRelation(batch.table, register.schema, consolidated=True)
 
 
 def _driver_bytes(batches: Batches) -> int:

@@ -18,10 +18,9 @@ from stepping_spark.limits import Limits
 from stepping_spark.physical import Unnest, walk
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, is_nothing
-from stepping_spark.relations.arrow import consolidate, empty
 from stepping_spark.rows.schema import StreamType
 from stepping_spark.spark import fetch
-from stepping_spark.store import Held
+from stepping_spark.spark.relation import DriverRelation, Relation
 
 
 class Driver:
@@ -45,9 +44,9 @@ class Driver:
         """A stream; why it is one for Spark, where it is."""
         begun, asked, jobs = time.perf_counter(), self._projection.queries, self._projection.jobs
         rows: Rows = {}
-        held: Held
+        held: Relation
         if is_nothing(m.term, step.is_empty):
-            held, how = empty(m.vertex.type.schema), "nothing to do"
+            held, how = DriverRelation.empty(m.vertex.type.schema), "nothing to do"
             why = "what it reads is empty, or what it joins that with"
         else:
             is_ours, why = self._is_ours(step, m)
@@ -86,17 +85,20 @@ class Driver:
             return self.plan.state_of(leaf).register.name
         return str(self.plan.names[leaf.vertex][0])
 
-    def _local(self, step: Step, m: Member, rows: Rows) -> Held:
+    def _local(self, step: Step, m: Member, rows: Rows) -> DriverRelation:
         evaluation = Evaluation(
             table=lambda leaf: self._questions.table(step, leaf),
             project=lambda table, schema, exprs: self._questions.values(m, table, schema, exprs),
             chain=lambda table, t, parts: self._chain(step, table, t, parts),
+            is_once=self._questions.is_once,
             now=step.now,
             rows=rows,
         )
         try:
             with fetch.at_most(self.limits.given_rows):
-                return consolidate(evaluation.term(m.term), m.vertex.type.schema)
+                made, schema = evaluation.term(m.term), m.vertex.type.schema
+                once = self._questions.is_once(made, schema)
+                return DriverRelation(made, schema, consolidated=once).added_up()
         except fetch.FanOut:
             raise
         except Failed as e:
@@ -111,7 +113,7 @@ class Driver:
         """What linear operators make of a relation, one after the other, asked of Spark at once."""
         name = step.sources.name("chain")
         rendering = Rendering(name)
-        step.sources.define(name, (table,), t.schema)
+        step.sources.define(name, (DriverRelation(table, t.schema),), t.schema)
         query = rendering.parts(parts, [rendering.relation(name, t)], (t,))
         for d in rendering.derived:
             step.sources.derive(d)

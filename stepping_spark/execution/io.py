@@ -8,16 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 
 from stepping_spark.errors import SHOWN_ROWS, InputError, not_there, refused_deletion
-from stepping_spark.limits import Limits
-from stepping_spark.relations.arrow import consolidate, empty
+from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.relations.codec import conform, decode, encode
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.schema import COUNT, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.rows.types import ListOf, Struct, ZSetOf, unwrap
-from stepping_spark.store import Held
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
 from stepping_spark.sums.arrow import totals
 from stepping_spark.sums.python import decode_number, encode_number
 from stepping_spark.zsets.from_dataframe import summed
@@ -27,18 +25,18 @@ from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
 def held_input(
     value: object, t: StreamType, where: str, limits: Limits, key: Sequence[str] | None = None
-) -> Held:
+) -> Relation:
     """An input's change as a relation; an InputError where it does not fit.
 
     With a key, a DataFrame is computed as a register with that key will have it.
     """
     if value is None:
-        return empty(t.schema)
+        return DriverRelation.empty(t.schema)
     if isinstance(t, ScalarType):
-        return encode_number(value, t, where)
+        return DriverRelation(encode_number(value, t, where), t.schema)
     assert isinstance(t, ZSetType)
     if isinstance(value, ZSetPython):
-        return encode(value.iter(), t, where)
+        return DriverRelation(encode(value.iter(), t, where), t.schema)
     if isinstance(value, ZSetSpark):
         return value.checked(t, where, limits, key)
     raise no_zset(value, t, where)
@@ -60,36 +58,38 @@ def check_one_by_one(rows: Iterable[object], t: StreamType, where: str) -> None:
             )
 
 
-def check_grows(held: Held, t: ZSetType, where: str) -> None:
+def check_grows(held: Relation, t: ZSetType, where: str) -> None:
     """Refuse a change of an append-only input that takes rows away."""
     negative: Any
-    if isinstance(held, DataFrame):
-        once = summed(held, t)
-        negative = conform(once.where(f"{COUNT} < 0").limit(1).toArrow(), t.schema)
+    if isinstance(held, SparkRelation):
+        found = summed(held).frame.where(f"{COUNT} < 0").limit(1)
+        negative = conform(found.toArrow(), t.schema)
     else:
-        negative = held.filter(pc.less(held.column(COUNT), pa.scalar(0)))
+        assert held.table is not None
+        negative = held.table.filter(pc.less(held.table.column(COUNT), pa.scalar(0)))
     if negative.num_rows:
         ((row, n),) = decode(negative.slice(0, 1), t)
         raise refused_deletion(row, n, where)
 
 
-def check_there(held: Held, t: ZSetType, where: str) -> None:
+def check_there(held: Relation, t: ZSetType, where: str) -> None:
     """Refuse a change that takes away what is not there: `held` has those rows, each once."""
-    if isinstance(held, DataFrame):
-        held = conform(held.where(f"{COUNT} > 0").limit(SHOWN_ROWS + 1).toArrow(), t.schema)
-    wrong = held.filter(pc.greater(held.column(COUNT), pa.scalar(0)))
+    rows = held.table
+    if held.frame is not None:
+        found = held.frame.where(f"{COUNT} > 0").limit(SHOWN_ROWS + 1)
+        rows = conform(found.toArrow(), t.schema)
+    assert rows is not None
+    wrong = rows.filter(pc.greater(rows.column(COUNT), pa.scalar(0)))
     if wrong.num_rows:
         raise not_there([row for row, _ in decode(wrong.slice(0, SHOWN_ROWS + 1), t)], where)
 
 
-def answer(held: Held, t: StreamType) -> Any:
+def answer(held: Relation, t: StreamType) -> Any:
     """What a relation is to a user: a Z-set, a number, or a dict of sums by key."""
     if isinstance(t, ScalarType):
-        table = conform(held.toArrow(), t.schema) if isinstance(held, DataFrame) else held
-        return decode_number(table, t)
+        return decode_number(held.fetched(DEFAULT).table, t)
     if isinstance(t, GroupedType):
-        table = conform(held.toArrow(), t.schema) if isinstance(held, DataFrame) else held
-        keys, sums = totals(consolidate(table, t.schema), t)
+        keys, sums = totals(held.fetched(DEFAULT).added_up().table, t)
         decoded = (t.key.decode(k) for k in keys.to_pylist())
         return dict(zip(decoded, map(t.sum.value.decode, sums.to_pylist()), strict=True))
     assert isinstance(t, ZSetType)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 import numpy as np
-import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from stepping_spark.errors import FixpointError
 from stepping_spark.execution.loop_state import (
     Keys,
     Layers,
     hashes_of,
-    having,
-    is_empty,
     numbers,
     settled,
 )
@@ -27,15 +23,15 @@ from stepping_spark.graph.operators import Linearity
 from stepping_spark.limits import Limits
 from stepping_spark.plan.loop import ITERATION, LookUp, Loop, Round, due_at, without
 from stepping_spark.plan.terms import Leaf, Member, Side, Slice, State, When
-from stepping_spark.relations.arrow import concat, consolidate, distinct_rows, empty
 from stepping_spark.relations.hashes import Hashes
-from stepping_spark.rows.schema import Schema
-from stepping_spark.rows.types import quote
+from stepping_spark.rows.atoms import INT
+from stepping_spark.rows.schema import Columns, Schema
+from stepping_spark.spark.relation import DriverRelation, Relation, on_driver
 from stepping_spark.spark.session import count_jobs
-from stepping_spark.store import Held, Store
+from stepping_spark.store import Store
 
 Kept: TypeAlias = tuple[Vertex, tuple[Expr, ...]]
-Compute = Callable[[Sequence[Member], Mapping[Leaf, tuple[Held, ...]]], list[Held]]
+Compute = Callable[[Sequence[Member], Mapping[Leaf, tuple[Relation, ...]]], list[Relation]]
 
 
 class Run:
@@ -66,39 +62,41 @@ class Run:
         for x in loop.look_ups:
             if x.kept in loop.outside:
                 self._states[x.kept, x.key] = state_around(loop.outside[x.kept], x.key)
-        self._now: dict[Vertex, Held] = {}
-        self._now_by_key: dict[Kept, Held] = {}
+        self._now: dict[Vertex, Relation] = {}
+        self._now_by_key: dict[Kept, Relation] = {}
         # What was looked at in this round.
-        self._slices: dict[Slice, tuple[Held, ...]] = {}
+        self._slices: dict[Slice, tuple[Relation, ...]] = {}
         self._hashes: dict[tuple[Slice, ...], Hashes | None] = {}
         self._kept = {k: self._layers(k) for k in self._states}
         self._changed = {k: self._layers(k) for k in self._states}
-        self._given = {v: Layers(v.type.schema, (), ITERATION, limits) for v in loop.body.outputs}
+        self._given = {
+            v: Layers(_with_iteration(v.type.schema), (), ITERATION, limits)
+            for v in loop.body.outputs
+        }
         self._keys = {
             (x.kept, x.key): Keys(self._key_schema(x).columns, limits) for x in loop.look_ups
         }
 
     def _layers(self, kept: Kept) -> Layers:
-        key = self._states[kept].register.key
-        return Layers(kept[0].type.schema, key, ITERATION, self._limits)
+        state = self._states[kept]
+        stored = tuple((n, e.type) for n, e in state.stored)
+        schema = _with_iteration(kept[0].type.schema, stored)
+        return Layers(schema, state.register.key, ITERATION, self._limits)
 
-    def run(self, inputs: Sequence[Held]) -> list[Held]:
+    def run(self, inputs: Sequence[Relation]) -> list[Relation]:
         """The change of each recursive stream, from those of the streams around.
 
         Adds to the store what the loop keeps.
         """
         body = self._loop.body
-        given = {
-            v: self._settled(held, v.type.schema)
-            for v, held in zip(body.inputs, inputs, strict=True)
-        }
-        k: int | None = 0 if any(not is_empty(h) for h in given.values()) else None
+        given = {v: self._settled(held) for v, held in zip(body.inputs, inputs, strict=True)}
+        k: int | None = 0 if any(not h.is_empty for h in given.values()) else None
         while k is not None:
             if k >= self._loop.operator.max_iterations:
                 raise self._endless()
             self._iterate(k, given)
             given = {
-                leaf: self._now[v] for leaf, v in body.loops.items() if not is_empty(self._now[v])
+                leaf: self._now[v] for leaf, v in body.loops.items() if not self._now[v].is_empty
             }
             k = k + 1 if given else self._due_after(k)
         self._keep()
@@ -106,25 +104,25 @@ class Run:
 
     # -- an iteration
 
-    def _iterate(self, k: int, given: Mapping[Vertex, Held]) -> None:
+    def _iterate(self, k: int, given: Mapping[Vertex, Relation]) -> None:
         self.iterations += 1
         body = self._loop.body
         self._now = {}
         for v in (*body.inputs, *body.loops):
-            self._came(v, given.get(v, empty(v.type.schema)), k)
+            self._came(v, given.get(v, DriverRelation.empty(v.type.schema)), k)
         for r in self._loop.rounds:
             self._run_round(r, k)
 
-    def _came(self, v: Vertex, held: Held, k: int) -> None:
+    def _came(self, v: Vertex, held: Relation, k: int) -> None:
         self._now[v] = held
-        if v in self._given and not is_empty(held):
+        if v in self._given and not held.is_empty:
             with self._counted(held):
                 self._given[v].add_at(held, k)
         for kept, state in self._states.items():
             if kept[0] is v:
                 rows = held
-                if state.stored and not is_empty(held):
-                    rows = self._projection.select(held, v.type.schema, state.stored, beside=True)
+                if state.stored and not held.is_empty:
+                    rows = self._projection.select(held, state.stored, beside=True)
                 self._now_by_key[kept] = rows
                 with self._counted(rows):
                     self._changed[kept].add_at(rows, k)
@@ -134,18 +132,18 @@ class Run:
             self._look_up(x)
         self._slices, self._hashes = {}, {}
         wanted: list[Member] = []
-        parts: dict[Leaf, tuple[Held, ...]] = {}
+        parts: dict[Leaf, tuple[Relation, ...]] = {}
         for m in r.members:
             term = without(m.term, lambda s: not self._slice(s, k)) if self._is_due(m, k) else None
             if term is None:
-                self._came(m.vertex, empty(m.vertex.type.schema), k)
+                self._came(m.vertex, DriverRelation.empty(m.vertex.type.schema), k)
                 continue
             wanted.append(Member(m.vertex, term))
             parts.update((x, self._slice(x, k)) for x in wanted[-1].leaves if isinstance(x, Slice))
-        self.rows += sum(p.num_rows for some in parts.values() for p in some if _on_driver(p))
+        self.rows += sum(_here(p) for some in parts.values() for p in some)
         for m, held in zip(wanted, self._compute(wanted, parts), strict=True):
             if m.python is not None:
-                held = self._settled(held, m.vertex.type.schema)
+                held = self._settled(held)
             self._came(m.vertex, held, k)
 
     def _is_due(self, m: Member, k: int) -> bool:
@@ -154,17 +152,17 @@ class Run:
             return True  # its term is empty otherwise
         return any(self._slice(s, k) for s in due_at(m.vertex))
 
-    def _slice(self, s: Slice, k: int) -> tuple[Held, ...]:
+    def _slice(self, s: Slice, k: int) -> tuple[Relation, ...]:
         """The parts of a slice, none of them empty."""
         if s not in self._slices:
             schema = s.vertex.type.schema
-            self._slices[s] = tuple(_select(p, schema) for p in self._with_keys(s, k))
+            self._slices[s] = tuple(p.select(schema) for p in self._with_keys(s, k))
         return self._slices[s]
 
-    def _with_keys(self, s: Slice, k: int) -> tuple[Held, ...]:
+    def _with_keys(self, s: Slice, k: int) -> tuple[Relation, ...]:
         if s.side is Side.CHANGED and s.when is When.NOW:
             held = self._now_by_key[s.vertex, s.key] if s.key else self._now[s.vertex]
-            return () if is_empty(held) else (held,)
+            return () if held.is_empty else (held,)
         layers = (self._kept if s.side is Side.KEPT else self._changed)[s.vertex, s.key]
         if s.near not in self._hashes:
             self._hashes[s.near] = self._near(s.near, k)
@@ -178,9 +176,9 @@ class Run:
         for other in slices:
             key = self._states[other.vertex, other.key].register.key
             for part in self._with_keys(other, k):
-                if not _on_driver(part):
+                if part.table is None:
                     return None
-                found.append(hashes_of(part, key))
+                found.append(hashes_of(part.table, key))
         return np.unique(np.concatenate(found)) if found else np.zeros(0, np.uint64)
 
     # -- what is kept
@@ -194,36 +192,32 @@ class Run:
     def _look_up(self, x: LookUp) -> None:
         """Fetch what is kept at keys of the changes of this iteration, unless it is there."""
         change = self._now_by_key[x.by, x.by_key]
-        if is_empty(change):
+        if change.is_empty:
             return
         register = self._states[x.kept, x.key].register
         with self._counted(change):
             keys = self._keys[x.kept, x.key].unseen(self._keys_of(change, x))
-        if is_empty(keys):
+        if keys.is_empty:
             return
-        schema = self._key_schema(x)
         for part in self._store.read(register.name, keys):
-            found = having(part, keys, register.schema, schema)
-            found = self._settled(found, register.schema)
-            if is_empty(found):
+            found = part.having(keys)
+            found = self._settled(found)
+            if found.is_empty:
                 continue
-            self.rows += found.num_rows if _on_driver(found) else 0
+            self.rows += _here(found)
             with self._counted(found):
                 if x.kept in self._loop.outside:
                     self._kept[x.kept, x.key].add_at(found, 0)  # the same at each iteration
                 else:
                     self._kept[x.kept, x.key].add(found)
 
-    def _keys_of(self, rows: Held, x: LookUp) -> Held:
+    def _keys_of(self, rows: Relation, x: LookUp) -> Relation:
         """The distinct keys of rows of `x.by`, called as those of `x.kept`."""
         own = self._states[x.by, x.by_key].register.key
         names = self._states[x.kept, x.key].register.key
-        if isinstance(rows, DataFrame):
-            keys = rows.select([quote(n) for n in own]).toDF(*names)
-            return (keys if x.nulls else keys.dropna()).distinct()
-        return distinct_rows(
-            rows.select(list(own)).rename_columns(list(names)), drop_nulls=not x.nulls
-        )
+        types = dict(rows.schema.columns)
+        keys = rows.select(Schema(tuple((n, types[n]) for n in own), ()))
+        return keys.renamed(names).distinct(nulls=x.nulls)
 
     def _due_after(self, k: int) -> int | None:
         """The next iteration at which something is kept of what the step has changed."""
@@ -236,33 +230,34 @@ class Run:
             changed = self._changed[x.by, x.by_key]
             live = self._live(changed, x) if tables and changed.on_driver else None
             for table in tables:
+                rows: Relation = table
                 if live is not None:  # what has cancelled out needs nothing any more
-                    held = having(table, live, Schema(()), self._key_schema(x))
-                    assert isinstance(held, pa.Table)
-                    table = held
-                found.update(numbers(table.column(ITERATION).unique()))
+                    rows = table.having(live)
+                assert rows.table is not None
+                found.update(numbers(rows.table.column(ITERATION).unique()))
         return min(found, default=None)
 
-    def _live(self, changed: Layers, x: LookUp) -> Held:
+    def _live(self, changed: Layers, x: LookUp) -> Relation:
         """The keys of what the step has changed so far."""
         state = self._states[x.by, x.by_key]
         types = dict(state.register.schema.columns)
         extra = tuple((n, types[n]) for n, _ in state.stored)
-        schema = Schema(changed.schema.columns + extra, changed.schema.diffs)
-        tables = [p.select(schema.arrow.names) for p in changed.parts if _on_driver(p)]
-        return self._keys_of(consolidate(concat(tables, schema), schema), x)
+        of = state.change.type.schema
+        schema = Schema(of.columns + extra, of.diffs)
+        rows = on_driver([p.select(schema) for p in changed.parts], schema)
+        return self._keys_of(DriverRelation(rows, schema).added_up(), x)
 
-    def _settled(self, held: Held, schema: Schema) -> Held:
+    def _settled(self, held: Relation) -> Relation:
         with self._counted(held):
-            return settled(held, schema, self._limits)
+            return settled(held, self._limits)
 
     @contextmanager
-    def _counted(self, held: Held) -> Iterator[None]:
-        """Count the jobs that a DataFrame takes."""
-        if not isinstance(held, DataFrame):
+    def _counted(self, held: Relation) -> Iterator[None]:
+        """Count the jobs that a relation takes, where Spark has it."""
+        if held.frame is None:
             yield
             return
-        with count_jobs(held.sparkSession) as jobs:
+        with count_jobs(held.frame.sparkSession) as jobs:
             yield
         self.jobs = None if self.jobs is None or jobs.count is None else self.jobs + jobs.count
 
@@ -270,17 +265,17 @@ class Run:
         """Add what the step changes, by iteration, to the store."""
         for state in self._loop.states:
             for part in self._changed[state.change, state.key].parts:
-                self._store.add(state.register.name, _select(part, state.register.schema))
+                self._store.add(state.register.name, part.select(state.register.schema))
 
-    def _outputs(self) -> list[Held]:
+    def _outputs(self) -> list[Relation]:
         wanted: list[Member] = []
-        found: dict[Vertex, Held] = {}
-        parts: dict[Leaf, tuple[Held, ...]] = {}
+        found: dict[Vertex, Relation] = {}
+        parts: dict[Leaf, tuple[Relation, ...]] = {}
         for v in self._loop.body.outputs:
             schema = v.type.schema
-            found[v] = empty(schema)
+            found[v] = DriverRelation.empty(schema)
             whole = Slice(v, when=When.SO_FAR)
-            parts[whole] = tuple(_select(p, schema) for p in self._given[v].parts)
+            parts[whole] = tuple(p.select(schema) for p in self._given[v].parts)
             if parts[whole]:
                 wanted.append(Member(v, whole))
         found.update(zip((m.vertex for m in wanted), self._compute(wanted, parts), strict=True))
@@ -289,19 +284,18 @@ class Run:
     def _endless(self) -> FixpointError:
         loop = self._loop
         rows = {
-            str(loop.names[v][0]): h.num_rows if isinstance(h, pa.Table) else h.count()
+            str(loop.names[v][0]): h.frame.count() if h.frame is not None else h.rows or 0
             for v, h in self._now.items()
             if v in loop.body.outputs
         }
         return FixpointError(loop.operator.endless(f"{loop.path} ({loop.line})", rows))
 
 
-def _select(held: Held, schema: Schema) -> Held:
-    """The columns of the schema, in order."""
-    if isinstance(held, DataFrame):
-        return held.select([quote(n) for n, _ in schema.all])
-    return held.select(schema.arrow.names)
+def _with_iteration(schema: Schema, stored: Columns = ()) -> Schema:
+    """The schema of a loop's rows, with the columns of a key that are stored beside them."""
+    return Schema((*schema.columns, (ITERATION, INT), *stored), schema.diffs)
 
 
-def _on_driver(held: Held) -> TypeGuard[pa.Table]:
-    return isinstance(held, pa.Table)
+def _here(held: Relation) -> int:
+    """The rows that the driver has."""
+    return 0 if held.table is None else held.table.num_rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,86 +15,93 @@ from pyspark.sql import functions as F
 
 from stepping_spark.limits import Limits
 from stepping_spark.plan.terms import When
-from stepping_spark.relations.arrow import Column, canonical, empty, flat, one_array, row_ids
-from stepping_spark.relations.codec import conform, frame_of
+from stepping_spark.relations.arrow import Column
+from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes, key_hashes
 from stepping_spark.rows.schema import Columns, Schema
 from stepping_spark.rows.types import quote
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
 from stepping_spark.spark.session import no_constraints
-from stepping_spark.store import Held
 
 _TEST = {When.NOW: "=", When.BEFORE: "<", When.SO_FAR: "<="}
 _COMPARE = {When.NOW: pc.equal, When.BEFORE: pc.less, When.SO_FAR: pc.less_equal}
 
 
 class Layers:
-    """Rows of a stream, on the driver and in Spark; `iteration` is the column that says of which.
+    """Rows of a stream, on the driver and in Spark, of a schema that has a column of iterations.
 
     They have the columns of the stream, and those of the key.
     """
 
     def __init__(self, schema: Schema, key: Sequence[str], iteration: str, limits: Limits) -> None:
-        self._most_parts = limits.loop_parts  # plans must not pile up
         self.schema = schema
         self.key = tuple(key)
+        self._most_parts = limits.loop_parts  # plans must not pile up
         self._iteration = iteration
         self._runs = Runs(self.key)
         self._frames: list[tuple[DataFrame, frozenset[int]]] = []
 
-    def add(self, held: Held) -> None:
-        """Add rows with their iterations; a DataFrame must be materialised."""
-        if isinstance(held, pa.Table):
-            self._runs.add(held)
+    def add(self, held: Relation) -> None:
+        """Add rows with their iterations; what Spark has must be materialised."""
+        if held.table is not None:
+            self._runs.add(held.table)
             return
-        found = held.select(self._iteration).distinct().toArrow().column(0)
-        self._frames.append((held, frozenset(numbers(found))))
+        assert held.frame is not None
+        found = held.frame.select(self._iteration).distinct().toArrow().column(0)
+        self._frames.append((held.frame, frozenset(numbers(found))))
         if len(self._frames) > self._most_parts:
             whole = functools.reduce(DataFrame.unionAll, [f for f, _ in self._frames])
             these = frozenset(i for _, some in self._frames for i in some)
             self._frames = [(checkpoint(whole), these)]
 
-    def add_at(self, held: Held, k: int) -> None:
+    def add_at(self, held: Relation, k: int) -> None:
         """Add rows of one iteration."""
-        if isinstance(held, DataFrame):
-            self.add(held.withColumn(self._iteration, F.lit(k).cast("bigint")))
-        elif held.num_rows:
-            at = pa.array(np.full(held.num_rows, k, np.int64))
-            self.add(held.append_column(self._iteration, at))
+        names = self.schema.arrow.names
+        if held.frame is not None:
+            frame = held.frame.withColumn(self._iteration, F.lit(k).cast("bigint"))
+            self.add(SparkRelation(frame.select(*map(quote, names)), self.schema))
+        elif held.table is not None and held.table.num_rows:
+            at = pa.array(np.full(held.table.num_rows, k, np.int64))
+            table = held.table.append_column(self._iteration, at)
+            self.add(DriverRelation(table.select(names), self.schema))
 
-    def at(self, k: int, when: When, near: Hashes | None = None) -> tuple[Held, ...]:
+    def at(self, k: int, when: When, near: Hashes | None = None) -> tuple[Relation, ...]:
         """The rows of some iterations, in parts that are not empty, with all their columns.
 
         With hashes of keys, those of the driver's rows that have such a key.
         """
-        found: list[Held] = []
+        found: list[Relation] = []
         tables = self._runs.tables if near is None else self._runs.at(near)
         for table in tables:
             chosen = table.filter(_COMPARE[when](table.column(self._iteration), pa.scalar(k)))
             if chosen.num_rows:
-                found.append(chosen)
+                found.append(DriverRelation(chosen, self.schema))
         test = f"{quote(self._iteration)} {_TEST[when]} {k}"
         for frame, iterations in self._frames:
             if any(_matches(i, when, k) for i in iterations):
-                found.append(frame.where(test))
+                found.append(SparkRelation(frame.where(test), self.schema))
         return tuple(found)
 
     @property
-    def parts(self) -> tuple[Held, ...]:
+    def parts(self) -> tuple[Relation, ...]:
         """All rows, with all their columns."""
-        return (*self._runs.tables, *(f for f, _ in self._frames))
+        return (
+            *(DriverRelation(t, self.schema) for t in self._runs.tables),
+            *(SparkRelation(f, self.schema) for f, _ in self._frames),
+        )
 
     @property
     def on_driver(self) -> bool:
         """Whether the driver has all rows."""
         return not self._frames
 
-    def after(self, k: int) -> tuple[list[pa.Table], set[int]]:
+    def after(self, k: int) -> tuple[list[DriverRelation], set[int]]:
         """Later iterations: the rows that the driver has, and the numbers of those in Spark."""
         tables = [
             t.filter(pc.greater(t.column(self._iteration), pa.scalar(k))) for t in self._runs.tables
         ]
         later = {i for _, some in self._frames for i in some if i > k}
-        return [t for t in tables if t.num_rows], later
+        return [DriverRelation(t, self.schema) for t in tables if t.num_rows], later
 
 
 class Runs:
@@ -157,17 +163,14 @@ def numbers(column: Column) -> list[int]:
     return list(values)
 
 
-def is_empty(held: Held) -> bool:
-    """Whether a relation is known to have no rows."""
-    return isinstance(held, pa.Table) and not held.num_rows
-
-
-def settled(held: Held, schema: Schema, limits: Limits) -> Held:
+def settled(held: Relation, limits: Limits) -> Relation:
     """The relation, computed: on the driver if it is few rows, else in Spark without lineage."""
-    if isinstance(held, pa.Table):
+    if held.frame is None:
         return held
-    frame = checkpoint(held)
-    return conform(frame.toArrow(), schema) if frame.count() <= limits.loop_rows else frame
+    frame = checkpoint(held.frame)
+    if frame.count() > limits.loop_rows:
+        return SparkRelation(frame, held.schema, held.consolidated)
+    return DriverRelation(conform(frame.toArrow(), held.schema), held.schema, held.consolidated)
 
 
 def checkpoint(frame: DataFrame) -> DataFrame:
@@ -182,52 +185,20 @@ class Keys:
     def __init__(self, columns: Columns, limits: Limits) -> None:
         self._limits = limits
         self._schema = Schema(columns, ())
-        self._table = empty(self._schema)
-        self._frames: list[DataFrame] = []
+        self._here = DriverRelation.empty(self._schema)
+        self._in_spark: list[Relation] = []
 
-    def unseen(self, keys: Held) -> Held:
+    def unseen(self, keys: Relation) -> Relation:
         """Those of the keys that have not come before; from now on they have."""
-        before: list[Held] = [self._table, *self._frames]
+        before: list[Relation] = [self._here, *self._in_spark]
         for seen in before:
-            keys = having(keys, seen, self._schema, self._schema, among=False)
-        keys = settled(keys, self._schema, self._limits)
-        if isinstance(keys, DataFrame):
-            self._frames.append(keys)
+            keys = keys.having(seen, among=False)
+        keys = settled(keys, self._limits)
+        if keys.table is None:
+            self._in_spark.append(keys)
         else:
-            self._table = pa.concat_tables([self._table, keys])
-            if self._table.column(0).num_chunks > self._limits.loop_parts:
-                self._table = self._table.combine_chunks()
+            table = pa.concat_tables([self._here.table, keys.table])
+            if table.column(0).num_chunks > self._limits.loop_parts:
+                table = table.combine_chunks()
+            self._here = DriverRelation(table, self._schema)
         return keys
-
-
-def having(rows: Held, keys: Held, schema: Schema, key: Schema, *, among: bool = True) -> Held:
-    """The rows whose key is among the keys; or, not `among`, is not. NULL equals NULL."""
-    if isinstance(rows, pa.Table) and isinstance(keys, pa.Table):
-        found = _among(rows, keys, key)
-        return rows.filter(pa.array(found if among else ~found))
-    spark = next(x.sparkSession for x in (rows, keys) if isinstance(x, DataFrame))
-    frame = rows if isinstance(rows, DataFrame) else frame_of(rows, schema, spark)
-    wanted = keys if isinstance(keys, DataFrame) else F.broadcast(frame_of(keys, key, spark))
-    names = [n for n, _ in key.columns]
-    renamed = [f"_m{i}_" for i in range(len(names))]
-    wanted = wanted.select([quote(n) for n in names]).toDF(*renamed)
-    same = (F.col(quote(n)).eqNullSafe(F.col(m)) for n, m in zip(names, renamed, strict=True))
-    on = functools.reduce(operator.and_, same)
-    return frame.join(wanted, on, "leftsemi" if among else "leftanti")
-
-
-def _among(rows: pa.Table, keys: pa.Table, key: Schema) -> npt.NDArray[np.bool_]:
-    if not rows.num_rows or not keys.num_rows:
-        return np.zeros(rows.num_rows, np.bool_)
-    columns: list[Column] = []
-    for name, _ in key.columns:
-        both = one_array(concat_columns(rows.column(name), keys.column(name)))
-        columns += flat(canonical(both))
-    ids = row_ids(columns)
-    return np.isin(ids[: rows.num_rows], ids[rows.num_rows :])
-
-
-def concat_columns(a: Column, b: Column) -> Column:
-    """One column behind the other."""
-    chunks = [c for x in (a, b) for c in (x.chunks if isinstance(x, pa.ChunkedArray) else [x])]
-    return pa.chunked_array(chunks, a.type)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-from pyspark.sql import DataFrame
+from dataclasses import replace
 
 from stepping_spark.execution.nulls import null_tests
 from stepping_spark.execution.projection import Projection
@@ -14,8 +13,8 @@ from stepping_spark.limits import Limits
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import State
 from stepping_spark.spark import fetch
-from stepping_spark.spark.checkpoint import measure, settle, settled_by
-from stepping_spark.store import Held
+from stepping_spark.spark.checkpoint import kept_apart, settle
+from stepping_spark.spark.relation import Relation, SparkRelation
 
 
 class Once:
@@ -39,7 +38,9 @@ class Once:
         self._projection = projection
         self._adders = adders
 
-    def computed(self, step: Step, v: Vertex, frame: DataFrame, *, checked: bool = False) -> Held:
+    def computed(
+        self, step: Step, v: Vertex, made: SparkRelation, *, checked: bool = False
+    ) -> Relation:
         """The value of a stream, which may be read again and again.
 
         A StepError names a field that is NULL and never should be, unless that was `checked`.
@@ -50,35 +51,26 @@ class Once:
         tests = [] if checked else null_tests(schema)
         state = self._first(v)
         if state is None:
-            kept = frame.localCheckpoint()
-            measured = measure(kept, schema, tests)
+            kept = kept_apart(made, tests)
+        elif made.is_settled(state.register.schema, state.register.key):
+            kept = made
         else:
-            schema, key = state.register.schema, state.register.key
-            settled = settled_by(frame, schema, key)
-            if settled is None:
-                rows = self._projection.select(frame, v.type.schema, state.stored, beside=True)
-                assert isinstance(rows, DataFrame)
-                settled = settle(rows, schema, key, where, tests=tests)
-            kept, measured = settled.frame, settled.measured
-        if measured.nulls:
-            raise null_error(measured.nulls[0], where)
-        table = fetch.brought(
-            kept,
-            schema,
-            measured,
-            limits=self._limits,
-            most_rows=self._most_rows,
-            once=state is not None,
-        )
-        own = [n for n, _ in v.type.schema.all]
+            rows = self._projection.select(made, state.stored, beside=True)
+            assert isinstance(rows, SparkRelation)
+            kept = settle(rows, state.register.key, where, tests=tests)
+        if kept.nulls:
+            raise null_error(kept.nulls[0], where)
+        few = fetch.brought(kept, self._limits, most_rows=self._most_rows)
         if state is not None:
-            step.kept[state.register.name] = kept if table is None else table
-            if state.stored:
-                kept = kept.select(*own)
-                table = None if table is None else table.select(own)
-        if table is not None and table.nbytes > self._limits.broadcast_bytes:
-            step.in_spark[v] = kept  # a large query is not to send it back
-        return kept if table is None else table
+            step.kept[state.register.name] = kept if few is None else few
+        # The columns that a register keeps beside them are functions of the row.
+        own = replace(kept.select(schema), consolidated=kept.consolidated)
+        if few is None:
+            return own
+        here = replace(few.select(schema), consolidated=True)
+        if here.nbytes > self._limits.broadcast_bytes:
+            step.in_spark[v] = own  # a large query is not to send it back
+        return here
 
     def key_kept_by(self, v: Vertex) -> tuple[str, ...] | None:
         """The columns by which the first register keeps a stream; None: none that it has."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from stepping_spark.execution.views import inline, is_inline
 from stepping_spark.expressions.arrow import column as plain_column
@@ -23,17 +22,15 @@ from stepping_spark.plan.terms import ALL
 from stepping_spark.relations.arrow import (
     Array,
     canonical,
-    distinct_rows,
-    each_once,
-    is_each_once,
     one_array,
 )
 from stepping_spark.relations.codec import conform, frame_of
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import Schema
-from stepping_spark.rows.types import Optional, quote
+from stepping_spark.rows.types import Optional
+from stepping_spark.spark.measure import column
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
 from stepping_spark.spark.session import count_jobs
-from stepping_spark.store import Held
 
 Named = Sequence[tuple[str, Expr]]
 
@@ -54,26 +51,26 @@ class Projection:
         self._columns: dict[Expr, Column] = {}
         self._known: dict[int, tuple[pa.Table, dict[Expr, Array]]] = {}  # by the table's identity
 
-    def select(self, held: Held, schema: Schema, exprs: Named, *, beside: bool) -> Held:
+    def select(self, held: Relation, exprs: Named, *, beside: bool) -> Relation:
         """A relation of the expressions, called as said; `beside`: with the columns it has."""
-        if isinstance(held, pa.Table):
-            plain = {e: plain_column(e, held) for _, e in exprs}
+        schema = held.schema
+        own = (schema.columns, schema.diffs) if beside else ((), ())
+        made = Schema((*own[0], *((n, e.type) for n, e in exprs)), own[1])
+        if held.table is not None:
+            plain = {e: plain_column(e, held.table) for _, e in exprs}
             found = {e: c for e, c in plain.items() if c is not None}
             asked = [e for e in plain if e not in found]
             if asked:
-                found.update(zip(asked, self.values(held, schema, asked), strict=True))
-            made = _joined(held, schema, exprs, [canonical(found[e]) for _, e in exprs], beside)
-            if beside and is_each_once(held, schema):
-                columns = (*schema.columns, *((n, e.type) for n, e in exprs))
-                return each_once(made, Schema(columns, schema.diffs))
-            return made
+                found.update(zip(asked, self.values(held.table, schema, asked), strict=True))
+            columns = [canonical(found[e]) for _, e in exprs]
+            table = _joined(held.table, schema, exprs, columns, beside)
+            return DriverRelation(table, made, beside and held.consolidated)
+        assert held.frame is not None
         shown = [self._column(e).alias(n) for n, e in exprs]
         if beside:
-            own, diffs = (
-                [F.col(quote(n)) for n, _ in part] for part in (schema.columns, schema.diffs)
-            )
-            shown = [*own, *shown, *diffs]
-        return held.select(*shown)
+            before, after = ([column(n) for n, _ in part] for part in own)
+            shown = [*before, *shown, *after]
+        return SparkRelation(held.frame.select(*shown), made, beside and held.consolidated)
 
     def values(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
         """The values of expressions over the rows of a relation on the driver, in their order."""
@@ -127,24 +124,20 @@ class Projection:
 
     def keys(
         self,
-        held: Held,
-        schema: Schema,
+        held: Relation,
         names: Sequence[str],
         key: tuple[Expr, ...],
         *,
         nulls: bool,
-    ) -> Held:
+    ) -> Relation:
         """The distinct keys of a relation's rows, under the names that a register has for them.
 
         Without `nulls` a key that has a NULL is none.
         """
         if key == (ALL,):
-            key = tuple(Field(t, (n,)) for n, t in schema.columns)
+            key = tuple(Field(t, (n,)) for n, t in held.schema.columns)
         exprs = tuple(zip(names, key, strict=True))
-        keys = self.select(held, schema, exprs, beside=False)
-        if isinstance(keys, DataFrame):
-            return (keys if nulls else keys.dropna()).distinct()
-        return distinct_rows(keys, drop_nulls=not nulls)
+        return self.select(held, exprs, beside=False).distinct(nulls=nulls)
 
     def _column(self, e: Expr) -> Column:
         found = self._columns.get(e)

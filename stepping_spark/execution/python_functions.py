@@ -16,18 +16,18 @@ from stepping_spark.errors import InputError, StepError, SteppingError
 from stepping_spark.expressions.expr import PythonCall
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Operator
-from stepping_spark.relations.arrow import consolidate
 from stepping_spark.relations.codec import decode, encode
 from stepping_spark.rows.grouped import in_groups
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ListOf
 from stepping_spark.spark import fetch
 from stepping_spark.spark.errors import first_line, raised_in_worker
+from stepping_spark.spark.relation import DriverRelation, SparkRelation
 
 Pairs = Iterable[tuple[Any, int]]
 
 
-def apply_python(v: Vertex, table: pa.Table, where: str) -> pa.Table:
+def apply_python(v: Vertex, table: pa.Table, where: str) -> DriverRelation:
     """Apply a vertex's Python function to a relation on the driver, in which no row stands twice.
 
     A function that raises, or gives something of another type, is a `StepError` that shows the row.
@@ -36,13 +36,13 @@ def apply_python(v: Vertex, table: pa.Table, where: str) -> pa.Table:
     operator, source, made = _parts(v)
     called = _called(operator, decode(table, source), where)
     if not operator.grows:
-        return consolidate(encode(called, made, where), made.schema)
+        return DriverRelation(encode(called, made, where), made.schema).added_up()
     pairs = list(itertools.islice(called, fetch.most_given() + 1))
     fetch.check_cut(len(pairs), operator.name)
-    return consolidate(encode(pairs, made, where), made.schema)
+    return DriverRelation(encode(pairs, made, where), made.schema).added_up()
 
 
-def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> DataFrame:
+def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> SparkRelation:
     """The same in Spark's Python workers, computed once and cut off from its lineage.
 
     Where these are of another Python, which lacks a module, the `StepError` says how to choose it.
@@ -56,7 +56,7 @@ def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> DataFrame:
 
     schema = frame.sparkSession.createDataFrame([], made.schema.ddl).schema
     try:
-        return frame.mapInArrow(batches, schema).localCheckpoint()
+        return SparkRelation(frame.mapInArrow(batches, schema).localCheckpoint(), made.schema)
     except PySparkException as e:
         raise of_worker(e, where) from e
 

@@ -25,14 +25,14 @@ from stepping_spark.graph.operators import parts_of
 from stepping_spark.limits import Limits
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, Ref, Term
-from stepping_spark.relations.arrow import consolidate, one_array
+from stepping_spark.relations.arrow import one_array
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.widths import widest_row
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
 from stepping_spark.spark.errors import first_line
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
 from stepping_spark.spark.session import count_jobs, for_thread, no_constraints
-from stepping_spark.store import Held
 
 _PLAN_NUMBERS = itertools.count(1)
 
@@ -67,9 +67,9 @@ class Queries:
         small: set[str] = set()
         for leaf, name in named.items():
             parts = step.parts_for_spark(leaf)
-            tables = [p for p in parts if isinstance(p, pa.Table)]
-            nbytes = sum(t.nbytes for t in tables)
-            if len(tables) == len(parts) and nbytes <= self.limits.broadcast_bytes:
+            nbytes = sum(p.table.nbytes for p in parts if p.table is not None)
+            here = all(p.table is not None for p in parts)
+            if here and nbytes <= self.limits.broadcast_bytes:
                 small.add(name)
             keyed = isinstance(leaf, Read) and leaf.by is not None
             step.sources.define(name, parts, schema_of(leaf), added_up=keyed)
@@ -99,7 +99,7 @@ class Queries:
         """Whether what a query reads is known to be few rows, and few bytes."""
         parts = [p for leaf in leaves for p in step.parts_for_spark(leaf)]
         rows = rows_of(*parts)
-        nbytes = sum(p.nbytes for p in parts if isinstance(p, pa.Table))
+        nbytes = sum(p.table.nbytes for p in parts if p.table is not None)
         few = rows is not None and rows <= self.limits.small_rows
         return few and nbytes <= self.limits.small_bytes
 
@@ -107,7 +107,7 @@ class Queries:
         """How many rows a small query may give, each with the widest row of all that it reads."""
         widest = 1
         for leaf in self._named(members):
-            tables = [p for p in step.parts_for_spark(leaf) if isinstance(p, pa.Table)]
+            tables = [p.table for p in step.parts_for_spark(leaf) if p.table is not None]
             times = max(m.times_read[leaf] for m in members)
             widest += times * max(map(widest_row, tables), default=0)
         return min(self.limits.given_rows, self.limits.small_given_bytes // widest)
@@ -164,11 +164,11 @@ class Queries:
             *(Made(m, h, Cost(0.0, 0, "spark", why[m].why, host)) for m, h in others),
         ]
 
-    def _added_up(self, m: Member, table: pa.Table) -> pa.Table:
+    def _added_up(self, m: Member, table: pa.Table) -> DriverRelation:
         """What Spark gave of a stream, each row once; an error names the stream."""
         schema = m.vertex.type.schema
         try:
-            return consolidate(conform(table, schema), schema)
+            return DriverRelation(conform(table, schema), schema).added_up()
         except SteppingError as e:
             last = len(parts_of(m.vertex.operator)) - 1
             raise failed(self.plan, m.vertex, last, e) from e
@@ -186,11 +186,12 @@ class Queries:
             begun = time.perf_counter()
             with count_jobs(self._spark()) as jobs:  # Spark counts by thread
                 frame = step.sources.sql(query.text, query.uses)
+                made = SparkRelation(frame, m.vertex.type.schema)
                 if m.vertex in step.passing:
                     step.passed[m.vertex] = m
-                    held: Held = frame
+                    held: Relation = made
                 else:
-                    held = self._once.computed(step, m.vertex, frame)
+                    held = self._once.computed(step, m.vertex, made)
             ms = (time.perf_counter() - begun) * 1e3
             return Made(m, held, Cost(ms, jobs.count, "spark", why[m].why))
 

@@ -12,8 +12,9 @@ from stepping_spark.execution.step import Step, rows_of, schema_of
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.limits import Limits
 from stepping_spark.plan.terms import Leaf, Member, is_nothing
-from stepping_spark.relations.arrow import Array, concat
+from stepping_spark.relations.arrow import Array
 from stepping_spark.rows.schema import Schema
+from stepping_spark.spark.relation import on_driver
 
 
 class Questions:
@@ -29,12 +30,14 @@ class Questions:
         self._projection = projection
         self._wanted: dict[Member, dict[Leaf, dict[tuple[Expr, ...], None]]] = {}
         self._tables: dict[Leaf, pa.Table] = {}
+        self._once: list[tuple[pa.Table, Schema]] = []  # those of them that are consolidated
 
     def begin(
         self, step: Step, members: Sequence[Member], is_ours: Callable[[Member], bool]
     ) -> None:
         """Ask what several streams are going to want of the same relation, those that are ours."""
         self._tables.clear()
+        self._once.clear()
         wanted: dict[Leaf, list[tuple[Expr, ...]]] = {}
         for m in members if self._wanted else ():
             if m in self._wanted and is_ours(m) and not is_nothing(m.term, step.is_empty):
@@ -55,6 +58,7 @@ class Questions:
     def end(self) -> None:
         """Forget the relations and what was found out of them."""
         self._tables.clear()
+        self._once.clear()
         self._projection.forget()
 
     def table(self, step: Step, leaf: Leaf) -> pa.Table:
@@ -62,12 +66,17 @@ class Questions:
         found = self._tables.get(leaf)
         if found is None:
             schema = schema_of(leaf)
-            names = schema.arrow.names
-            parts = step.parts(leaf)
-            tables = [_selected(p, names) for p in parts if isinstance(p, pa.Table)]
-            assert len(tables) == len(parts)
-            found = self._tables[leaf] = concat(tables, schema)
+            parts = [p.select(schema) for p in step.parts(leaf)]
+            assert all(p.table is not None for p in parts)
+            found = self._tables[leaf] = on_driver(parts, schema)
+            there = [p for p in parts if not p.is_empty]
+            if len(there) == 1 and there[0].consolidated:
+                self._once.append((found, schema))
         return found
+
+    def is_once(self, table: pa.Table, schema: Schema) -> bool:
+        """Whether a table is that of a leaf, and known to have each row of the schema once."""
+        return any(t is table and s == schema for t, s in self._once)
 
     def values(
         self, m: Member, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
@@ -77,7 +86,3 @@ class Questions:
         if leaf is not None:
             self._wanted.setdefault(m, {}).setdefault(leaf, {})[exprs] = None
         return self._projection.values(table, schema, exprs)
-
-
-def _selected(table: pa.Table, names: list[str]) -> pa.Table:
-    return table if table.column_names == names else table.select(names)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from stepping_spark.errors import StepError
 from stepping_spark.execution.driver import Driver
@@ -20,7 +20,7 @@ from stepping_spark.execution.nulls import null_field
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.python_functions import apply_python, apply_python_in_spark
 from stepping_spark.execution.queries import Queries
-from stepping_spark.execution.step import ForSpark, Made, Step, null_error, rows_of, schema_of
+from stepping_spark.execution.step import ForSpark, Made, Step, null_error, rows_of
 from stepping_spark.execution.views import Sources
 from stepping_spark.expressions.clock import ticks
 from stepping_spark.expressions.expr import Expr
@@ -31,14 +31,13 @@ from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.plan.loop import Loop
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, Stage, State, is_nothing
-from stepping_spark.relations.arrow import concat, consolidate
-from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
 from stepping_spark.spark.advice import advise
 from stepping_spark.spark.fetch import FanOut, at_most
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, on_driver
 from stepping_spark.spark.session import JobCounter, count_jobs, get_session, is_stopped
-from stepping_spark.store import Held, Now, Store
+from stepping_spark.store import Now, Store
 
 SETTINGS = (
     "spark.sql.ansi.enabled",
@@ -126,7 +125,9 @@ class Scheduler:
         """The columns by which the first register keeps a stream; None: none that it has."""
         return self._once.key_kept_by(v)
 
-    def run(self, metrics: StepMetrics, inputs: Mapping[Vertex, Held], now: Now) -> list[Held]:
+    def run(
+        self, metrics: StepMetrics, inputs: Mapping[Vertex, Relation], now: Now
+    ) -> list[Relation]:
         """Compute a step, and add its changes to the store; the caller commits."""
         sources = Sources(lambda: self.spark, self.limits, self._now_in_sql(now))
         asked = self._projection.queries
@@ -142,7 +143,7 @@ class Scheduler:
         )
         try:
             for v, held in inputs.items():
-                if isinstance(held, DataFrame) and v in self._adders:
+                if isinstance(held, SparkRelation) and v in self._adders:
                     step.values[v] = self._once.computed(step, v, held, checked=True)
                 self._add(step, v, step.values[v])
             for stage in self.plan.stages:
@@ -188,7 +189,9 @@ class Scheduler:
         begun = time.perf_counter()
         within = 0.0  # what the streams that it iterates take, told with them
 
-        def compute(wanted: Sequence[Member], parts: Mapping[Leaf, tuple[Held, ...]]) -> list[Held]:
+        def compute(
+            wanted: Sequence[Member], parts: Mapping[Leaf, tuple[Relation, ...]]
+        ) -> list[Relation]:
             nonlocal within
             inner = Step({}, step.now, step.since, step.sources, step.metrics, dict(parts))
             started = time.perf_counter()
@@ -219,80 +222,76 @@ class Scheduler:
         path, line = self.plan.names[m.vertex]
         (held,) = step.parts(leaf)
         why = "a Python function, of rows in Spark"
-        made: Held | None = None
+        made: Relation | None = None
         jobs: int | None = 0
-        if isinstance(held, pa.Table):
+        if held.table is not None:
             try:
                 with at_most(self.limits.given_rows):
-                    made = apply_python(m.vertex, held, f"{path} ({line})")
+                    made = apply_python(m.vertex, held.table, f"{path} ({line})")
                 why = "a Python function, of rows on the driver"
             except FanOut as e:
                 why = f"a Python function; {e}"
         if made is None:
             with count_jobs(self.spark) as counted:
-                if isinstance(held, pa.Table):
-                    held = frame_of(held, schema_of(leaf), self.spark)
-                applied = apply_python_in_spark(m.vertex, held, f"{path} ({line})")
+                frame = held.in_spark(lambda: self.spark).frame
+                applied = apply_python_in_spark(m.vertex, frame, f"{path} ({line})")
                 made = self._once.computed(step, m.vertex, applied)
             jobs = counted.count
         return Made(m, made, Cost((time.perf_counter() - begun) * 1e3, jobs, "python", why))
 
     # -- the store
 
-    def _read(self, step: Step, read: Read) -> tuple[Held, ...]:
+    def _read(self, step: Step, read: Read) -> tuple[Relation, ...]:
         if step.first:
             return ()
         state = self.plan.state_of(read)
-        keys: Held | None = None
+        keys: Relation | None = None
         if read.due:
             keys = self._due(step, state)
         elif read.by is not None:
             keys = self._keys(step, read, state)
-        if isinstance(keys, pa.Table) and not keys.num_rows:
+        if keys is not None and keys.is_empty:
             return ()
         schema = read.change.type.schema
-        wanted = [n for n, _ in schema.all]
-        parts = tuple(
-            p.select(*wanted) if isinstance(p, DataFrame) else p.select(wanted)
-            for p in self.store.read(state.register.name, keys)
-        )
+        parts = tuple(p.select(schema) for p in self.store.read(state.register.name, keys))
         return parts if keys is None else added_up(parts, schema)
 
-    def _keys(self, step: Step, read: Read, state: State) -> Held:
+    def _keys(self, step: Step, read: Read, state: State) -> Relation:
         assert read.by is not None
-        held, schema = step.values[read.by], read.by.type.schema
-        if isinstance(held, pa.Table) and not held.num_rows:
+        held = step.values[read.by]
+        if held.is_empty:
             return held
-        return self._projection.keys(
-            held, schema, state.register.key, read.by_key, nulls=read.nulls
-        )
+        return self._projection.keys(held, state.register.key, read.by_key, nulls=read.nulls)
 
-    def _due(self, step: Step, state: State) -> pa.Table | None:
+    def _due(self, step: Step, state: State) -> Relation | None:
         """The times that have come since the last step, as keys; None: too many to name."""
         (name,) = state.register.key
         (t,) = (t for n, t in state.register.schema.columns if n == name)
         time = dict(state.change.type.schema.columns)["time"]
         found = ticks(step.since, step.now, time, self.limits.due_times)
-        return None if found is None else pa.table({name: pa.array(found, t.arrow)})
+        if found is None:
+            return None
+        keys = pa.table({name: pa.array(found, t.arrow)})
+        return DriverRelation(keys, Schema(((name, t),), ()), consolidated=True)
 
     def _now_in_sql(self, now: Now) -> str:
         for t in self.plan.times:
             return literal(t.encode(now, "now"), t)
         return "NULL"
 
-    def _add(self, step: Step, v: Vertex, held: Held) -> None:
+    def _add(self, step: Step, v: Vertex, held: Relation) -> None:
         for state in self._adders.get(v, ()):
             rows = step.kept.get(state.register.name, held)
             if state.stored and state.register.name not in step.kept:
-                rows = self._projection.select(held, v.type.schema, state.stored, beside=True)
-            if isinstance(rows, DataFrame) or rows.num_rows:
+                rows = self._projection.select(held, state.stored, beside=True)
+            if not rows.is_empty:
                 self.store.add(state.register.name, rows)
 
     def _done(self, step: Step, made: Made) -> None:
         m, held = made.member, made.held
         path, line = self.plan.names[m.vertex]
-        if isinstance(held, pa.Table):
-            null = null_field(held, m.vertex.type.schema)
+        if held.table is not None:
+            null = null_field(held.table, held.schema)
             if null is not None:
                 raise null_error(null, f"{path} ({line})")
         if m.vertex in self._strict:
@@ -334,14 +333,13 @@ class Scheduler:
         return str(self.plan.names[m.vertex][0])
 
 
-def added_up(parts: tuple[Held, ...], schema: Schema) -> tuple[Held, ...]:
+def added_up(parts: tuple[Relation, ...], schema: Schema) -> tuple[Relation, ...]:
     """What batches have for the keys of a change, as one: before a join, not after it.
 
     Rows that came in one batch and went in another would each be joined with all that they match.
     Those that Spark holds are left to a query to add up.
     """
-    tables = [p for p in parts if isinstance(p, pa.Table)]
-    if len(tables) < 2:
+    in_spark = [p for p in parts if p.table is None]
+    if len(parts) - len(in_spark) < 2:
         return parts
-    frames = [p for p in parts if isinstance(p, DataFrame)]
-    return (*frames, consolidate(concat(tables, schema), schema))
+    return (*in_spark, DriverRelation(on_driver(parts, schema), schema).added_up())

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
-
 from stepping_spark.engines.arrow.evaluation import Rows
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.execution.metrics import Cost, StepMetrics
@@ -17,30 +14,31 @@ from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, Ref, refs
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.errors import first_line
-from stepping_spark.store import Held, Now
+from stepping_spark.spark.relation import Relation, SparkRelation
+from stepping_spark.store import Now
 
 
 @dataclass
 class Step:
     """The values of one step, as they come to be known."""
 
-    values: dict[Vertex, Held]
+    values: dict[Vertex, Relation]
     now: Now
     since: Now
     sources: Sources
     metrics: StepMetrics
-    reads: dict[Leaf, tuple[Held, ...]] = field(default_factory=dict)
+    reads: dict[Leaf, tuple[Relation, ...]] = field(default_factory=dict)
     first: bool = False  # whether all registers are empty
-    kept: dict[str, Held] = field(default_factory=dict)  # as a register has it, by its name
+    kept: dict[str, Relation] = field(default_factory=dict)  # as a register has it, by its name
     passing: frozenset[Vertex] = frozenset()  # what those who read it may have within
     passed: dict[Vertex, Member] = field(default_factory=dict)  # computed by who reads them
-    in_spark: dict[Vertex, DataFrame] = field(default_factory=dict)  # what the driver has, too
+    in_spark: dict[Vertex, SparkRelation] = field(default_factory=dict)  # what the driver has, too
 
-    def parts(self, leaf: Leaf) -> tuple[Held, ...]:
+    def parts(self, leaf: Leaf) -> tuple[Relation, ...]:
         """The relations whose sum a leaf stands for."""
         return (self.values[leaf.vertex],) if isinstance(leaf, Ref) else self.reads[leaf]
 
-    def parts_for_spark(self, leaf: Leaf) -> tuple[Held, ...]:
+    def parts_for_spark(self, leaf: Leaf) -> tuple[Relation, ...]:
         """The same, from Spark's memory where they are there too."""
         if isinstance(leaf, Ref) and leaf.vertex in self.in_spark:
             return (self.in_spark[leaf.vertex],)
@@ -52,7 +50,7 @@ class Step:
 
     def is_empty(self, leaf: Leaf) -> bool:
         """Whether a leaf is known to have no rows, without a job."""
-        return all(isinstance(p, pa.Table) and not p.num_rows for p in self.parts(leaf))
+        return all(p.is_empty for p in self.parts(leaf))
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Made:
     """A stream as it was computed, and what that took."""
 
     member: Member
-    held: Held
+    held: Relation
     cost: Cost
     rows: Rows = field(default_factory=dict)  # that the vertices within it read and gave
     rows_in: int = 0  # beyond what its term reads
@@ -101,7 +99,7 @@ def null_error(name: str, where: str) -> StepError:
     )
 
 
-def rows_of(*parts: Held) -> int | None:
-    """How many rows there are, if that is known without counting."""
-    tables = [p.num_rows for p in parts if isinstance(p, pa.Table)]
+def rows_of(*parts: Relation) -> int | None:
+    """How many rows there are, if the driver has all of them."""
+    tables = [p.table.num_rows for p in parts if p.table is not None]
     return sum(tables) if len(tables) == len(parts) else None

@@ -11,13 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from stepping_spark.engines.spark.rendering import Derived
 from stepping_spark.engines.spark.text import consolidated, names
 from stepping_spark.limits import Limits
-from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
+from stepping_spark.spark.relation import Relation, on_driver
 from stepping_spark.spark.session import in_session
-from stepping_spark.store import Held
 
 _NUMBERS = itertools.count(1)
 
@@ -40,12 +39,11 @@ class Sources:
         return f"{kind}_{next(_NUMBERS)}"
 
     def define(
-        self, name: str, parts: tuple[Held, ...], schema: Schema, *, added_up: bool = False
+        self, name: str, parts: tuple[Relation, ...], schema: Schema, *, added_up: bool = False
     ) -> None:
         """Call the sum of some relations by a name; `added_up`: equal rows are to be one."""
-        tables = [p for p in parts if isinstance(p, pa.Table)]
-        frames = [p for p in parts if isinstance(p, DataFrame)]
-        table = concat(tables, schema)
+        frames = [p.frame for p in parts if p.frame is not None]
+        table = on_driver(parts, schema)
         if not frames and is_inline(table, schema, self._limits):
             self._inline[name] = inline(table, schema)
             return

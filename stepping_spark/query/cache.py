@@ -6,15 +6,13 @@ import typing
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
-from pyspark.sql import DataFrame
-
 from stepping_spark.callsite import Line, user_line
 from stepping_spark.errors import CompileError, InputError, StoreMismatch
 from stepping_spark.graph.operators import Input
 from stepping_spark.query.trace import tracer, vertex_of
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import ZSetType
-from stepping_spark.rows.types import quote, row_type
+from stepping_spark.rows.types import row_type
 from stepping_spark.store import Store, register_name
 from stepping_spark.zsets.spark import ZSet, ZSetSpark
 
@@ -143,9 +141,4 @@ class Cache(Generic[X]):
             ) from None
         # A register that is read by a computed key has columns for it, which are none of the rows'.
         of = ZSetType(self._row)
-        wanted = [n for n, _ in of.schema.all]
-        rows = (
-            p.select(*map(quote, wanted)) if isinstance(p, DataFrame) else p.select(wanted)
-            for p in parts
-        )
-        return ZSetSpark.from_parts(rows, of)
+        return ZSetSpark.from_parts(parts, of)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import decimal
 import functools
-import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,31 +65,12 @@ def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
     """
     if not table.num_rows:
         return empty(schema)
-    if is_each_once(table, schema):
-        return table
     columns = [canonical(table.column(n)) for n, _ in schema.columns]
     diffs: list[Column] = [table.column(n) for n, _ in schema.diffs]
     if table.num_rows > 1:
         columns, diffs = _added(columns, diffs, schema)
     made = pa.Table.from_arrays([*columns, *diffs], schema=schema.arrow)
-    return each_once(without_zeros(made, schema), schema)
-
-
-# By identity, while they are there: tables have no hash.
-_ONCE: dict[int, tuple[weakref.ref[pa.Table], Schema]] = {}
-
-
-def each_once(table: pa.Table, schema: Schema) -> pa.Table:
-    """The table, of which it is known from now on that `consolidate` has nothing to do."""
-    at = id(table)
-    _ONCE[at] = (weakref.ref(table, lambda _: _ONCE.pop(at, None)), schema)
-    return table
-
-
-def is_each_once(table: pa.Table, schema: Schema) -> bool:
-    """Whether that is known of the table."""
-    known = _ONCE.get(id(table))
-    return known is not None and known[0]() is table and known[1] == schema
+    return without_zeros(made, schema)
 
 
 def without_zeros(table: pa.Table, schema: Schema) -> pa.Table:

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-
-import pyarrow as pa
-from pyspark.sql import DataFrame
+from dataclasses import replace
 
 from stepping_spark.limits import DEFAULT, Limits
-from stepping_spark.relations.arrow import consolidate, each_once
 from stepping_spark.relations.codec import conform
-from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.checkpoint import Measured, fetched, measure
+from stepping_spark.spark.measure import measure
+from stepping_spark.spark.relation import DriverRelation, SparkRelation
 
 _most_given: ContextVar[int] = ContextVar("most_given", default=DEFAULT.given_rows)
 
@@ -58,29 +55,24 @@ def check_cut(rows: int, what: str) -> None:
 
 
 def brought(
-    frame: DataFrame,
-    schema: Schema,
-    measured: Measured | None = None,
-    *,
+    relation: SparkRelation,
     limits: Limits,
+    *,
     most_rows: int | None = None,
     most_bytes: int | None = None,
-    once: bool = False,
-) -> pa.Table | None:
-    """The rows of a DataFrame that is computed, each once; None where they are too many.
-
-    `once` says that Spark has each of them once.
-    """
+) -> DriverRelation | None:
+    """The rows of a relation that is computed, each once; None where they are too many."""
     most_rows = limits.fetched_rows if most_rows is None else min(most_rows, limits.fetched_rows)
     most_bytes = limits.fetched_bytes if most_bytes is None else most_bytes
     if most_rows < 1:
         return None
-    if measured is None:
-        sample = frame.limit(limits.sampled_rows + 1).toArrow()
+    if relation.rows is None:
+        schema = relation.schema
+        sample = relation.frame.limit(limits.sampled_rows + 1).toArrow()
         if sample.num_rows <= min(limits.sampled_rows, most_rows):
-            return consolidate(conform(sample, schema), schema)
-        measured = measure(frame, schema)
-    if measured.rows > most_rows or measured.nbytes > most_bytes:
+            return DriverRelation(conform(sample, schema), schema).added_up()
+        measured = measure(relation.frame, schema)
+        relation = replace(relation, rows=measured.rows, nbytes=measured.nbytes)
+    if (relation.rows or 0) > most_rows or (relation.nbytes or 0) > most_bytes:
         return None
-    table = conform(fetched(frame, schema, measured, limits), schema)
-    return each_once(table, schema) if once else consolidate(table, schema)
+    return relation.fetched(limits).added_up()

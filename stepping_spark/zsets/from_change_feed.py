@@ -82,7 +82,7 @@ def change_feed(df: DataFrame, t: ZSetType, where: str) -> ZSetSpark[Any]:
                 "a DataFrame of whole rows is for ZSetSpark.from_dataframe"
             )
         counted = _debezium(df, t, *record, where)
-    return ZSetSpark(relation_of(counted, t, COUNT, where), t, guarded=True)
+    return ZSetSpark.unchecked(relation_of(counted, t, COUNT, where), t)
 
 
 def _is_delta(df: DataFrame) -> bool:

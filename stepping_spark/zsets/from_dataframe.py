@@ -20,7 +20,8 @@ from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
 from stepping_spark.rows.sql_text import all_of, closed
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
 from stepping_spark.spark.errors import first_line
-from stepping_spark.sums.overflow import product, total
+from stepping_spark.spark.relation import SparkRelation
+from stepping_spark.sums.overflow import product
 
 _MARK = "stepping_spark: "  # begins what the guard raises inside Spark
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
@@ -259,12 +260,12 @@ def guarded(frame: DataFrame, t: ZSetType) -> DataFrame:
     return frame.withColumn(COUNT, guarded_count(t))
 
 
-def summed(frame: DataFrame, t: ZSetType) -> DataFrame:
+def summed(relation: SparkRelation) -> SparkRelation:
     """The relation with each row once."""
-    by = [F.col(quote(n)) for n, _ in t.schema.columns]
+    if relation.consolidated:
+        return relation
     said = f"{_MARK}the weights of a row add up to what is beyond 64 bits; use smaller weights"
-    count = F.expr(total(COUNT, INT, said))
-    return frame.groupBy(*by).agg(count.alias(COUNT)).where(closed(f"{COUNT} <> 0"))
+    return relation.added_up(lambda _, __: said)
 
 
 def multiplied(frame: DataFrame, n: int, said: str) -> DataFrame:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
@@ -16,15 +16,16 @@ from pyspark.sql import functions as F
 from stepping_spark.errors import InputError, StepError
 from stepping_spark.expressions.index import key_of
 from stepping_spark.limits import DEFAULT, Limits
-from stepping_spark.relations.arrow import concat, consolidate, has_floats
-from stepping_spark.relations.codec import conform, decode, encode, frame_of
+from stepping_spark.relations.arrow import has_floats
+from stepping_spark.relations.codec import conform, decode, encode
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
-from stepping_spark.spark.checkpoint import fetched, measure, settle
+from stepping_spark.spark.checkpoint import settle
 from stepping_spark.spark.fetch import brought
+from stepping_spark.spark.measure import measure
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session
-from stepping_spark.store import Held
 from stepping_spark.zsets.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.zsets.by_key import check_set, keyed_frame, keyed_pairs, matching
 from stepping_spark.zsets.from_arrow import relation_of_arrow
@@ -61,11 +62,11 @@ class ZSetSpark(ZSet[T_co]):
 
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
-    def __init__(self, held: Held, of: ZSetType, *, guarded: bool = False) -> None:
+    def __init__(self, held: Relation, of: ZSetType, *, guarded: bool = False) -> None:
         self._held = held
         self.type = of
         self._guarded = guarded  # rows are yet to be checked
-        self._checked: Held | None = None
+        self._checked: Relation | None = None
         self._python: ZSetPython[T_co] | None = None
 
     @staticmethod
@@ -87,7 +88,7 @@ class ZSetSpark(ZSet[T_co]):
         check_frame(df, where)
         annotation: Any = of
         t = ZSetType(row_type(annotation))
-        return ZSetSpark(relation_of(df, t, count, where), t, guarded=True)
+        return ZSetSpark.unchecked(relation_of(df, t, count, where), t)
 
     @staticmethod
     def from_arrow(table: pa.Table, of: type[U], count: str | None = None) -> ZSetSpark[U]:
@@ -110,7 +111,7 @@ class ZSetSpark(ZSet[T_co]):
             )
         annotation: Any = of
         t = ZSetType(row_type(annotation))
-        return ZSetSpark(relation_of_arrow(table, t, count, where), t)
+        return ZSetSpark(DriverRelation(relation_of_arrow(table, t, count, where), t.schema), t)
 
     def to_arrow(self) -> pa.Table:
         """A table of the columns of the rows, and `_count_`; each row once.
@@ -119,32 +120,35 @@ class ZSetSpark(ZSet[T_co]):
         [{'_value_': 1, '_count_': 2}]
         """
         held = self.checked(self.type, "ZSetSpark", DEFAULT) if self._guarded else self._held
-        if isinstance(held, DataFrame):
+        if held.frame is not None:
             with blaming("to_arrow"):
-                held = fetched(held, self.type.schema, measure(held, self.type.schema), DEFAULT)
-        return consolidate(conform(held, self.type.schema), self.type.schema)
+                nbytes = measure(held.frame, held.schema).nbytes
+                held = SparkRelation(held.frame, held.schema, nbytes=nbytes).fetched(DEFAULT)
+        return held.fetched(DEFAULT).added_up().table
 
     @staticmethod
-    def from_parts(parts: Iterable[Held], of: ZSetType) -> ZSetSpark[Any]:
-        """The sum of relations of the type's schema; of none: the empty Z-set."""
-        held = list(parts)
-        frames = [p for p in held if isinstance(p, DataFrame)]
-        table = concat((p for p in held if not isinstance(p, DataFrame)), of.schema)
-        if not frames:
-            return ZSetSpark(table, of)
-        frame = functools.reduce(DataFrame.unionByName, frames)
-        if table.num_rows:
-            frame = frame.unionByName(frame_of(table, of.schema, frame.sparkSession))
-        return ZSetSpark(frame, of)
+    def of_rows(pairs: Iterable[tuple[Any, int]], of: ZSetType, where: str) -> ZSetSpark[Any]:
+        """Rows and how often each is there, as the driver holds them."""
+        return ZSetSpark(DriverRelation(encode(pairs, of, where), of.schema), of)
+
+    @staticmethod
+    def unchecked(frame: DataFrame, of: ZSetType) -> ZSetSpark[Any]:
+        """The Z-set of a DataFrame with the type's columns, whose rows are yet to be checked."""
+        return ZSetSpark(SparkRelation(frame, of.schema), of, guarded=True)
+
+    @staticmethod
+    def from_parts(parts: Iterable[Relation], of: ZSetType) -> ZSetSpark[Any]:
+        """The sum of relations that have the type's columns; of none: the empty Z-set."""
+        return ZSetSpark(plus([p.select(of.schema) for p in parts], of.schema), of)
 
     @property
     def in_spark(self) -> bool:
         """Whether it is Spark that has the rows, and not the driver."""
-        return isinstance(self._held, DataFrame)
+        return self._held.frame is not None
 
     def checked(
         self, t: ZSetType, where: str, limits: Limits, key: Sequence[str] | None = None
-    ) -> Held:
+    ) -> Relation:
         """The relation as a step takes it: nothing in it is not of type t.
 
         A DataFrame is computed once, and kept: on the driver if it has few rows, each then once.
@@ -156,10 +160,11 @@ class ZSetSpark(ZSet[T_co]):
             raise InputError(f"{where}: expected {t}, found {self.type}; give rows of the type")
         if self._checked is None:
             held = self._held
-            if isinstance(held, DataFrame):
-                self._checked = self._computed(held, where, limits, key)
+            if isinstance(held, DriverRelation):
+                self._checked = held.added_up()
             else:
-                self._checked = consolidate(held, self.type.schema)
+                assert held.frame is not None
+                self._checked = self._computed(held.frame, where, limits, key)
         return self._checked
 
     def forget(self) -> None:
@@ -168,46 +173,41 @@ class ZSetSpark(ZSet[T_co]):
 
     def _computed(
         self, frame: DataFrame, where: str, limits: Limits, key: Sequence[str] | None
-    ) -> Held:
-        schema, measured = self.type.schema, None
-        rows = guarded(frame, self.type) if self._guarded else frame
+    ) -> Relation:
+        schema = self.type.schema
+        if self._guarded:
+            frame = guarded(frame, self.type)
+        rows = SparkRelation(frame, schema)
         try:
             if key is not None:
-                settled = settle(rows, schema, key, where)
-                kept, measured = settled.frame, settled.measured
+                kept = settle(rows, key, where)
             else:
-                kept = rows.localCheckpoint()
+                kept = SparkRelation(frame.localCheckpoint(), schema)
             # What is more is left for a step to bring, which has a use for it in Spark, too.
-            few = brought(
-                kept,
-                schema,
-                measured,
-                limits=limits,
-                most_bytes=limits.broadcast_bytes,
-                once=key is not None,
-            )
+            few = brought(kept, limits, most_bytes=limits.broadcast_bytes)
             if few is not None:
                 return few
             if key is None and any(has_floats(c) for c in schema.arrow.types):
                 # Grouping makes one zero of two, and one NaN.
-                return summed(kept, self.type).localCheckpoint()
+                once = summed(kept)
+                return replace(once, frame=once.frame.localCheckpoint())
         except PySparkException as e:
             raise blamed(e, where) from e
         return kept
 
-    def _look(self) -> Held:
+    def _look(self) -> Relation:
         """The relation to read from, each row once."""
-        if isinstance(self._held, DataFrame) and not self._guarded:
-            return summed(self._held, self.type)
+        if isinstance(self._held, SparkRelation) and not self._guarded:
+            return summed(self._held)
         held = self.checked(self.type, "ZSetSpark", DEFAULT)
-        return summed(held, self.type) if isinstance(held, DataFrame) else held
+        return summed(held) if isinstance(held, SparkRelation) else held
 
     def __neg__(self) -> ZSetSpark[T_co]:
         return self * -1
 
     def __add__(self, other: ZSet[U]) -> ZSetSpark[T_co | U]:
         if isinstance(other, ZSetPython):
-            other = ZSetSpark(encode(other.iter(), self.type, "a + b"), self.type)
+            other = ZSetSpark.of_rows(other.iter(), self.type, "a + b")
         if not isinstance(other, ZSetSpark):
             return NotImplemented
         if other.type.row != self.type.row:
@@ -215,9 +215,9 @@ class ZSetSpark(ZSet[T_co]):
                 f"a + b: a is a {self.type}, b a {other.type}; add Z-sets of rows of one type"
             )
         both = ZSetSpark.from_parts((self._held, other._held), self.type)
-        if isinstance(both._held, pa.Table) and _may_be_beyond(both._held):
+        if isinstance(both._held, DriverRelation) and _may_be_beyond(both._held.table):
             try:
-                consolidate(both._held, self.type.schema)
+                both._held.added_up()
             except StepError as e:  # as it is where a step adds up
                 raise InputError(f"a + b: {e}") from None
         both._guarded = self._guarded or other._guarded
@@ -236,16 +236,19 @@ class ZSetSpark(ZSet[T_co]):
             return NotImplemented
         INT.encode(n, "a * n")
         beyond = InputError(f"a * {n}: a count is beyond 64 bits")
-        if isinstance(self._held, DataFrame):
-            held = multiplied(self._held, n, str(beyond))
-            return ZSetSpark(held, self.type, guarded=self._guarded)
-        counts = self._held.column(COUNT)
+        held, schema = self._held, self.type.schema
+        if held.frame is not None:
+            made = SparkRelation(multiplied(held.frame, n, str(beyond)), schema)
+            return ZSetSpark(made, self.type, guarded=self._guarded)
+        assert held.table is not None
         try:
-            product = pc.multiply_checked(counts, pa.scalar(n, pa.int64()))
+            product = pc.multiply_checked(held.table.column(COUNT), pa.scalar(n, pa.int64()))
         except pa.ArrowInvalid:
             raise beyond from None
-        i = self._held.schema.get_field_index(COUNT)
-        return ZSetSpark(self._held.set_column(i, COUNT, product), self.type)
+        i = held.table.schema.get_field_index(COUNT)
+        return ZSetSpark(
+            DriverRelation(held.table.set_column(i, COUNT, product), schema), self.type
+        )
 
     def __rmul__(self, n: int) -> ZSetSpark[T_co]:
         return self * n
@@ -253,23 +256,23 @@ class ZSetSpark(ZSet[T_co]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ZSetPython):
             try:
-                other = ZSetSpark(encode(other.iter(), self.type, "a == b"), self.type)
+                other = ZSetSpark.of_rows(other.iter(), self.type, "a == b")
             except InputError:  # it has a row that this one cannot have
                 return False
         if not isinstance(other, ZSetSpark):
             return NotImplemented
-        large = isinstance(self._held, DataFrame) or isinstance(other._held, DataFrame)
+        large = self.in_spark or other.in_spark
         if large and self.type.row == other.type.row:
             return (self - other).empty()
         return self.to_python() == other.to_python()
 
     def __len__(self) -> int:
-        held = self._look()
-        if isinstance(held, DataFrame):
+        table = self._look().table
+        if table is None:
             raise TypeError(
                 "len of a ZSetSpark that Spark holds takes a job; to_dataframe().count() runs it"
             )
-        return held.num_rows
+        return table.num_rows
 
     def __bool__(self) -> bool:
         return not self.empty()
@@ -283,7 +286,7 @@ class ZSetSpark(ZSet[T_co]):
         wanted = None
         if match is not None:
             wanted = encode(((row, 1) for row in match), self.type, "match")
-        if not isinstance(held, DataFrame):
+        if held.frame is None:
             rows = None if wanted is None else {row for row, _ in decode(wanted, self.type)}
             yield from self.to_python().iter(rows)
             return
@@ -291,7 +294,7 @@ class ZSetSpark(ZSet[T_co]):
             yield from decode(self.to_arrow(), self.type)
             return
         with blaming("iter"):
-            found = matching(held, wanted, self.type.schema.columns).toArrow()
+            found = matching(held.frame, wanted, self.type.schema.columns).toArrow()
         yield from decode(conform(found, self.type.schema), self.type)
 
     def iter_by_index(
@@ -299,8 +302,8 @@ class ZSetSpark(ZSet[T_co]):
     ) -> Iterator[tuple[K, T_co, int]]:
         key = key_of(index, self.type.row, "iter_by_index")
         held = self._look()
-        if key.expr.in_sql and not isinstance(held, DataFrame):
-            yield from keyed_pairs(decode(held, self.type), self.type, key, match_keys)
+        if key.expr.in_sql and held.table is not None:
+            yield from keyed_pairs(decode(held.table, self.type), self.type, key, match_keys)
         else:
             with blaming("iter_by_index"):
                 yield from keyed_frame(self.to_dataframe(), self.type, key, match_keys)
@@ -310,10 +313,10 @@ class ZSetSpark(ZSet[T_co]):
 
     def empty(self) -> bool:
         held = self._look()
-        if not isinstance(held, DataFrame):
-            return not held.num_rows
+        if held.frame is None:
+            return held.is_empty
         with blaming("empty"):
-            return held.isEmpty()
+            return held.frame.isEmpty()
 
     def to_python(self) -> ZSetPython[T_co]:
         if self._python is None:
@@ -322,12 +325,12 @@ class ZSetSpark(ZSet[T_co]):
 
     def to_dataframe(self, spark: SparkSession | None = None) -> DataFrame:
         held = self._held if self._checked is None else self._checked
-        if isinstance(held, DataFrame):
-            unchecked = self._guarded and self._checked is None
-            return summed(guarded(held, self.type) if unchecked else held, self.type)
-        return frame_of(
-            consolidate(held, self.type.schema), self.type.schema, spark or get_session()
-        )
+        if isinstance(held, SparkRelation):
+            if self._guarded and self._checked is None:
+                held = SparkRelation(guarded(held.frame, self.type), held.schema)
+            return summed(held).frame
+        assert isinstance(held, DriverRelation)
+        return held.added_up().in_spark(lambda: spark or get_session()).frame
 
     def __repr__(self) -> str:
         return self._box().text()
@@ -337,13 +340,13 @@ class ZSetSpark(ZSet[T_co]):
 
     def _box(self) -> Box:
         held = self._look()
-        if not isinstance(held, DataFrame):
+        if held.frame is None:
             return self.to_python().box("ZSetSpark")
         by = (F.col(quote(n)) for n, _ in self.type.schema.columns)
         with blaming("repr"):
-            first = held.orderBy(F.desc(COUNT), *by).limit(MOST_ROWS).toArrow()
+            first = held.frame.orderBy(F.desc(COUNT), *by).limit(MOST_ROWS).toArrow()
             shown = list(decode(conform(first, self.type.schema), self.type))
-            more = held.count() - len(shown) if len(shown) == MOST_ROWS else 0
+            more = held.frame.count() - len(shown) if len(shown) == MOST_ROWS else 0
         return box_of("ZSetSpark", self.type.row, shown, more)
 
 

@@ -16,7 +16,9 @@ import pyarrow as pa
 
 from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import canonical, consolidate, nonzero
+from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes, key_hashes
+from stepping_spark.spark.relation import DriverRelation
 from stepping_spark.store import Register
 
 Positions = npt.NDArray[np.int64]
@@ -124,10 +126,12 @@ def places_of(table: pa.Table, register: Register) -> Hashes:
     return places
 
 
-def built(table: pa.Table, register: Register, limits: Limits) -> DriverBatch:
+def built(change: DriverRelation, register: Register, limits: Limits) -> DriverBatch:
     """The batch of a relation's rows, which may be in any order and not consolidated."""
+    table = conform(change.table, register.schema)
     if table.num_rows <= limits.sorted_rows:
-        return ordered(consolidate(table, register.schema), register)
+        known = change.consolidated and change.schema == register.schema
+        return ordered(table if known else consolidate(table, register.schema), register)
     table = pa.Table.from_arrays([canonical(c) for c in table.columns], schema=table.schema)
     places = places_of(table, register)
     order = np.argsort(places)

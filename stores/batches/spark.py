@@ -15,15 +15,15 @@ from pyspark.sql import functions as F
 from stepping_spark.errors import StoreError
 from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import canonical
-from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.atoms import Atom
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional, quote
 from stepping_spark.spark import checkpoint
-from stepping_spark.spark.checkpoint import Settled, column, settled_by
 from stepping_spark.spark.errors import first_line
-from stepping_spark.store import Held, Register
+from stepping_spark.spark.measure import column
+from stepping_spark.spark.relation import Relation, SparkRelation
+from stepping_spark.store import Register
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,19 +35,34 @@ class SparkBatch:
     rows: int
     nbytes: int
 
-    def at(self, keys: Held, limits: Limits) -> DataFrame:
+    @property
+    def relation(self) -> SparkRelation:
+        """All rows."""
+        return SparkRelation(
+            self.frame,
+            self.register.schema,
+            consolidated=True,
+            partitioned_by=self.register.key,
+            rows=self.rows,
+            nbytes=self.nbytes,
+        )
+
+    def at(self, keys: Relation, limits: Limits) -> SparkRelation:
         """The rows that have one of the keys; NULL in a key equals NULL."""
-        if isinstance(keys, pa.Table):
-            # With more a broadcast is faster than text, and spares the parser's stack.
-            if len(self.register.key) == 1 and keys.num_rows <= limits.listed_keys:
-                condition = _is_in(keys, self.register)
-                if condition is not None:
-                    return self.frame.where(condition)
-            few = keys.nbytes <= limits.broadcast_bytes
-            keys = frame_of(keys, keys_of(self.register), self.frame.sparkSession)
-            keys = F.broadcast(keys) if few else keys
+        return SparkRelation(self._at(keys, limits), self.register.schema, consolidated=True)
+
+    def _at(self, keys: Relation, limits: Limits) -> DataFrame:
+        here = keys.table
+        # With more a broadcast is faster than text, and spares the parser's stack.
+        if here is not None and len(self.register.key) == 1 and len(here) <= limits.listed_keys:
+            condition = _is_in(here, self.register)
+            if condition is not None:
+                return self.frame.where(condition)
+        wanted = keys.in_spark(lambda: self.frame.sparkSession).frame
+        if here is not None and here.nbytes <= limits.broadcast_bytes:
+            wanted = F.broadcast(wanted)
         named = [(k, f"_key_{i}_of_read_") for i, k in enumerate(self.register.key)]
-        wanted = keys.select(*[column(k).alias(new) for k, new in named])
+        wanted = wanted.select(*[column(k).alias(new) for k, new in named])
         same = [column(k).eqNullSafe(column(new)) for k, new in named]
         return self.frame.join(wanted, functools.reduce(and_, same), "left_semi")
 
@@ -62,17 +77,16 @@ def keys_of(register: Register) -> Schema:
     return Schema(tuple((k, types[k]) for k in register.key), ())
 
 
-def settle(frame: DataFrame, register: Register) -> Settled:
+def settle(change: SparkRelation, register: Register) -> SparkRelation:
     """A relation as a register keeps it; computed here, unless it was settled so before."""
-    columns = [n for n, _ in register.schema.all]
-    known = settled_by(frame, register.schema, register.key)
-    if known is not None:
-        return known
+    if change.is_settled(register.schema, register.key):
+        return change
     try:
         # On disk, because what is read again and again is cached above it.
         return checkpoint.settle(
-            frame.select(*[column(n) for n in columns]),
-            register.schema,
+            SparkRelation(
+                change.frame.select(*[column(n) for n, _ in register.schema.all]), register.schema
+            ),
             register.key,
             f"register {register.name!r}",
             level=StorageLevel.DISK_ONLY,
@@ -81,9 +95,10 @@ def settle(frame: DataFrame, register: Register) -> Settled:
         raise _failed(e, register) from e
 
 
-def cached(settled: Settled, register: Register) -> SparkBatch:
+def cached(settled: SparkRelation, register: Register) -> SparkBatch:
     """The batch of settled rows, kept in memory in the order of the key."""
     frame = settled.frame
+    assert settled.rows is not None and settled.nbytes is not None
     try:
         if register.key:
             frame = frame.sortWithinPartitions(*[column(k) for k in register.key])
@@ -91,7 +106,7 @@ def cached(settled: Settled, register: Register) -> SparkBatch:
         frame.count()
     except PySparkException as e:
         raise _failed(e, register) from e
-    return SparkBatch(frame, register, settled.measured.rows, settled.measured.nbytes)
+    return SparkBatch(frame, register, settled.rows, settled.nbytes)
 
 
 def _failed(e: PySparkException, register: Register) -> StoreError:

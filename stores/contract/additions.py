@@ -13,7 +13,7 @@ from stores.contract.values import (
     Hold,
     add,
     content,
-    keys_table,
+    keys_relation,
     row,
     summed,
 )
@@ -25,7 +25,7 @@ class Additions(StoreFixtures):
     def test_an_unwritten_register_reads_empty(self, create: Create, hold: Hold) -> None:
         store = create([BY_WORD, WHOLE])
         assert content(store, BY_WORD) == content(store, WHOLE) == {}
-        keys = hold(*keys_table(BY_WORD, [("a",)]))
+        keys = hold(keys_relation(BY_WORD, [("a",)]))
         assert content(store, BY_WORD, keys) == {}
         assert store.last_step() == 0
         assert store.last_now() is None
@@ -72,7 +72,7 @@ class Additions(StoreFixtures):
         add(store, BY_WORD, hold, [("a", 1, 1)])
         store.commit(1, None)
         add(store, BY_WORD, hold, [("a", 1, 1), ("b", 1, 1)])
-        keys = hold(*keys_table(BY_WORD, [("a",), ("b",)]))
+        keys = hold(keys_relation(BY_WORD, [("a",), ("b",)]))
         assert content(store, BY_WORD) == content(store, BY_WORD, keys) == {row("a", 1): (1,)}
 
     def test_abort_forgets_the_additions(self, create: Create, hold: Hold) -> None:
@@ -90,7 +90,7 @@ class Additions(StoreFixtures):
             for register in (BY_WORD, WHOLE):
                 add(store, register, hold, [(f"w{step % 7}", 1, 1), (f"w{step}", 2, (-1) ** step)])
             store.commit(step, step)
-        asked = hold(*keys_table(BY_WORD, [("w3",), ("w12",)]))
+        asked = hold(keys_relation(BY_WORD, [("w3",), ("w12",)]))
         before = content(store, BY_WORD), content(store, WHOLE), content(store, BY_WORD, asked)
         parts = store.read(BY_WORD.name)
         store.compact()

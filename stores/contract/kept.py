@@ -18,9 +18,9 @@ from stores.contract.values import (
     Hold,
     Reopen,
     add,
+    relation_of,
     row,
     summed,
-    table_of,
 )
 
 
@@ -34,8 +34,8 @@ class KeptWithSteps(StoreFixtures):
         store.open([BY_WORD], [WORDS, NUMBER])
         assert store.last_outputs() is None
         for step, word in enumerate("ab", 1):
-            given = hold(table_of(WORDS, [(word, 1, 1), (None, 2, -1)]), WORDS)
-            number = hold(table_of(NUMBER, [(Decimal(step),)]), NUMBER)
+            given = hold(relation_of(WORDS, [(word, 1, 1), (None, 2, -1)]))
+            number = hold(relation_of(NUMBER, [(Decimal(step),)]))
             add(store, BY_WORD, hold, [(word, 1, 1)])
             store.commit(step, None, [given, number])
         again = reopen_or_not(store, [BY_WORD])
@@ -54,13 +54,13 @@ class KeptWithSteps(StoreFixtures):
     ) -> None:
         store = create([BY_WORD])
         store.open([BY_WORD], [WORDS])
-        store.commit(1, None, [hold(table_of(WORDS, []), WORDS)])
+        store.commit(1, None, [hold(relation_of(WORDS, []))])
         outputs = store.last_outputs()
         assert outputs is not None
         assert summed(outputs, WORDS) == {}
         store.open([BY_WORD], [NUMBER])
         assert store.last_outputs() is None
-        store.commit(2, None, [hold(table_of(NUMBER, [(Decimal(7),)]), NUMBER)])
+        store.commit(2, None, [hold(relation_of(NUMBER, [(Decimal(7),)]))])
         store.open([BY_WORD], [])
         assert store.last_outputs() is None
         store.commit(3, None, [])
@@ -72,7 +72,7 @@ class KeptWithSteps(StoreFixtures):
         store = create([BY_WORD])
         store.open([BY_WORD], [WORDS, NUMBER])
         assert store.last_made_by() is None
-        given = [table_of(WORDS, [("a", 1, 1)]), table_of(NUMBER, [(Decimal(7),)])]
+        given = [relation_of(WORDS, [("a", 1, 1)]), relation_of(NUMBER, [(Decimal(7),)])]
         told = ("filter [x > 2] 0123", 'it\'s "é" \\ \n 4567')
         store.commit(1, None, given, made_by=told)
         again = reopen_or_not(store, [BY_WORD])

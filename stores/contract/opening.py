@@ -26,9 +26,9 @@ from stores.contract.values import (
     Reopen,
     add,
     content,
-    keys_table,
+    keys_relation,
+    relation_of,
     row,
-    table_of,
 )
 
 
@@ -69,7 +69,7 @@ class Opening(StoreFixtures):
         store.commit(1, None)
         add(store, BY_WORD, hold, [("b", 1, 1)])
         store.close()
-        keys = hold(*keys_table(BY_WORD, [("a",)]))
+        keys = hold(keys_relation(BY_WORD, [("a",)]))
         uses: list[Callable[[], object]] = [
             lambda: store.open([BY_WORD]),
             store.last_step,
@@ -78,7 +78,7 @@ class Opening(StoreFixtures):
             store.last_outputs,
             lambda: store.read(BY_WORD.name),
             lambda: store.read(BY_WORD.name, keys),
-            lambda: store.add(BY_WORD.name, table_of(WORDS, [("b", 1, 1)])),
+            lambda: store.add(BY_WORD.name, relation_of(WORDS, [("b", 1, 1)])),
             lambda: store.commit(2, None),
             store.compact,
             lambda: store.batches(BY_WORD.name),
@@ -169,4 +169,4 @@ class Opening(StoreFixtures):
         with pytest.raises(StoreError, match="nowhere"):
             store.read("nowhere")
         with pytest.raises(StoreError, match="nowhere"):
-            store.add("nowhere", table_of(WORDS, [("a", 1, 1)]))
+            store.add("nowhere", relation_of(WORDS, [("a", 1, 1)]))

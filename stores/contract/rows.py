@@ -23,7 +23,7 @@ from stores.contract.values import (
     add,
     as_table,
     content,
-    keys_table,
+    keys_relation,
     mixed_row,
     row,
 )
@@ -49,7 +49,7 @@ class Rows(StoreFixtures):
         keys = {row(*(r[p] for p in places)): tuple(r[p] for p in places) for r in rows}
         chosen = dict(list(keys.items())[:: max(len(keys) // wanted, 1)][:wanted])
         whole = content(store, register)
-        by_key = content(store, register, hold(*keys_table(register, chosen.values())))
+        by_key = content(store, register, hold(keys_relation(register, chosen.values())))
         assert by_key.items() <= whole.items()
         expected = {r for r in whole if (1, *(r[1:][p] for p in places)) in chosen}
         assert expected
@@ -59,8 +59,8 @@ class Rows(StoreFixtures):
         store = create([BY_WORD])
         add(store, BY_WORD, hold, [(f"w{i}", i, 1) for i in range(20_000)])
         store.commit(1, None)
-        keys = hold(*keys_table(BY_WORD, [("w7",), ("w70",), ("nothing",)]))
-        parts = [as_table(p, WORDS) for p in store.read(BY_WORD.name, keys)]
+        keys = hold(keys_relation(BY_WORD, [("w7",), ("w70",), ("nothing",)]))
+        parts = [as_table(p) for p in store.read(BY_WORD.name, keys)]
         assert 2 <= sum(p.num_rows for p in parts) < 2_000
 
     def test_null_in_a_key_equals_null(self, create: Create, hold: Hold) -> None:
@@ -68,7 +68,7 @@ class Rows(StoreFixtures):
         store = create([register])
         add(store, register, hold, [(None, 1, 1), (None, 2, 1), ("", 1, 1), ("a", 1, 1)])
         store.commit(1, None)
-        asked = hold(*keys_table(register, [(None, 1), ("a", 1)]))
+        asked = hold(keys_relation(register, [(None, 1), ("a", 1)]))
         assert {row(None, 1): (1,), row("a", 1): (1,)}.items() <= content(
             store, register, asked
         ).items()
@@ -77,7 +77,7 @@ class Rows(StoreFixtures):
         store = create([BY_WORD])
         add(store, BY_WORD, hold, [("a", 1, 1), (None, 1, 1)])
         store.commit(1, None)
-        assert content(store, BY_WORD, hold(*keys_table(BY_WORD, []))) == {}
+        assert content(store, BY_WORD, hold(keys_relation(BY_WORD, []))) == {}
 
     @pytest.mark.parametrize(("t", "values"), VALUES, ids=[str(t) for t, _ in VALUES])
     def test_every_field_type_comes_back_as_it_was(
@@ -95,7 +95,7 @@ class Rows(StoreFixtures):
         store.commit(2, None)
         expected = {row(i, v): (n,) for i, v, n in given}
         assert [content(store, r) for r in registers] == [expected, expected]
-        asked = hold(*keys_table(registers[1], [(v,) for v in [*values, None]]))
+        asked = hold(keys_relation(registers[1], [(v,) for v in [*values, None]]))
         assert content(store, registers[1], asked) == expected
 
     def test_diffs_of_several_columns_are_added_column_by_column(
@@ -130,5 +130,5 @@ class Rows(StoreFixtures):
             add(store, register, hold, [("x", 1, 2, 1)])
         store.commit(1, None)
         for register, key in zip(registers, [("x", 2), (1,)], strict=True):
-            asked = hold(*keys_table(register, [key]))
+            asked = hold(keys_relation(register, [key]))
             assert content(store, register, asked) == {row("x", 1, 2): (1,)}

@@ -20,9 +20,9 @@ from stores.contract.values import (
     Reopen,
     add,
     content,
-    keys_table,
+    keys_relation,
+    relation_of,
     row,
-    table_of,
 )
 
 
@@ -63,7 +63,7 @@ class Steps(StoreFixtures):
 
         def intrude() -> None:
             with pytest.raises(StoreLocked):
-                store.add(BY_WORD.name, table_of(WORDS, [("b", 1, 1)]))
+                store.add(BY_WORD.name, relation_of(WORDS, [("b", 1, 1)]))
             with pytest.raises(StoreLocked):
                 store.commit(1, None)
             refused.append(True)
@@ -123,7 +123,7 @@ class Steps(StoreFixtures):
                 other.submit(store.compact).result()
 
         def seen() -> object:
-            keys = hold(*keys_table(BY_WORD, [("a",), ("b1",), ("b7",)]))
+            keys = hold(keys_relation(BY_WORD, [("a",), ("b1",), ("b7",)]))
             parts = content(store, BY_WORD, keys), content(store, BY_WORD), content(store, WHOLE)
             return store.last_step(), store.last_now(), dict(store.last_offsets()), parts
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from stepping_spark.limits import DEFAULT
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.atoms import (
     BOOL,
@@ -27,11 +28,12 @@ from stepping_spark.rows.atoms import (
 )
 from stepping_spark.rows.schema import BIG_INT, Schema
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, sort_key
-from stepping_spark.store import Held, Register, Store
+from stepping_spark.spark.relation import DriverRelation, Relation
+from stepping_spark.store import Register, Store
 
 Create = Callable[[Sequence[Register]], Store]
 Reopen = Callable[[Store, Sequence[Register]], Store]
-Hold = Callable[[pa.Table, Schema], Held]
+Hold = Callable[[DriverRelation], Relation]
 Content = dict[Any, tuple[Any, ...]]
 
 WORDS = Schema((("word", Optional(STR)), ("length", INT)))
@@ -88,40 +90,40 @@ def mixed_row(i: int) -> tuple[Any, ...]:
     )
 
 
-def table_of(schema: Schema, rows: Iterable[Sequence[Any]]) -> pa.Table:
+def relation_of(schema: Schema, rows: Iterable[Sequence[Any]]) -> DriverRelation:
     """The relation of rows: the values of columns, then of diffs."""
     listed = list(rows)
     arrays = [pa.array([r[i] for r in listed], f.type) for i, f in enumerate(schema.arrow)]
-    return pa.Table.from_arrays(arrays, schema=schema.arrow)
+    return DriverRelation(pa.Table.from_arrays(arrays, schema=schema.arrow), schema)
 
 
-def keys_table(register: Register, keys: Iterable[Sequence[Any]]) -> tuple[pa.Table, Schema]:
-    """The relation of keys to read a register by, and its schema."""
+def keys_relation(register: Register, keys: Iterable[Sequence[Any]]) -> DriverRelation:
+    """The relation of keys to read a register by."""
     types = dict(register.schema.columns)
     schema = Schema(tuple((k, types[k]) for k in register.key), ())
-    return table_of(schema, keys), schema
+    return relation_of(schema, keys)
 
 
 def add(store: Store, register: Register, hold: Hold, rows: Iterable[Sequence[Any]]) -> None:
     """Add rows to a register in the step under way."""
-    store.add(register.name, hold(table_of(register.schema, rows), register.schema))
+    store.add(register.name, hold(relation_of(register.schema, rows)))
 
 
-def as_it_is(table: pa.Table, schema: Schema) -> Held:
-    """A change or keys, given to a store as a table."""
-    return table
+def as_it_is(relation: DriverRelation) -> Relation:
+    """A change or keys, given to a store as the driver holds them."""
+    return relation
 
 
-def content(store: Store, register: Register, keys: Held | None = None) -> Content:
+def content(store: Store, register: Register, keys: Relation | None = None) -> Content:
     """What a read gives, added up."""
     return summed(store.read(register.name, keys), register.schema)
 
 
-def summed(parts: Iterable[Held], schema: Schema) -> Content:
+def summed(parts: Iterable[Relation], schema: Schema) -> Content:
     """The diffs of each row of a relation in parts, by what `row` makes of its columns."""
     found: dict[Any, tuple[Any, ...]] = {}
     for part in parts:
-        for r in as_table(part, schema).to_pylist():
+        for r in as_table(part).to_pylist():
             key = row(*(r[n] for n, _ in schema.columns))
             diffs = tuple(r[n] for n, _ in schema.diffs)
             old = found.get(key)
@@ -134,6 +136,6 @@ def row(*values: Any) -> Any:
     return sort_key(list(values))
 
 
-def as_table(held: Held, schema: Schema) -> pa.Table:
-    """The relation on the driver, wherever it is."""
-    return conform(held if isinstance(held, pa.Table) else held.toArrow(), schema)
+def as_table(held: Relation) -> pa.Table:
+    """The rows on the driver, wherever they are; they have the columns that they say."""
+    return conform(held.fetched(DEFAULT).table, held.schema)

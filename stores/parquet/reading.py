@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from stepping_spark.errors import StoreLocked
 from stepping_spark.limits import Limits
 from stepping_spark.relations.codec import conform
-from stepping_spark.store import Held, Register
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
+from stepping_spark.store import Register
 from stores.batches.driver import wanted_places
 from stores.batches.spark import keys_of
 from stores.parquet import spark_files
@@ -73,28 +74,30 @@ class Reading:
         """The batches of a register."""
         return self.current()[1].get(register.name, ())
 
-    def whole(self, register: Register) -> tuple[Held, ...]:
+    def whole(self, register: Register) -> tuple[Relation, ...]:
         """All rows of a register, in parts that add up to it."""
         return self._retried(register, lambda batches: self._whole(register, batches))
 
-    def at_keys(self, register: Register, keys: pa.Table) -> tuple[Held, ...]:
+    def at_keys(self, register: Register, keys: pa.Table) -> tuple[Relation, ...]:
         """The rows of a register that have one of the keys."""
         places = wanted_places(conform(keys, keys_of(register)), register)
 
-        def at(batches: Batches) -> tuple[Held, ...]:
+        def at(batches: Batches) -> tuple[Relation, ...]:
             groups = [g for b in batches for g in self._reader.wanted(b, places)]
             most = self._limits.searched_rows // GROUP_ROWS
             if len(groups) > most and self._reader.missing(groups) > most:
                 return self._whole(register, batches)
             found = self._reader.at(groups, places, register, self._limits.given_rows)
-            return (self._in_spark(register, groups),) if found is None else tuple(found)
+            if found is None:
+                return (self._in_spark(register, groups),)
+            return tuple(DriverRelation(t, register.schema) for t in found)
 
         return self._retried(register, at)
 
-    def output(self, batch: FileBatch, content: Content) -> Held:
+    def output(self, batch: FileBatch, content: Content) -> Relation:
         """What a step gave."""
         if batch.rows <= self._driver_rows:
-            return self._reader.plain(batch, content)
+            return DriverRelation(self._reader.plain(batch, content), content.schema)
         return self._read_by_spark(batch.files, content)
 
     def _retried(self, register: Register, read: Callable[[Batches], T]) -> T:
@@ -125,21 +128,24 @@ class Reading:
             self._turns.check_open()  # another store of this process says where it was opened
             raise
 
-    def _whole(self, register: Register, batches: Batches) -> tuple[Held, ...]:
+    def _whole(self, register: Register, batches: Batches) -> tuple[Relation, ...]:
         small = [b for b in batches if b.rows <= self._driver_rows]
         large = [b for b in batches if b.rows > self._driver_rows]
-        parts: list[Held] = [self._reader.table(b, register) for b in small]
+        parts: list[Relation] = [
+            DriverRelation(self._reader.table(b, register), register.schema) for b in small
+        ]
         if large:
             files = [f for b in large for f in b.files]
             parts.append(self._read_by_spark(files, content_of(register)))
         return tuple(parts)
 
-    def _in_spark(self, register: Register, groups: Sequence[Group]) -> DataFrame:
+    def _in_spark(self, register: Register, groups: Sequence[Group]) -> SparkRelation:
         """The files that have these row groups: few keys of many rows are not the driver's."""
         files = list(dict.fromkeys(f for f, _ in groups))
         return self._read_by_spark(files, content_of(register))
 
-    def _read_by_spark(self, files: Sequence[File], content: Content) -> DataFrame:
+    def _read_by_spark(self, files: Sequence[File], content: Content) -> SparkRelation:
         """Files as a DataFrame; of what is in them, the footers are compared before."""
         side_by_side(lambda f: self._reader.check(f, content), files)
-        return spark_files.read(files, content.schema, self._directory, self._session())
+        frame = spark_files.read(files, content.schema, self._directory, self._session())
+        return SparkRelation(frame, content.schema)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Self, TypeVar
 
 import pyarrow.fs as pafs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreError, StoreLocked
@@ -17,8 +17,9 @@ from stepping_spark.graph.graph import Graph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.schema import Schema
+from stepping_spark.spark.relation import Relation
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stepping_spark.store import Held, Now, Register, now_from_text, now_to_text
+from stepping_spark.store import Now, Register, now_from_text, now_to_text
 from stores.batches.tiers import Tiers, Work
 from stores.parquet.commits import Committed
 from stores.parquet.files import FileReader, output_content
@@ -210,7 +211,7 @@ class StoreParquet(Closing):
         """Settings of the session that what is kept depends on; empty before they are given."""
         return self._reading.current()[0].settings
 
-    def last_outputs(self) -> tuple[Held, ...] | None:
+    def last_outputs(self) -> tuple[Relation, ...] | None:
         """What the last committed step gave; None where it was not kept."""
         kept = self._reading.current()[0].outputs
         if kept is None or [kinds for kinds, _ in kept] != [s.kinds for s in self._outputs]:
@@ -258,21 +259,23 @@ class StoreParquet(Closing):
 
     # -- a step
 
-    def read(self, register: str, keys: Held | None = None) -> tuple[Held, ...]:
+    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, in parts that add up to it; with keys, the rows that have one."""
         of = self._tiers_of(register).register
         if keys is None:
             return self._reading.whole(of)
         check_has_key(of)
-        if isinstance(keys, DataFrame):
-            keys = keys.limit(self._limits.looked_up_keys + 1).toArrow()
-        if keys.num_rows > self._limits.looked_up_keys:
+        wanted = keys.table
+        if keys.frame is not None:
+            wanted = keys.frame.limit(self._limits.looked_up_keys + 1).toArrow()
+        assert wanted is not None
+        if wanted.num_rows > self._limits.looked_up_keys:
             return self._reading.whole(of)
-        if not keys.num_rows:
+        if not wanted.num_rows:
             return ()
-        return self._reading.at_keys(of, keys)
+        return self._reading.at_keys(of, wanted)
 
-    def add(self, register: str, change: Held) -> None:
+    def add(self, register: str, change: Relation) -> None:
         """Add a change in the step under way; a DataFrame is computed here, once."""
         of = self._tiers_of(register).register
         self._check_writable()
@@ -285,7 +288,7 @@ class StoreParquet(Closing):
         self,
         step: int,
         now: Now,
-        outputs: Sequence[Held] | None = None,
+        outputs: Sequence[Relation] | None = None,
         offsets: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
         made_by: Sequence[str] | None = None,

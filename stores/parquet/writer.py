@@ -9,14 +9,15 @@ from functools import partial
 from weakref import WeakSet
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from stepping_spark.limits import Limits
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.checkpoint import column, fetched
-from stepping_spark.store import Held, Register
+from stepping_spark.spark.measure import column
+from stepping_spark.spark.relation import Relation, SparkRelation
+from stepping_spark.store import Register
 from stores.batches.driver import DriverBatch, built, ordered
 from stores.batches.spark import settle
 from stores.batches.tiers import Work
@@ -72,26 +73,24 @@ class BatchFiles:
         """What must be durable before a manifest names it."""
         return self._of_merges + self._of_step
 
-    def change(self, change: Held, register: Register, stem: str) -> Added:
+    def change(self, change: Relation, register: Register, stem: str) -> Added:
         """The consolidated rows of a change; in files already, where they are many and in Spark."""
-        if not isinstance(change, DataFrame):
-            batch = built(conform(change, register.schema), register, self._limits)
+        if not isinstance(change, SparkRelation):
+            batch = built(change.fetched(self._limits), register, self._limits)
             return Added(register, stem, batch)
         settled = settle(change, register)
-        measured = settled.measured
-        if measured.rows <= self._driver_rows and measured.nbytes <= self._limits.kept_bytes:
-            table = fetched(settled.frame, register.schema, measured, self._limits)
-            return Added(register, stem, ordered(conform(table, register.schema), register))
+        rows, nbytes = settled.rows or 0, settled.nbytes or 0
+        if rows <= self._driver_rows and nbytes <= self._limits.kept_bytes:
+            table = settled.fetched(self._limits).table
+            return Added(register, stem, ordered(table, register))
         directory = self._reader.directory
-        made = spark_files.write(
-            settled.frame, measured.rows, register, directory, stem, self._limits
-        )
+        made = spark_files.write(settled.frame, rows, register, directory, stem, self._limits)
         return Added(register, stem, files=self._noted(made))
 
     def step(
         self,
         added: Mapping[str, Sequence[Added]],
-        outputs: Sequence[Held] | None,
+        outputs: Sequence[Relation] | None,
         schemas: Sequence[Schema],
         stem: str,
     ) -> tuple[dict[str, tuple[FileBatch, ...]], tuple[Output, ...] | None]:
@@ -119,14 +118,14 @@ class BatchFiles:
         self._reader.keep_small(made, batch.table, batch.places)
         return made
 
-    def _output(self, held: Held, content: Content, stem: str) -> FileBatch:
+    def _output(self, held: Relation, content: Content, stem: str) -> FileBatch:
         schema = content.schema
-        if isinstance(held, DataFrame):
-            frame = held.select(*[column(n) for n, _ in schema.all])
+        if isinstance(held, SparkRelation):
+            frame = held.frame.select(*[column(n) for n, _ in schema.all])
             directory = self._reader.directory
             made = spark_files.write_plain(frame, content, directory, stem, self._limits)
             return self._noted(made)
-        table = conform(held, schema)
+        table = conform(held.fetched(self._limits).table, schema)
         return self._written(table, None, content, stem) if table.num_rows else FileBatch(())
 
     def merge(self, register: Register, run: Sequence[FileBatch], stem: str) -> Work[FileBatch]:

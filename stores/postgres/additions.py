@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from psycopg import errors, sql
-from pyspark.sql import DataFrame
 
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.limits import Limits
-from stepping_spark.store import Held
+from stepping_spark.spark.relation import Relation
 from stores.postgres.changes import Change, Changes, Transaction, accepted, stage
 from stores.postgres.connection import Connection
 from stores.postgres.session import Session
@@ -27,18 +26,18 @@ class Additions:
         self._limits = limits
         self._changes: dict[str, Changes] = {}
 
-    def add(self, register: str, layout: Layout, change: Held) -> None:
+    def add(self, register: str, layout: Layout, change: Relation) -> None:
         """Take a change; a DataFrame is computed here, once."""
         held = accepted(change, register, layout, self._driver_bytes, self._limits)
         changes = self._changes.setdefault(layout.table, Changes(register, layout))
-        if isinstance(held, DataFrame):
+        if held.frame is not None:
             with self._session.use("could not take a change") as connection:
                 staged = stage(
-                    connection, held, layout, self._session.catalog, self._session.connected
+                    connection, held.frame, layout, self._session.catalog, self._session.connected
                 )
                 changes.staged.append(staged)
-        elif held.num_rows:
-            changes.tables.append(held)
+        elif held.table is not None and held.table.num_rows:
+            changes.tables.append(held.table)
 
     def clear(self) -> None:
         """Forget what was written."""

@@ -15,8 +15,8 @@ from stepping_spark.errors import StepError, StoreUnavailable
 from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import concat, consolidate
 from stepping_spark.relations.codec import conform
-from stepping_spark.spark.checkpoint import fetched
-from stepping_spark.store import Held, Register
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
+from stepping_spark.store import Register
 from stores.batches.spark import settle
 from stores.postgres.catalog import Catalog
 from stores.postgres.connection import Connection
@@ -52,15 +52,18 @@ class Changes:
         return consolidate(concat(self.tables, self.layout.schema), self.layout.schema)
 
 
-def accepted(held: Held, register: str, layout: Layout, driver_bytes: int, limits: Limits) -> Held:
+def accepted(
+    held: Relation, register: str, layout: Layout, driver_bytes: int, limits: Limits
+) -> Relation:
     """A change, computed and consolidated: on the driver, if it takes no more than so much."""
     schema = layout.schema
-    if not isinstance(held, DataFrame):
-        return conform(held, schema)
+    if not isinstance(held, SparkRelation):
+        table = conform(held.fetched(limits).table, schema)
+        return DriverRelation(table, schema, held.consolidated)
     settled = settle(held, Register(register, schema, layout.key))
-    if settled.measured.nbytes <= driver_bytes or not schema.columns:
-        return conform(fetched(settled.frame, schema, settled.measured, limits), schema)
-    return settled.frame
+    if (settled.nbytes or 0) <= driver_bytes or not schema.columns:
+        return settled.fetched(limits)
+    return settled
 
 
 def stage(
@@ -119,7 +122,7 @@ class Transaction:
         large = [
             (layout, self._staged(layout, held))
             for layout, held in outputs
-            if not isinstance(held, pa.Table) or held.num_rows > self._limits.statement_rows
+            if isinstance(held, Staged) or held.num_rows > self._limits.statement_rows
         ]
         with self._connection.pipeline() if self._together else nullcontext():
             # With few rows an index is the way, whatever a plan that was made once has guessed.
@@ -130,7 +133,9 @@ class Transaction:
                     self._merge(change.register, change.layout, table)
             for layout, held in outputs:
                 self._emptied.append((layout, self._connection.execute(layout.empty)))
-                if isinstance(held, pa.Table) and 0 < held.num_rows <= self._limits.statement_rows:
+                if isinstance(held, Staged):
+                    continue
+                if 0 < held.num_rows <= self._limits.statement_rows:
                     self._insert(layout, held)
         for layout, staged in large:
             self._insert_staged(layout, staged)

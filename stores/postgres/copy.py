@@ -16,9 +16,9 @@ from stepping_spark.errors import StoreCorrupt, StoreError, StoreUnavailable
 from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.checkpoint import column
 from stepping_spark.spark.errors import first_line, raised_in_worker
-from stepping_spark.store import Held
+from stepping_spark.spark.measure import column
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
 from stores.postgres.catalog import snapshot
 from stores.postgres.connection import Address, Connection
 from stores.postgres.statements import ATTEMPT, Layout
@@ -146,7 +146,7 @@ def whole(
     driver_bytes: int,
     part_bytes: int,
     spark: Callable[[], SparkSession],
-) -> Held:
+) -> Relation:
     """All rows of a table, in the snapshot that the connection is in.
 
     A table of more than `driver_bytes` becomes a DataFrame, which workers read in parts of
@@ -154,7 +154,7 @@ def whole(
     """
     pages, size = size_of(connection, layout)
     if size <= driver_bytes:
-        return concat(got(connection, layout), layout.schema)
+        return DriverRelation(concat(got(connection, layout), layout.schema), layout.schema)
     parts = min(max(2, -(-size // part_bytes)), max(pages, 1))
     begins = [pages * i // parts for i in range(parts)]
     found = connection.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
@@ -163,7 +163,8 @@ def whole(
     fetch = Fetch(address, layout, found[0], begins)
     numbers = spark().range(0, parts, 1, parts)
     with spark_errors(address):
-        return numbers.mapInArrow(fetch.__call__, layout.schema.ddl).localCheckpoint()
+        frame = numbers.mapInArrow(fetch.__call__, layout.schema.ddl).localCheckpoint()
+    return SparkRelation(frame, layout.schema)
 
 
 @contextmanager

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from psycopg import sql
-from pyspark.sql import DataFrame
 
 from stepping_spark.errors import StoreError
 from stepping_spark.limits import Limits
-from stepping_spark.store import Held
+from stepping_spark.spark.relation import Relation
 from stores.postgres.changes import Change, accepted, stage
 from stores.postgres.connection import Connection
 from stores.postgres.copy import size_of
@@ -43,7 +42,7 @@ class Outputs:
         ]
 
     def given(
-        self, connection: Connection, outputs: Sequence[Held] | None
+        self, connection: Connection, outputs: Sequence[Relation] | None
     ) -> list[tuple[Layout, Change]] | None:
         """What a step gave, with the tables for it."""
         if outputs is None:
@@ -56,12 +55,12 @@ class Outputs:
         given: list[tuple[Layout, Change]] = []
         for layout, held in zip(self.layouts, outputs, strict=True):
             kept = accepted(held, layout.table, layout, self._driver_bytes, self._limits)
-            if isinstance(kept, DataFrame):
+            if kept.frame is not None:
                 connected = self._session.connected
-                staged = stage(connection, kept, layout, self._session.catalog, connected)
+                staged = stage(connection, kept.frame, layout, self._session.catalog, connected)
                 given.append((layout, staged))
-            else:
-                given.append((layout, kept))
+            elif kept.table is not None:
+                given.append((layout, kept.table))
         return given
 
     def reclaim(self, emptied: Sequence[Layout]) -> None:

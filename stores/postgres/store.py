@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 from psycopg import sql
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreError
@@ -18,8 +18,9 @@ from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
+from stepping_spark.spark.relation import DriverRelation, Relation
 from stepping_spark.spark.session import get_session
-from stepping_spark.store import Held, Now, Register
+from stepping_spark.store import Now, Register
 from stores.batches.spark import keys_of
 from stores.postgres.additions import Additions
 from stores.postgres.catalog import snapshot
@@ -224,11 +225,11 @@ class StorePostgres(Closing):
         """Settings of the session that what is kept depends on; empty before they are given."""
         return self._known().settings
 
-    def last_outputs(self) -> tuple[Held, ...] | None:
+    def last_outputs(self) -> tuple[Relation, ...] | None:
         """What the last committed step gave; None where it was not kept."""
         self._check_open()
 
-        def found(connection: Connection) -> tuple[Held, ...] | None:
+        def found(connection: Connection) -> tuple[Relation, ...] | None:
             with snapshot(connection):
                 state = self._catalog.load(connection)
                 described = [layout_of(said) for said in state.outputs]
@@ -268,7 +269,7 @@ class StorePostgres(Closing):
 
     # -- a step
 
-    def read(self, register: str, keys: Held | None = None) -> tuple[Held, ...]:
+    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, in parts that add up to it; with keys, the rows that have one.
 
         By key, what is found comes to the driver, if it is not many rows. The keys of a large
@@ -277,21 +278,21 @@ class StorePostgres(Closing):
         layout = self._layout(register)
         wanted = None if keys is None else self._wanted(register, keys)
 
-        def found(connection: Connection) -> Held:
+        def found(connection: Connection) -> Relation:
             if wanted is not None:
                 most = sql.SQL(" LIMIT {}").format(sql.Literal(self._limits.given_rows + 1))
                 rows = concat(got(connection, layout, layout.of_keys(wanted) + most), layout.schema)
                 if rows.num_rows <= self._limits.given_rows:
-                    return rows
+                    return DriverRelation(rows, layout.schema)
             with snapshot(connection):
                 return self._whole(connection, layout, None if wanted is None else 0)
 
         if wanted is not None and not wanted.num_rows:
             return ()
         held = self._reader.answer(found)
-        return () if isinstance(held, pa.Table) and not held.num_rows else (held,)
+        return () if held.is_empty else (held,)
 
-    def add(self, register: str, change: Held) -> None:
+    def add(self, register: str, change: Relation) -> None:
         """Add a change in the step under way; a DataFrame is computed here, once."""
         layout = self._layout(register)
         self._check_writable()
@@ -302,7 +303,7 @@ class StorePostgres(Closing):
         self,
         step: int,
         now: Now,
-        outputs: Sequence[Held] | None = None,
+        outputs: Sequence[Relation] | None = None,
         offsets: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
         made_by: Sequence[str] | None = None,
@@ -373,19 +374,21 @@ class StorePostgres(Closing):
         _, layout = self._tables.of(register)
         return layout
 
-    def _wanted(self, register: str, keys: Held) -> pa.Table | None:
+    def _wanted(self, register: str, keys: Relation) -> pa.Table | None:
         """The keys as a table; None for too many."""
         of, _ = self._tables.of(register)
         check_has_key(of)
-        if isinstance(keys, DataFrame):
-            keys = keys.limit(self._limits.looked_up_keys + 1).toArrow()
-            if keys.num_rows > self._limits.looked_up_keys:
+        table = keys.table
+        if keys.frame is not None:
+            table = keys.frame.limit(self._limits.looked_up_keys + 1).toArrow()
+            if table.num_rows > self._limits.looked_up_keys:
                 return None
-        return conform(keys, keys_of(of))
+        assert table is not None
+        return conform(table, keys_of(of))
 
     def _whole(
         self, connection: Connection, layout: Layout, driver_bytes: int | None = None
-    ) -> Held:
+    ) -> Relation:
         most = self._driver_bytes if driver_bytes is None else driver_bytes
         return whole(
             connection, layout, self._address, most, self._limits.part_bytes, self._spark_session

@@ -21,21 +21,22 @@ from rich.table import Table
 
 import stepping_spark as st
 from stepping_spark.execution import scheduler
+from stepping_spark.rows.schema import Schema
+from stepping_spark.spark.relation import DriverRelation, Relation
 from stepping_spark.spark.session import get_session
-from stepping_spark.store import Held
 from tests.benchmarks.tables import Customer, query
 
 
 class InBatches(st.StoreMemory):
     """A store with a register in batches that it never merges."""
 
-    parts: Mapping[str, tuple[pa.Table, ...]] = {}
+    parts: Mapping[str, tuple[Relation, ...]] = {}
 
-    def read(self, register: str, keys: Held | None = None) -> tuple[Held, ...]:
+    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         return self.parts.get(register, ())
 
 
-def updates(batches: int, keys: int, rows: int) -> tuple[pa.Table, ...]:
+def updates(batches: int, keys: int, rows: int, schema: Schema) -> tuple[Relation, ...]:
     """The rows of some customers, of which each batch has a new version."""
     made = []
     for version in range(batches):
@@ -45,7 +46,7 @@ def updates(batches: int, keys: int, rows: int) -> tuple[pa.Table, ...]:
             for v, n in kinds
             for i in range(keys * rows)
         ]
-        made.append(pa.Table.from_pylist(lines))
+        made.append(DriverRelation(pa.Table.from_pylist(lines, schema.arrow), schema))
     return tuple(made)
 
 
@@ -55,11 +56,11 @@ def stepper_of(batches: int, keys: int, rows: int) -> st.Stepper[Any, Any, Any]:
     store = InBatches.from_graph(graph)
     assert isinstance(store, InBatches)
     register = next(n for n, _ in st.explain(graph).arrangements if "orders" in n)
-    store.parts = {register: updates(batches, keys, rows)}
+    store.parts = {register: updates(batches, keys, rows, graph.inputs[0].type.schema)}
     return st.Stepper(graph, store, local_rows=10_000_000)
 
 
-def as_they_are(parts: tuple[Held, ...], schema: object) -> tuple[Held, ...]:
+def as_they_are(parts: tuple[Relation, ...], schema: object) -> tuple[Relation, ...]:
     """Instead of `scheduler.added_up`: leave it to the end of the join."""
     return parts
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame
 
 import stepping_spark as st
-from stepping_spark.store import Held
+from stepping_spark.spark.relation import Relation
 from tests.cases import Z
 from tests.every_store import MakeStore
 
@@ -138,23 +138,23 @@ def test_a_key_of_many_rows_stays_in_spark_where_the_state_is_not_on_the_driver(
     stepper = st.Stepper(graph, store, limits=limits)
     stepper.step((None, twos(3 * GIVEN) + Z({Two(key=i, n=0): 1 for i in range(1, 9)})))
     read = store.read
-    kept: list[tuple[Held, ...]] = []
+    kept: list[tuple[Relation, ...]] = []
 
-    def noted(register: str, keys: Held | None = None) -> tuple[Held, ...]:
+    def noted(register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         kept.append(read(register, keys))
         return kept[-1]
 
     monkeypatch.setattr(store, "read", noted)
     came = Z({Two(key=0, n=-1): 1, Two(key=2, n=-1): 1})
     (out,) = stepper.step((came, None))
-    on_driver = [p.num_rows for parts in kept for p in parts if isinstance(p, pa.Table)]
+    on_driver = [p.rows or 0 for parts in kept for p in parts if p.table is not None]
     assert max(on_driver, default=0) <= GIVEN
     assert {v.how for v in stepper.metrics[-1].vertices.values() if v.rows_out is None} == {"spark"}
     pairs = {st.Pair(left=Two(key=0, n=-1), right=Two(key=0, n=i)): 1 for i in range(3 * GIVEN)}
     assert out == Z({**pairs, st.Pair(left=Two(key=2, n=-1), right=Two(key=2, n=0)): 1})
     (few_rows,) = stepper.step((Z({Two(key=3, n=-1): 1}), None))
     assert few_rows == Z({st.Pair(left=Two(key=3, n=-1), right=Two(key=3, n=0)): 1})
-    assert isinstance(kept[-1][0], pa.Table)
+    assert kept[-1][0].table is not None
 
 
 class Wide(st.Data):

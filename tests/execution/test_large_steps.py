@@ -20,7 +20,9 @@ from stepping_spark.execution.views import Sources
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.spark.checkpoint import fetched, measure, settle, settled_by
+from stepping_spark.spark.checkpoint import settle
+from stepping_spark.spark.measure import measure
+from stepping_spark.spark.relation import SparkRelation
 from stepping_spark.store import Register
 from stores.batches import spark as spark_batches
 from stores.memory import StoreMemory
@@ -112,16 +114,17 @@ STEPS: list[tuple[Any, Any, Any]] = [
 def test_a_settled_relation_has_each_row_once_and_is_known_by_its_key(spark: SparkSession) -> None:
     frame = frame_of({(1, 1): 2, (1, 2): 1, (2, 1): 3}, spark)
     frame = frame.unionAll(frame_of({(1, 2): -1, (1, 1): 1}, spark))
-    settled = settle(frame, SCHEMA, ("_1",), "pairs")
+    given = SparkRelation(frame, SCHEMA)
+    settled = settle(given, ("_1",), "pairs")
     assert sorted(map(tuple, settled.frame.collect())) == [(1, 1, 3), (2, 1, 3)]
-    assert (settled.measured.rows, settled.measured.nulls) == (2, ())
-    assert settled_by(settled.frame, SCHEMA, ("_1",)) == settled
-    assert settled_by(settled.frame, SCHEMA, ("_2",)) is None
-    assert settled_by(frame, SCHEMA, ("_1",)) is None
+    assert (settled.rows, settled.nulls) == (2, ())
+    assert settled.is_settled(SCHEMA, ("_1",))
+    assert not settled.is_settled(SCHEMA, ("_2",))
+    assert not given.is_settled(SCHEMA, ("_1",))
 
 
 def test_a_settled_relation_is_forgotten_with_its_dataframe(spark: SparkSession) -> None:
-    settled = settle(frame_of({(1, 1): 2}, spark), SCHEMA, ("_1",), "pairs")
+    settled = settle(SparkRelation(frame_of({(1, 1): 2}, spark), SCHEMA), ("_1",), "pairs")
     frame = weakref.ref(settled.frame)
     del settled
     gc.collect()
@@ -129,25 +132,27 @@ def test_a_settled_relation_is_forgotten_with_its_dataframe(spark: SparkSession)
 
 
 def test_a_store_takes_what_was_settled_for_it_as_it_is(spark: SparkSession) -> None:
-    settled = settle(frame_of({(1, 1): 2, (2, 1): 3}, spark), SCHEMA, ("_1",), "pairs")
-    assert spark_batches.settle(settled.frame, BY_FIRST) == settled
-    assert spark_batches.settle(settled.frame, BY_SECOND) != settled
+    pairs = SparkRelation(frame_of({(1, 1): 2, (2, 1): 3}, spark), SCHEMA)
+    settled = settle(pairs, ("_1",), "pairs")
+    assert spark_batches.settle(settled, BY_FIRST) is settled
+    assert spark_batches.settle(settled, BY_SECOND) is not settled
     store = StoreMemory([BY_FIRST, BY_SECOND], driver_bytes=0)
     for register in (BY_FIRST, BY_SECOND):
-        store.add(register.name, settled.frame)
+        store.add(register.name, settled)
     store.commit(1, None)
     for register in (BY_FIRST, BY_SECOND):
         (found,) = store.read(register.name)
-        assert isinstance(found, DataFrame)
-        assert sorted(map(tuple, found.collect())) == [(1, 1, 2), (2, 1, 3)]
+        assert found.frame is not None
+        assert sorted(map(tuple, found.frame.collect())) == [(1, 1, 2), (2, 1, 3)]
 
 
 def test_a_sum_beyond_its_column_names_whose_it_is(spark: SparkSession) -> None:
     frame = frame_of({(1, 1): 2**62}, spark)
     with pytest.raises(st.StepError, match=r"query\.pairs \(q\.py:1\): _count_ of a row adds up"):
-        settle(frame.unionAll(frame), SCHEMA, ("_1",), "query.pairs (q.py:1)")
+        settle(SparkRelation(frame.unionAll(frame), SCHEMA), ("_1",), "query.pairs (q.py:1)")
+    failing = SparkRelation(frame.where("assert_true(_1 > 1) IS NULL"), SCHEMA)
     with pytest.raises(PySparkException):
-        settle(frame.selectExpr("assert_true(_1 > 1)"), SCHEMA, (), "query.pairs (q.py:1)")
+        settle(failing, (), "query.pairs (q.py:1)")
 
 
 def test_a_first_load_materialises_less_than_the_steps_after_it(
@@ -193,8 +198,8 @@ def test_a_first_change_is_computed_once_as_its_register_keeps_it(spark: SparkSe
     assert computed.value == 9
     assert (out.to_python(),) == st.reference(graph).step((rows, rows))
     held = first.checked(first.type, "input 'first'", LARGE)
-    assert isinstance(held, DataFrame)
-    assert settled_by(held, first.type.schema, ("_1",)) is not None
+    assert isinstance(held, SparkRelation)
+    assert held.is_settled(first.type.schema, ("_1",))
     assert first.to_python() == rows
     assert computed.value == 9
 
@@ -354,8 +359,9 @@ def test_what_is_fetched_in_pieces_is_all_of_it(spark: SparkSession) -> None:
     )
     schema = ZSetType(row_type(tuple[int, int | None])).schema
     measured = measure(frame, schema)
-    whole = fetched(frame, schema, measured, st.Limits())
-    pieces = fetched(frame, schema, measured, st.Limits(piece_bytes=measured.nbytes // 5))
+    relation = SparkRelation(frame, schema, nbytes=measured.nbytes)
+    whole = relation.fetched(st.Limits()).table
+    pieces = relation.fetched(st.Limits(piece_bytes=measured.nbytes // 5)).table
     assert pieces.column("_1").num_chunks > whole.column("_1").num_chunks
     assert sorted(pieces.to_pylist(), key=itemgetter("_1")) == whole.to_pylist()
 

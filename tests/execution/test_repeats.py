@@ -12,6 +12,7 @@ import pytest
 
 import stepping_spark as st
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.spark.relation import DriverRelation
 from tests.every_store import InFiles, MakeStore
 
 NUMBERS = st.ZSetPython({1: 1, 2: 1, 3: 1})
@@ -115,7 +116,7 @@ def test_a_step_of_a_state_that_does_not_say_who_took_it_is_not_answered(
     stepper = st.Stepper(graph, store)
     stepper.step((NUMBERS,), step=1)
     plan = plan_of(graph)
-    store.commit(2, 2, [plan.output_schemas[0].arrow.empty_table()])  # as versions before did
+    store.commit(2, 2, [DriverRelation.empty(plan.output_schemas[0])])  # as versions before did
     with pytest.raises(st.StoreError, match=r"does not say which query gave its outputs.*step 3"):
         stepper.step((NUMBERS,), step=2)
     stepper.step((st.ZSetPython({5: 1}),), step=3)

@@ -28,7 +28,7 @@ from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import Array
 from stepping_spark.store import Register, Store, fingerprint
 from stores.address import place_of
-from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, table_of
+from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, relation_of
 from stores.inspection import Summary
 from stores.parquet.inspection import ParquetState
 from stores.parquet.manifest import File, Manifest, decode
@@ -371,7 +371,7 @@ def test_verify_names_the_table_that_is_not_what_is_said_of_it(
         store.open([*REGISTERS, cache], [WORDS])
         rows = [(f"w{i}", i, 1) for i in range(STEPS + 1)]
         add(store, BY_WORD, as_it_is, rows)
-        store.commit(1, None, [table_of(WORDS, rows)])
+        store.commit(1, None, [relation_of(WORDS, rows)])
     with psycopg.connect(postgres.url) as connection:
         index = connection.execute(
             "SELECT indexname FROM pg_indexes WHERE schemaname = %s AND tablename = %s",

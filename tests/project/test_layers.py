@@ -27,10 +27,10 @@ ORDER = (
     "callsite",
     "limits",
     "rows",
-    "store",
     "relations",
     "sums",
     "spark",
+    "store",
     "expressions",
     "zsets",
     "physical",
@@ -227,6 +227,43 @@ def test_an_example_imports_only_what_is_public(example: str) -> None:
         public = importlib.import_module(i.imported).__all__ if i.names else ()
         wrong += [f"{i.place}: {n} of {i.imported} is not" for n in i.names if n not in public]
     assert not wrong, "\n".join(wrong)
+
+
+# Where what a user gives is looked at: it may be anything.
+OF_USERS = {
+    "stepping_spark.zsets.from_dataframe",
+    "stepping_spark.zsets.python",
+    "stepping_spark.zsets.spark",
+}
+HELD = {"pa.Table", "DataFrame"}
+
+
+def asked_of_a_value(node: ast.AST) -> set[str]:
+    """The classes of tables that an isinstance, or a union of types, names."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+        return {ast.unparse(n) for n in ast.walk(node.args[1])} & HELD
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        found = {ast.unparse(n) for n in ast.walk(node)} & HELD
+        return found if found == HELD else set()
+    return set()
+
+
+def test_only_two_packages_ask_whether_the_driver_or_spark_holds_a_value() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
+        for module, path in MODULES.items()
+        if module not in OF_USERS
+        and not is_in(module, "stepping_spark.relations")
+        and not is_in(module, "stepping_spark.spark")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if asked_of_a_value(node)
+    ]
+    assert not wrong, "take a Relation:\n" + "\n".join(wrong)
+
+
+def test_nothing_is_known_of_a_value_by_its_identity() -> None:
+    text = {module: path.read_text(encoding="utf-8") for module, path in MODULES.items()}
+    assert [m for m, t in text.items() if "WeakKeyDictionary" in t] == []
 
 
 def test_no_module_is_longer_than_a_head_can_hold() -> None:

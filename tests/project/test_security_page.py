@@ -15,7 +15,7 @@ from psycopg import errors
 from stepping_spark.cli import main
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.store import Register
-from stores.contract.values import BY_WORD, NUMBER, WORDS, add, as_it_is, content, row, table_of
+from stores.contract.values import BY_WORD, NUMBER, WORDS, add, as_it_is, content, relation_of, row
 from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 
@@ -67,7 +67,7 @@ def steps(url: str, *sizes: int) -> None:
             number = store.last_step() + 1
             for register in REGISTERS:
                 add(store, register, as_it_is, [(f"w{number}", i, 1) for i in range(size)])
-            given = table_of(WORDS, [(f"o{number}", i, 1) for i in range(size)])
+            given = relation_of(WORDS, [(f"o{number}", i, 1) for i in range(size)])
             store.commit(number, None, [given])
         store.compact()
 
@@ -89,7 +89,7 @@ def test_each_role_of_the_page_can_do_what_it_says_and_no_more(database: Databas
     steps(writer, 3)
     with StorePostgres(writer, schema="flights") as store:
         store.open(REGISTERS, [NUMBER])
-        store.commit(5, None, [table_of(NUMBER, [(7,)])])
+        store.commit(5, None, [relation_of(NUMBER, [(7,)])])
     with StorePostgres(reader, schema="flights", read_only=True) as store:
         store.open(REGISTERS, [NUMBER])
         assert store.last_outputs() is not None
@@ -108,7 +108,7 @@ def test_each_role_of_the_page_can_do_what_it_says_and_no_more(database: Databas
     member = f"{database.runs(MEMBER)}?options=-crole%3Dflights_writer"
     with opened(member) as store:
         add(store, BY_WORD, as_it_is, [("Ann's", 1, 1)])
-        store.commit(6, None, [table_of(WORDS, [])])
+        store.commit(6, None, [relation_of(WORDS, [])])
     steps(writer, 3, 3_000)
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from stepping_spark.limits import DEFAULT
 from stepping_spark.store import Register
 from stores.batches.driver import DriverBatch, built
-from stores.contract.values import BY_WORD, MIXED, mixed_row, table_of
+from stores.contract.values import BY_WORD, MIXED, mixed_row, relation_of
 from stores.parquet.files import FileReader
 from stores.parquet.filesystem import directory_of
 from stores.parquet.manifest import File
@@ -30,12 +30,14 @@ WARM = 300
 
 def few(rows: int) -> DriverBatch:
     """Rows of a word and a number."""
-    return built(table_of(BY_WORD.schema, [(f"w{i}", i, 1) for i in range(rows)]), BY_WORD, DEFAULT)
+    return built(
+        relation_of(BY_WORD.schema, [(f"w{i}", i, 1) for i in range(rows)]), BY_WORD, DEFAULT
+    )
 
 
 def mixed(rows: int) -> DriverBatch:
     """Rows of many types, some of them nested."""
-    return built(table_of(MIXED, [(*mixed_row(i), 1) for i in range(rows)]), BY_NUMBER, DEFAULT)
+    return built(relation_of(MIXED, [(*mixed_row(i), 1) for i in range(rows)]), BY_NUMBER, DEFAULT)
 
 
 CASES = {

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from stepping_spark.errors import StoreError
 from stepping_spark.store import Store
-from stores.contract.values import BY_WORD, WHOLE, Content, add, as_it_is, content, keys_table, row
+from stores.contract.values import (
+    BY_WORD,
+    WHOLE,
+    Content,
+    add,
+    as_it_is,
+    content,
+    keys_relation,
+    row,
+)
 
 Move: TypeAlias = tuple[str, Any]
 
@@ -71,7 +80,7 @@ def hold_against_sums(
 
 def _compare(store: Store, expected: Content, wanted: set[str | None]) -> None:
     assert content(store, WHOLE) == content(store, BY_WORD) == expected
-    asked, _ = keys_table(BY_WORD, [(w,) for w in wanted])
+    asked = keys_relation(BY_WORD, [(w,) for w in wanted])
     found = content(store, BY_WORD, asked)
     words = {row(w)[1] for w in wanted}
     assert {k: n for k, n in expected.items() if k[1] in words}.items() <= found.items()

@@ -53,9 +53,9 @@ from stores.contract.values import (
     as_it_is,
     as_table,
     content,
-    keys_table,
+    keys_relation,
     mixed_row,
-    table_of,
+    relation_of,
 )
 from stores.parquet import file_writer, locks
 from stores.parquet.checks import Content as FileContent
@@ -93,7 +93,7 @@ def take_steps(store: Store, many: int) -> None:
         add(store, MIXED_ROWS, as_it_is, [(*mixed_row(i * step), 1) for i in range(20)])
         add(store, REGISTERS[3], as_it_is, [(step,)])
         add(store, LIST_ROWS, as_it_is, [([1, None, step], 1)])
-        given_ = [table_of(WORDS, [(name, step, 1)]) for name in "ab"]
+        given_ = [relation_of(WORDS, [(name, step, 1)]) for name in "ab"]
         store.commit(step, step, given_, {"orders": step}, {"zone": "UTC"})
 
 
@@ -101,9 +101,9 @@ def facts(store: Store) -> Facts:
     """All that a store says."""
     store.open(REGISTERS, [WORDS, WORDS])
     kept: dict[str, Content] = {r.name: content(store, r) for r in REGISTERS}
-    asked, _ = keys_table(BY_WORD, [("w1",), ("w8000",), ("w3",)])
+    asked = keys_relation(BY_WORD, [("w1",), ("w8000",), ("w3",)])
     found = {k: n for k, n in content(store, BY_WORD, asked).items() if k[1][1] == b"w1"}
-    outputs = [as_table(held, WORDS).to_pylist() for held in store.last_outputs() or ()]
+    outputs = [as_table(held).to_pylist() for held in store.last_outputs() or ()]
     rest = store.last_now(), dict(store.last_offsets()), dict(store.last_settings())
     return store.last_step(), kept, found, outputs, *rest
 
@@ -687,7 +687,7 @@ def use_schema(postgres: PostgresServer, schema: str) -> None:
                 facts(store)
                 if not read_only:
                     add(store, BY_WORD, as_it_is, [("z", 1, 1)])
-                    outputs = [table_of(WORDS, [("a", 1, 1)])] * 2
+                    outputs = [relation_of(WORDS, [("a", 1, 1)])] * 2
                     store.commit(store.last_step() + 1, None, outputs)
         except StoreError:
             pass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 
@@ -13,7 +12,17 @@ from stepping_spark.errors import StepError, StoreError
 from stepping_spark.limits import Limits
 from stepping_spark.store import Store
 from stores.contract.store import StoreContract
-from stores.contract.values import BY_WORD, WHOLE, Create, add, as_it_is, content, keys_table, row
+from stores.contract.values import (
+    BY_WORD,
+    WHOLE,
+    Create,
+    add,
+    as_it_is,
+    as_table,
+    content,
+    keys_relation,
+    row,
+)
 from stores.memory import StoreMemory
 from tests.cases import MOST
 from tests.stores.model import Move, hold_against_sums, moves, torn_reads, words
@@ -117,17 +126,17 @@ def test_parts_that_were_read_stay_as_they_were() -> None:
     add(store, BY_WORD, as_it_is, [(f"w{i}", i, 1) for i in range(50)])
     store.commit(1, None)
     parts = store.read(BY_WORD.name)
-    before = [p.to_pylist() for p in parts if isinstance(p, pa.Table)]
+    before = [as_table(p).to_pylist() for p in parts]
     for step in range(2, 30):
         add(store, BY_WORD, as_it_is, [(f"w{i}", i, -1 if step == 2 else 1) for i in range(50)])
         store.commit(step, None)
-    assert [p.to_pylist() for p in parts if isinstance(p, pa.Table)] == before
+    assert [as_table(p).to_pylist() for p in parts] == before
 
 
 def test_a_register_without_a_key_is_not_read_by_key() -> None:
     store = StoreMemory([WHOLE])
     with pytest.raises(StoreError, match="has none"):
-        store.read(WHOLE.name, keys_table(BY_WORD, [("a",)])[0])
+        store.read(WHOLE.name, keys_relation(BY_WORD, [("a",)]))
 
 
 def test_a_store_that_is_not_open_says_so() -> None:

@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.errors import StepError
 from stepping_spark.limits import Limits
-from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.atoms import INT, STR
 from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.rows.types import Optional
-from stepping_spark.store import Held, Register
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
+from stepping_spark.store import Register
 from stores.contract.store import StoreContract
 from stores.contract.values import (
     BY_WORD,
@@ -26,9 +26,9 @@ from stores.contract.values import (
     add,
     as_it_is,
     content,
-    keys_table,
+    keys_relation,
+    relation_of,
     row,
-    table_of,
 )
 from stores.memory import StoreMemory
 from tests.cases import MOST
@@ -45,15 +45,15 @@ class TestInSpark(StoreContract):
 
     @pytest.fixture
     def hold(self, spark: SparkSession) -> Hold:
-        def as_frame(table: pa.Table, schema: Schema) -> Held:
-            few_keys = not schema.diffs and table.num_rows <= 100
-            return table if few_keys else frame_of(table, schema, spark)
+        def as_frame(relation: DriverRelation) -> Relation:
+            few_keys = not relation.schema.diffs and relation.rows <= 100
+            return relation if few_keys else relation.in_spark(lambda: spark)
 
         return as_frame
 
 
 def parts_of(store: StoreMemory, register: Register) -> list[str]:
-    return ["Spark" if isinstance(p, DataFrame) else "driver" for p in store.read(register.name)]
+    return ["driver" if p.frame is None else "Spark" for p in store.read(register.name)]
 
 
 def large(first: int, n: int) -> list[tuple[str, int, int]]:
@@ -69,13 +69,13 @@ def test_a_dataframe_that_fits_what_is_left_of_the_budget_comes_to_the_driver(
     roomy: StoreMemory, spark: SparkSession
 ) -> None:
     for step, n in ((1, 5_000), (2, 500)):
-        change = frame_of(table_of(WORDS, large(step * 10_000, n)), WORDS, spark)
+        change = relation_of(WORDS, large(step * 10_000, n)).in_spark(lambda: spark)
         roomy.add(BY_WORD.name, change)
         roomy.commit(step, None)
     assert parts_of(roomy, BY_WORD) == ["Spark", "driver"]
     assert 0 < roomy.driver_bytes <= 40_000
     assert len(content(roomy, BY_WORD)) == 5_500
-    asked = keys_table(BY_WORD, [("w10000",), ("w20001",), ("w30002",)])[0]
+    asked = keys_relation(BY_WORD, [("w10000",), ("w20001",), ("w30002",)])
     assert len(content(roomy, BY_WORD, asked)) == 2
 
 
@@ -95,11 +95,11 @@ def test_batches_in_spark_merge_by_size_and_are_released(spark: SparkSession) ->
     store = StoreMemory([BY_WORD], driver_bytes=0, spark=spark)
     frames: list[DataFrame] = []
     for step in range(1, 9):
-        store.add(BY_WORD.name, frame_of(table_of(WORDS, large(step * 3, 4)), WORDS, spark))
+        store.add(BY_WORD.name, relation_of(WORDS, large(step * 3, 4)).in_spark(lambda: spark))
         store.commit(step, None)
-        frames += [p for p in store.read(BY_WORD.name) if isinstance(p, DataFrame)]
+        frames += [p.frame for p in store.read(BY_WORD.name) if p.frame is not None]
         assert store.batches(BY_WORD.name) <= 4
-    now = [p for p in store.read(BY_WORD.name) if isinstance(p, DataFrame)]
+    now = [p.frame for p in store.read(BY_WORD.name) if p.frame is not None]
     assert all(p.is_cached for p in now)
     assert not frames[0].is_cached
     assert frames[0].count() == 4
@@ -108,7 +108,7 @@ def test_batches_in_spark_merge_by_size_and_are_released(spark: SparkSession) ->
 def test_an_aborted_change_in_spark_is_released(spark: SparkSession) -> None:
     before = cached_in(spark)
     store = StoreMemory([BY_WORD], driver_bytes=0, spark=spark)
-    store.add(BY_WORD.name, frame_of(table_of(WORDS, large(0, 5)), WORDS, spark))
+    store.add(BY_WORD.name, relation_of(WORDS, large(0, 5)).in_spark(lambda: spark))
     assert cached_in(spark) == before + 1
     store.abort()
     assert cached_in(spark) == before
@@ -128,13 +128,13 @@ def test_the_plan_of_a_batch_in_spark_does_not_grow(spark: SparkSession) -> None
 
     def plan() -> int:
         (oldest, *_) = store.read(BY_WORD.name)
-        assert isinstance(oldest, DataFrame)
-        execution: Any = oldest._jdf
+        assert oldest.frame is not None
+        execution: Any = oldest.frame._jdf
         return len(str(execution.queryExecution().optimizedPlan().toString()).splitlines())
 
     sizes = []
     for step in range(1, 13):
-        store.add(BY_WORD.name, frame_of(table_of(WORDS, large(step * 3, 4)), WORDS, spark))
+        store.add(BY_WORD.name, relation_of(WORDS, large(step * 3, 4)).in_spark(lambda: spark))
         store.commit(step, None)
         sizes.append(plan())
     assert len(set(sizes)) == 1
@@ -151,8 +151,9 @@ def test_a_dataframe_is_computed_once(spark: SparkSession) -> None:
     for budget in (0, 10**9):
         calls.value = 0
         store = StoreMemory([BY_WORD], driver_bytes=budget, spark=spark)
-        frame = frame_of(table_of(WORDS, large(0, 7)), WORDS, spark)
-        store.add(BY_WORD.name, frame.mapInArrow(counted, WORDS.ddl))
+        frame = relation_of(WORDS, large(0, 7)).in_spark(lambda: spark).frame
+        counting = frame.mapInArrow(counted, WORDS.ddl)
+        store.add(BY_WORD.name, SparkRelation(counting, WORDS))
         store.commit(1, None)
         assert len(content(store, BY_WORD)) == 7
         assert calls.value == 7
@@ -166,14 +167,14 @@ def test_an_overflow_in_spark_is_an_error_and_not_another_number(
     store = StoreMemory([BY_WORD], driver_bytes=0, spark=spark)
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:
-        rows = table_of(WORDS, [("a", 1, sign * MOST), ("a", 1, sign * 2)])
+        rows = relation_of(WORDS, [("a", 1, sign * MOST), ("a", 1, sign * 2)])
         with pytest.raises(StepError, match=r"_count_ .* BIGINT"):
-            store.add(BY_WORD.name, frame_of(rows, WORDS, spark))
+            store.add(BY_WORD.name, rows.in_spark(lambda: spark))
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
     store.abort()
     steps = [("a", 1, sign * MOST), ("a", 1, sign * 2), ("a", 1, sign * -5), ("b", 1, sign * -3)]
-    store.add(BY_WORD.name, frame_of(table_of(WORDS, steps), WORDS, spark))
+    store.add(BY_WORD.name, relation_of(WORDS, steps).in_spark(lambda: spark))
     store.commit(1, None)
     assert content(store, BY_WORD) == {
         row("a", 1): (sign * (MOST - 3),),
@@ -188,15 +189,15 @@ def test_keys_in_a_dataframe_too_many_to_fetch_are_joined_in_spark(
         [BY_WORD, WHOLE], driver_bytes=40_000, spark=spark, limits=Limits(looked_up_keys=2)
     )
     for step, n in ((1, 5_000), (2, 100)):
-        change = frame_of(table_of(WORDS, large(step * 10_000, n)), WORDS, spark)
+        change = relation_of(WORDS, large(step * 10_000, n)).in_spark(lambda: spark)
         roomy.add(BY_WORD.name, change)
         roomy.commit(step, None)
-    asked = frame_of(*keys_table(BY_WORD, [(f"w{10_000 + i}",) for i in range(3)]), spark)
+    asked = keys_relation(BY_WORD, [(f"w{10_000 + i}",) for i in range(3)]).in_spark(lambda: spark)
     in_spark, on_driver = roomy.read(BY_WORD.name, asked)
-    assert isinstance(in_spark, DataFrame)
-    assert in_spark.count() == 3
-    assert isinstance(on_driver, pa.Table)
-    assert on_driver.num_rows == 100
+    assert in_spark.frame is not None
+    assert in_spark.frame.count() == 3
+    assert on_driver.table is not None
+    assert on_driver.rows == 100
 
 
 @pytest.mark.parametrize("in_text", [0, 1_000])
@@ -208,9 +209,9 @@ def test_keys_are_the_same_as_sql_text_and_as_a_broadcast(
     limits = Limits(listed_keys=in_text)
     store = StoreMemory([register], driver_bytes=0, spark=spark, limits=limits)
     words = [None, "", "'", "\\", "a\\'b", "\0", "é", "%", "${x}"]
-    change = table_of(schema, [(w, i, 1) for i, w in enumerate(words)])
-    store.add(register.name, frame_of(change, schema, spark))
+    change = relation_of(schema, [(w, i, 1) for i, w in enumerate(words)])
+    store.add(register.name, change.in_spark(lambda: spark))
     store.commit(1, None)
     for i, word in enumerate(words):
-        asked, _ = keys_table(register, [(word,)])
+        asked = keys_relation(register, [(word,)])
         assert content(store, register, asked) == {row(word, i): (1,)}

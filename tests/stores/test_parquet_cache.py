@@ -11,7 +11,7 @@ import pytest
 
 from stepping_spark.limits import DEFAULT
 from stores.batches.driver import built
-from stores.contract.values import BY_WORD, add, as_it_is, content, keys_table, table_of
+from stores.contract.values import BY_WORD, add, as_it_is, content, keys_relation, relation_of
 from stores.parquet import file_writer
 from stores.parquet import files as parquet_files
 from stores.parquet.file_writer import FileWriter
@@ -41,7 +41,7 @@ def step(store: StoreParquet, n: int) -> None:
     go = [(f"w{(3 * (n - 40) + i) % 400}", i, -1) for i in range(3)] if n > 40 else []
     add(store, BY_WORD, as_it_is, [*come, *go])
     store.commit(n, None)
-    wanted, _ = keys_table(BY_WORD, [(f"w{i}",) for i in range(n % 7, 400, 7)])
+    wanted = keys_relation(BY_WORD, [(f"w{i}",) for i in range(n % 7, 400, 7)])
     content(store, BY_WORD, wanted)
 
 
@@ -73,7 +73,7 @@ def test_row_groups_that_are_read_together_are_kept_each_by_itself(
     directory = directory_of(tmp_path, None)
     directory.make((DATA,))
     batch = built(
-        table_of(BY_WORD.schema, [(f"w{i}", i, 1) for i in range(50_000)]), BY_WORD, DEFAULT
+        relation_of(BY_WORD.schema, [(f"w{i}", i, 1) for i in range(50_000)]), BY_WORD, DEFAULT
     )
     writer = FileWriter(directory, "words", content_of(BY_WORD), 100_000)
     writer.append(batch.table, batch.places)

@@ -24,7 +24,7 @@ from stepping_spark.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
-from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content, keys_table, row
+from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content, keys_relation, row
 from stores.parquet import local_directory, locks, manifest, sweep
 from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.store import StoreParquet
@@ -183,7 +183,7 @@ def test_a_data_file_that_is_harmed_under_an_open_store_is_named_when_it_is_read
             else:
                 data[30] ^= 1
                 file.write_bytes(data)
-        for keys in (None, keys_table(BY_WORD, [("a",)])[0]):
+        for keys in (None, keys_relation(BY_WORD, [("a",)])):
             with pytest.raises(StoreCorrupt, match=r"step 3 .*data/.*\.parquet"):
                 store.read(BY_WORD.name, keys)
 
@@ -301,10 +301,10 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that has the store open, in the middle of step 4."""
     with in_new_process(
         f"""
-        from stores.contract.values import BY_WORD, WHOLE, WORDS, table_of
+        from stores.contract.values import BY_WORD, WHOLE, WORDS, relation_of
         from stores.parquet.store import StoreParquet
         store = StoreParquet({str(path)!r}, [BY_WORD, WHOLE])
-        store.add(BY_WORD.name, table_of(WORDS, [("z", 1, 1)]))
+        store.add(BY_WORD.name, relation_of(WORDS, [("z", 1, 1)]))
         print("open", flush=True)
         input()
         """

@@ -8,16 +8,14 @@ from decimal import Decimal
 from pathlib import Path
 from uuid import uuid4
 
-import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.errors import StoreError
 from stepping_spark.limits import Limits
-from stepping_spark.relations.codec import frame_of
-from stepping_spark.rows.schema import Schema
-from stepping_spark.store import Held, Register, Store
+from stepping_spark.spark.relation import DriverRelation, Relation
+from stepping_spark.store import Register, Store
 from stores.contract.store import StoreContract
 from stores.contract.values import (
     BY_WORD,
@@ -26,9 +24,9 @@ from stores.contract.values import (
     Hold,
     Reopen,
     content,
-    keys_table,
+    keys_relation,
+    relation_of,
     row,
-    table_of,
 )
 from stores.parquet import file_writer
 from stores.parquet import files as parquet_files
@@ -66,9 +64,9 @@ class TestInSpark(StoreContract):
 
     @pytest.fixture
     def hold(self, spark: SparkSession) -> Hold:
-        def as_frame(table: pa.Table, schema: Schema) -> Held:
-            few_keys = not schema.diffs and table.num_rows <= 100
-            return table if few_keys else frame_of(table, schema, spark)
+        def as_frame(relation: DriverRelation) -> Relation:
+            few_keys = not relation.schema.diffs and relation.rows <= 100
+            return relation if few_keys else relation.in_spark(lambda: spark)
 
         return as_frame
 
@@ -96,7 +94,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of(store: StoreParquet) -> list[str]:
-    return ["Spark" if isinstance(p, DataFrame) else "driver" for p in store.read(BY_WORD.name)]
+    return ["driver" if p.frame is None else "Spark" for p in store.read(BY_WORD.name)]
 
 
 def test_a_change_is_written_where_its_size_puts_it_and_both_are_read(
@@ -107,17 +105,17 @@ def test_a_change_is_written_where_its_size_puts_it_and_both_are_read(
     ) as store:
         for step, n in ((1, 2_000), (2, 200)):
             store.add(
-                BY_WORD.name, frame_of(table_of(WORDS, large(step * 10_000, n)), WORDS, spark)
+                BY_WORD.name, relation_of(WORDS, large(step * 10_000, n)).in_spark(lambda: spark)
             )
             store.commit(step, None)
         assert rows_of(store) == ["driver", "Spark"]
         assert len(content(store, BY_WORD)) == 2_200
-        asked = keys_table(BY_WORD, [("w10000",), ("w11999",), ("w20001",), ("w30002",)])[0]
+        asked = keys_relation(BY_WORD, [("w10000",), ("w11999",), ("w20001",), ("w30002",)])
         assert len(content(store, BY_WORD, asked)) == 3
     # Opened anew, nothing is cached: what is found is found in files.
     with StoreParquet(path, [BY_WORD], driver_rows=500, spark=spark) as store:
-        parts = [p for p in store.read(BY_WORD.name, asked) if isinstance(p, pa.Table)]
-        assert sum(p.num_rows for p in parts) == 3
+        parts = [p for p in store.read(BY_WORD.name, asked) if p.table is not None]
+        assert sum(p.rows or 0 for p in parts) == 3
 
 
 def test_spark_merges_what_is_too_much_for_the_driver_to_the_same_batch(
@@ -132,12 +130,12 @@ def test_spark_merges_what_is_too_much_for_the_driver_to_the_same_batch(
             for step, first in ((1, 0), (2, 1_500), (3, 100)):
                 sign = -1 if step == 3 else 1
                 rows = [(w, i, sign * n) for w, i, n in large(first, 2_000)]
-                store.add(BY_WORD.name, table_of(WORDS, rows))
+                store.add(BY_WORD.name, relation_of(WORDS, rows))
                 store.commit(step, None)
             store.compact()
             assert store.batches(BY_WORD.name) == 1
             found.append(content(store, BY_WORD))
-            asked = keys_table(BY_WORD, [("w50",), ("w100",), ("w1600",), ("w3000",)])[0]
+            asked = keys_relation(BY_WORD, [("w50",), ("w100",), ("w1600",), ("w3000",)])
             assert content(store, BY_WORD, asked).keys() == {
                 row("w50", 50),
                 row("w1600", 1_600),
@@ -155,7 +153,7 @@ def test_a_sum_that_no_column_can_hold_is_an_error_of_a_merge_in_spark_too(
         path, [BY_WORD], create=True, driver_rows=0, spark=spark, limits=limits
     ) as store:
         for step in (1, 2):
-            store.add(BY_WORD.name, table_of(WORDS, [("a", 1, 2**62), ("b", step, 1)]))
+            store.add(BY_WORD.name, relation_of(WORDS, [("a", 1, 2**62), ("b", step, 1)]))
             store.commit(step, None)
         with pytest.raises(StoreError, match="BIGINT"):
             store.compact()
@@ -166,19 +164,19 @@ def test_a_dataframe_that_was_read_stays_good_after_its_files_were_merged_away(
     path: Path, spark: SparkSession
 ) -> None:
     with StoreParquet(path, [BY_WORD], create=True, driver_rows=100, spark=spark) as store:
-        store.add(BY_WORD.name, table_of(WORDS, large(0, 150)))
+        store.add(BY_WORD.name, relation_of(WORDS, large(0, 150)))
         store.commit(1, None)
         (before,) = store.read(BY_WORD.name)
-        assert isinstance(before, DataFrame)
+        assert before.frame is not None
         for step in range(2, 9):
-            store.add(BY_WORD.name, table_of(WORDS, large(step * 1_000, 120)))
+            store.add(BY_WORD.name, relation_of(WORDS, large(step * 1_000, 120)))
             store.commit(step, None)
-        assert before.count() == 150
+        assert before.frame.count() == 150
 
 
 def test_an_aborted_change_leaves_no_files(path: Path, spark: SparkSession) -> None:
     with StoreParquet(path, [BY_WORD], create=True, driver_rows=0, spark=spark) as store:
-        store.add(BY_WORD.name, frame_of(table_of(WORDS, large(0, 5)), WORDS, spark))
+        store.add(BY_WORD.name, relation_of(WORDS, large(0, 5)).in_spark(lambda: spark))
         assert len(list((path / "data").iterdir())) == 1
         store.abort()
         assert not list((path / "data").iterdir())

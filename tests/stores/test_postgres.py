@@ -17,15 +17,15 @@ import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import sql
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.errors import StepError, StoreError, StoreMismatch, StoreUnavailable
-from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.atoms import DATE, INT, STR, UUID
 from stepping_spark.rows.schema import BIG_INT, COUNT, Schema
 from stepping_spark.rows.types import Optional, Struct
-from stepping_spark.store import Held, Register
+from stepping_spark.spark.relation import DriverRelation, Relation
+from stepping_spark.store import Register
 from stores.contract.store import StoreContract
 from stores.contract.values import (
     BY_WORD,
@@ -40,11 +40,11 @@ from stores.contract.values import (
     add,
     as_it_is,
     content,
-    keys_table,
+    keys_relation,
     mixed_row,
+    relation_of,
     row,
     summed,
-    table_of,
 )
 from stores.postgres import statements
 from stores.postgres.store import StorePostgres
@@ -89,9 +89,9 @@ class TestInSpark(TestOnTheDriver):
 
     @pytest.fixture
     def hold(self, spark: SparkSession) -> Hold:
-        def as_frame(table: pa.Table, schema: Schema) -> Held:
-            few_keys = not schema.diffs and table.num_rows <= 100
-            return table if few_keys else frame_of(table, schema, spark)
+        def as_frame(relation: DriverRelation) -> Relation:
+            few_keys = not relation.schema.diffs and relation.rows <= 100
+            return relation if few_keys else relation.in_spark(lambda: spark)
 
         return as_frame
 
@@ -215,7 +215,7 @@ def test_a_register_may_be_called_as_tables_that_are_swept_or_made_anew(stores: 
     store.open(registers, [WORDS, WORDS])
     for i, register in enumerate(registers):
         add(store, register, as_it_is, [("a", i, 1)])
-    store.commit(1, None, [table_of(WORDS, [("b", 1, 1)]), table_of(WORDS, [])])
+    store.commit(1, None, [relation_of(WORDS, [("b", 1, 1)]), relation_of(WORDS, [])])
     store = stores.reopen(store, registers)
     assert [content(store, r) for r in registers] == [{row("a", i): (1,)} for i in range(5)]
 
@@ -244,7 +244,7 @@ def test_only_tables_that_a_step_has_left_behind_are_swept(
 def test_nothing_of_python_is_in_the_tables(stores: Stores, postgres: PostgresServer) -> None:
     store = stores.create([Register("mixed", MIXED, ("p", "l")), BY_WORD])
     store.open([Register("mixed", MIXED, ("p", "l")), BY_WORD], [MIXED])
-    store.commit(1, None, [table_of(MIXED, [(*mixed_row(1), 1)])])
+    store.commit(1, None, [relation_of(MIXED, [(*mixed_row(1), 1)])])
     query = "SELECT DISTINCT data_type FROM information_schema.columns WHERE table_schema = %s"
     with psycopg.connect(postgres.url) as connection:
         found = {t for (t,) in connection.execute(query, [stores.schema(store)])}
@@ -261,7 +261,7 @@ def test_nul_and_the_mark_that_stands_for_it_come_back(
     store.commit(1, None)
     assert content(store, BY_WORD) == {row(w, i): (1,) for i, w in enumerate(words)}
     for i, word in enumerate(words):
-        asked, _ = keys_table(BY_WORD, [(word,)])
+        asked = keys_relation(BY_WORD, [(word,)])
         assert content(store, BY_WORD, asked) == {row(word, i): (1,)}
     shown = rows_of(postgres, stores.schema(store), BY_WORD.name, query="SELECT word FROM {}")
     assert ("a␀0b␀␀c",) in shown
@@ -315,10 +315,10 @@ def test_the_rows_of_a_large_output_are_not_looked_at_by_all_steps_after_it(
     sizes = []
     for step, rows in enumerate((40_000, 3, 3, 3), 1):
         given = [(f"w{step}", i, 1) for i in range(rows)]
-        store.commit(step, None, [table_of(WORDS, given)])
+        store.commit(step, None, [relation_of(WORDS, given)])
         (output,) = store.last_outputs() or ()
-        assert isinstance(output, pa.Table)
-        assert output.num_rows == rows
+        assert output.table is not None
+        assert output.rows == rows
         with psycopg.connect(postgres.url) as connection:
             found = connection.execute(
                 "SELECT pg_relation_size(oid) FROM pg_class WHERE relname = '_output_1_' "
@@ -342,7 +342,7 @@ def test_a_large_change_of_a_larger_table_reads_no_table_whole(
     def seen() -> tuple[int, int]:
         """The rows that were read in turn, and those that were found by an index."""
         time.sleep(1.1)  # a process tells what it has done once a second at most
-        store.read(BY_WORD.name, keys_table(BY_WORD, [("w1",)])[0])
+        store.read(BY_WORD.name, keys_relation(BY_WORD, [("w1",)]))
         query = "SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_all_tables WHERE schemaname = {}"
         with psycopg.connect(postgres.url) as connection:
             text = sql.SQL(query).format(sql.Literal(stores.schema(store)))
@@ -350,15 +350,15 @@ def test_a_large_change_of_a_larger_table_reads_no_table_whole(
         return max(row[0] for row in found), sum(row[1] for row in found)
 
     store = stores.create([BY_WORD])
-    store.add(BY_WORD.name, change(0, 200_000))
+    store.add(BY_WORD.name, DriverRelation(change(0, 200_000), WORDS))
     store.commit(1, None)
     before = seen()
-    store.add(BY_WORD.name, change(199_000, 202_000))
+    store.add(BY_WORD.name, DriverRelation(change(199_000, 202_000), WORDS))
     store.commit(2, None)
     words = [(f"w{i}",) for i in range(0, 200_000, 100)]
-    (found,) = store.read(BY_WORD.name, keys_table(BY_WORD, words)[0])
-    assert isinstance(found, pa.Table)
-    assert found.num_rows == 2_000
+    (found,) = store.read(BY_WORD.name, keys_relation(BY_WORD, words))
+    assert found.table is not None
+    assert found.rows == 2_000
     in_turn, by_index = (after - b for after, b in zip(seen(), before, strict=True))
     assert by_index >= 3_000
     assert in_turn < 100
@@ -390,7 +390,8 @@ def test_a_value_that_no_column_takes_is_an_error_that_names_its_column(
     register = Register("r", Schema((("value", t),)))
     store = stores.create([register])
     arrays = [pa.array([value], t.arrow), pa.array([1])]
-    store.add("r", pa.Table.from_arrays(arrays, schema=register.schema.arrow))
+    table = pa.Table.from_arrays(arrays, schema=register.schema.arrow)
+    store.add("r", DriverRelation(table, register.schema))
     with pytest.raises(StoreError, match=f"(?s)'value'.*{said}"):
         store.commit(1, None)
     assert store.last_step() == 0
@@ -411,8 +412,8 @@ def test_what_a_large_read_gave_stays_as_it_was(
     add(store, BY_WORD, as_it_is, [(f"w{i}", i, 1) for i in range(3_000)])
     store.commit(1, None)
     (part,) = store.read(BY_WORD.name)
-    assert isinstance(part, DataFrame)
-    assert part.rdd.getNumPartitions() >= 2
+    assert part.frame is not None
+    assert part.frame.rdd.getNumPartitions() >= 2
     add(store, BY_WORD, as_it_is, [(f"w{i}", i, 1) for i in range(1_000, 4_000)])
     store.commit(2, None)
     large.close()
@@ -444,7 +445,7 @@ def test_a_reader_needs_no_lock_and_sees_each_step(stores: Stores) -> None:
     reader.open([BY_WORD], [WORDS])
     for step in (1, 2):
         add(store, BY_WORD, as_it_is, [("a", 1, 1)])
-        store.commit(step, step, [table_of(WORDS, [("o", step, 1)])], {"s": step})
+        store.commit(step, step, [relation_of(WORDS, [("o", step, 1)])], {"s": step})
         assert content(reader, BY_WORD) == {row("a", 1): (step,)}
         assert (reader.last_step(), reader.last_now()) == (step, step)
         assert reader.last_offsets() == {"s": step}

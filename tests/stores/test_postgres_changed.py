@@ -11,7 +11,7 @@ from psycopg import sql
 
 from stepping_spark.cli import main
 from stepping_spark.errors import StoreCorrupt
-from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, row, table_of
+from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, relation_of, row
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import Stores
 
@@ -30,7 +30,7 @@ def schema(stores: Stores) -> str:
     store.open([BY_WORD, WHOLE], [WORDS])
     for register in (BY_WORD, WHOLE):
         add(store, register, as_it_is, [("a", 1, 1), ("b", 2, 1)])
-    store.commit(1, None, [table_of(WORDS, [("a", 1, 1)])])
+    store.commit(1, None, [relation_of(WORDS, [("a", 1, 1)])])
     store.close()
     return stores.schema(store)
 

@@ -21,8 +21,7 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.errors import StoreError, StoreLocked, StoreUnavailable
-from stepping_spark.relations.codec import frame_of
-from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, row, table_of
+from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, relation_of, row
 from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import Stores
@@ -160,13 +159,13 @@ def test_a_large_change_that_a_crash_has_emptied_is_not_committed(
 ) -> None:
     stores = Stores(frail.url, driver_bytes=0)
     store = stores.create([BY_WORD])
-    store.add(BY_WORD.name, frame_of(table_of(WORDS, [("a", 1, 1)]), WORDS, spark))
+    store.add(BY_WORD.name, relation_of(WORDS, [("a", 1, 1)]).in_spark(lambda: spark))
     frail.crash()
     frail.start()
     assert content(store, BY_WORD) == {}
     with pytest.raises(StoreUnavailable, match="connection was lost since"):
         store.commit(1, None)
-    store.add(BY_WORD.name, frame_of(table_of(WORDS, [("a", 1, 1)]), WORDS, spark))
+    store.add(BY_WORD.name, relation_of(WORDS, [("a", 1, 1)]).in_spark(lambda: spark))
     store.commit(1, None)
     assert content(store, BY_WORD) == {row("a", 1): (1,)}
     assert staging(frail, stores.schema(store)) == []
@@ -184,7 +183,7 @@ def test_what_workers_wrote_for_a_step_that_died_is_swept(
 ) -> None:
     stores = Stores(frail.url, driver_bytes=0)
     store = stores.create([BY_WORD])
-    change = frame_of(table_of(WORDS, [("a", 1, 1)]), WORDS, spark)
+    change = relation_of(WORDS, [("a", 1, 1)]).in_spark(lambda: spark)
     store.add(BY_WORD.name, change)
     store.abort()
     assert staging(frail, stores.schema(store)) == []

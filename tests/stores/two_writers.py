@@ -528,7 +528,7 @@ def counted(store: Store, register: Register) -> dict[tuple[str, int], int]:
     """How often each row is in a register, by its word and its number."""
     found: dict[tuple[str, int], int] = {}
     for part in store.read(register.name):
-        for row in as_table(part, register.schema).to_pylist():
+        for row in as_table(part).to_pylist():
             key = row["word"], row["length"]
             found[key] = found.get(key, 0) + row["_count_"]
     return {key: n for key, n in found.items() if n}

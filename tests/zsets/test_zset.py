@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from stepping_spark.errors import CompileError, InputError
@@ -27,6 +27,7 @@ from stepping_spark.rows.atoms import NAN, Precision
 from stepping_spark.rows.data import Data, Pair
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
+from stepping_spark.spark.relation import DriverRelation, SparkRelation
 from stepping_spark.spark.session import count_jobs
 from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
 from tests.cases import A, B
@@ -53,7 +54,7 @@ def on_driver(z: ZSetPython[Any], of: Any) -> ZSetSpark[Any]:
     """The same value as a relation on the driver, in which rows stand several times."""
     t = ZSetType(row_type(of))
     pairs = [p for row, n in z.iter() for p in ((row, n + 7), (row, -7))]
-    return ZSetSpark(encode(pairs, t, "here"), t)
+    return ZSetSpark.of_rows(pairs, t, "here")
 
 
 def in_spark(z: ZSetPython[Any], of: Any, spark: SparkSession) -> ZSetSpark[Any]:
@@ -61,7 +62,8 @@ def in_spark(z: ZSetPython[Any], of: Any, spark: SparkSession) -> ZSetSpark[Any]
     driver = on_driver(z, of)
     frame = driver.to_dataframe(spark)
     negative = frame.withColumn("_count_", -F.col("_count_"))
-    return ZSetSpark(frame.union(frame).unionByName(negative), driver.type)
+    doubled = frame.union(frame).unionByName(negative)
+    return ZSetSpark(SparkRelation(doubled, driver.type.schema), driver.type)
 
 
 small = st.integers(-3, 3)
@@ -597,10 +599,11 @@ def test_rows_of_every_shape_go_to_spark_and_come_back(spark: SparkSession) -> N
 def test_parts_add_up(spark: SparkSession) -> None:
     a, b = ZSetPython({BOB: 1}), ZSetPython({BOB: 2, SUE: -1})
     t = ZSetType(row_type(A))
-    table = encode(a.iter(), t, "here")
+    table = DriverRelation(encode(a.iter(), t, "here"), t.schema)
+    in_spark = SparkRelation(b.to_dataframe(spark), t.schema)
     assert ZSetSpark.from_parts((), t) == ZSetPython()
     assert ZSetSpark.from_parts((table, table), t) == a * 2
-    assert ZSetSpark.from_parts((table, b.to_dataframe(spark), table), t) == a + b + a
+    assert ZSetSpark.from_parts((table, in_spark, table), t) == a + b + a
 
 
 def test_a_large_dataframe_is_drawn_by_its_first_rows(spark: SparkSession) -> None:
@@ -828,8 +831,8 @@ def test_a_dataframe_is_checked_and_added_up_by_two_jobs(spark: SparkSession) ->
     z = ZSetSpark.from_dataframe(frame, A)
     with count_jobs(spark) as jobs:
         held = z.checked(z.type, "input 'a'", DEFAULT)
-    assert not isinstance(held, DataFrame)
-    assert held.num_rows == 10
+    assert held.table is not None
+    assert held.rows == 10
     assert jobs.count is not None
     assert jobs.count <= 2
     with count_jobs(spark) as jobs:
@@ -842,11 +845,11 @@ def test_a_large_dataframe_stays_in_spark_and_is_read_once(spark: SparkSession) 
     frame = spark.range(20_001).selectExpr("id AS left", "uuid() AS right")
     z: ZSetSpark[Any] = ZSetSpark.from_dataframe(frame, Pair[int, uuid.UUID])
     held = z.checked(z.type, "input 'a'", Limits(fetched_rows=20_000))
-    assert isinstance(held, DataFrame)
-    assert held.columns == ["left", "right", "_count_"]
+    assert held.frame is not None
+    assert held.frame.columns == ["left", "right", "_count_"]
     # uuid() would give others if it were read again.
     found = {str(row.right) for row, _ in z.iter()}
-    assert set(held.toArrow().column("right").to_pylist()) == found
+    assert set(held.frame.toArrow().column("right").to_pylist()) == found
 
 
 def test_a_value_of_another_type_is_refused_by_a_step() -> None:
@@ -854,8 +857,8 @@ def test_a_value_of_another_type_is_refused_by_a_step() -> None:
     with pytest.raises(InputError, match=r"input 'a': expected ZSet\[B\], found ZSet\[A\]"):
         z.checked(ZSetType(row_type(B)), "input 'a'", DEFAULT)
     table = z.checked(ZSetType(row_type(A)), "input 'a'", DEFAULT)
-    assert not isinstance(table, DataFrame)
-    assert table.to_pylist() == [{"x": 24, "name": "Bob", "_count_": 1}]
+    assert table.table is not None
+    assert table.table.to_pylist() == [{"x": 24, "name": "Bob", "_count_": 1}]
 
 
 def test_a_dataframe_that_was_looked_at_is_not_checked_again(

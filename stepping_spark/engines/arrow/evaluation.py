@@ -12,7 +12,7 @@ from stepping_spark.engines.arrow.nodes import Ask, Context
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Operator
 from stepping_spark.plan.terms import Leaf, Node, Term
-from stepping_spark.rows.schema import StreamType
+from stepping_spark.rows.schema import Schema, StreamType
 from stepping_spark.spark.fetch import FanOut
 from stepping_spark.store import Now
 
@@ -35,6 +35,7 @@ class Evaluation:
     table: Callable[[Leaf], pa.Table]
     project: Ask  # asks Spark for the values of expressions that are not plain
     chain: Chain  # asks Spark for what several linear operators make of a relation
+    is_once: Callable[[pa.Table, Schema], bool] = lambda *_: False  # of what a leaf is
     now: Now = None
     rows: Rows = field(default_factory=dict)  # what vertices read and gave, as they are evaluated
 
@@ -51,7 +52,7 @@ class Evaluation:
     def _parts(self, t: Node, args: list[pa.Table]) -> pa.Table:
         """What the operators that a vertex is made of give, one after the other."""
         trees = t.trees
-        context = Context(self.project, self.now)
+        context = Context(self.project, self.now, self.is_once)
         first, last = t.asked
         done = 0
         while done < len(trees):

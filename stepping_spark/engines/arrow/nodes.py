@@ -64,6 +64,7 @@ class Context:
 
     ask: Ask  # has Spark evaluate expressions that are not plain
     now: Now = None
+    is_once: Callable[[pa.Table, Schema], bool] = lambda *_: False  # of what a leaf is
     args: Sequence[pa.Table] = ()
     filled: pa.Table | None = None  # what a fold is over, within the change of one
 
@@ -75,6 +76,11 @@ class Context:
     def node(self, n: Physical) -> pa.Table:
         """The relation that a node gives."""
         return NODES[type(n)](self, n)
+
+    def added_up(self, n: Physical) -> pa.Table:
+        """The relation of a node with each row once; as it is, where that is known of it."""
+        table = self.node(n)
+        return table if self.is_once(table, n.schema) else consolidate(table, n.schema)
 
     def values(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> Columns:
         """The values of expressions over the rows of a relation."""
@@ -189,7 +195,7 @@ def _ones(rows: int) -> Any:
 
 def _there(run: Context, of: Physical) -> pa.Table:
     """The rows whose weights add up to more than zero, each once."""
-    rows = consolidate(run.node(of), of.schema)
+    rows = run.added_up(of)
     return rows.filter(pc.greater(rows.column(COUNT), pa.scalar(0)))
 
 
@@ -240,7 +246,7 @@ def _pieces(run: Context, n: Pieces) -> pa.Table:
 
 
 def _totals(run: Context, n: Totals) -> pa.Table:
-    keys, values = totals(consolidate(run.node(n.of), n.of.schema), n.type)
+    keys, values = totals(run.added_up(n.of), n.type)
     ones = _ones(len(values))
     if isinstance(n.type, GroupedType):
         return _relation([values, keys], [ones], n.schema)

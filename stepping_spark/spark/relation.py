@@ -1,0 +1,279 @@
+"""A relation: rows with weights, held by the driver or by Spark, and what is known of them."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from stepping_spark.limits import Limits
+from stepping_spark.relations import arrow
+from stepping_spark.relations.arrow import Column, canonical, flat, one_array, row_ids
+from stepping_spark.relations.codec import conform, frame_of
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import quote
+from stepping_spark.spark.measure import column
+from stepping_spark.sums.overflow import nonzero, total
+
+
+class Relation(ABC):
+    """Rows of a schema: its columns, in order. Immutable.
+
+    Equal rows may stand in it several times, and their diffs count together. A small relation is
+    held on the driver, a large one in Spark: `DriverRelation` has a `table`, `SparkRelation` has a
+    `frame`, and the other of the two is None.
+
+    `consolidated` says that each row stands there once, and none with diffs of zero;
+    `partitioned_by`, the columns by which Spark has the rows of a key beside each other. None where
+    that is not known, and so for `rows` and `nbytes`, which take no job to look at.
+    """
+
+    table: pa.Table | None
+    frame: DataFrame | None
+    schema: Schema
+    consolidated: bool
+    partitioned_by: tuple[str, ...] | None
+
+    @property
+    @abstractmethod
+    def rows(self) -> int | None:
+        """How many rows there are, as they stand there."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int | None:
+        """About what the rows take in Arrow."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is known to have no rows, without a job."""
+        return self.table is not None and not self.table.num_rows
+
+    @abstractmethod
+    def select(self, schema: Schema) -> Relation:
+        """The columns of a schema, which are some of these; it may have equal rows then."""
+
+    @abstractmethod
+    def renamed(self, names: Sequence[str]) -> Relation:
+        """The same of other names, of a relation without diffs."""
+
+    @abstractmethod
+    def distinct(self, *, nulls: bool) -> Relation:
+        """Its rows, each once, of a relation without diffs; without `nulls`, none with a NULL."""
+
+    @abstractmethod
+    def having(self, keys: Relation, *, among: bool = True) -> Relation:
+        """The rows whose key is among the keys; or, not `among`, is not. NULL equals NULL.
+
+        The keys are rows of the key's columns, without diffs.
+        """
+
+    @abstractmethod
+    def fetched(self, limits: Limits) -> DriverRelation:
+        """The same on the driver, however large it is."""
+
+    @abstractmethod
+    def in_spark(self, spark: Callable[[], SparkSession]) -> SparkRelation:
+        """The same in Spark."""
+
+
+@dataclass(frozen=True, eq=False)
+class DriverRelation(Relation):
+    """A relation that the driver holds, as an Arrow table with the columns of the schema."""
+
+    table: pa.Table
+    schema: Schema
+    consolidated: bool = False
+
+    frame = None
+    partitioned_by = None
+
+    @staticmethod
+    def empty(schema: Schema) -> DriverRelation:
+        """The relation without rows."""
+        return DriverRelation(arrow.empty(schema), schema, consolidated=True)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, as they stand there."""
+        return self.table.num_rows
+
+    @property
+    def nbytes(self) -> int:
+        """About what the rows take."""
+        return self.table.nbytes
+
+    def added_up(self) -> DriverRelation:
+        """The same with each row once; a sum beyond the type of its diff is a `StepError`."""
+        if self.consolidated:
+            return self
+        table = arrow.consolidate(self.table, self.schema)
+        return DriverRelation(table, self.schema, consolidated=True)
+
+    def select(self, schema: Schema) -> DriverRelation:
+        """The columns of a schema, which are some of these; it may have equal rows then."""
+        if schema == self.schema:
+            return self
+        return DriverRelation(self.table.select(schema.arrow.names), schema)
+
+    def renamed(self, names: Sequence[str]) -> DriverRelation:
+        """The same of other names, of a relation without diffs."""
+        table = self.table.rename_columns(list(names))
+        return DriverRelation(table, _renamed(self.schema, names), self.consolidated)
+
+    def distinct(self, *, nulls: bool) -> DriverRelation:
+        """Its rows, each once, of a relation without diffs; without `nulls`, none with a NULL."""
+        table = arrow.distinct_rows(self.table, drop_nulls=not nulls)
+        return DriverRelation(table, self.schema, consolidated=True)
+
+    def having(self, keys: Relation, *, among: bool = True) -> Relation:
+        """The rows whose key is among the keys; or, not `among`, is not."""
+        if keys.frame is not None:
+            session = keys.frame.sparkSession
+            return self.in_spark(lambda: session).having(keys, among=among)
+        assert keys.table is not None
+        found = _among(self.table, keys.table, keys.schema)
+        return replace(self, table=self.table.filter(pa.array(found if among else ~found)))
+
+    def fetched(self, limits: Limits) -> DriverRelation:
+        """The same."""
+        return self
+
+    def in_spark(self, spark: Callable[[], SparkSession]) -> SparkRelation:
+        """The same in Spark."""
+        frame = frame_of(self.table, self.schema, spark())
+        return SparkRelation(frame, self.schema, self.consolidated)
+
+
+@dataclass(frozen=True, eq=False)
+class SparkRelation(Relation):
+    """A relation that Spark holds, or can compute, as a DataFrame.
+
+    `nulls` are fields that were found to be NULL, though by their types they never are.
+    """
+
+    frame: DataFrame
+    schema: Schema
+    consolidated: bool = False
+    partitioned_by: tuple[str, ...] | None = None
+    rows: int | None = None
+    nbytes: int | None = None
+    nulls: tuple[str, ...] = ()
+
+    table = None
+
+    def is_settled(self, schema: Schema, key: Sequence[str]) -> bool:
+        """Whether it is computed as a register of this schema and key keeps it."""
+        known = self.consolidated and self.rows is not None
+        return known and self.schema == schema and self.partitioned_by == tuple(key)
+
+    def added_up(self, said: Callable[[str, RowType], str]) -> SparkRelation:
+        """The same with each row once; runs no job.
+
+        A sum beyond the type of its diff is an error within Spark with the text that is said.
+        """
+        grouped = bool(self.schema.columns)
+        sums = [
+            F.expr(total(quote(n), t, said(n, t), grouped=grouped)).alias(n)
+            for n, t in self.schema.diffs
+        ]
+        added = self.frame.groupBy(*[column(n) for n, _ in self.schema.columns]).agg(*sums)
+        return SparkRelation(added.where(nonzero(self.schema)), self.schema, consolidated=True)
+
+    def select(self, schema: Schema) -> SparkRelation:
+        """The columns of a schema, which are some of these; it may have equal rows then."""
+        if schema == self.schema:
+            return self
+        return SparkRelation(self.frame.select(*[column(n) for n, _ in schema.all]), schema)
+
+    def renamed(self, names: Sequence[str]) -> SparkRelation:
+        """The same of other names, of a relation without diffs."""
+        frame = self.frame.toDF(*names)
+        return SparkRelation(frame, _renamed(self.schema, names), self.consolidated)
+
+    def distinct(self, *, nulls: bool) -> SparkRelation:
+        """Its rows, each once, of a relation without diffs; without `nulls`, none with a NULL."""
+        frame = (self.frame if nulls else self.frame.dropna()).distinct()
+        return SparkRelation(frame, self.schema, consolidated=True)
+
+    def having(self, keys: Relation, *, among: bool = True) -> SparkRelation:
+        """The rows whose key is among the keys; or, not `among`, is not."""
+        wanted = keys.in_spark(lambda: self.frame.sparkSession).frame
+        if keys.table is not None:
+            wanted = F.broadcast(wanted)
+        names = [n for n, _ in keys.schema.columns]
+        renamed = [f"_m{i}_" for i in range(len(names))]
+        wanted = wanted.select(*[column(n) for n in names]).toDF(*renamed)
+        same = (column(n).eqNullSafe(F.col(m)) for n, m in zip(names, renamed, strict=True))
+        on = functools.reduce(operator.and_, same)
+        found = self.frame.join(wanted, on, "leftsemi" if among else "leftanti")
+        return SparkRelation(found, self.schema, self.consolidated)
+
+    def fetched(self, limits: Limits) -> DriverRelation:
+        """The same on the driver, however large it is; in several goes, if that is known.
+
+        Spark has what a task gives three or four times in memory until it is sent: a heap that is
+        large enough for the rest must do for that too.
+        """
+        pieces = -(-(self.nbytes or 0) // limits.piece_bytes)
+        if pieces < 2 or not self.schema.columns:
+            table = self.frame.toArrow()
+        else:
+            number = F.xxhash64(*[column(n) for n, _ in self.schema.columns])
+            piece = F.pmod(number, F.lit(pieces))
+            table = pa.concat_tables(
+                [self.frame.where(piece == i).toArrow() for i in range(pieces)]
+            )
+        return DriverRelation(conform(table, self.schema), self.schema, self.consolidated)
+
+    def in_spark(self, spark: Callable[[], SparkSession]) -> SparkRelation:
+        """The same."""
+        return self
+
+
+def on_driver(parts: Sequence[Relation], schema: Schema) -> pa.Table:
+    """The rows of those parts that the driver holds, in one table."""
+    return arrow.concat((p.table for p in parts if p.table is not None), schema)
+
+
+def plus(parts: Sequence[Relation], schema: Schema) -> Relation:
+    """The sum of relations of a schema: all their rows, not consolidated."""
+    if len(parts) == 1:
+        return parts[0]
+    table = on_driver(parts, schema)
+    frames = [p.frame for p in parts if p.frame is not None]
+    if not frames:
+        return DriverRelation(table, schema, consolidated=not table.num_rows)
+    if table.num_rows:
+        frames.append(frame_of(table, schema, frames[0].sparkSession))
+    return SparkRelation(functools.reduce(DataFrame.unionByName, frames), schema)
+
+
+def _renamed(schema: Schema, names: Sequence[str]) -> Schema:
+    return Schema(tuple((n, t) for n, (_, t) in zip(names, schema.columns, strict=True)), ())
+
+
+def _among(rows: pa.Table, keys: pa.Table, key: Schema) -> npt.NDArray[np.bool_]:
+    if not rows.num_rows or not keys.num_rows:
+        return np.zeros(rows.num_rows, np.bool_)
+    columns: list[Column] = []
+    for name, _ in key.columns:
+        both = one_array(_behind(rows.column(name), keys.column(name)))
+        columns += flat(canonical(both))
+    ids = row_ids(columns)
+    return np.isin(ids[: rows.num_rows], ids[rows.num_rows :])
+
+
+def _behind(a: Column, b: Column) -> Column:
+    """One column behind the other."""
+    chunks = [c for x in (a, b) for c in (x.chunks if isinstance(x, pa.ChunkedArray) else [x])]
+    return pa.chunked_array(chunks, a.type)
