@@ -59,7 +59,7 @@ class Summary:
 
 
 @dataclass
-class Findings:
+class Verification:
     """What a look at all that is kept has found; no problems: what was looked at
     is as it was written."""
 
@@ -83,7 +83,7 @@ class State(Protocol):
     def summary(self) -> Summary:
         """What it is; takes no lock, and may be asked for while somebody writes."""
 
-    def verify(self) -> Findings:
+    def verify(self) -> Verification:
         """Look at every row of every step that can be opened. Takes no lock."""
 
     def compact(self) -> str:

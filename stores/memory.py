@@ -38,8 +38,8 @@ _CLOSED = (
 
 
 @dataclass(frozen=True)
-class State:
-    """What is committed."""
+class LastStep:
+    """What is committed, and what the step was that committed it."""
 
     step: int = 0
     now: Now = None
@@ -90,9 +90,9 @@ class StoreMemory(Closing):
         self._turns = Turns(self._forget, _CLOSED, shown="st.StoreMemory")
         self._tiers: Served[Tiers[Batch]] = Served()
         self._outputs: tuple[Schema, ...] = ()
-        self._state = State()
+        self._state = LastStep()
         self._added: dict[str, Batches] = {}
-        self._pins: Pins[State] = Pins()
+        self._pins: Pins[LastStep] = Pins()
         if registers is not None:
             self.open(registers)
 
@@ -127,7 +127,7 @@ class StoreMemory(Closing):
         self._turns.close()
         if not self._turns.at_home:
             return  # a fork: what Spark keeps is another process's
-        dropped, self._state = self._state, State()
+        dropped, self._state = self._state, LastStep()
         self._tiers.close()
         for batches in dropped.batches.values():
             _release(batches)
@@ -232,7 +232,7 @@ class StoreMemory(Closing):
             old = self._state.batches
             new = {n: old.get(n, ()) + batches for n, batches in added.items()}
             kept = None if outputs is None else tuple(outputs)
-            self._state = State(
+            self._state = LastStep(
                 step,
                 now,
                 {**old, **new},
@@ -270,7 +270,7 @@ class StoreMemory(Closing):
 
     # -- where batches are
 
-    def _known(self) -> State:
+    def _known(self) -> LastStep:
         self._turns.check_open()
         return self._pins.pinned or self._state
 

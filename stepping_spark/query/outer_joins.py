@@ -13,10 +13,9 @@ from stepping_spark.graph.operators import Distinct, Join, Map
 from stepping_spark.query.lookups import Lookup, operators_of
 from stepping_spark.query.primitives import Key as By
 from stepping_spark.query.primitives import add, add3, neg
-from stepping_spark.query.trace import make, vertex_of
+from stepping_spark.query.trace import make, row_of
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import pair_of
-from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Optional, Struct, unwrap
 from stepping_spark.zsets.spark import ZSet
 
@@ -76,7 +75,10 @@ def outer_join(
         left = antijoin(l, r, on_left, on_right)
     if how in ("right", "full"):
         right = antijoin(r, l, on_right, on_left)
-    keys = key_of(on_left, row_of(l), "on_left"), key_of(on_right, row_of(r), "on_right")
+    keys = (
+        key_of(on_left, row_of(l, "a join"), "on_left"),
+        key_of(on_right, row_of(r, "a join"), "on_right"),
+    )
     return completed(l, r, make(Join(*keys), l, r), left, right, how, name)
 
 
@@ -98,22 +100,22 @@ def delta_join(base: ZSet[Any], *lookups: Lookup[Any], name: str | None = None) 
 
 def keys_of(a: object, by: By[Any]) -> Any:
     """The keys of rows, as rows: a map."""
-    return make(Map(key_of(by, row_of(a), "on_right").expr), a)
+    return make(Map(key_of(by, row_of(a, "a join"), "on_right").expr), a)
 
 
 def matched(a: object, keys: object, by: By[Any]) -> Any:
     """The join of rows with keys that are rows themselves."""
-    return make(Join(key_of(by, row_of(a), "on_left"), _identity(keys)), a, keys)
+    return make(Join(key_of(by, row_of(a, "a join"), "on_left"), _identity(keys)), a, keys)
 
 
 def itself(keys: object) -> Index[Any, Any]:
     """The index of keys that are rows, by themselves."""
-    of: Any = row_of(keys)
+    of: Any = row_of(keys, "a join")
     return Index.identity(of)
 
 
 def _identity(keys: object) -> Key:
-    return key_of(itself(keys), row_of(keys), "keys")
+    return key_of(itself(keys), row_of(keys, "a join"), "keys")
 
 
 def whole(row: RowType) -> Field:
@@ -123,7 +125,7 @@ def whole(row: RowType) -> Field:
 
 def left_of(a: object) -> Map:
     """The map from pairs to their left rows."""
-    return Map(Field(row_of(a), ("left",)))
+    return Map(Field(row_of(a, "a join"), ("left",)))
 
 
 def completed(
@@ -140,7 +142,7 @@ def completed(
         raise CompileError(
             f"{user_line()}: how={how!r} of an outer_join; it is 'left', 'right' or 'full'"
         )
-    rows = row_of(l), row_of(r)
+    rows = row_of(l, "a join"), row_of(r, "a join")
     # Where the right side is completed, the left one may be missing, and the other way round.
     types = tuple(
         row if other is None else Optional(unwrap(row))
@@ -160,11 +162,3 @@ def completed(
     if len(parts) == 3:
         return cast("ZSet[Any]", add3(*parts, name=name))
     return cast("ZSet[Any]", add(*parts, name=name))
-
-
-def row_of(a: object) -> RowType:
-    """The type of a stream's rows."""
-    t = vertex_of(a, "a join").type
-    if not isinstance(t, ZSetType):
-        raise CompileError(f"{user_line()}: a join takes ZSets, found {t}")
-    return t.row

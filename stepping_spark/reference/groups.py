@@ -7,7 +7,7 @@ from typing import Any
 
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Order
-from stepping_spark.reference.vertices import Place
+from stepping_spark.reference.vertices import VertexContext
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import Pair
 from stepping_spark.rows.schema import ZSetType
@@ -17,7 +17,7 @@ Rows = Mapping[Any, int]
 
 
 def _groups(
-    at: Place, a: Rows, keys: tuple[Expr, ...], order: Order
+    at: VertexContext, a: Rows, keys: tuple[Expr, ...], order: Order
 ) -> Iterator[tuple[tuple[Any, ...], list[tuple[Any, int]]]]:
     """The rows of each key that have a positive weight, in order."""
     groups: dict[tuple[Any, ...], list[tuple[Any, int]]] = {}
@@ -35,7 +35,7 @@ def _groups(
         yield key, rows
 
 
-def top(at: Place, a: Rows) -> Rows:
+def top(at: VertexContext, a: Rows) -> Rows:
     """The first n rows of each key; with ties, all that have fewer than n before them."""
     op = at.operator
     found: dict[Any, int] = {}
@@ -57,7 +57,7 @@ def top(at: Place, a: Rows) -> Rows:
     return found
 
 
-def listed(at: Place, a: Rows) -> Rows:
+def listed(at: VertexContext, a: Rows) -> Rows:
     """The lists of the values of each key's rows."""
     op = at.operator
     found = {}
@@ -67,7 +67,7 @@ def listed(at: Place, a: Rows) -> Rows:
     return found
 
 
-def collate(at: Place, a: Rows) -> Rows:
+def collate(at: VertexContext, a: Rows) -> Rows:
     """The rows made of the pieces of each key."""
     op = at.operator
     made = op.type_of(*at.inputs).row

@@ -53,43 +53,43 @@ from stepping_spark.reference.values import (
     sum_of,
     total_of,
 )
-from stepping_spark.reference.vertices import Place, order, place_of
+from stepping_spark.reference.vertices import VertexContext, order, place_of
 from stepping_spark.rows.data import Pair, weighted
 from stepping_spark.rows.grouped import in_groups
 from stepping_spark.rows.schema import Accumulated
 
 
-def _same(at: Place, a: Value) -> Value:
+def _same(at: VertexContext, a: Value) -> Value:
     return a
 
 
-def _add(at: Place, a: Value, b: Value) -> Value:
+def _add(at: VertexContext, a: Value, b: Value) -> Value:
     return added((*a.items(), *b.items()))
 
 
-def _neg(at: Place, a: Value) -> Value:
+def _neg(at: VertexContext, a: Value) -> Value:
     return {part: -n for part, n in a.items()}
 
 
-def _subtract(at: Place, a: Value, b: Value) -> Value:
+def _subtract(at: VertexContext, a: Value, b: Value) -> Value:
     return _add(at, a, _neg(at, b))
 
 
-def _print(at: Place, a: Value) -> Value:
+def _print(at: VertexContext, a: Value) -> Value:
     print(f"{at.operator.label}: {show(a, at.inputs[0], at.where)!r}")
     return a
 
 
-def _map(at: Place, a: Value) -> Value:
+def _map(at: VertexContext, a: Value) -> Value:
     carried = at.operator.carried
     return added((in_groups(at.call(at.operator.f, row), row, carried), n) for row, n in a.items())
 
 
-def _filter(at: Place, a: Value) -> Value:
+def _filter(at: VertexContext, a: Value) -> Value:
     return {row: n for row, n in a.items() if at.call(at.operator.f, row) is True}
 
 
-def _map_many(at: Place, a: Value) -> Value:
+def _map_many(at: VertexContext, a: Value) -> Value:
     return added(
         (in_groups(item, row, at.operator.carried), n)
         for row, n in a.items()
@@ -97,7 +97,7 @@ def _map_many(at: Place, a: Value) -> Value:
     )
 
 
-def _explode(at: Place, a: Value) -> Value:
+def _explode(at: VertexContext, a: Value) -> Value:
     return added(
         (in_groups(value, row, at.operator.carried), n * weight)
         for row, n in a.items()
@@ -105,7 +105,7 @@ def _explode(at: Place, a: Value) -> Value:
     )
 
 
-def _join(at: Place, a: Value, b: Value) -> Value:
+def _join(at: VertexContext, a: Value, b: Value) -> Value:
     matches = at.matches(at.operator.right.parts, b)
     return added(
         (Pair(left=left, right=right), m * n)
@@ -114,7 +114,7 @@ def _join(at: Place, a: Value, b: Value) -> Value:
     )
 
 
-def _look_up(at: Place, a: Value, b: Value) -> Value:
+def _look_up(at: VertexContext, a: Value, b: Value) -> Value:
     op = at.operator
     matches = at.matches(op.key, b)
     found: list[tuple[Part, int]] = []
@@ -128,16 +128,16 @@ def _look_up(at: Place, a: Value, b: Value) -> Value:
     return added(found)
 
 
-def _present(at: Place, a: Value) -> Value:
+def _present(at: VertexContext, a: Value) -> Value:
     matches = at.matches(at.operator.key, a)
     return {key: 1 for key, rows in matches.items() if sum(n for _, n in rows) > 0}
 
 
-def _distinct(at: Place, a: Value) -> Value:
+def _distinct(at: VertexContext, a: Value) -> Value:
     return {row: 1 for row, n in a.items() if n > 0}
 
 
-def _accumulate(at: Place, a: Value) -> Value:
+def _accumulate(at: VertexContext, a: Value) -> Value:
     op = at.operator
     sum_ = Accumulated(op.pick.type)
     parts: list[tuple[Part, int]] = []
@@ -151,24 +151,24 @@ def _accumulate(at: Place, a: Value) -> Value:
     return added(parts)
 
 
-def _make_set(at: Place, a: Value) -> Value:
+def _make_set(at: VertexContext, a: Value) -> Value:
     return {total_of(a, sum_of(at.inputs[0]), at.where): 1}
 
 
-def _flatten(at: Place, a: Value) -> Value:
+def _flatten(at: VertexContext, a: Value) -> Value:
     sum_ = sum_of(at.inputs[0])
     return {Pair(left=total_of(parts, sum_, at.where), right=key): 1 for key, parts in groups_of(a)}
 
 
-def _as_of(at: Place, a: Value) -> Value:
+def _as_of(at: VertexContext, a: Value) -> Value:
     return {row: n for row, n in a.items() if row.time <= at.now}
 
 
-def _hold(at: Place, a: Value, held_back: Value) -> Value:
+def _hold(at: VertexContext, a: Value, held_back: Value) -> Value:
     return _as_of(at, _add(at, held_back, a))
 
 
-def _fused(at: Place, *values: Value) -> Value:
+def _fused(at: VertexContext, *values: Value) -> Value:
     types = at.inputs
     for part, made in zip(at.operator.parts, at.operator.types(*types), strict=True):
         inner = dataclasses.replace(at, operator=part, inputs=types)
@@ -176,13 +176,13 @@ def _fused(at: Place, *values: Value) -> Value:
     return values[0]
 
 
-def _haitch(at: Place, state: Value, change: Value) -> Value:
+def _haitch(at: VertexContext, state: Value, change: Value) -> Value:
     inner = dataclasses.replace(at, operator=at.operator.of)
     of = MEANING[type(inner.operator)]
     return _subtract(at, of(inner, _add(at, state, change)), of(inner, state))
 
 
-def _fixpoint(at: Place, *args: Value) -> Value:
+def _fixpoint(at: VertexContext, *args: Value) -> Value:
     """The fixpoint of the inputs' sums, less that of what they were before."""
     *changes, before = args
     op = at.operator
@@ -195,7 +195,7 @@ def together(inputs: Sequence[Value], before: Value) -> Value:
     return added((*before.items(), *(((i, part), n) for i, part, n in numbered)))
 
 
-def _iterated(at: Place, op: Fixpoint, sums: Value) -> Value:
+def _iterated(at: VertexContext, op: Fixpoint, sums: Value) -> Value:
     """The limit of ∅, R(∅), R(R(∅)) …"""
     body = op.body
     inputs: list[dict[Any, int]] = [{} for _ in body.inputs]

@@ -26,7 +26,7 @@ def order(vertices: Iterable[Vertex], loops: Mapping[Vertex, Vertex]) -> tuple[V
 
 
 @dataclass(frozen=True)
-class Place:
+class VertexContext:
     """A vertex, as far as the meaning of its operator depends on it."""
 
     operator: Any
@@ -65,8 +65,8 @@ class Place:
         return found
 
 
-def place_of(graph: AnyGraph, v: Vertex, now: Any = None) -> Place:
+def place_of(graph: AnyGraph, v: Vertex, now: Any = None) -> VertexContext:
     """A vertex of a circuit."""
     where = f"{graph.paths[v]} ({graph.line(v)})"
     op = named(v.operator, graph) if isinstance(v.operator, Fixpoint) else v.operator
-    return Place(op, tuple(s.type for s in v.inputs), where, now)
+    return VertexContext(op, tuple(s.type for s in v.inputs), where, now)

@@ -58,7 +58,7 @@ CHECKED = -1
 """The part of a file that is no row group: that its footer was compared with what was written."""
 
 
-class Cache:
+class ReadCache:
     """What was read last of files, up to a number of bytes.
 
     A part is the number of a row group, or None for what a file says of all of them.
@@ -120,7 +120,7 @@ class FileReader:
     def __init__(self, directory: Directory, cache_bytes: int, limits: Limits) -> None:
         self.directory = directory
         self._limits = limits
-        self._cache = Cache(cache_bytes)
+        self._cache = ReadCache(cache_bytes)
 
     @property
     def cached_bytes(self) -> int:

@@ -21,7 +21,7 @@ from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register, fingerprint, now_from_text
 from stores.batches.driver import places_of, settled
-from stores.inspection import Findings, Kept, Summary
+from stores.inspection import Kept, Summary, Verification
 from stores.parquet.checks import Content, Damaged
 from stores.parquet.directory import Directory
 from stores.parquet.files import FileReader, content_of, output_content
@@ -80,7 +80,7 @@ class ParquetState:
                 tuple(_kept(r, manifest.registers.get(r.name, ())) for r in registers),
             )
 
-    def verify(self) -> Findings:
+    def verify(self) -> Verification:
         """Look at every file of the newest step, and at those that only older ones have."""
         with self._reaching():
             registers = self._registers()
@@ -95,8 +95,8 @@ class ParquetState:
             "being looked at; verify it while nobody writes"
         )
 
-    def _look_at(self, manifest: Manifest, registers: Sequence[Register]) -> Findings:
-        look = Look(self._directory, registers)
+    def _look_at(self, manifest: Manifest, registers: Sequence[Register]) -> Verification:
+        look = StepsCheck(self._directory, registers)
         problems = [*_of_registers(manifest, registers), *look.at(manifest)]
         older = {
             order: self._of_older(order, look)
@@ -106,7 +106,9 @@ class ParquetState:
         kept = self._log.orders()
         older = {order: damage for order, damage in older.items() if order in kept}
         steps = ", ".join(dict.fromkeys(str(s) for _, s, _ in (*reversed(older), manifest.order)))
-        found = Findings(f"{look.files:,} files of {len(registers):,} registers, at step {steps}")
+        found = Verification(
+            f"{look.files:,} files of {len(registers):,} registers, at step {steps}"
+        )
         found.problems += problems
         for order, damage in older.items():
             found.problems += _told(order, damage, problems)
@@ -162,7 +164,7 @@ class ParquetState:
         with reaching(self._directory.shown, "look at its files"):
             yield
 
-    def _of_older(self, order: Order, look: Look) -> list[str]:
+    def _of_older(self, order: Order, look: StepsCheck) -> list[str]:
         """What is wrong with an older step."""
         manifest = self._log.read_or_none(order)
         if manifest is None:
@@ -194,7 +196,7 @@ def _of_registers(manifest: Manifest, registers: Sequence[Register]) -> Iterator
         yield f"register {name!r} has files, and {REGISTERS} does not know it"
 
 
-class Look:
+class StepsCheck:
     """A look at the steps of a state, that opens no file twice."""
 
     def __init__(self, directory: Directory, registers: Sequence[Register]) -> None:

@@ -1,6 +1,6 @@
 """State as tables in Postgres.
 
-`store` is the store; `catalog` reads and writes what is said of a state, as `state` has it.
+`store` is the store; `catalog` reads and writes what is said of a state, as `last_step` has it.
 `additions` are those of the step under way, `outputs` what a step gave, and `changes` writes them
 in one transaction. `session` holds the writer's lock, `connection` connects, `copy` moves rows,
 `statements` has the SQL, `types` maps row types to Postgres' types, `trust` looks a schema up

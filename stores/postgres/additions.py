@@ -12,8 +12,8 @@ from stepping_spark.limits import Limits
 from stepping_spark.spark.relation import Relation
 from stores.postgres.changes import Change, Changes, Transaction, accepted, stage
 from stores.postgres.connection import Connection
+from stores.postgres.last_step import LastStep
 from stores.postgres.session import Session
-from stores.postgres.state import State
 from stores.postgres.statements import Layout
 
 
@@ -67,8 +67,8 @@ class Additions:
         self,
         connection: Connection,
         given: Sequence[tuple[Layout, Change]],
-        old: State,
-        new: State,
+        old: LastStep,
+        new: LastStep,
     ) -> list[Layout]:
         """Write them within one transaction; gives the outputs whose rows it has deleted."""
         changes = list(self._changes.values())

@@ -24,7 +24,7 @@ from stepping_spark.store import (
 )
 from stores.checked import MOST_BYTES, Part, check_distinct
 from stores.postgres.connection import Address, Connection
-from stores.postgres.state import State, Table, only, state_of, table_of
+from stores.postgres.last_step import LastStep, Table, only, state_of, table_of
 from stores.postgres.statements import STAGED, Layout, Statement, identifier
 from stores.postgres.trust import Found, Guard, problems_of
 from stores.postgres.types import escape, unescape
@@ -178,7 +178,7 @@ class Catalog:
 
     # -- the state
 
-    def load(self, connection: Connection) -> State:
+    def load(self, connection: Connection) -> LastStep:
         """What is committed now."""
         query = (
             f"SELECT step, left(now::text, {MOST_BYTES}), left(offsets::text, {MOST_BYTES}), "
@@ -208,7 +208,7 @@ class Catalog:
                 "restore the schema from a backup"
             ) from None
 
-    def save(self, connection: Connection, old: State, new: State) -> Any:
+    def save(self, connection: Connection, old: LastStep, new: LastStep) -> Any:
         """Write what is committed, over `old`; the cursor tells whether that was there."""
         query = self._sql(
             "UPDATE {} SET step = $1, now = $2, offsets = $3::json, outputs = $4::json, "
@@ -229,7 +229,7 @@ class Catalog:
             ],
         )
 
-    def make_outputs(self, connection: Connection, old: State, new: Sequence[Layout]) -> None:
+    def make_outputs(self, connection: Connection, old: LastStep, new: Sequence[Layout]) -> None:
         """Put tables for what steps give in the place of those there are."""
         for i in range(len(old.outputs)):
             connection.execute(self._sql("DROP TABLE IF EXISTS {}", f"_output_{i + 1}_").as_bytes())

@@ -21,7 +21,7 @@ from stores.batches.spark import settle
 from stores.postgres.catalog import Catalog
 from stores.postgres.connection import Connection
 from stores.postgres.copy import put, send
-from stores.postgres.state import State
+from stores.postgres.last_step import LastStep
 from stores.postgres.statements import ATTEMPT, Layout
 
 
@@ -100,8 +100,8 @@ class Transaction:
         self,
         changes: Sequence[Changes],
         outputs: Sequence[tuple[Layout, Change]],
-        old: State,
-        new: State,
+        old: LastStep,
+        new: LastStep,
     ) -> None:
         """All of it; what is small goes to the server in one message."""
         for change in changes:

@@ -15,12 +15,12 @@ from stepping_spark.relations.arrow import Array
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
-from stores.inspection import Findings, Kept, Summary
+from stores.inspection import Kept, Summary, Verification
 from stores.postgres.catalog import FORMAT, STORE, Catalog, snapshot
 from stores.postgres.connection import Address, Connection, holder
 from stores.postgres.copy import copied
+from stores.postgres.last_step import Table
 from stores.postgres.session import Session
-from stores.postgres.state import Table
 from stores.postgres.statements import Layout
 from stores.postgres.store import StorePostgres
 from stores.postgres.trust import Found, problems_of
@@ -61,14 +61,14 @@ class PostgresState:
                 ),
             )
 
-    def verify(self) -> Findings:
+    def verify(self) -> Verification:
         """Compare tables, columns, indexes and views with the catalogue; then look at each row."""
         with self._looking() as (connection, catalog):
             tables = self._tables(connection, catalog)
             registers = self._registers(tables)
             state = catalog.load(connection)
             there = catalog.look(connection, tables, len(state.outputs), writes=False)
-            found = Findings(
+            found = Verification(
                 f"{len(tables):,} tables of registers",
                 unchecked="weights that somebody has changed, and rows put in or taken out by SQL",
             )

@@ -13,8 +13,8 @@ from stepping_spark.spark.relation import Relation
 from stores.postgres.changes import Change, accepted, stage
 from stores.postgres.connection import Connection
 from stores.postgres.copy import size_of
+from stores.postgres.last_step import MADE_BY
 from stores.postgres.session import Session
-from stores.postgres.state import MADE_BY
 from stores.postgres.statements import Layout
 
 SMALL_BYTES = 1 << 20  # of an output, which is read through at each step

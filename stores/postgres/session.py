@@ -15,7 +15,7 @@ import psycopg
 from stepping_spark.errors import StoreUnavailable
 from stores.postgres.catalog import Catalog
 from stores.postgres.connection import Address, Connection, take_lock
-from stores.postgres.state import State
+from stores.postgres.last_step import LastStep
 from stores.steps import this_process
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Session:
         self._process = this_process()
         self._turn = threading.RLock()
         self._connection: Connection | None = None
-        self._state: State | None = None  # None: to be looked up
+        self._state: LastStep | None = None  # None: to be looked up
         _sessions.add(self)
 
     @property
@@ -69,7 +69,7 @@ class Session:
                 self._check()  # it may have given way
                 raise
 
-    def state(self) -> State:
+    def state(self) -> LastStep:
         """What is committed. A writer knows it; a reader looks each time."""
         with self._turn:
             if self._state is not None and not self.lost:
@@ -80,7 +80,7 @@ class Session:
             return found
 
     @contextmanager
-    def committing(self, new: State) -> Iterator[None]:
+    def committing(self, new: LastStep) -> Iterator[None]:
         """What makes the state a new one; after an error it is looked up which it is."""
         with self._turn:
             self._state = None

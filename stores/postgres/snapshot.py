@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from stepping_spark.errors import StoreUnavailable
 from stores.postgres.connection import Address, Connection
+from stores.postgres.last_step import LastStep
 from stores.postgres.session import Session
-from stores.postgres.state import State
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class Pinned(Session):
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             self._seen = self.catalog.load(connection)  # the first query is what the view is of
 
-    def state(self) -> State:
+    def state(self) -> LastStep:
         """What was committed when the snapshot was taken."""
         return self._seen
 

@@ -26,10 +26,10 @@ from stores.postgres.additions import Additions
 from stores.postgres.catalog import snapshot
 from stores.postgres.connection import Address, Connection, identity
 from stores.postgres.copy import got, whole
+from stores.postgres.last_step import LastStep, layout_of, made_by_of
 from stores.postgres.outputs import Outputs
 from stores.postgres.session import Session
 from stores.postgres.snapshot import Pinned, pinned
-from stores.postgres.state import State, layout_of, made_by_of
 from stores.postgres.statements import Layout
 from stores.registers import Served, check_are_registers, check_has_key, described, matched
 from stores.snapshots import Pins
@@ -319,7 +319,7 @@ class StorePostgres(Closing):
             check_is_next(step, old.step)
             with self._session.use("could not commit the step") as connection:
                 given = self._outputs.given(connection, outputs)
-                new = State(
+                new = LastStep(
                     step,
                     now,
                     old.offsets if offsets is None else dict(offsets),
@@ -353,7 +353,7 @@ class StorePostgres(Closing):
 
     # -- what is asked for
 
-    def _known(self) -> State:
+    def _known(self) -> LastStep:
         self._check_open()
         return self._reader.state()
 

@@ -16,7 +16,7 @@ MADE_BY = "made_by"
 
 
 @dataclass(frozen=True)
-class State:
+class LastStep:
     """What is committed, beside the registers."""
 
     step: int = 0
@@ -27,7 +27,7 @@ class State:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-def made_by_of(state: State) -> tuple[str, ...] | None:
+def made_by_of(state: LastStep) -> tuple[str, ...] | None:
     """What computed each output of the last step; None where it was not told."""
     if not state.outputs_kept:
         return None
@@ -52,14 +52,14 @@ class Table:
     columns: list[list[str]]
 
 
-def state_of(row: tuple[Any, ...]) -> State:
+def state_of(row: tuple[Any, ...]) -> LastStep:
     """What is committed, by a row of the catalogue; a ValueError where it cannot be."""
     step, now, offsets, outputs, kept, settings = row
     listed = _json(outputs, "outputs").items()
     for output in listed:
         _columns(output["table"])
         output["schema"].read_as(Schema.of_kinds)
-    return State(
+    return LastStep(
         Part(step, "step").number(0),
         Part(now, "now").or_none(lambda said: said.read_as(_now)),
         {n: at.number() for n, at in _json(offsets, "offsets").entries().items()},
