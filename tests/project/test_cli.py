@@ -356,7 +356,7 @@ STATEMENTS = {
     'INSERT INTO {0}."words by word" SELECT * FROM {0}."words by word"': (
         f"has {STEPS + 1} rows that are equal to others"
     ),
-    "UPDATE {}._store_ SET fingerprint = 'x'": "the fingerprint x in _store_",
+    "UPDATE {}._store_ SET fingerprint = 'x'": "and _store_ says x",
     "DROP TABLE {}._output_1_": "output 1: its table '_output_1_' is missing",
     "DROP VIEW {}.kept": "its view 'kept' is missing",
 }
