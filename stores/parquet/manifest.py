@@ -100,6 +100,11 @@ class Manifest:
         """The name of its file."""
         return name_of(self.order)
 
+    @property
+    def next_files(self) -> str:
+        """The generation and the step of the files to come, as their names say it."""
+        return f"{self.generation:08d}-{self.step + 1:012d}"
+
     def files(self) -> Iterator[tuple[str, File]]:
         """All files, each with the register or the output that it belongs to."""
         for register, batches in self.registers.items():

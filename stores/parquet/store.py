@@ -306,7 +306,7 @@ class StoreParquet(Closing):
                 self._committed.renew()
                 self._tend()
                 written, given = self._files.step(
-                    self._added, outputs, self._outputs, self._when(manifest)
+                    self._added, outputs, self._outputs, manifest.next_files
                 )
                 _, live = self._reading.state
                 self._commit(
@@ -379,12 +379,7 @@ class StoreParquet(Closing):
 
     def _stem(self, register: Register) -> str:
         """How the names of a register's files begin, in the step under way."""
-        return f"{self._committed.numbers[register.name]:04d}-{self._when(self._reading.state[0])}"
-
-    @staticmethod
-    def _when(last: Manifest) -> str:
-        """In which generation and which step a file is written, as its name says it."""
-        return f"{last.generation:08d}-{last.step + 1:012d}"
+        return f"{self._committed.numbers[register.name]:04d}-{self._reading.state[0].next_files}"
 
     def _merge(self, register: Register, run: Sequence[FileBatch]) -> Work[FileBatch]:
         return self._files.merge(register, run, self._stem(register))
