@@ -345,3 +345,38 @@ def test_a_state_with_feedbacks_goes_on_with_the_same_circuit(tmp_path: Path) ->
     taken(FED_BACK, tmp_path / "state")
     one, _ = gone_on(FED_BACK.replace("one", "first"), tmp_path / "state")
     assert dict(one.to_python().iter()) == {1: -1, 11: 1}
+
+
+OF_SPARK = (
+    ROW
+    + """
+from pyspark.sql import functions as F
+
+def query(orders: st.ZSet[Order]) -> Any:
+    return st.distinct(st.map(orders, f=lambda o: F.format_string("%s", o.amount)))
+"""
+)
+
+
+def test_a_state_is_refused_when_what_spark_reads_has_another_type(tmp_path: Path) -> None:
+    taken(OF_SPARK, tmp_path / "state")
+    other = OF_SPARK.replace("amount: int", "amount: float").replace("amount=", "amount=0.5+")
+    with pytest.raises(st.StoreMismatch, match="belongs to another circuit"):
+        gone_on(other, tmp_path / "state")
+
+
+def test_a_state_goes_on_when_spark_does_not_read_the_column_that_is_new(tmp_path: Path) -> None:
+    taken(OF_SPARK, tmp_path / "state")
+    (out,) = gone_on(
+        OF_SPARK.replace("amount: int", "amount: int\n    note: str = ''"), tmp_path / "state"
+    )
+    assert dict(out.to_python().iter()) == {"2": -1, "3": -1}
+
+
+def test_a_state_is_refused_when_a_python_function_gets_rows_of_another_class(
+    tmp_path: Path,
+) -> None:
+    source = OF_PYTHON.replace("order.amount", "len(repr(order))")
+    taken(source, tmp_path / "state")
+    with pytest.raises(st.StoreMismatch, match="belongs to another circuit"):
+        gone_on(source.replace("Order", "Purchase"), tmp_path / "state")
