@@ -27,6 +27,7 @@ class Inner(st.Data):
 
 
 class Row(st.Data):
+    n: int  # each row has a number of its own
     x: int
     y: int | None
     s: str
@@ -257,8 +258,8 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
-def a_row(source: random.Random) -> Row:
-    return Row(**{n: source.choice(v) for n, v in VALUES.items()})
+def a_row(source: random.Random, n: int) -> Row:
+    return Row(n=n, **{name: source.choice(v) for name, v in VALUES.items()})
 
 
 def a_step(source: random.Random, known: list[Row], owed: bool) -> Changes:
@@ -275,7 +276,7 @@ def steps_of(source: random.Random, *, owed: bool = False) -> list[Changes]:
 
     `owed`: some rows go that were never there, so that their totals are negative.
     """
-    known = [a_row(source) for _ in range(7)]
+    known = [a_row(source, n) for n in range(7)]
     first, second = a_step(source, known, owed), a_step(source, known, owed)
     gone = [Z([(r, -n) for r, n in z.iter() if r.y != 1]) for z in first]
     return [first, tuple(a + b for a, b in zip(gone, second, strict=True))]
