@@ -363,13 +363,13 @@ def test_values_at_the_edges_come_and_go(
 @pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"])
 @pytest.mark.parametrize("precision", [7, 12, 20, 28, 37, 38])
 def test_decimals_of_every_scale_are_exact(
-    spark: SparkSession, precision: int, local_rows: int
+    spark: SparkSession, make_store: MakeStore, precision: int, local_rows: int
 ) -> None:
     for first in range(0, precision + 1, 10):
         scales = range(first, min(first + 10, precision + 1))
         for mean in (False, True):
             query, rows, _ = of_decimals(precision, scales, mean=mean)
-            same(query, life(rows)[:2], local_rows)
+            same(query, life(rows)[:2], local_rows, make_store)
 
 
 # Weights
@@ -663,10 +663,12 @@ def of_joins(joins: int) -> Callable[..., Any]:
         pytest.param(60, 0, marks=pytest.mark.long),
     ],
 )
-def test_many_joins(spark: SparkSession, joins: int, local_rows: int) -> None:
+def test_many_joins(
+    spark: SparkSession, make_store: MakeStore, joins: int, local_rows: int
+) -> None:
     rows = [Keyed(k=k, x=-k) for k in range(3)]
     steps: list[tuple[Rows]] = [([(r, 1) for r in rows],), ([(rows[1], -1)],)]
-    same(of_joins(joins), steps, local_rows)
+    same(of_joins(joins), steps, local_rows, make_store)
 
 
 def of_steps(a: st.ZSet[Keyed]) -> tuple[st.ZSet[OfKey], st.ZSet[Keyed]]:
