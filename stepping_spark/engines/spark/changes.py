@@ -13,7 +13,7 @@ from stepping_spark.engines.spark.text import ONE_TASK, added, key_names, names,
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.physical import ChangeOf, Fold, Pieces, Positive, Rank, Totals
 from stepping_spark.rows.schema import COUNT, GroupedType, Schema
-from stepping_spark.rows.sql_text import all_of, any_of
+from stepping_spark.rows.sql_text import all_of, any_of, closed
 from stepping_spark.rows.types import quote
 from stepping_spark.sums.overflow import zero
 from stepping_spark.sums.sql import total_of_row
@@ -62,13 +62,13 @@ def _both(schema: Schema, state: str, change: str, few: bool, keys: Sequence[Exp
         spread = "" if few else f" DISTRIBUTE BY {key_names(keys)}"
     both = [(d, t) for d, t in schema.diffs] + [(old(d), t) for d, t in schema.diffs]
     sums = ", ".join(f"{added(d, t)} AS {quote(d)}" for d, t in both)
-    there = any_of(f"{quote(d)} <> {zero(t)}" for d, t in both)
+    there = any_of(closed(f"{quote(d)} <> {zero(t)}") for d, t in both)
     grouped = f"SELECT {by}, {sums} FROM (SELECT {shown} FROM ({rows}) t{spread}) GROUP BY {by}"
     return f"SELECT * FROM ({grouped}) WHERE {there}"
 
 
 def _positive(fold: Positive, schema: Schema, state: str, change: str, few: bool) -> str:
-    weight = f"if({COUNT} > 0, 1L, 0L) - if({OLD} > 0, 1L, 0L)"
+    weight = closed(f"if({COUNT} > 0, 1L, 0L) - if({OLD} > 0, 1L, 0L)")
     rows = _both(schema, state, change, few)
     return f"SELECT {names(schema.columns)}, {weight} AS {COUNT} FROM ({rows})"
 
@@ -82,12 +82,14 @@ def _rank(fold: Rank, schema: Schema, state: str, change: str, few: bool) -> str
     for column in (COUNT, OLD):
         # No more than a partition has rows, times n: far from 64 bits.
         count = f"least(greatest(t.{column}, 0L), {fold.n}L)"
-        so_far = f"sum({count}) OVER (PARTITION BY {by} ORDER BY {order}"
+        total = f"sum({count})"
+        window = f"PARTITION BY {by} ORDER BY {order}"
         if fold.ties:
-            before = f"{so_far}) - sum({count}) OVER (PARTITION BY {peers})"
+            before = closed(f"{total} OVER ({window}) - {total} OVER (PARTITION BY {peers})")
             some = f"if(_before{column} < {fold.n}, greatest({column}, 0L), 0L)"
         else:
-            before = f"{so_far} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) - {count}"
+            rows_so_far = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+            before = closed(f"{total} OVER ({window} {rows_so_far}) - {count}")
             room = f"greatest({fold.n}L - _before{column}, 0L)"
             some = f"least(greatest({column}, 0L), {room})"
         shown.append(f"{before} AS _before{column}")
@@ -107,9 +109,8 @@ def _pieces(fold: Pieces, schema: Schema, state: str, change: str, few: bool) ->
         ]
         found.append(f"count_if({column} > 0) AS `{side}`")
         cells = ", ".join(f"'{i}', `{side}{i}`" for i, _ in enumerate(pieces))
-        there = all_of(
-            [f"`{side}` > 0", *(f"`{side}{i}` IS NOT NULL" for i in range(fold.required))]
-        )
+        required = (closed(f"`{side}{i}` IS NOT NULL") for i in range(fold.required))
+        there = all_of([closed(f"`{side}` > 0"), *required])
         structs.append(f"named_struct('w', if({there}, {sign}, 0L), {cells})")
     grouped = f"SELECT {key}, {', '.join(found)} FROM ({rows}) GROUP BY {key}"
     parts = f"SELECT {key}, explode(array({', '.join(structs)})) AS part FROM ({grouped})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepping_spark.engines.spark.text import key_names, ordered
 from stepping_spark.physical import Gather, Pieces, Rank
 from stepping_spark.rows.schema import COUNT
-from stepping_spark.rows.sql_text import all_of
+from stepping_spark.rows.sql_text import all_of, closed
 from stepping_spark.rows.types import ListOf, quote
 
 
@@ -39,7 +39,7 @@ def _with_ties(op: Rank, query: str, count: str) -> str:
     order = ordered(op.order, (), "t")
     peers = ", ".join([by, *(e.sql("t") for e, _ in op.order)])
     so_far = f"sum({count}) OVER (PARTITION BY {by} ORDER BY {order})"
-    before = f"{so_far} - sum({count}) OVER (PARTITION BY {peers})"
+    before = closed(f"{so_far} - sum({count}) OVER (PARTITION BY {peers})")
     ranked = f"SELECT t.*, {before} AS _before_ FROM ({query}) t WHERE t.{COUNT} > 0"
     return f"SELECT {shown}, {COUNT} FROM ({ranked}) WHERE _before_ < {op.n}"
 
