@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import Optional
 from stores.checked import parsed
 from stores.parquet.manifest import File
 from stores.parquet.page_headers import place_of, values_of
@@ -265,9 +266,10 @@ def _text_bytes(array: Any) -> int:
 
 
 def _check_rows(f: File, table: pa.Table, content: Content) -> None:
-    """A `Damaged` where values are none of their type, or a weight or a place is NULL."""
+    """A `Damaged` where values are none of their type, or NULL where their type has none."""
     table.validate(full=True)
-    for name in [*(n for n, _ in content.schema.diffs), *filter(None, [content.place])]:
+    never = [n for n, t in content.schema.all if not isinstance(t, Optional)]
+    for name in [*never, *filter(None, [content.place])]:
         if nulls := table.column(name).null_count:
             raise Damaged(f"{f.name} has {nulls:,} rows with NULL as {name}")
 

@@ -344,6 +344,13 @@ def test_a_small_file_that_would_take_much_memory_is_refused_before_it_does(
                 USES[name](state)
 
 
+def test_null_in_a_column_whose_type_has_none_is_damaged(state: Path) -> None:
+    length = pa.array([None], pa.int64())
+    file = put(state, BY_WORD, pa.table({"word": ["a"], "length": length, "_count_": [1]}))
+    with pytest.raises(StoreCorrupt, match=f"{file} has 1 rows with NULL as length"):
+        read(state)
+
+
 def test_pages_with_more_items_than_the_footer_says_are_refused_before_they_are_read(
     state: Path,
 ) -> None:
