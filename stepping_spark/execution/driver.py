@@ -12,7 +12,7 @@ from stepping_spark.engines.spark.rendering import Rendering
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.row_functions import Questions
-from stepping_spark.execution.step import ForSpark, Made, Step, failed, rows_of
+from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of
 from stepping_spark.graph.operators import Fused, Operator, trees_of
 from stepping_spark.limits import Limits
 from stepping_spark.physical import Unnest, walk
@@ -40,7 +40,7 @@ class Driver:
         """Forget what was read."""
         self._questions.end()
 
-    def computed(self, step: Step, m: Member) -> Made | ForSpark:
+    def computed(self, step: Step, m: Member) -> Computed | Deferred:
         """A stream; why it is one for Spark, where it is."""
         begun, asked, jobs = time.perf_counter(), self._projection.queries, self._projection.jobs
         rows: Rows = {}
@@ -51,17 +51,17 @@ class Driver:
         else:
             is_ours, why = self._is_ours(step, m)
             if not is_ours:
-                return ForSpark(why)
+                return Deferred(why)
             try:
                 held, how = self._local(step, m, rows), "driver"
             except fetch.FanOut as e:
                 self._questions.drop(m)
-                return ForSpark(str(e), many=True)
+                return Deferred(str(e), many=True)
         ms, now = (time.perf_counter() - begun) * 1e3, self._projection.jobs
         taken = None if jobs is None or now is None else now - jobs
         if self._projection.queries == asked:
             taken = 0
-        return Made(m, held, Cost(ms, taken, how, why), rows)
+        return Computed(m, held, Cost(ms, taken, how, why), rows)
 
     def _is_ours(self, step: Step, m: Member) -> tuple[bool, str]:
         """Whether the driver has all that a stream is made of, and it is few rows; and why."""
@@ -76,7 +76,7 @@ class Driver:
             return False, "what it reads is in Spark too, and so is what reads it"
         if rows <= most:
             return True, f"rows read: {rows:,}, no more than local_rows={most:,}"
-        if m.only_picks:
+        if m.only_projects:
             return True, "it only picks fields"
         return False, f"rows read: {rows:,}, more than local_rows={most:,}"
 

@@ -60,7 +60,7 @@ class Once:
             kept = settle(rows, state.register.key, where, tests=tests)
         if kept.nulls:
             raise null_error(kept.nulls[0], where)
-        few = fetch.brought(kept, self._limits, most_rows=self._most_rows)
+        few = fetch.fetch_if_few(kept, self._limits, most_rows=self._most_rows)
         if state is not None:
             step.kept[state.register.name] = kept if few is None else few
         # The columns that a register keeps beside them are functions of the row.

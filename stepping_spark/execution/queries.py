@@ -20,7 +20,7 @@ from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.execution.blame import failing_vertex
 from stepping_spark.execution.materialize import Once
 from stepping_spark.execution.metrics import Cost
-from stepping_spark.execution.step import ForSpark, Made, Step, failed, rows_of, schema_of
+from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
 from stepping_spark.graph.operators import parts_of
 from stepping_spark.limits import Limits
 from stepping_spark.plan.plan import Plan
@@ -51,7 +51,7 @@ class Queries:
         self._names: dict[tuple[Member, ...], dict[Leaf, str]] = {}
         self._rendered: dict[object, tuple[Rendering, list[Query]]] = {}
 
-    def computed(self, step: Step, why: Mapping[Member, ForSpark]) -> Iterator[Made]:
+    def computed(self, step: Step, why: Mapping[Member, Deferred]) -> Iterator[Computed]:
         """Streams that wait for none of each other, and why Spark is to compute each."""
         small = [m for m in why if not why[m].many]
         together = self.limits.streams_together
@@ -60,8 +60,8 @@ class Queries:
                 yield from self._together(step, members[i : i + together], why)
 
     def _together(
-        self, step: Step, members: list[Member], why: Mapping[Member, ForSpark]
-    ) -> list[Made]:
+        self, step: Step, members: list[Member], why: Mapping[Member, Deferred]
+    ) -> list[Computed]:
         named = self._named(members)
         few = not why[members[0]].many and self._is_small(step, named)
         small: set[str] = set()
@@ -136,8 +136,8 @@ class Queries:
         step: Step,
         members: list[Member],
         queries: list[Query],
-        why: Mapping[Member, ForSpark],
-    ) -> list[Made] | None:
+        why: Mapping[Member, Deferred],
+    ) -> list[Computed] | None:
         """One query for all: each stream a struct column of its own, NULL in others' rows.
 
         None where they are too many rows to be fetched, or too wide ones.
@@ -160,8 +160,8 @@ class Queries:
         first, *others = zip(members, held, strict=True)
         host = str(self.plan.names[members[0].vertex][0])
         return [
-            Made(*first, Cost(ms, jobs.count, "spark", why[first[0]].why)),
-            *(Made(m, h, Cost(0.0, 0, "spark", why[m].why, host)) for m, h in others),
+            Computed(*first, Cost(ms, jobs.count, "spark", why[first[0]].why)),
+            *(Computed(m, h, Cost(0.0, 0, "spark", why[m].why, host)) for m, h in others),
         ]
 
     def _added_up(self, m: Member, table: pa.Table) -> DriverRelation:
@@ -178,22 +178,22 @@ class Queries:
         step: Step,
         members: list[Member],
         queries: list[Query],
-        why: Mapping[Member, ForSpark],
-    ) -> list[Made]:
+        why: Mapping[Member, Deferred],
+    ) -> list[Computed]:
         """A query for each, side by side; results stay in Spark unless they prove to be small."""
 
-        def one(m: Member, query: Query) -> Made:
+        def one(m: Member, query: Query) -> Computed:
             begun = time.perf_counter()
             with count_jobs(self._spark()) as jobs:  # Spark counts by thread
                 frame = step.sources.sql(query.text, query.uses)
                 made = SparkRelation(frame, m.vertex.type.schema)
-                if m.vertex in step.passing:
+                if m.vertex in step.inlined:
                     step.passed[m.vertex] = m
                     held: Relation = made
                 else:
                     held = self._once.computed(step, m.vertex, made)
             ms = (time.perf_counter() - begun) * 1e3
-            return Made(m, held, Cost(ms, jobs.count, "spark", why[m].why))
+            return Computed(m, held, Cost(ms, jobs.count, "spark", why[m].why))
 
         step.metrics.queries += len(members)
         spark = self._spark()

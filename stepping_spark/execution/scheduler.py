@@ -20,7 +20,7 @@ from stepping_spark.execution.nulls import null_field
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.python_functions import apply_python, apply_python_in_spark
 from stepping_spark.execution.queries import Queries
-from stepping_spark.execution.step import ForSpark, Made, Step, null_error, rows_of
+from stepping_spark.execution.step import Computed, Deferred, Step, null_error, rows_of
 from stepping_spark.execution.views import Sources
 from stepping_spark.expressions.clock import ticks
 from stepping_spark.expressions.expr import Expr
@@ -139,7 +139,7 @@ class Scheduler:
             sources,
             metrics,
             first=first,
-            passing=self.plan.passing if first else frozenset(),
+            inlined=self.plan.inlined if first else frozenset(),
         )
         try:
             for v, held in inputs.items():
@@ -157,7 +157,7 @@ class Scheduler:
     # -- a stage
 
     def _run_stage(self, step: Step, stage: Stage) -> None:
-        for m in stage.picks:
+        for m in stage.projections:
             for made in self._computed(step, [m]):
                 self._done(step, made)
         for read in stage.reads:
@@ -171,14 +171,14 @@ class Scheduler:
             of_loop = [m for m in looping if self.plan.loops[m.vertex] is loop]
             self._loop(step, loop, of_loop)
 
-    def _computed(self, step: Step, members: Sequence[Member]) -> Iterator[Made]:
+    def _computed(self, step: Step, members: Sequence[Member]) -> Iterator[Computed]:
         """Streams that wait for no others of these."""
         self._driver.begin(step, members)
-        for_spark: dict[Member, ForSpark] = {}
+        for_spark: dict[Member, Deferred] = {}
         for m in members:
             is_python = m.python is not None and not is_nothing(m.term, step.is_empty)
             made = self._python(step, m) if is_python else self._driver.computed(step, m)
-            if isinstance(made, ForSpark):
+            if isinstance(made, Deferred):
                 for_spark[m] = made
             else:
                 yield made
@@ -209,14 +209,14 @@ class Scheduler:
         cost = Cost(ms, run.jobs, "loop", why)
         for m in members:
             assert isinstance(m.vertex.operator, Fixpoint)
-            made = Made(m, given[m.vertex.operator.number], cost, {}, run.rows)
+            made = Computed(m, given[m.vertex.operator.number], cost, {}, run.rows)
             self._done(step, made)
             cost = Cost(0.0, 0, "loop", why, within=self._path(members[0]))
 
     def _state_around(self, change: Vertex, key: tuple[Expr, ...]) -> State:
         return self.plan.state_of(Read(change, key))
 
-    def _python(self, step: Step, m: Member) -> Made:
+    def _python(self, step: Step, m: Member) -> Computed:
         begun = time.perf_counter()
         (leaf,) = m.leaves
         path, line = self.plan.names[m.vertex]
@@ -237,7 +237,7 @@ class Scheduler:
                 applied = apply_python_in_spark(m.vertex, frame, f"{path} ({line})")
                 made = self._once.computed(step, m.vertex, applied)
             jobs = counted.count
-        return Made(m, made, Cost((time.perf_counter() - begun) * 1e3, jobs, "python", why))
+        return Computed(m, made, Cost((time.perf_counter() - begun) * 1e3, jobs, "python", why))
 
     # -- the store
 
@@ -287,7 +287,7 @@ class Scheduler:
             if not rows.is_empty:
                 self.store.add(state.register.name, rows)
 
-    def _done(self, step: Step, made: Made) -> None:
+    def _done(self, step: Step, made: Computed) -> None:
         m, held = made.member, made.held
         path, line = self.plan.names[m.vertex]
         if held.table is not None:
@@ -303,7 +303,7 @@ class Scheduler:
         self._add(step, m.vertex, held)
         self._note(step, made)
 
-    def _note(self, step: Step, made: Made, loop: Loop | None = None) -> None:
+    def _note(self, step: Step, made: Computed, loop: Loop | None = None) -> None:
         """Tell what a stream took; those of a loop are called as it calls them."""
         m, names = made.member, loop.names if loop else self.plan.names
         read = rows_of(*(p for leaf in m.leaves for p in step.parts(leaf)))

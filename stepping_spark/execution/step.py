@@ -30,7 +30,7 @@ class Step:
     reads: dict[Leaf, tuple[Relation, ...]] = field(default_factory=dict)
     first: bool = False  # whether all registers are empty
     kept: dict[str, Relation] = field(default_factory=dict)  # as a register has it, by its name
-    passing: frozenset[Vertex] = frozenset()  # what those who read it may have within
+    inlined: frozenset[Vertex] = frozenset()  # what those who read it may have within
     passed: dict[Vertex, Member] = field(default_factory=dict)  # computed by who reads them
     in_spark: dict[Vertex, SparkRelation] = field(default_factory=dict)  # what the driver has, too
 
@@ -46,7 +46,7 @@ class Step:
 
     def is_for_spark(self, m: Member) -> bool:
         """Whether a stream that few rows make is sooner computed where its readers will be."""
-        return m.vertex in self.passing and any(v in self.in_spark for v in refs(m.term))
+        return m.vertex in self.inlined and any(v in self.in_spark for v in refs(m.term))
 
     def is_empty(self, leaf: Leaf) -> bool:
         """Whether a leaf is known to have no rows, without a job."""
@@ -54,7 +54,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class ForSpark:
+class Deferred:
     """Why a stream is one for Spark; `many`: it gives many rows, however few it reads."""
 
     why: str
@@ -62,7 +62,7 @@ class ForSpark:
 
 
 @dataclass(frozen=True)
-class Made:
+class Computed:
     """A stream as it was computed, and what that took."""
 
     member: Member

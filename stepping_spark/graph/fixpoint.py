@@ -46,7 +46,7 @@ class Fixpoint(Operator):
     def describe(self) -> str:
         return "" if self.body.single else f"stream {self.number}"
 
-    def told_by(self) -> str:
+    def identity(self) -> str:
         # Not by names, which do not matter, nor by the limit, which may be raised.
         return f"{self.number} of {self.digest}"
 

@@ -72,7 +72,7 @@ def _digest(v: Vertex) -> str:
     does not count; of any other the whole row does.
     """
     op, types = v.operator, [i.type for i in v.inputs]
-    told = [op.name, op.told_by(), op.reads_unseen(*types), *(i.digest for i in v.inputs)]
+    told = [op.name, op.identity(), op.reads_unseen(*types), *(i.digest for i in v.inputs)]
     if op.linearity in (Linearity.NONLINEAR, Linearity.PER_KEY):
         told += [identity_of(t.schema) for t in (*types, v.type)]
     return hashlib.sha256(" ".join(told).encode()).hexdigest()[:16]

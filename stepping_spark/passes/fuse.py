@@ -16,7 +16,7 @@ from stepping_spark.graph.operators import (
     Add,
     Fused,
     Join,
-    only_picks,
+    only_projects,
     parts_of,
 )
 from stepping_spark.graph.rewrite import Circuit, substitute
@@ -62,7 +62,7 @@ class _Fusing:
         (before,) = v.inputs
         if self.readers[before] != 1:
             return None
-        if isinstance(before.operator, Add) and only_picks(v.operator):
+        if isinstance(before.operator, Add) and only_projects(v.operator):
             sides = before.inputs
             if all(self.readers[s] == 1 and self._is_join(s) for s in sides):
                 made = Vertex(Add(), *(self._joined(s, v, self.origins[s]) for s in sides))

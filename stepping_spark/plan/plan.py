@@ -56,7 +56,7 @@ class Plan:
         return tuple(s.register for s in (*self.states, *in_loops))
 
     @cached_property
-    def passing(self) -> frozenset[Vertex]:
+    def inlined(self) -> frozenset[Vertex]:
         """Streams that those who read them can have within, where all registers are empty.
 
         They are no register's and no output, but there for the keys at which registers are read,
@@ -74,7 +74,7 @@ class Plan:
         for m in members:
             inner = max((times.get(v, 1) for v in refs(m.term)), default=1)
             often = inner * max(readers.get(m.vertex, 0), 1)
-            if often <= 2 and m.vertex not in wanted and _passes(m.term):
+            if often <= 2 and m.vertex not in wanted and _may_be_inlined(m.term):
                 times[m.vertex] = often
         return frozenset(times)
 
@@ -120,6 +120,6 @@ def _texts(t: Term, often: int = 1) -> Iterator[tuple[Vertex, int]]:
             yield from _texts(a, often * n)
 
 
-def _passes(t: Term) -> bool:
+def _may_be_inlined(t: Term) -> bool:
     """Whether a term gives the same rows each time, and no NULL that was not there before."""
     return all(n.operator.repeatable for n in nodes(t))

@@ -266,16 +266,16 @@ class _Planner:
         return Read(change) if at is None else Read(change, at.key, at.by, at.by_key, at.nulls)
 
     def _stages(self, members: list[Member]) -> tuple[Stage, ...]:
-        """Each stream in the first stage that has what it waits for, which picks do not delay."""
+        """Each stream in the first stage that has what it waits for; projections delay nothing."""
         by_vertex = {m.vertex: m for m in members}
         waits = {m.vertex: [w for w in _waits(m) if w in by_vertex] for m in members}
         waited_for = {w for ws in waits.values() for w in ws}
-        picks = {m.vertex for m in members if m.only_picks and m.vertex in waited_for}
+        projections = {m.vertex for m in members if m.only_projects and m.vertex in waited_for}
         depth: dict[Vertex, int] = {}  # each after those it waits for
 
         def visit(v: Vertex) -> int:
             if v not in depth:
-                found = [visit(w) + (w not in picks) for w in waits[v]]
+                found = [visit(w) + (w not in projections) for w in waits[v]]
                 depth[v] = max(found, default=1)
             return depth[v]
 
@@ -283,8 +283,8 @@ class _Planner:
             visit(m.vertex)
         return tuple(
             Stage(
-                tuple(m for m in members if depth[m.vertex] == d and m.vertex not in picks),
-                tuple(by_vertex[v] for v, at in depth.items() if at == d and v in picks),
+                tuple(m for m in members if depth[m.vertex] == d and m.vertex not in projections),
+                tuple(by_vertex[v] for v, at in depth.items() if at == d and v in projections),
             )
             for d in range(1, max(depth.values(), default=0) + 1)
         )

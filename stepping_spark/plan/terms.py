@@ -11,7 +11,7 @@ from functools import cached_property
 from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.expressions.expr import Expr, Field, PythonCall
 from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import Operator, only_picks, parts_of, trees_of
+from stepping_spark.graph.operators import Operator, only_projects, parts_of, trees_of
 from stepping_spark.physical import Argument, Physical, Project, Unnest, Where, times_read, walk
 from stepping_spark.rows.schema import Schema, StreamType
 from stepping_spark.rows.types import Struct
@@ -149,26 +149,26 @@ class Member:
         return python_of(self.vertex)
 
     @property
-    def only_picks(self) -> bool:
+    def only_projects(self) -> bool:
         """Whether it is fields of another stream, called otherwise: nothing is to be computed."""
         t = self.term
-        return isinstance(t, Node) and only_picks(t.operator) and isinstance(t.args[0], Ref)
+        return isinstance(t, Node) and only_projects(t.operator) and isinstance(t.args[0], Ref)
 
 
 @dataclass(frozen=True)
 class Stage:
     """Streams that can be materialised together, once the stages before are.
 
-    `picks` come before them, each after those it waits for: they cost no query, if they are small.
+    `projections` come before them, each after those it waits for: small ones cost no query.
     """
 
     members: tuple[Member, ...]
-    picks: tuple[Member, ...] = ()
+    projections: tuple[Member, ...] = ()
 
     @property
     def streams(self) -> tuple[Member, ...]:
         """All that the stage materialises."""
-        return (*self.picks, *self.members)
+        return (*self.projections, *self.members)
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:

@@ -54,7 +54,7 @@ def check_cut(rows: int, what: str) -> None:
         raise FanOut(f"{what} gives more than {most_given():,} rows")
 
 
-def brought(
+def fetch_if_few(
     relation: SparkRelation,
     limits: Limits,
     *,

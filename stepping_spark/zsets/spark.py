@@ -22,7 +22,7 @@ from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
 from stepping_spark.spark.checkpoint import settle
-from stepping_spark.spark.fetch import brought
+from stepping_spark.spark.fetch import fetch_if_few
 from stepping_spark.spark.measure import measure
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session
@@ -184,7 +184,7 @@ class ZSetSpark(ZSet[T_co]):
             else:
                 kept = SparkRelation(frame.localCheckpoint(), schema)
             # What is more is left for a step to bring, which has a use for it in Spark, too.
-            few = brought(kept, limits, most_bytes=limits.broadcast_bytes)
+            few = fetch_if_few(kept, limits, most_bytes=limits.broadcast_bytes)
             if few is not None:
                 return few
             if key is None and any(has_floats(c) for c in schema.arrow.types):

@@ -224,9 +224,9 @@ def test_a_first_change_that_does_not_fit_is_one_clear_error(spark: SparkSession
     assert out == Z({st.Pair(left=(1, 1), right=(1, 2)): 1})
 
 
-def passing(query: Any) -> list[str]:
+def inlined(query: Any) -> list[str]:
     plan = plan_of(st.compile(query))
-    return sorted(str(plan.names[v][0]) for v in plan.passing)
+    return sorted(str(plan.names[v][0]) for v in plan.inlined)
 
 
 @pytest.mark.spark
@@ -239,8 +239,8 @@ def test_a_first_load_has_a_join_within_the_two_streams_that_read_it() -> None:
         )
         return summed(found)
 
-    assert passing(bought) == ["bought.met.join.added"]
-    assert passing(of_spark) == []  # what a function gives is looked at for NULLs
+    assert inlined(bought) == ["bought.met.join.added"]
+    assert inlined(of_spark) == []  # what a function gives is looked at for NULLs
 
 
 def test_a_first_load_computes_nothing_four_times() -> None:
@@ -249,7 +249,7 @@ def test_a_first_load_computes_nothing_four_times() -> None:
         twice = st.add(joined, met(second, first))
         return summed(twice), st.map(joined, f=lambda p: p.left)
 
-    assert passing(nested) == ["nested.met.join.added"]
+    assert inlined(nested) == ["nested.met.join.added"]
 
 
 def test_a_first_load_keeps_what_a_left_lookup_reads_three_times() -> None:
@@ -260,8 +260,8 @@ def test_a_first_load_keeps_what_a_left_lookup_reads_three_times() -> None:
         two = st.Lookup(second, key=lambda p: p[0], on=lambda row: row[1][1], how="left")
         return st.delta_join(starts, one, two)
 
-    assert "chained.delta_join.add" in passing(chained)
-    assert passing(padded) == ["padded.delta_join.map", "padded.delta_join.map_5"]
+    assert "chained.delta_join.add" in inlined(chained)
+    assert inlined(padded) == ["padded.delta_join.map", "padded.delta_join.map_5"]
 
 
 def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(

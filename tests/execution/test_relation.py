@@ -15,7 +15,7 @@ from stepping_spark.rows.atoms import FLOAT, INT, STR
 from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.rows.types import Optional
 from stepping_spark.spark.checkpoint import settle
-from stepping_spark.spark.fetch import brought
+from stepping_spark.spark.fetch import fetch_if_few
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 
 WORDS = Schema((("word", Optional(STR)), ("n", INT)), ((COUNT, INT),))
@@ -97,12 +97,12 @@ def test_what_spark_has_computed_knows_its_rows_and_comes_to_the_driver_as_it_is
     assert settled.is_settled(WORDS, ("word",))
     assert not settled.is_settled(WORDS, ("n",))
     assert not settled.select(KEYS).consolidated
-    few = brought(settled, DEFAULT)
+    few = fetch_if_few(settled, DEFAULT)
     assert few is not None
     assert few.consolidated
     assert rows_of(few) == [("a", 1, 3), (None, 3, 1)]
-    assert brought(settled, Limits(fetched_rows=1)) is None
-    assert brought(settled, Limits(fetched_bytes=1)) is None
+    assert fetch_if_few(settled, Limits(fetched_rows=1)) is None
+    assert fetch_if_few(settled, Limits(fetched_bytes=1)) is None
 
 
 @pytest.mark.spark
@@ -110,10 +110,10 @@ def test_of_what_is_not_counted_a_sample_tells_whether_it_is_few(spark: SparkSes
     many = SparkRelation(of(WORDS, ROWS).in_spark(lambda: spark).frame, WORDS)
     assert many.rows is None
     for limits in (DEFAULT, Limits(sampled_rows=0)):
-        few = brought(many, limits)
+        few = fetch_if_few(many, limits)
         assert few is not None
         assert rows_of(few) == [("a", 1, 3), (None, 3, 1)]
-    assert brought(many, Limits(sampled_rows=0, fetched_rows=4)) is None
+    assert fetch_if_few(many, Limits(sampled_rows=0, fetched_rows=4)) is None
 
 
 @pytest.mark.spark

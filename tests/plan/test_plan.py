@@ -196,7 +196,7 @@ def test_to_pick_fields_costs_no_query_and_delays_nothing(spark: SparkSession) -
     assert distinct == Z({Node(id=1): 1})
     assert heads == Z({Node(id=1): 1})
     (stage,) = plan_of(graph).stages
-    assert len(stage.picks) == 1
+    assert len(stage.projections) == 1
     metrics = stepper.metrics[-1]
     assert metrics.queries == metrics.jobs == 1
     assert metrics.vertices["query.targets"].how == "driver"

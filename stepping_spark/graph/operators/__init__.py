@@ -36,7 +36,7 @@ from stepping_spark.graph.operators.linear import (
     Map,
     MapMany,
     Neg,
-    only_picks,
+    only_projects,
     parts_of,
     trees_of,
 )
@@ -85,7 +85,7 @@ __all__ = [
     "Temporal",
     "Top",
     "join_of",
-    "only_picks",
+    "only_projects",
     "parts_of",
     "trees_of",
 ]

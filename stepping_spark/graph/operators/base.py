@@ -91,7 +91,7 @@ class Operator:
         """The arguments, for a graph's text and pictures."""
         return ""
 
-    def told_by(self) -> str:
+    def identity(self) -> str:
         """What tells it from others of its kind, in every process and whatever names it has."""
         return identity_of(tuple(getattr(self, f.name) for f in fields(self)))
 
@@ -143,7 +143,7 @@ class Input(Operator):
     def describe(self) -> str:
         return "append only" if self.append_only else ""
 
-    def told_by(self) -> str:
+    def identity(self) -> str:
         return f"{self.number}{' append only' if self.append_only else ''}"
 
     def is_positive(self, inputs: bool) -> bool:
@@ -162,7 +162,7 @@ class Feedback(Operator):
     arity: ClassVar[int] = 0
     over_steps: ClassVar[bool] = True
 
-    def told_by(self) -> str:
+    def identity(self) -> str:
         return str(self.number)
 
     def type_of(self, *inputs: StreamType) -> StreamType:
@@ -180,5 +180,5 @@ class Placeholder(Operator):
     def type_of(self, *inputs: StreamType) -> StreamType:
         return self.type
 
-    def told_by(self) -> str:
+    def identity(self) -> str:
         return str(self.number)

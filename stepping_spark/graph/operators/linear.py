@@ -261,7 +261,7 @@ class IdentityPrint(KeepsSigns, Same):
     def describe(self) -> str:
         return self.label
 
-    def told_by(self) -> str:
+    def identity(self) -> str:
         return ""
 
 
@@ -295,8 +295,8 @@ class Fused(Operator):
     def describe(self) -> str:
         return " · ".join(filter(None, (p.describe() for p in self.parts)))
 
-    def told_by(self) -> str:
-        return " · ".join(f"{p.name} {p.told_by()}" for p in self.parts)
+    def identity(self) -> str:
+        return " · ".join(f"{p.name} {p.identity()}" for p in self.parts)
 
     def reads_unseen(self, *inputs: StreamType) -> str:
         taken = (inputs, *((t,) for t in self.types(*inputs)))
@@ -317,6 +317,6 @@ def trees_of(parts: Sequence[Operator], types: tuple[StreamType, ...]) -> list[P
     return found
 
 
-def only_picks(op: Operator) -> bool:
+def only_projects(op: Operator) -> bool:
     """Whether an operator only picks fields, so that it costs nothing to have it twice."""
     return isinstance(op, Map) and is_plain(op.f)
