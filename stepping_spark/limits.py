@@ -45,7 +45,10 @@ class Limits:
     """
 
     small_bytes: int = _limit(32 << 20, "bytes")
-    """The same in bytes: Spark has them several times in memory, and what is made of them."""
+    """The same in bytes: Spark has them several times in memory, and what is made of them.
+
+    Beyond: a query for each stream, as with more rows.
+    """
 
     small_given_bytes: int = _limit(64 << 20, "bytes")
     """Bytes that such a query gives, by the widest rows that it reads. Beyond: as a large one."""
