@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -83,5 +84,9 @@ def test_row_groups_that_are_read_together_are_kept_each_by_itself(
     rows = reader.table(written, BY_WORD).num_rows  # in an assertion, pytest would keep the table
     assert rows == 50_000
     assert 300_000 < reader.cached_bytes <= 600_000
-    assert pa.total_allocated_bytes() - before <= 1.5 * reader.cached_bytes
+    # Arrow's threads may let go of what they have read a moment later.
+    until = time.monotonic() + 10
+    while pa.total_allocated_bytes() - before > 1.5 * reader.cached_bytes:
+        assert time.monotonic() < until
+        time.sleep(0.05)
     assert reader.missing(reader.all_groups(written)) < 50
