@@ -232,5 +232,5 @@ def test_of_several_writers_each_step_that_was_reported_is_in_postgres_for_long(
     found = run(postgres, 150, 50)
     print(dict(sorted(found.counts.items())))
     assert found.counts["rule steps"] > 5_000
-    assert found.counts["open, refused"] > 10
+    assert found.counts["open, refused"] > 0
     assert found.counts["step, cut off"] > 5
