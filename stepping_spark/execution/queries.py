@@ -49,7 +49,8 @@ class Queries:
         self._once = once
         self._prefix = f"step{next(_PLAN_NUMBERS)}"
         self._names: dict[tuple[Member, ...], dict[Leaf, str]] = {}
-        self._rendered: dict[object, tuple[Rendering, list[Query]]] = {}
+        self._rendered: dict[tuple[tuple[Member, ...], bool], tuple[Rendering, list[Query]]] = {}
+        self._numbers = itertools.count()
 
     def computed(self, step: Step, why: Mapping[Member, Deferred]) -> Iterator[Computed]:
         """Streams that wait for none of each other, and why Spark is to compute each."""
@@ -121,12 +122,13 @@ class Queries:
         small: frozenset[str] = frozenset(),
     ) -> list[Query]:
         """The queries of streams; what they need is there."""
-        key = (tuple(members), few, small)
-        if key not in self._rendered or self._rendered[key][0].now != step.sources.now:
-            prefix = f"{self._prefix}_r{len(self._rendered)}"
-            made = Rendering(prefix, self._named(members), few, small, step.sources.now)
-            self._rendered[key] = (made, [made.term(m.term) for m in members])
-        rendering, queries = self._rendered[key]
+        key, now = (tuple(members), few), step.sources.now
+        known = self._rendered.get(key)  # one of few rows, and the last one of many
+        if known is None or (known[0].small, known[0].now) != (small, now):
+            prefix = f"{self._prefix}_r{next(self._numbers)}"
+            made = Rendering(prefix, self._named(members), few, small, now)
+            known = self._rendered[key] = (made, [made.term(m.term) for m in members])
+        rendering, queries = known
         for d in rendering.derived:
             step.sources.derive(d)
         return queries
