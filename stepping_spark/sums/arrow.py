@@ -65,7 +65,13 @@ def _products(values: Array, counts: Array, t: pa.DataType) -> Array:
         except pa.ArrowInvalid:
             pass  # beyond 64 bits: below with Python's ints
     with decimal.localcontext(decimal.Context(prec=100)):
-        return pa.array([decimal.Decimal(v or 0) * n for v, n in _pairs(values, counts)], t)
+        products = [decimal.Decimal(v or 0) * n for v, n in _pairs(values, counts)]
+    try:
+        return pa.array(products, t)
+    except pa.ArrowInvalid:
+        raise StepError(
+            f"a sum is beyond {t}; use a Decimal of a smaller scale, or smaller weights"
+        ) from None
 
 
 def _pairs(values: Array, counts: Array) -> Iterable[tuple[Any, Any]]:

@@ -26,6 +26,7 @@ from stepping_spark.engines.arrow.groups import (
     positions,
 )
 from stepping_spark.engines.arrow.joins import join_indices
+from stepping_spark.errors import StepError
 from stepping_spark.expressions.arrow import Columns, column, spread
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Order
@@ -141,7 +142,7 @@ def _unnest(run: Context, n: Unnest) -> pa.Table:
     carried = [one_array(table.column(c)).take(rows) for c, _ in n.carried]
     counts: Any = one_array(table.column(COUNT)).take(rows)
     if n.weight is not None:
-        counts = pc.multiply_checked(counts, _at(items, n.weight))
+        counts = _product(counts, _at(items, n.weight))
     return _relation([*(_at(items, p) for p in n.paths), *carried], [counts], n.schema)
 
 
@@ -167,8 +168,18 @@ def _equi_join(run: Context, n: EquiJoin) -> pa.Table:
     ]
     matched = [s.take(at) for s, at in zip(sides, join_indices(*keys), strict=True)]
     cells = [run.values(matched[side], n.inputs[side].schema, (e,))[0] for side, e in n.cells]
-    counts = pc.multiply_checked(*(one_array(s.column(COUNT)) for s in matched))
+    counts = _product(*(one_array(s.column(COUNT)) for s in matched))
     return _relation(cells, [counts], n.schema)
+
+
+def _product(a: Any, b: Any) -> Any:
+    """The product of two weights, or an error that says what it is."""
+    try:
+        return pc.multiply_checked(a, b)
+    except pa.ArrowInvalid:
+        raise StepError(
+            "the product of two weights is beyond BIGINT; feed rows with smaller weights"
+        ) from None
 
 
 def _anti_join(run: Context, n: AntiJoin) -> pa.Table:
