@@ -91,7 +91,7 @@ def _is(said: Mapping[str, Any]) -> str:
 
     Of what it sums only the digests count, and the key. The words before them name classes.
     """
-    sums = str(said["sums"])
+    sums = str(said.get("sums", ""))  # which may be edited
     digest = _DIGEST.search(sums)
     told = sums[digest.start() :] if digest else sums
     return json.dumps({**said, "sums": told}, sort_keys=True)

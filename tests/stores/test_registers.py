@@ -102,3 +102,13 @@ def test_values_that_are_nested_too_deep_to_be_read_again_are_not_kept(tmp_path:
     with pytest.raises(CompileError, match=r"nested more than 64 levels deep.*fewer lists"):
         StoreParquet(tmp_path / "other", [nested(MOST_LEVELS)], create=True)
     assert not (tmp_path / "other" / "registers.json").exists()
+
+
+@pytest.mark.parametrize("edited", [{}, {"sums": None}, {"sums": 7, "key": 3}])
+def test_a_description_that_was_edited_belongs_to_another_circuit(edited: dict[str, Any]) -> None:
+    def view(a: st.ZSet[int]) -> st.ZSet[int]:
+        return st.distinct(a)
+
+    wanted = registers_of(st.compile(view))
+    with pytest.raises(st.StoreMismatch):
+        matched({wanted[0].name: edited}, wanted)
