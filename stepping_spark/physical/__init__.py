@@ -37,7 +37,6 @@ from stepping_spark.physical.nodes import (
     paths_of,
 )
 from stepping_spark.physical.trees import (
-    arguments_of,
     times_read,
     walk,
 )
@@ -63,7 +62,6 @@ __all__ = [
     "Union",
     "Unnest",
     "Where",
-    "arguments_of",
     "cells_of",
     "change_of",
     "of_columns",

@@ -14,11 +14,6 @@ def walk(*trees: Physical) -> Iterator[Physical]:
         yield tree
 
 
-def arguments_of(*trees: Physical) -> set[int]:
-    """The numbers of the arguments that trees are over."""
-    return {n.number for n in walk(*trees) if isinstance(n, Argument)}
-
-
 def times_read(tree: Physical, number: int) -> int:
     """How often an argument stands in the text of a tree."""
     if isinstance(tree, Argument):

@@ -160,7 +160,7 @@ def totals(query: str, t: GroupedType | ScalarType) -> str:
         query = f"{query} GROUP BY `_key_` HAVING {alive}"
     if t.sum.floats:
         query = _with_floats(query, t.sum)
-    return f"SELECT {', '.join([*columns, f'{_value(t.sum)} AS `_total_`'])} FROM ({query})"
+    return f"SELECT {', '.join([*columns, f'{value_of(t.sum)} AS `_total_`'])} FROM ({query})"
 
 
 def _with_floats(query: str, sum_: Accumulated) -> str:
@@ -186,13 +186,8 @@ def _is_rest(sum_: Accumulated) -> list[bool]:
     return [t == REST for _, t, _ in sum_.leaves() if t.name == "float"]
 
 
-def total_of_row(sum_: Accumulated) -> str:
-    """The value of a sum that has no items, of the diffs of its one row."""
-    return _value(sum_)
-
-
-def _value(sum_: Accumulated) -> str:
-    """The value of a sum, of the columns of its group."""
+def value_of(sum_: Accumulated) -> str:
+    """The value of a sum, of the columns of its group; without items those are its diffs."""
     if isinstance(sum_.value, ZSetOf):
         return f"CAST(`_items_` AS {sum_.value.ddl})"
     is_rest = _is_rest(sum_)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stepping_spark.engines.spark.text import ONE_TASK, added, key_names, names, ordered
+from stepping_spark.engines.spark.text import consolidated, key_names, names, ordered
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.physical import ChangeOf, Fold, Pieces, Positive, Rank, Totals
 from stepping_spark.rows.schema import COUNT, GroupedType, Schema
-from stepping_spark.rows.sql_text import all_of, any_of, closed
+from stepping_spark.rows.sql_text import all_of, closed
 from stepping_spark.rows.types import quote
 from stepping_spark.sums.overflow import zero
-from stepping_spark.sums.sql import total_of_row
+from stepping_spark.sums.sql import value_of
 
 OLD = "_old_count_"
 
@@ -45,26 +45,16 @@ def _both(schema: Schema, state: str, change: str, few: bool, keys: Sequence[Exp
 
     Of keys there are columns beside the rows; many rows are partitioned by them.
     """
-    one = ONE_TASK if few else ""
     columns = names(schema.columns)
-    diffs = ", ".join(quote(d) for d, _ in schema.diffs)
+    diffs = names(schema.diffs)
     before = ", ".join(f"{quote(d)} AS {quote(old(d))}" for d, _ in schema.diffs)
     none = ", ".join(f"{zero(t)} AS {quote(old(d))}" for d, t in schema.diffs)
     rows = (
         f"(SELECT {columns}, {diffs}, {before} FROM ({state})) UNION ALL "
         f"(SELECT {columns}, {diffs}, {none} FROM ({change}))"
     )
-    by, shown, spread = columns, f"{one} *", ""
-    if keys:
-        by = f"{columns}, {key_names(keys)}"
-        computed = ", ".join(f"{k.sql('t')} AS _k{i}_" for i, k in enumerate(keys))
-        shown = f"{one} t.*, {computed}"
-        spread = "" if few else f" DISTRIBUTE BY {key_names(keys)}"
-    both = [(d, t) for d, t in schema.diffs] + [(old(d), t) for d, t in schema.diffs]
-    sums = ", ".join(f"{added(d, t)} AS {quote(d)}" for d, t in both)
-    there = any_of(closed(f"{quote(d)} <> {zero(t)}") for d, t in both)
-    grouped = f"SELECT {by}, {sums} FROM (SELECT {shown} FROM ({rows}) t{spread}) GROUP BY {by}"
-    return f"SELECT * FROM ({grouped}) WHERE {there}"
+    both = (*schema.diffs, *((old(d), t) for d, t in schema.diffs))
+    return consolidated(rows, Schema(schema.columns, both), keys, few=few)
 
 
 def _positive(fold: Positive, schema: Schema, state: str, change: str, few: bool) -> str:
@@ -128,7 +118,7 @@ def _totals(fold: Totals, schema: Schema, state: str, change: str, few: bool) ->
     parts = f"SELECT `_key_`, explode(array({', '.join(structs)})) AS part FROM ({rows})"
     sums = ", ".join(f"part.{quote(d)}" for d, _ in schema.diffs)
     there = f"SELECT `_key_`, part.`_weight_`, {sums} FROM ({parts}) WHERE part.`_weight_` <> 0"
-    value = total_of_row(fold.type.sum)
+    value = value_of(fold.type.sum)
     return f"SELECT {value} AS `left`, `_key_` AS `right`, `_weight_` AS {COUNT} FROM ({there})"
 
 
