@@ -8,14 +8,13 @@ the same things make a stage, and a stage is as few Spark queries as can be. See
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from stepping_spark.callsite import Line
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
 from stepping_spark.graph.operators import Temporal
-from stepping_spark.physical import times_read
 from stepping_spark.plan.loop import Loop
 from stepping_spark.plan.terms import Node, Read, Ref, Stage, State, Term, nodes, refs
 from stepping_spark.rows.atoms import RowType
@@ -68,8 +67,10 @@ class Plan:
         for m in members:
             if m.vertex in self.loops or m.python is not None:
                 wanted.update(m.vertex.inputs)
-            for v, often in _texts(m.term):
-                readers[v] = readers.get(v, 0) + often
+            read = Counter(m.leaves) if m.vertex in self.loops else m.times_read
+            for leaf, often in read.items():
+                if isinstance(leaf, Ref):
+                    readers[leaf.vertex] = readers.get(leaf.vertex, 0) + often
         times: dict[Vertex, int] = {}  # how often the dearest part of each is computed
         for m in members:
             inner = max((times.get(v, 1) for v in refs(m.term)), default=1)
@@ -106,18 +107,6 @@ class Plan:
             return f"{{{self.state_of(t).register.name}{keys}}}"
         assert isinstance(t, Node)
         return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
-
-
-def _texts(t: Term, often: int = 1) -> Iterator[tuple[Vertex, int]]:
-    """The streams that a term reads, and how often each stands in the text of its query."""
-    if isinstance(t, Ref):
-        yield t.vertex, often
-    elif isinstance(t, Node):
-        times = [1] * len(t.args)
-        if t.operator.repeatable:
-            times = [times_read(t.trees[0], i) for i, _ in enumerate(t.args)]
-        for a, n in zip(t.args, times, strict=True):
-            yield from _texts(a, often * n)
 
 
 def _may_be_inlined(t: Term) -> bool:
