@@ -143,11 +143,13 @@ class Stepper(Generic[*Ins, Out]):
         return answers
 
     def _held(self, inputs: Sequence[object], *, first: bool) -> dict[Vertex, Relation]:
-        given = self.graph.given(inputs)
-        if any(isinstance(value, ZSetSpark) and value.in_spark for _, value, _ in given):
-            self._scheduler.count_from_here()
+        named = self.graph.named_inputs
+        if not isinstance(inputs, tuple | list) or len(inputs) != len(named):
+            raise self.graph.not_given(inputs)
         held = {}
-        for v, value, where in given:
+        for (v, where), value in zip(named, inputs, strict=True):
+            if isinstance(value, ZSetSpark) and value.in_spark:
+                self._scheduler.count_from_here()
             # A first change is a large one, if it comes as a DataFrame.
             key = self._scheduler.key_kept_by(v) if first else None
             held[v] = held_input(value, v.type, where, self.limits, key)
@@ -232,11 +234,13 @@ class Stepper(Generic[*Ins, Out]):
         )
 
     def _check_now(self, number: int, now: Now) -> Now:
-        now = number if now is None else now
-        try:
-            now_to_text(now)
-        except TypeError as e:
-            raise InputError(f"now={now!r} is a {e}; give one of these") from None
+        if now is None:
+            now = number
+        else:
+            try:
+                now_to_text(now)
+            except TypeError as e:
+                raise InputError(f"now={now!r} is a {e}; give one of these") from None
         for t, (path, line) in self._plan.times.items():
             if not is_time(now, t):
                 raise InputError(

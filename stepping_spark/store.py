@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol, TypeAlias
 
 from stepping_spark.rows.schema import Schema
@@ -29,6 +30,12 @@ class Register:
     key: tuple[str, ...] = ()
     sums: str = ""
     why: str = field(default="", compare=False)
+
+    @cached_property
+    def keys(self) -> Schema:
+        """The relation of keys to read by."""
+        types = dict(self.schema.columns)
+        return Schema(tuple((k, types[k]) for k in self.key), ())
 
     def describe(self) -> dict[str, object]:
         """What must be the same for old state to be of use, as JSON has it."""

@@ -20,7 +20,7 @@ from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelatio
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Now, Register
 from stores.batches.driver import DriverBatch, built, ordered, wanted_places
-from stores.batches.spark import SparkBatch, cached, keys_of, settle
+from stores.batches.spark import SparkBatch, cached, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work
 from stores.registers import Served, check_are_registers, check_has_key, described, matched
 from stores.snapshots import Pins
@@ -176,7 +176,8 @@ class StoreMemory(Closing):
 
     def batches(self, register: str) -> int:
         """How many batches the register is kept in."""
-        return len(self._committed(self._tiers_of(register)))
+        of = self._tiers_of(register).register
+        return len(self._known().batches.get(of.name, ()))
 
     @property
     def rows_written(self) -> Mapping[str, int]:
@@ -192,17 +193,18 @@ class StoreMemory(Closing):
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, in parts that add up to it; with keys, the rows that have one."""
-        tiers = self._tiers_of(register)
-        batches = self._committed(tiers)
+        of = self._tiers_of(register).register
+        batches = self._known().batches.get(of.name, ())
         if keys is None:
-            return tuple(_whole(b, tiers.register) for b in batches)
-        check_has_key(tiers.register)
-        return _at(tiers.register, batches, keys, self._limits) if batches else ()
+            return tuple(_whole(b, of) for b in batches)
+        check_has_key(of)
+        return _at(of, batches, keys, self._limits) if batches else ()
 
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the step under way; a DataFrame is computed here, once."""
         of = self._tiers_of(register).register
-        self._pins.check_none()
+        if self._pins.held:
+            self._pins.check_none()
         self._turns.begin()
         if isinstance(change, SparkRelation):
             batches = self._placed(settle(change, of), of, self._left())
@@ -221,7 +223,8 @@ class StoreMemory(Closing):
         made_by: Sequence[str] | None = None,
     ) -> None:
         """Make the additions of the step visible, all at once; after an error none of them are."""
-        self._pins.check_none()
+        if self._pins.held:
+            self._pins.check_none()
         self._turns.begin()
         try:
             check_is_next(step, self._state.step)
@@ -253,11 +256,13 @@ class StoreMemory(Closing):
 
     def compact(self) -> None:
         """Merge each register into one batch; changes nothing that can be read."""
-        self._pins.check_none()
+        if self._pins.held:
+            self._pins.check_none()
         self._turns.begin()
         try:
             for tiers in self._tiers.all.values():
-                self._replace(tiers, tiers.compacted(self._committed(tiers)))
+                batches = self._state.batches.get(tiers.register.name, ())
+                self._replace(tiers, tiers.compacted(batches))
         finally:
             self._turns.end()
 
@@ -272,24 +277,21 @@ class StoreMemory(Closing):
 
     def _known(self) -> LastStep:
         self._turns.check_open()
-        return self._pins.pinned or self._state
+        return (self._pins.pinned if self._pins.held else None) or self._state
 
     def _tiers_of(self, register: str) -> Tiers[Batch]:
         self._turns.check_open()
         return self._tiers.of(register)
 
-    def _committed(self, tiers: Tiers[Batch]) -> Batches:
-        return self._known().batches.get(tiers.register.name, ())
-
     def _tend(self) -> None:
         for name, tiers in self._tiers.all.items():
             rows = sum(b.rows for b in self._added.get(name, ()))
             # A merge keeps ahead of what comes in, so that batches cannot pile up behind it.
-            self._replace(tiers, tiers.tend(self._committed(tiers), 4 * rows))
+            self._replace(tiers, tiers.tend(self._state.batches.get(name, ()), 4 * rows))
 
     def _replace(self, tiers: Tiers[Batch], new: Batches) -> None:
         """Let batches with the same content stand for a register's."""
-        old = self._committed(tiers)
+        old = self._state.batches.get(tiers.register.name, ())
         if new is not old:
             batches = {**self._state.batches, tiers.register.name: new}
             self._state = dataclasses.replace(self._state, batches=batches)
@@ -315,7 +317,7 @@ class StoreMemory(Closing):
             moved = cached(
                 settle(self._in_spark(largest, tiers.register), tiers.register), tiers.register
             )
-            batches = self._committed(tiers)
+            batches = self._state.batches[name]
             self._replace(tiers, tuple(moved if b is largest else b for b in batches))
 
     def _in_spark(self, batch: Batch, register: Register) -> SparkRelation:
@@ -352,7 +354,6 @@ def _at(
     register: Register, batches: Batches, keys: Relation, limits: Limits
 ) -> tuple[Relation, ...]:
     """The rows of batches that have one of the keys."""
-    keys_schema = keys_of(register)
     if keys.frame is not None:
         fetched = keys.frame.limit(limits.looked_up_keys + 1).toArrow()
         if fetched.num_rows > limits.looked_up_keys:
@@ -361,12 +362,12 @@ def _at(
                 b.at(keys, limits) if isinstance(b, SparkBatch) else _whole(b, register)
                 for b in batches
             )
-        keys = DriverRelation(fetched, keys_schema)
+        keys = DriverRelation(fetched, register.keys)
     assert keys.table is not None
-    table = conform(keys.table, keys_schema)
+    table = conform(keys.table, register.keys)
     if not table.num_rows:
         return ()
-    keys, places = DriverRelation(table, keys_schema), wanted_places(table, register)
+    keys, places = DriverRelation(table, register.keys), wanted_places(table, register)
     found: list[Relation] = []
     for b in batches:
         if isinstance(b, SparkBatch):

@@ -17,6 +17,9 @@ class Pins(Generic[P]):
 
     def __init__(self) -> None:
         self._of_thread = threading.local()
+        self._lock = threading.Lock()
+        self.held = 0
+        """How many there are, in all threads."""
 
     @property
     def pinned(self) -> P | None:
@@ -29,10 +32,16 @@ class Pins(Generic[P]):
         """Read that within the block."""
         around = self.pinned
         self._of_thread.pinned = what
+        self._count(1)
         try:
             yield
         finally:
+            self._count(-1)
             self._of_thread.pinned = around
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self.held += more
 
     def check_none(self) -> None:
         """Refuse to change a store from within a snapshot of it."""

@@ -78,6 +78,7 @@ class Turns:
         self._lock = threading.Lock()
         self._owner: threading.Thread | None = None
         self._process = this_process()
+        self._pid = os.getpid()
         self._writes: object = None  # what identifies the state that it writes
         self._opened = ""  # where that was opened
 
@@ -104,13 +105,13 @@ class Turns:
     @property
     def at_home(self) -> bool:
         """Whether this is the process that made the store, and not a fork of it."""
-        return self._process == this_process()
+        return self._pid == os.getpid()
 
     def check_open(self) -> None:
         """A `StoreError` once it is closed, or in a fork; a `StoreLocked` once it is overtaken."""
-        if self._process != this_process():
+        if self._pid != os.getpid():
             raise StoreError(
-                f"{self._shown}: process {self._process.partition('-')[0]} has opened this store, "
+                f"{self._shown}: process {self._pid} has opened this store, "
                 f"and process {os.getpid()}, a fork of it, cannot use it; open the state in this "
                 "process (with read_only=True while the other writes), or fork before it is opened"
             )

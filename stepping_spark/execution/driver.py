@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from stepping_spark.engines.arrow.evaluation import Evaluation, Failed, Rows
+from stepping_spark.engines.arrow.evaluation import Compute, Evaluation, Failed, Rows, compute
+from stepping_spark.engines.arrow.nodes import Context
 from stepping_spark.engines.spark.rendering import Rendering
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.projection import Projection
@@ -17,9 +18,9 @@ from stepping_spark.graph.operators import Fused, Operator, trees_of
 from stepping_spark.limits import Limits
 from stepping_spark.physical import Unnest, walk
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import Leaf, Member, Read, is_nothing
+from stepping_spark.plan.terms import Leaf, Member, Read
 from stepping_spark.rows.schema import StreamType
-from stepping_spark.spark import fetch
+from stepping_spark.spark.fetch import FanOut, check_cut
 from stepping_spark.spark.relation import DriverRelation, Relation
 
 
@@ -31,6 +32,7 @@ class Driver:
         self.limits = limits
         self._projection = projection
         self._questions = Questions(projection, limits)
+        self._prepared: dict[Member, Compute] = {}
 
     def begin(self, step: Step, members: Sequence[Member]) -> None:
         """Get ready to compute streams that wait for none of each other."""
@@ -45,7 +47,7 @@ class Driver:
         begun, asked, jobs = time.perf_counter(), self._projection.queries, self._projection.jobs
         rows: Rows = {}
         held: Relation
-        if is_nothing(m.term, step.is_empty):
+        if step.is_nothing(m):
             held, how = DriverRelation.empty(m.vertex.type.schema), "nothing to do"
             why = "what it reads is empty, or what it joins that with"
         else:
@@ -54,7 +56,7 @@ class Driver:
                 return Deferred(why)
             try:
                 held, how = self._local(step, m, rows), "driver"
-            except fetch.FanOut as e:
+            except FanOut as e:
                 self._questions.drop(m)
                 return Deferred(str(e), many=True)
         ms, now = (time.perf_counter() - begun) * 1e3, self._projection.jobs
@@ -86,20 +88,27 @@ class Driver:
         return str(self.plan.names[leaf.vertex][0])
 
     def _local(self, step: Step, m: Member, rows: Rows) -> DriverRelation:
-        evaluation = Evaluation(
-            table=lambda leaf: self._questions.table(step, leaf),
-            project=lambda table, schema, exprs: self._questions.values(m, table, schema, exprs),
-            chain=lambda table, t, parts: self._chain(step, table, t, parts),
-            is_once=self._questions.is_once,
+        questions = self._questions
+        context = Context(
+            ask=lambda table, schema, exprs: questions.values(m, table, schema, exprs),
             now=step.now,
+            is_once=questions.is_once,
+            most_rows=self.limits.given_rows,
+        )
+        evaluation = Evaluation(
+            table=lambda leaf: questions.table(step, leaf),
+            chain=lambda table, t, parts: self._chain(step, table, t, parts),
+            context=context,
             rows=rows,
         )
+        found = self._prepared.get(m)
+        if found is None:
+            found = self._prepared[m] = compute(m.term)
         try:
-            with fetch.at_most(self.limits.given_rows):
-                made, schema = evaluation.term(m.term), m.vertex.type.schema
-                once = self._questions.is_once(made, schema)
-                return DriverRelation(made, schema, consolidated=once).added_up()
-        except fetch.FanOut:
+            made, schema = found(evaluation), m.vertex.type.schema
+            once = questions.is_once(made, schema)
+            return DriverRelation(made, schema, consolidated=once).added_up()
+        except FanOut:
             raise
         except Failed as e:
             assert e.__cause__ is not None
@@ -128,5 +137,5 @@ class Driver:
             few=table.num_rows <= self.limits.collected_rows and not grows,
         )
         if grows:
-            fetch.check_cut(len(columns[0]), parts[-1].name)
+            check_cut(len(columns[0]), parts[-1].name, self.limits.given_rows)
         return pa.Table.from_arrays(columns, schema=made.schema.arrow)

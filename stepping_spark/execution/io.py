@@ -89,7 +89,7 @@ def answer(held: Relation, t: StreamType) -> Any:
     if isinstance(t, ScalarType):
         return decode_number(held.fetched(DEFAULT).table, t)
     if isinstance(t, GroupedType):
-        keys, sums = totals(held.fetched(DEFAULT).added_up().table, t)
+        keys, sums = totals(t)(held.fetched(DEFAULT).added_up().table)
         decoded = (t.key.decode(k) for k in keys.to_pylist())
         return dict(zip(decoded, map(t.sum.value.decode, sums.to_pylist()), strict=True))
     assert isinstance(t, ZSetType)

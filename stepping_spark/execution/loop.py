@@ -134,17 +134,22 @@ class Run:
         wanted: list[Member] = []
         parts: dict[Leaf, tuple[Relation, ...]] = {}
         for m in r.members:
-            term = without(m.term, lambda s: not self._slice(s, k)) if self._is_due(m, k) else None
-            if term is None:
+            left = self._left(m, k) if self._is_due(m, k) else None
+            if left is None:
                 self._came(m.vertex, DriverRelation.empty(m.vertex.type.schema), k)
                 continue
-            wanted.append(Member(m.vertex, term))
-            parts.update((x, self._slice(x, k)) for x in wanted[-1].leaves if isinstance(x, Slice))
+            wanted.append(left)
+            parts.update((x, self._slice(x, k)) for x in left.leaves if isinstance(x, Slice))
         self.rows += sum(_here(p) for some in parts.values() for p in some)
         for m, held in zip(wanted, self._compute(wanted, parts), strict=True):
             if m.python is not None:
                 held = self._settled(held)
             self._came(m.vertex, held, k)
+
+    def _left(self, m: Member, k: int) -> Member | None:
+        """The stream without what has no rows at the iteration; None where nothing is left."""
+        slices = (x for x in m.leaves if isinstance(x, Slice))
+        return without(m, frozenset(x for x in slices if not self._slice(x, k)))
 
     def _is_due(self, m: Member, k: int) -> bool:
         """Whether anything of what a stream is made of changes, or is kept, at the iteration."""
@@ -271,13 +276,13 @@ class Run:
         wanted: list[Member] = []
         found: dict[Vertex, Relation] = {}
         parts: dict[Leaf, tuple[Relation, ...]] = {}
-        for v in self._loop.body.outputs:
-            schema = v.type.schema
-            found[v] = DriverRelation.empty(schema)
-            whole = Slice(v, when=When.SO_FAR)
-            parts[whole] = tuple(p.select(schema) for p in self._given[v].parts)
+        for m in self._loop.gives:
+            schema = m.vertex.type.schema
+            found[m.vertex] = DriverRelation.empty(schema)
+            (whole,) = m.leaves
+            parts[whole] = tuple(p.select(schema) for p in self._given[m.vertex].parts)
             if parts[whole]:
-                wanted.append(Member(v, whole))
+                wanted.append(m)
         found.update(zip((m.vertex for m in wanted), self._compute(wanted, parts), strict=True))
         return [found[v] for v in self._loop.body.outputs]
 

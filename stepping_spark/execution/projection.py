@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from stepping_spark.execution.views import inline, is_inline
-from stepping_spark.expressions.arrow import column as plain_column
+from stepping_spark.expressions.arrow import Evaluator, evaluator
 from stepping_spark.expressions.expr import Expr, Field, fields_of
 from stepping_spark.expressions.symbolic import to_column
 from stepping_spark.limits import Limits
@@ -49,6 +49,7 @@ class Projection:
         self.jobs: int | None = 0
         self._spark = spark
         self._columns: dict[Expr, Column] = {}
+        self._evaluators: dict[Expr, Evaluator | None] = {}
         self._known: dict[int, tuple[pa.Table, dict[Expr, Array]]] = {}  # by the table's identity
 
     def select(self, held: Relation, exprs: Named, *, beside: bool) -> Relation:
@@ -57,12 +58,7 @@ class Projection:
         own = (schema.columns, schema.diffs) if beside else ((), ())
         made = Schema((*own[0], *((n, e.type) for n, e in exprs)), own[1])
         if held.table is not None:
-            plain = {e: plain_column(e, held.table) for _, e in exprs}
-            found = {e: c for e, c in plain.items() if c is not None}
-            asked = [e for e in plain if e not in found]
-            if asked:
-                found.update(zip(asked, self.values(held.table, schema, asked), strict=True))
-            columns = [canonical(found[e]) for _, e in exprs]
+            columns = self._plain(held.table, schema, exprs)
             table = _joined(held.table, schema, exprs, columns, beside)
             return DriverRelation(table, made, beside and held.consolidated)
         assert held.frame is not None
@@ -71,6 +67,21 @@ class Projection:
             before, after = ([column(n) for n, _ in part] for part in own)
             shown = [*before, *shown, *after]
         return SparkRelation(held.frame.select(*shown), made, beside and held.consolidated)
+
+    def _plain(self, table: pa.Table, schema: Schema, exprs: Named) -> list[Any]:
+        """The canonical values of expressions; Spark is asked for what Arrow has not."""
+        found: dict[Expr, Any] = {}
+        asked = []
+        for _, e in exprs:
+            if e not in self._evaluators:
+                self._evaluators[e] = evaluator(e)
+            compute = self._evaluators[e]
+            found[e] = None if compute is None else compute(table)
+            if found[e] is None:
+                asked.append(e)
+        if asked:
+            found.update(zip(asked, self.values(table, schema, asked), strict=True))
+        return [canonical(found[e]) for _, e in exprs]
 
     def values(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
         """The values of expressions over the rows of a relation on the driver, in their order."""

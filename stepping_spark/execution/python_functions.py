@@ -20,25 +20,25 @@ from stepping_spark.relations.codec import decode, encode
 from stepping_spark.rows.grouped import in_groups
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ListOf
-from stepping_spark.spark import fetch
 from stepping_spark.spark.errors import first_line, raised_in_worker
+from stepping_spark.spark.fetch import check_cut
 from stepping_spark.spark.relation import DriverRelation, SparkRelation
 
 Pairs = Iterable[tuple[Any, int]]
 
 
-def apply_python(v: Vertex, table: pa.Table, where: str) -> DriverRelation:
+def apply_python(v: Vertex, table: pa.Table, where: str, most: int) -> DriverRelation:
     """Apply a vertex's Python function to a relation on the driver, in which no row stands twice.
 
     A function that raises, or gives something of another type, is a `StepError` that shows the row.
-    One that gives more rows than the driver is to have is a `FanOut`.
+    One that gives more rows than `most` is a `FanOut`.
     """
     operator, source, made = _parts(v)
     called = _called(operator, decode(table, source), where)
     if not operator.grows:
         return DriverRelation(encode(called, made, where), made.schema).added_up()
-    pairs = list(itertools.islice(called, fetch.most_given() + 1))
-    fetch.check_cut(len(pairs), operator.name)
+    pairs = list(itertools.islice(called, most + 1))
+    check_cut(len(pairs), operator.name, most)
     return DriverRelation(encode(pairs, made, where), made.schema).added_up()
 
 

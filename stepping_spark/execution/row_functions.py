@@ -11,7 +11,7 @@ from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.step import Step, rows_of, schema_of
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.limits import Limits
-from stepping_spark.plan.terms import Leaf, Member, is_nothing
+from stepping_spark.plan.terms import Leaf, Member
 from stepping_spark.relations.arrow import Array
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import on_driver
@@ -40,7 +40,7 @@ class Questions:
         self._once.clear()
         wanted: dict[Leaf, list[tuple[Expr, ...]]] = {}
         for m in members if self._wanted else ():
-            if m in self._wanted and is_ours(m) and not is_nothing(m.term, step.is_empty):
+            if m in self._wanted and is_ours(m) and not step.is_nothing(m):
                 for leaf, questions in self._wanted[m].items():
                     wanted.setdefault(leaf, []).extend(questions)
         for leaf, asked in wanted.items():
@@ -66,10 +66,12 @@ class Questions:
         found = self._tables.get(leaf)
         if found is None:
             schema = schema_of(leaf)
-            parts = [p.select(schema) for p in step.parts(leaf)]
-            assert all(p.table is not None for p in parts)
-            found = self._tables[leaf] = on_driver(parts, schema)
-            there = [p for p in parts if not p.is_empty]
+            there = []
+            for p in step.parts(leaf):
+                assert p.table is not None
+                if len(p.table):
+                    there.append(p.select(schema))
+            found = self._tables[leaf] = on_driver(there, schema)
             if len(there) == 1 and there[0].consolidated:
                 self._once.append((found, schema))
         return found

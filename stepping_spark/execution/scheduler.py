@@ -25,16 +25,17 @@ from stepping_spark.execution.views import Sources
 from stepping_spark.expressions.clock import ticks
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.fixpoint import Fixpoint
-from stepping_spark.graph.graph import Path, Vertex
+from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import IdentityPrint
 from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.plan.loop import Loop
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import Leaf, Member, Read, Stage, State, is_nothing
+from stepping_spark.plan.terms import Leaf, Member, Read, Stage, State
+from stepping_spark.relations.arrow import may_have_null
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
 from stepping_spark.spark.advice import advise
-from stepping_spark.spark.fetch import FanOut, at_most
+from stepping_spark.spark.fetch import FanOut
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, on_driver
 from stepping_spark.spark.session import JobCounter, count_jobs, get_session, is_stopped
 from stepping_spark.store import Now, Store
@@ -46,6 +47,9 @@ SETTINGS = (
     "spark.sql.session.timeZone",
 )
 """What changes the values that functions of rows give."""
+
+_UNKNOWN = (None, None)
+"""The rows that a vertex read and gave, where nobody counted them."""
 
 
 class Scheduler:
@@ -71,11 +75,12 @@ class Scheduler:
         self._driver = Driver(plan, self._projection, limits)
         self._adders: dict[Vertex, list[State]] = {}
         self._strict = {v: label for label, v in plan.graph.strict.items()}
-        self._inner: dict[tuple[Member, Path | None], tuple[tuple[str, Vertex | None], ...]] = {}
+        self._named: dict[Member, tuple[str, tuple[tuple[str, Vertex | None], ...]]] = {}
         self._once = Once(plan, self._projection, self._adders, limits)
         self._queries = Queries(plan, lambda: self.spark, self._once, limits)
         for s in plan.states:
             self._adders.setdefault(s.change, []).append(s)
+        self._serves = {r: plan.state_of(r) for stage in plan.stages for r in stage.reads}
 
     @property
     def spark(self) -> SparkSession:
@@ -129,14 +134,13 @@ class Scheduler:
         self, metrics: StepMetrics, inputs: Mapping[Vertex, Relation], now: Now
     ) -> list[Relation]:
         """Compute a step, and add its changes to the store; the caller commits."""
-        sources = Sources(lambda: self.spark, self.limits, self._now_in_sql(now))
         asked = self._projection.queries
         since, first = self.store.last_now(), not self.store.last_step()
         step = Step(
             dict(inputs),
             now,
             since,
-            sources,
+            lambda: Sources(lambda: self.spark, self.limits, self._now_in_sql(now)),
             metrics,
             first=first,
             inlined=self.plan.inlined if first else frozenset(),
@@ -150,7 +154,7 @@ class Scheduler:
                 self._run_stage(step, stage)
         finally:
             self._driver.end()
-            sources.drop()
+            step.end()
         metrics.queries += self._projection.queries - asked
         return [step.values[v] for v in self.plan.outputs]
 
@@ -176,13 +180,14 @@ class Scheduler:
         self._driver.begin(step, members)
         for_spark: dict[Member, Deferred] = {}
         for m in members:
-            is_python = m.python is not None and not is_nothing(m.term, step.is_empty)
+            is_python = m.python is not None and not step.is_nothing(m)
             made = self._python(step, m) if is_python else self._driver.computed(step, m)
             if isinstance(made, Deferred):
                 for_spark[m] = made
             else:
                 yield made
-        yield from self._queries.computed(step, for_spark)
+        if for_spark:
+            yield from self._queries.computed(step, for_spark)
 
     def _loop(self, step: Step, loop: Loop, members: Sequence[Member]) -> None:
         """The streams that a recursion gives."""
@@ -193,7 +198,7 @@ class Scheduler:
             wanted: Sequence[Member], parts: Mapping[Leaf, tuple[Relation, ...]]
         ) -> list[Relation]:
             nonlocal within
-            inner = Step({}, step.now, step.since, step.sources, step.metrics, dict(parts))
+            inner = Step({}, step.now, step.since, lambda: step.sources, step.metrics, dict(parts))
             started = time.perf_counter()
             made = {m.member: m for m in self._computed(inner, wanted)}
             within += (time.perf_counter() - started) * 1e3
@@ -226,8 +231,8 @@ class Scheduler:
         jobs: int | None = 0
         if held.table is not None:
             try:
-                with at_most(self.limits.given_rows):
-                    made = apply_python(m.vertex, held.table, f"{path} ({line})")
+                most = self.limits.given_rows
+                made = apply_python(m.vertex, held.table, f"{path} ({line})", most)
                 why = "a Python function, of rows on the driver"
             except FanOut as e:
                 why = f"a Python function; {e}"
@@ -244,7 +249,7 @@ class Scheduler:
     def _read(self, step: Step, read: Read) -> tuple[Relation, ...]:
         if step.first:
             return ()
-        state = self.plan.state_of(read)
+        state = self._serves[read]
         keys: Relation | None = None
         if read.due:
             keys = self._due(step, state)
@@ -290,7 +295,7 @@ class Scheduler:
     def _done(self, step: Step, made: Computed) -> None:
         m, held = made.member, made.held
         path, line = self.plan.names[m.vertex]
-        if held.table is not None:
+        if held.table is not None and may_have_null(held.table):
             null = null_field(held.table, held.schema)
             if null is not None:
                 raise null_error(null, f"{path} ({line})")
@@ -306,28 +311,24 @@ class Scheduler:
     def _note(self, step: Step, made: Computed, loop: Loop | None = None) -> None:
         """Tell what a stream took; those of a loop are called as it calls them."""
         m, names = made.member, loop.names if loop else self.plan.names
-        read = rows_of(*(p for leaf in m.leaves for p in step.parts(leaf)))
+        read = step.rows_read(m)
         read = None if read is None else read + made.rows_in
-        inner = {
-            path: (None, None) if v is None else made.rows.get(v, (None, None))
-            for path, v in self._within(m, loop)
-        }
-        step.metrics.note(str(names[m.vertex][0]), made.cost, read, rows_of(made.held), inner)
+        if m not in self._named:
+            self._named[m] = (str(names[m.vertex][0]), self._within(m, loop))
+        path, within = self._named[m]
+        inner = {p: made.rows.get(v, _UNKNOWN) if v else _UNKNOWN for p, v in within}
+        step.metrics.note(path, made.cost, read, rows_of(made.held), inner)
 
     def _within(self, m: Member, loop: Loop | None) -> tuple[tuple[str, Vertex | None], ...]:
         """The vertices within a stream, by path; those that were fused into one are none now."""
-        key = (m, loop.path if loop else None)
-        found = self._inner.get(key)
-        if found is None:
-            names, origins = loop.names if loop else self.plan.names, self.plan.graph.origins
-            inner: dict[str, Vertex | None] = {str(names[v][0]): v for v in m.inner}
-            for v in (m.vertex, *m.inner) if loop is None else ():
-                of = (origins[v], *origins[v].parts) if v in origins else ()
-                taken = [o for each in of for o in (each, *each.beside)]
-                inner.update((str(o.path), None) for o in taken if str(o.path) not in inner)
-            inner.pop(str(names[m.vertex][0]), None)
-            found = self._inner[key] = tuple(inner.items())
-        return found
+        names, origins = loop.names if loop else self.plan.names, self.plan.graph.origins
+        inner: dict[str, Vertex | None] = {str(names[v][0]): v for v in m.inner}
+        for v in (m.vertex, *m.inner) if loop is None else ():
+            of = (origins[v], *origins[v].parts) if v in origins else ()
+            taken = [o for each in of for o in (each, *each.beside)]
+            inner.update((str(o.path), None) for o in taken if str(o.path) not in inner)
+        inner.pop(str(names[m.vertex][0]), None)
+        return tuple(inner.items())
 
     def _path(self, m: Member) -> str:
         return str(self.plan.names[m.vertex][0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from stepping_spark.engines.arrow.evaluation import Rows
 from stepping_spark.errors import StepError, SteppingError
@@ -11,7 +13,7 @@ from stepping_spark.execution.views import Sources
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import parts_of
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import Leaf, Member, Read, Ref, refs
+from stepping_spark.plan.terms import Leaf, Member, Read, Ref, is_nothing, refs
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.relation import Relation, SparkRelation
@@ -25,7 +27,7 @@ class Step:
     values: dict[Vertex, Relation]
     now: Now
     since: Now
-    sources: Sources
+    new_sources: Callable[[], Sources]
     metrics: StepMetrics
     reads: dict[Leaf, tuple[Relation, ...]] = field(default_factory=dict)
     first: bool = False  # whether all registers are empty
@@ -33,6 +35,29 @@ class Step:
     inlined: frozenset[Vertex] = frozenset()  # what those who read it may have within
     passed: dict[Vertex, Member] = field(default_factory=dict)  # computed by who reads them
     in_spark: dict[Vertex, SparkRelation] = field(default_factory=dict)  # what the driver has, too
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The relations that queries of the step refer to; made when the first of them is."""
+        return self.new_sources()
+
+    def end(self) -> None:
+        """Drop what the queries of the step referred to."""
+        if "sources" in self.__dict__:
+            self.sources.drop()
+
+    def rows_read(self, m: Member) -> int | None:
+        """How many rows a stream reads, if the driver has all of them."""
+        return rows_of(*(p for leaf in m.leaves for p in self.parts(leaf)))
+
+    def is_nothing(self, m: Member) -> bool:
+        """Whether a stream has no rows for sure, because of what it reads that has none."""
+        empty = tuple(map(self.is_empty, m.leaves))
+        found = m.nothing.get(empty)
+        if found is None:
+            of_leaf = dict(zip(m.leaves, empty, strict=True))
+            found = m.nothing[empty] = is_nothing(m.term, of_leaf.__getitem__)
+        return found
 
     def parts(self, leaf: Leaf) -> tuple[Relation, ...]:
         """The relations whose sum a leaf stands for."""
@@ -50,7 +75,7 @@ class Step:
 
     def is_empty(self, leaf: Leaf) -> bool:
         """Whether a leaf is known to have no rows, without a job."""
-        return all(p.is_empty for p in self.parts(leaf))
+        return rows_of(*self.parts(leaf)) == 0
 
 
 @dataclass(frozen=True)
@@ -101,5 +126,9 @@ def null_error(name: str, where: str) -> StepError:
 
 def rows_of(*parts: Relation) -> int | None:
     """How many rows there are, if the driver has all of them."""
-    tables = [p.table.num_rows for p in parts if p.table is not None]
-    return sum(tables) if len(tables) == len(parts) else None
+    rows = 0
+    for p in parts:
+        if p.table is None:
+            return None
+        rows += len(p.table)
+    return rows

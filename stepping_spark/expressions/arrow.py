@@ -1,8 +1,11 @@
-"""Columns of small relations: what Arrow can make of expressions, without Spark."""
+"""Columns of small relations: what Arrow can make of expressions, without Spark.
+
+An expression is looked at once, when a plan is prepared, and becomes a function of tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,55 +20,115 @@ from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.types import Struct, unwrap
 
 Columns: TypeAlias = list[Array]
+Evaluator: TypeAlias = Callable[[pa.Table], Any]
+"""Gives the column of an expression over a table's rows; None where Spark has to: an overflow."""
+
+
+def evaluator(e: Expr) -> Evaluator | None:
+    """What computes an expression in Arrow; None: Spark must evaluate it."""
+    if isinstance(e, Literal):
+        return _constant(e)
+    if isinstance(e, Field):
+        return _field(e)
+    parts = tuple(map(evaluator, e.parts()))
+    known = [p for p in parts if p is not None]
+    if len(known) < len(parts):
+        return None
+    t = unwrap(e.type)
+    if isinstance(e, Build) and isinstance(t, Struct):
+        return _of_parts(known, _struct(t))
+    if isinstance(e, Singleton):
+        return _of_parts(known, _singletons(e))
+    if isinstance(e, Derived):
+        return _of_parts(known, e.arrow)
+    if isinstance(e, Call) and is_known(e):
+        return _of_parts(known, lambda columns: computed(e, columns))
+    return None
 
 
 def column(e: Expr, table: pa.Table) -> Array | None:
     """The column that an expression is, as far as Arrow can say; None: Spark must evaluate it."""
-    if isinstance(e, Literal):
-        value = e.type.encode(e.constant, "a constant")
-        return pa.array([value] * table.num_rows, e.type.arrow)
-    t = unwrap(e.type)
-    if isinstance(e, Build) and isinstance(t, Struct):
-        parts = [column(p, table) for p in e.fields]
-        if any(p is None for p in parts):
-            return None
-        return struct(parts, t)
-    if isinstance(e, Singleton):
-        return _singletons(e, table)
-    if isinstance(e, Derived):
-        known = [column(a, table) for a in e.args]
-        return None if any(c is None for c in known) else e.arrow(known)
-    if isinstance(e, Call):
-        args = [column(a, table) for a in e.args] if is_known(e) else [None]
-        return None if any(a is None for a in args) else computed(e, args)
-    if not isinstance(e, Field):
-        return None
+    compute = evaluator(e)
+    return None if compute is None else compute(table)
+
+
+def _constant(e: Literal) -> Evaluator:
+    value = e.type.encode(e.constant, "a constant")
+    t = e.type.arrow
+
+    def constant(table: pa.Table) -> Array:
+        return pa.array([value] * table.num_rows, t)
+
+    return constant
+
+
+def _field(e: Field) -> Evaluator:
     if not e.path:
+        t = unwrap(e.type)
         assert isinstance(t, Struct)
-        return struct([one_array(table.column(n)) for n, _ in t.fields], t)
-    found = one_array(table.column(e.path[0]))
-    for part in e.path[1:]:
-        found = pc.struct_field(found, part)
-    return found
+        return _of_parts([_at(n) for n, _ in t.fields], _struct(t))
+    return _at(*e.path)
 
 
-def _singletons(e: Singleton, table: pa.Table) -> Array | None:
-    item = column(e.item, table)
-    if item is None:
-        return None
-    rows = len(item)
+def _at(name: str, *path: str) -> Evaluator:
+    """What reads a column, or a field within it."""
+
+    def read(table: pa.Table) -> Array:
+        chunks: Any = table.column(name)
+        found: Array = chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks)
+        for part in path:
+            found = pc.struct_field(found, part)
+        return found
+
+    return read
+
+
+def _of_parts(parts: Sequence[Evaluator], made: Callable[[Columns], Any]) -> Evaluator:
+    """What makes a column of the columns of its parts."""
+
+    def compute(table: pa.Table) -> Any:
+        columns = []
+        for part in parts:
+            found = part(table)
+            if found is None:
+                return None
+            columns.append(found)
+        return made(columns)
+
+    return compute
+
+
+def _singletons(e: Singleton) -> Callable[[Columns], Array]:
     lists: Any = e.type.arrow
-    items = pa.StructArray.from_arrays(
-        [item, pa.array(np.ones(rows, np.int64))], fields=list(lists.value_type)
-    )
-    return pa.ListArray.from_arrays(pa.array(np.arange(rows + 1), pa.int32()), items)
+    fields = list(lists.value_type)
+
+    def made(columns: Columns) -> Array:
+        rows = len(columns[0])
+        items = pa.StructArray.from_arrays(
+            [columns[0], pa.array(np.ones(rows, np.int64))], fields=fields
+        )
+        return pa.ListArray.from_arrays(pa.array(np.arange(rows + 1), pa.int32()), items)
+
+    return made
 
 
-def struct(parts: Sequence[Any], t: Struct) -> Array:
-    """One column of rows, from the columns of their fields."""
+def _struct(t: Struct) -> Callable[[Columns], Array]:
+    """What makes one column of rows, from the columns of their fields."""
     fields = [pa.field(n, ft.arrow) for n, ft in t.fields]
-    arrays = [p.cast(f.type) if p.type != f.type else p for p, f in zip(parts, fields, strict=True)]
-    return pa.StructArray.from_arrays(arrays, fields=fields)
+
+    def made(columns: Columns) -> Array:
+        return pa.StructArray.from_arrays(cast(columns, fields), fields=fields)
+
+    return made
+
+
+def cast(columns: Sequence[Any], fields: Sequence[pa.Field[Any]]) -> Columns:
+    """Columns of the types of fields."""
+    made = list(columns)
+    for i, f in enumerate(fields):
+        if made[i].type != f.type:
+            made[i] = made[i].cast(f.type)
+    return made
 
 
 def spread(values: Array, t: RowType) -> Columns:

@@ -6,6 +6,7 @@ import hashlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import networkx as nx
@@ -208,27 +209,25 @@ class Graph(Generic[*Ins, Out]):
             g.add_edge(a, b, argument=i)
         return g
 
-    def given(self, inputs: object) -> list[tuple[Vertex, object, str]]:
-        """The inputs with the values given for them, and what to call each in an error.
-
-        An `InputError` where it is no tuple, or of another length.
-        """
+    @cached_property
+    def named_inputs(self) -> tuple[tuple[Vertex, str], ...]:
+        """The inputs, and what to call each in an error."""
         labels = [v.operator.label for v in self.inputs if isinstance(v.operator, Input)]
+        return tuple((v, f"input {n!r}") for v, n in zip(self.inputs, labels, strict=True))
+
+    def not_given(self, inputs: object) -> InputError:
+        """What is wrong with what a step is given, where it is no tuple with a value for each."""
+        labels = (v.operator.label for v in self.inputs if isinstance(v.operator, Input))
         names = ", ".join(labels)
         if not isinstance(inputs, tuple | list):
-            raise InputError(
+            return InputError(
                 f"a step takes a tuple with a change for each input ({names}), found "
                 f"{type(inputs).__name__}; write (change,) for a single one"
             )
-        if len(inputs) != len(labels):
-            raise InputError(
-                f"{self.name} has {len(labels)} inputs ({names}), found {len(inputs)} values; "
-                "give None for one that does not change"
-            )
-        return [
-            (v, value, f"input {label!r}")
-            for v, value, label in zip(self.inputs, inputs, labels, strict=True)
-        ]
+        return InputError(
+            f"{self.name} has {len(self.inputs)} inputs ({names}), found {len(inputs)} values; "
+            "give None for one that does not change"
+        )
 
     def told(self, v: Vertex) -> str:
         """What `Vertex.told` says, with what the feedbacks that lead to it are connected to."""

@@ -16,7 +16,7 @@ for keys that the step has changed; those may be due again at any iteration that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,6 +26,7 @@ from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
 from stepping_spark.graph.operators import Add, Input, Join, Linearity, Neg
 from stepping_spark.plan.terms import (
+    Leaf,
     Member,
     Node,
     Side,
@@ -86,6 +87,11 @@ class Loop:
     def look_ups(self) -> tuple[LookUp, ...]:
         """All that is looked up, each once."""
         return tuple(dict.fromkeys(x for r in self.rounds for x in r.look_ups))
+
+    @cached_property
+    def gives(self) -> tuple[Member, ...]:
+        """The recursive streams, as the changes of all iterations."""
+        return tuple(Member(v, Slice(v, when=When.SO_FAR)) for v in self.body.outputs)
 
     @cached_property
     def outside(self) -> dict[Vertex, Vertex]:
@@ -270,11 +276,18 @@ def _sum(v: Vertex, *terms: Term) -> Term:
     return terms[0] if len(terms) == 1 else Node(v, Add(), terms)
 
 
-def without(t: Term, is_empty: Callable[[Slice], bool]) -> Term | None:
-    """The term without what is known to be empty; None where all of it is."""
+def without(m: Member, empty: frozenset[Leaf]) -> Member | None:
+    """The stream without what is known to be empty; None where all of it is. Made once."""
+    if empty not in m.without:
+        term = _without(m.term, empty)
+        m.without[empty] = None if term is None else Member(m.vertex, term)
+    return m.without[empty]
+
+
+def _without(t: Term, empty: frozenset[Leaf]) -> Term | None:
     if not isinstance(t, Node):
-        return None if isinstance(t, Slice) and is_empty(t) else t
-    args = [without(a, is_empty) for a in t.args]
+        return None if t in empty else t
+    args = [_without(a, empty) for a in t.args]
     known = tuple(a for a in args if a is not None)
     if isinstance(t.operator, Add):
         return _sum(t.vertex, *known) if known else None

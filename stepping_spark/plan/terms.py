@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from stepping_spark.expressions.arrow_calls import is_known
@@ -112,12 +112,16 @@ Leaf = Ref | Read | Slice
 Term = Leaf | Node
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Member:
-    """A stream to materialise, and the term that it is."""
+    """A stream to materialise, and the term that it is: of a plan one object, in all steps."""
 
     vertex: Vertex
     term: Term
+    nothing: dict[tuple[bool, ...], bool] = field(default_factory=dict, repr=False)
+    """Whether it has no rows for sure, by which of its leaves have none: as it was found out."""
+    without: dict[frozenset[Leaf], Member | None] = field(default_factory=dict, repr=False)
+    """The same without those leaves, which have no rows: as it was made."""
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -143,12 +147,12 @@ class Member:
         found = dict.fromkeys(n.vertex for n in nodes(self.term))
         return tuple(v for v in found if v is not self.vertex)
 
-    @property
+    @cached_property
     def python(self) -> PythonCall | None:
         """The Python function, where that is what the stream waits for."""
         return python_of(self.vertex)
 
-    @property
+    @cached_property
     def only_projects(self) -> bool:
         """Whether it is fields of another stream, called otherwise: nothing is to be computed."""
         t = self.term

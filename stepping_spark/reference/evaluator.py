@@ -106,7 +106,10 @@ class Reference(Generic[*Ins, Out]):
 
     def _given(self, inputs: Sequence[object]) -> dict[Vertex, Value]:
         found = {}
-        for v, value, where in self.graph.given(inputs):
+        named = self.graph.named_inputs
+        if not isinstance(inputs, tuple | list) or len(inputs) != len(named):
+            raise self.graph.not_given(inputs)
+        for (v, where), value in zip(named, inputs, strict=True):
             found[v] = read(value, v.type, where)
             if isinstance(v.operator, Input) and v.operator.append_only:
                 for row, n in found[v].items():

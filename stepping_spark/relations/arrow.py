@@ -38,8 +38,10 @@ def empty(schema: Schema) -> pa.Table:
 
 def concat(tables: Iterable[pa.Table], schema: Schema) -> pa.Table:
     """The sum of relations: all their rows, not consolidated; copies nothing."""
-    there = (t for t in tables if t.num_rows)
-    found = [t if t.schema.equals(schema.arrow) else t.cast(schema.arrow) for t in there]
+    found = []
+    for t in tables:
+        if t.num_rows:
+            found.append(t if t.schema.equals(schema.arrow) else t.cast(schema.arrow))
     if len(found) == 1:
         return found[0]
     return pa.concat_tables(found) if found else empty(schema)
@@ -65,12 +67,15 @@ def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
     """
     if not table.num_rows:
         return empty(schema)
-    columns = [canonical(table.column(n)) for n, _ in schema.columns]
-    diffs: list[Column] = [table.column(n) for n, _ in schema.diffs]
+    if not table.schema.equals(schema.arrow):
+        table = table.select(schema.arrow.names)
+    found: list[Column] = list(table.columns)
+    for i, column in enumerate(found):
+        if has_floats(column.type):
+            found[i] = canonical(column)
     if table.num_rows > 1:
-        columns, diffs = _added(columns, diffs, schema)
-    made = pa.Table.from_arrays([*columns, *diffs], schema=schema.arrow)
-    return without_zeros(made, schema)
+        found = _added(found[: len(schema.columns)], found[len(schema.columns) :], schema)
+    return without_zeros(pa.Table.from_arrays(found, schema=schema.arrow), schema)
 
 
 def without_zeros(table: pa.Table, schema: Schema) -> pa.Table:
@@ -87,9 +92,13 @@ def nonzero(table: pa.Table, schema: Schema) -> npt.NDArray[np.bool_]:
         if pa.types.is_integer(diff.type):
             there |= diff.to_numpy() != 0
             continue
-        zero: Any = pa.scalar(0, diff.type)
-        there |= pc.not_equal(diff, zero).to_numpy()
+        there |= pc.not_equal(diff, _zero(diff.type)).to_numpy()
     return there
+
+
+@functools.cache
+def _zero(t: pa.DataType) -> Any:
+    return pa.scalar(0, t)
 
 
 def distinct_rows(table: pa.Table, *, drop_nulls: bool) -> pa.Table:
@@ -166,6 +175,11 @@ def one_array(column: Column) -> Array:
     return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
 
 
+def may_have_null(table: pa.Table) -> bool:
+    """Whether there may be a NULL in a table: those within values are not looked at."""
+    return any(c.null_count or pa.types.is_nested(c.type) for c in table.columns)
+
+
 @functools.cache
 def has_floats(t: pa.DataType) -> bool:
     """Whether there are floats in a type, at any depth."""
@@ -218,19 +232,20 @@ def _offsets(lengths: Ids) -> Ids:
 # Sums
 
 
-def _added(
-    columns: list[Column], diffs: list[Column], schema: Schema
-) -> tuple[list[Column], list[Column]]:
+def _added(columns: list[Column], diffs: list[Column], schema: Schema) -> list[Column]:
     """Equal rows as one, with their diffs added."""
     rows = len(diffs[0])
-    keys = [f for c in columns for f in flat(c)]
+    keys: list[Column] = []
+    for c in columns:
+        keys += flat(c) if pa.types.is_nested(c.type) else [c]
     few = _few(keys)
     if few is not None and len(few.first) == rows:
-        return columns, diffs
-    if few is not None and all(t.arrow == pa.int64() for _, t in schema.diffs):
-        with suppress(OverflowError):
+        return [*columns, *diffs]
+    if few is not None:
+        with suppress(OverflowError, pa.ArrowInvalid):
             counts: list[Column] = [few.added(d) for d in diffs]
-            return [c.take(pa.array(few.first)) for c in columns], counts
+            firsts: Array = pa.array(few.first)
+            return [*(c.take(firsts) for c in columns), *counts]
     wide = [_widened(d, rows) for d in diffs]
     nested = any(pa.types.is_nested(c.type) for c in columns)
     groups = _grouped(keys, wide)
@@ -246,7 +261,7 @@ def _added(
             sums.append(total.cast(t.arrow))
         except pa.ArrowInvalid:
             raise _beyond(columns, total, schema, name, t) from None
-    return columns, sums
+    return [*columns, *sums]
 
 
 @dataclass(frozen=True)
@@ -257,12 +272,14 @@ class _Few:
     first: list[int]
 
     def added(self, diff: Column) -> Array:
-        """The sums of a diff; an OverflowError where one is beyond 64 bits."""
-        sums = [0] * len(self.first)
+        """The sums of a diff; an error of Arrow's, or an OverflowError, where one does not fit."""
         values: Any = diff.to_pylist()
-        for number, n in zip(self.numbers, values, strict=True):
-            sums[number] += n
-        return pa.array(sums, pa.int64())
+        sums: list[Any] = [0] * len(self.first)
+        with decimal.localcontext(decimal.Context(prec=100)):  # exact: else 28 digits
+            for number, n in zip(self.numbers, values, strict=True):
+                sums[number] += n
+        added: Array = pa.array(sums, diff.type)
+        return added
 
 
 def _few(keys: Sequence[Column]) -> _Few | None:
@@ -270,11 +287,16 @@ def _few(keys: Sequence[Column]) -> _Few | None:
 
     A dictionary of Python's is made in a fraction of the time that Arrow takes to begin with.
     """
-    if not keys or len(keys[0]) > FEW or not all(_is_simple(k.type) for k in keys):
+    if not keys or len(keys[0]) > FEW:
         return None
+    values = []
+    for k in keys:
+        if not is_simple(k.type):
+            return None
+        values.append(k.to_pylist())
     groups: dict[tuple[Any, ...], int] = {}
     few = _Few([], [])
-    for i, row in enumerate(zip(*(k.to_pylist() for k in keys), strict=True)):
+    for i, row in enumerate(zip(*values, strict=True)):
         number = groups.setdefault(row, len(groups))
         if number == len(few.first):
             few.first.append(i)
@@ -283,7 +305,7 @@ def _few(keys: Sequence[Column]) -> _Few | None:
 
 
 @functools.cache
-def _is_simple(t: pa.DataType) -> bool:
+def is_simple(t: pa.DataType) -> bool:
     """Whether values are equal in Python where they are in Arrow, and soon made."""
     return (
         pa.types.is_integer(t)

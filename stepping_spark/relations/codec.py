@@ -42,7 +42,9 @@ def encode(pairs: Iterable[tuple[Any, int]], t: ZSetType, where: str) -> pa.Tabl
     """
     found = list(pairs)
     rows = [row for row, _ in found]
-    counts = [INT.encode(n, f"{where}, a count") for _, n in found]
+    counts = [n for _, n in found]
+    if set(map(type, counts)) - {int} or not all(INT_MIN <= n <= INT_MAX for n in counts):
+        counts = [INT.encode(n, f"{where}, a count") for n in counts]
     schema = t.schema
     columns = _plain_columns(rows, t.row)
     if columns is None:

@@ -6,52 +6,28 @@ that Spark's jobs take for them; beyond, and where rows are wide, memory is what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 
-from stepping_spark.limits import DEFAULT, Limits
+from stepping_spark.limits import Limits
 from stepping_spark.relations.codec import conform
 from stepping_spark.spark.measure import measure
 from stepping_spark.spark.relation import DriverRelation, SparkRelation
-
-_most_given: ContextVar[int] = ContextVar("most_given", default=DEFAULT.given_rows)
 
 
 class FanOut(Exception):
     """A computation gives too many rows for the driver; the text says how many."""
 
 
-@contextmanager
-def at_most(rows: int) -> Iterator[None]:
-    """Within the block, a computation of this thread gives no more rows.
-
-    A list that a function of a row makes is one value, and comes whole before its items are
-    counted.
-    """
-    before = _most_given.set(rows)
-    try:
-        yield
-    finally:
-        _most_given.reset(before)
-
-
-def most_given() -> int:
-    """How many rows a computation may give on the driver, however few it reads."""
-    return _most_given.get()
-
-
-def check_few(rows: int, what: str) -> None:
+def check_few(rows: int, what: str, most: int) -> None:
     """Raises `FanOut` where a computation is about to give too many rows."""
-    if rows > most_given():
-        raise FanOut(f"{what} gives {rows:,} rows, more than {most_given():,}")
+    if rows > most:
+        raise FanOut(f"{what} gives {rows:,} rows, more than {most:,}")
 
 
-def check_cut(rows: int, what: str) -> None:
+def check_cut(rows: int, what: str, most: int) -> None:
     """The same where rows were cut off after one more than may be given: nobody knows the rest."""
-    if rows > most_given():
-        raise FanOut(f"{what} gives more than {most_given():,} rows")
+    if rows > most:
+        raise FanOut(f"{what} gives more than {most:,} rows")
 
 
 def fetch_if_few(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,27 +18,36 @@ from stepping_spark.sums.floats import split
 from stepping_spark.sums.python import total_of
 from stepping_spark.sums.sql import FIELD, FIRST
 
+Contribute: TypeAlias = Callable[[list[Array], Array, Array], pa.Table]
+Total: TypeAlias = Callable[[pa.Table], tuple[Array, Array]]
 
-def contributions(
-    keys: list[Array], picked: Array, t: RowType, counts: Array, schema: Schema
-) -> pa.Table:
-    """The relation of the sum, by key, of what rows contribute; see `sums`."""
-    total = Accumulated(t)
-    n = len(counts)
-    base: dict[str, Any] = {"_rows_": counts}
-    tables = []
-    floats = 0
-    for name, leaf, _ in total.leaves():
-        values = picked if name == VALUE else pc.struct_field(picked, name)
-        diff = name if name == VALUE else f"_sum_{name}_"
-        if leaf.name == "float":
-            tables.append(_limbs(keys, values, counts, floats, schema))
-            floats += 1
-        else:
-            base[diff] = _products(values, counts, schema.arrow.field(diff).type)
-    if isinstance(t, ZSetOf):
-        tables.append(_items(keys, picked, counts, schema))
-    return pa.concat_tables([_filled(keys, base, n, schema), *tables])
+
+def contributions(t: RowType, schema: Schema) -> Contribute:
+    """What gives the relation of a sum, by key, of what rows contribute; see `sums`.
+
+    It takes the keys, the values of the type to be summed, and the weights.
+    """
+    leaves = Accumulated(t).leaves()
+    diffs = [name if name == VALUE else f"_sum_{name}_" for name, _, _ in leaves]
+    types = [schema.arrow.field(d).type if d in schema.arrow.names else None for d in diffs]
+
+    def contribute(keys: list[Array], picked: Array, counts: Array) -> pa.Table:
+        base: dict[str, Any] = {"_rows_": counts}
+        tables = []
+        floats = 0
+        for (name, _, _), diff, wide in zip(leaves, diffs, types, strict=True):
+            values = picked if name == VALUE else pc.struct_field(picked, name)
+            if wide is None:
+                tables.append(_limbs(keys, values, counts, floats, schema))
+                floats += 1
+            else:
+                base[diff] = _products(values, counts, wide)
+        if isinstance(t, ZSetOf):
+            tables.append(_items(keys, picked, counts, schema))
+        filled = _filled(keys, base, len(counts), schema)
+        return pa.concat_tables([filled, *tables]) if tables else filled
+
+    return contribute
 
 
 def _filled(keys: list[Array], known: dict[str, Any], n: int, schema: Schema) -> pa.Table:
@@ -106,16 +115,27 @@ def _items(keys: list[Array], picked: Array, counts: Array, schema: Schema) -> p
     return _filled([k.take(parents) for k in keys], known, len(parents), schema)
 
 
-def totals(table: pa.Table, t: GroupedType | ScalarType) -> tuple[Array, Array]:
-    """The keys of the groups, and their sums; without a key, one sum, zero where nothing is.
+def totals(t: GroupedType | ScalarType) -> Total:
+    """What gives the keys of the groups, and their sums, of a table that is consolidated.
 
-    `table` is consolidated, so without items a group is one row.
+    Without a key there is one sum, zero where nothing is.
     """
+    shown = _shown(t.sum)
+    if not isinstance(t, GroupedType) or t.sum.item is not None:
+        return lambda table: _of_items(table, t)
+    zero = pa.scalar(0)
+
+    def total(table: pa.Table) -> tuple[Array, Array]:
+        table = table.filter(pc.not_equal(table.column("_rows_"), zero))
+        return one_array(table.column("_key_")), shown(table)  # a group is one row
+
+    return total
+
+
+def _of_items(table: pa.Table, t: GroupedType | ScalarType) -> tuple[Array, Array]:
+    """The keys of the groups, and their sums, where a sum is several rows, or has no key."""
     key_type = t.key if isinstance(t, GroupedType) else None
     keyed = key_type is not None
-    if keyed and t.sum.item is None:
-        table = table.filter(pc.not_equal(table.column("_rows_"), pa.scalar(0)))
-        return _one(table, "_key_"), _shown(table, t.sum)
     groups: dict[Any, tuple[Any, list[dict[str, Any]]]] = {} if keyed else {(): (None, [])}
     for row in table.to_pylist():
         key = row.get("_key_")
@@ -132,19 +152,17 @@ def totals(table: pa.Table, t: GroupedType | ScalarType) -> tuple[Array, Array]:
     return pa.array([k for k, _ in alive], key_type.arrow), shown
 
 
-def _one(table: pa.Table, name: str) -> Array:
-    return one_array(table.column(name))
+def _shown(total: Accumulated) -> Callable[[pa.Table], Array]:
+    """What gives the sums of groups that are one row each."""
+    leaves = [(n if n == VALUE else f"_sum_{n}_", leaf) for n, leaf, _ in total.leaves()]
+    struct = total.value if isinstance(total.value, Struct) else None
+    fields = [pa.field(n, ft.arrow) for n, ft in struct.fields] if struct else []
 
+    def shown(table: pa.Table) -> Array:
+        parts = [_cast(one_array(table.column(name)), leaf) for name, leaf in leaves]
+        return pa.StructArray.from_arrays(parts, fields=fields) if struct else parts[0]
 
-def _shown(table: pa.Table, total: Accumulated) -> Array:
-    parts = []
-    for name, leaf, _ in total.leaves():
-        diff = _one(table, name if name == VALUE else f"_sum_{name}_")
-        parts.append(_cast(diff, leaf))
-    if isinstance(total.value, Struct):
-        fields = [pa.field(n, ft.arrow) for n, ft in total.value.fields]
-        return pa.StructArray.from_arrays(parts, fields=fields)
-    return parts[0]
+    return shown
 
 
 def _cast(diff: Array, leaf: Atom) -> Array:

@@ -17,7 +17,6 @@ from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import canonical
 from stepping_spark.rows.atoms import Atom
 from stepping_spark.rows.literals import literal
-from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional, quote
 from stepping_spark.spark import checkpoint
 from stepping_spark.spark.errors import first_line
@@ -71,12 +70,6 @@ class SparkBatch:
         self.frame.unpersist()
 
 
-def keys_of(register: Register) -> Schema:
-    """The relation of keys to read by."""
-    types = dict(register.schema.columns)
-    return Schema(tuple((k, types[k]) for k in register.key), ())
-
-
 def settle(change: SparkRelation, register: Register) -> SparkRelation:
     """A relation as a register keeps it; computed here, unless it was settled so before."""
     if change.is_settled(register.schema, register.key):
@@ -117,7 +110,7 @@ def _failed(e: PySparkException, register: Register) -> StoreError:
 
 def _is_in(keys: pa.Table, register: Register) -> str | None:
     """The condition that a key of one column is among these; None where SQL has no literals."""
-    ((name, t),) = keys_of(register).columns
+    ((name, t),) = register.keys.columns
     bare = t.inner if isinstance(t, Optional) else t
     if not isinstance(bare, Atom):
         return None

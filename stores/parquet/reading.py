@@ -15,7 +15,6 @@ from stepping_spark.relations.codec import conform
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
 from stepping_spark.store import Register
 from stores.batches.driver import wanted_places
-from stores.batches.spark import keys_of
 from stores.parquet import spark_files
 from stores.parquet.checks import GROUP_ROWS, Content, Damaged
 from stores.parquet.commits import Committed
@@ -80,7 +79,7 @@ class Reading:
 
     def at_keys(self, register: Register, keys: pa.Table) -> tuple[Relation, ...]:
         """The rows of a register that have one of the keys."""
-        places = wanted_places(conform(keys, keys_of(register)), register)
+        places = wanted_places(conform(keys, register.keys), register)
 
         def at(batches: Batches) -> tuple[Relation, ...]:
             groups = [g for b in batches for g in self._reader.wanted(b, places)]

@@ -21,7 +21,6 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import DriverRelation, Relation
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Now, Register
-from stores.batches.spark import keys_of
 from stores.postgres.additions import Additions
 from stores.postgres.catalog import snapshot
 from stores.postgres.connection import Address, Connection, identity
@@ -384,7 +383,7 @@ class StorePostgres(Closing):
             if table.num_rows > self._limits.looked_up_keys:
                 return None
         assert table is not None
-        return conform(table, keys_of(of))
+        return conform(table, of.keys)
 
     def _whole(
         self, connection: Connection, layout: Layout, driver_bytes: int | None = None

@@ -9,8 +9,8 @@ from types import FrameType
 import stepping_spark as st
 from tests.cases import ROOT
 
-MOST_CALLS = 850
-MOST_MODULES = 45
+MOST_CALLS = 800
+MOST_MODULES = 24
 
 
 class Sale(st.Data):
@@ -54,7 +54,7 @@ def test_a_step_of_one_row_calls_few_functions() -> None:
     def count(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
         ours = any(code.co_filename.startswith(str(ROOT / p)) for p in ("stepping_spark", "stores"))
-        if event == "call" and ours and not code.co_name.startswith("<"):
+        if event == "call" and ours:
             modules[code.co_filename] += 1
 
     change = st.ZSetPython({Sale(id=2000, user="u1", amount=3): 1})
@@ -64,4 +64,4 @@ def test_a_step_of_one_row_calls_few_functions() -> None:
     finally:
         sys.setprofile(None)
     assert 100 < modules.total() < MOST_CALLS, modules
-    assert len(modules) < MOST_MODULES, sorted(modules)
+    assert len(modules) <= MOST_MODULES, sorted(modules)

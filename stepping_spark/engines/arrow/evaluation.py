@@ -1,4 +1,7 @@
-"""Evaluates the terms of a plan on Arrow tables, where all that they read is few rows."""
+"""Evaluates the terms of a plan on Arrow tables, where all that they read is few rows.
+
+A term is prepared once, as the nodes that it is made of are, and run by each step.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,12 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from stepping_spark.engines.arrow.nodes import Ask, Context
+from stepping_spark.engines.arrow.nodes import Context, prepared
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Operator
 from stepping_spark.plan.terms import Leaf, Node, Term
-from stepping_spark.rows.schema import Schema, StreamType
+from stepping_spark.rows.schema import StreamType
 from stepping_spark.spark.fetch import FanOut
-from stepping_spark.store import Now
 
 Rows: TypeAlias = dict[Vertex, tuple[int, int]]
 Chain = Callable[[pa.Table, StreamType, Sequence[Operator]], pa.Table]
@@ -28,40 +30,51 @@ class Failed(Exception):
         self.vertex, self.part = vertex, part
 
 
-@dataclass(frozen=True)
+@dataclass
 class Evaluation:
-    """Evaluates terms on the driver."""
+    """What the terms of a stream are evaluated on."""
 
     table: Callable[[Leaf], pa.Table]
-    project: Ask  # asks Spark for the values of expressions that are not plain
     chain: Chain  # asks Spark for what several linear operators make of a relation
-    is_once: Callable[[pa.Table, Schema], bool] = lambda *_: False  # of what a leaf is
-    now: Now = None
+    context: Context
     rows: Rows = field(default_factory=dict)  # what vertices read and gave, as they are evaluated
 
-    def term(self, t: Term) -> pa.Table:
-        """The relation of a term; equal rows may stand in it several times."""
-        if not isinstance(t, Node):
-            return self.table(t)
-        args = [self.term(a) for a in t.args]
-        made = self._parts(t, args)
-        if t.operator is t.vertex.operator:
-            self.rows[t.vertex] = (sum(a.num_rows for a in args), made.num_rows)
+
+Compute: TypeAlias = Callable[[Evaluation], pa.Table]
+
+
+def compute(t: Term) -> Compute:
+    """What gives the relation of a term; equal rows may stand in it several times."""
+    if not isinstance(t, Node):
+        return lambda run: run.table(t)
+    args, parts = [compute(a) for a in t.args], _parts(t)
+    is_told = t.operator is t.vertex.operator
+
+    def node(run: Evaluation) -> pa.Table:
+        tables = [arg(run) for arg in args]
+        made = parts(run, tables)
+        if is_told:
+            run.rows[t.vertex] = (sum(map(len, tables)), len(made))
         return made
 
-    def _parts(self, t: Node, args: list[pa.Table]) -> pa.Table:
-        """What the operators that a vertex is made of give, one after the other."""
-        trees = t.trees
-        context = Context(self.project, self.now, self.is_once)
-        first, last = t.asked
-        done = 0
-        while done < len(trees):
+    return node
+
+
+def _parts(t: Node) -> Callable[[Evaluation, list[pa.Table]], pa.Table]:
+    """What gives what the operators that a vertex is made of do, one after the other."""
+    kernels = list(map(prepared, t.trees))
+    asked, last = t.asked
+
+    def parts(run: Evaluation, tables: list[pa.Table]) -> pa.Table:
+        first, done = asked, 0
+        while done < len(kernels):
             try:
                 if done == first:  # one question to Spark, and not one for each part
-                    args = [self._chained(t, first, last, args[0])]
+                    tables = [_chained(run, t, first, last, tables[0])]
                     done = last
                 else:
-                    args = [context.run(trees[done], args)]
+                    run.context.args = tables
+                    tables = [kernels[done](run.context)]
                 done += 1
             except FanOut:
                 raise
@@ -69,11 +82,14 @@ class Evaluation:
                 if done != first:
                     raise Failed(t.vertex, done) from e
                 first = -1  # which part fails is seen when each is asked by itself
-        return args[0]
+        return tables[0]
 
-    def _chained(self, t: Node, first: int, last: int, table: pa.Table) -> pa.Table:
-        """What Spark makes of a relation by several parts at once."""
-        types = t.types
-        for p in t.parts[:first]:
-            types = (p.type_of(*types),)
-        return self.chain(table, types[0], t.parts[first : last + 1])
+    return parts
+
+
+def _chained(run: Evaluation, t: Node, first: int, last: int, table: pa.Table) -> pa.Table:
+    """What Spark makes of a relation by several parts at once."""
+    types = t.types
+    for p in t.parts[:first]:
+        types = (p.type_of(*types),)
+    return run.chain(table, types[0], t.parts[first : last + 1])

@@ -9,12 +9,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.expressions.arrow import Columns
-from stepping_spark.relations.arrow import Array, canonical, flat, one_array, row_ids
-from stepping_spark.spark import fetch
+from stepping_spark.relations.arrow import (
+    FEW,
+    Array,
+    canonical,
+    flat,
+    is_simple,
+    one_array,
+    row_ids,
+)
+from stepping_spark.spark.fetch import check_few
 
 
-def join_indices(left: Columns, right: Columns) -> tuple[Array, Array]:
-    """The positions of rows whose keys are equal; NULL equals nothing. `FanOut`: too many."""
+def join_indices(left: Columns, right: Columns, most: int) -> tuple[Array, Array]:
+    """The positions of rows whose keys are equal; NULL equals nothing.
+
+    `FanOut` where they are more than `most`.
+    """
+    if len(left[0]) + len(right[0]) <= FEW and all(is_simple(k.type) for k in (*left, *right)):
+        return _few_indices(left, right, most)
     names = [f"k{i}" for i in range(len(left))]
     keys = [_comparable(a, b) for a, b in zip(left, right, strict=True)]
     sides = []
@@ -22,10 +35,26 @@ def join_indices(left: Columns, right: Columns) -> tuple[Array, Array]:
         columns = [k[side] for k in keys]
         rows = pa.array(np.arange(len(columns[0])))
         sides.append(pa.table([*columns, rows], names=[*names, position]))
-    if len(left[0]) * len(right[0]) > fetch.most_given():
-        fetch.check_few(_pairs(sides, names), "a join")
+    if len(left[0]) * len(right[0]) > most:
+        check_few(_pairs(sides, names), "a join", most)
     joined = sides[0].join(sides[1], keys=names, join_type="inner", use_threads=False)
     return one_array(joined.column("i")), one_array(joined.column("j"))
+
+
+def _few_indices(left: Columns, right: Columns, most: int) -> tuple[Array, Array]:
+    """The same for few rows: a dictionary is made before Arrow has begun."""
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for j, key in enumerate(zip(*(k.to_pylist() for k in right), strict=True)):
+        if None not in key:
+            places.setdefault(key, []).append(j)
+    found: tuple[list[int], list[int]] = ([], [])
+    for i, key in enumerate(zip(*(k.to_pylist() for k in left), strict=True)):
+        at = places.get(key, ())
+        found[0].extend([i] * len(at))
+        found[1].extend(at)
+    if len(found[0]) > most:
+        check_few(len(found[0]), "a join", most)
+    return pa.array(found[0], pa.int64()), pa.array(found[1], pa.int64())
 
 
 def _pairs(sides: list[pa.Table], names: list[str]) -> int:
