@@ -197,7 +197,8 @@ class StoreMemory(Closing):
         batches = self._known().batches.get(of.name, ())
         if keys is None:
             return tuple(_whole(b, of) for b in batches)
-        check_has_key(of)
+        if not of.key:
+            check_has_key(of)
         return _at(of, batches, keys, self._limits) if batches else ()
 
     def add(self, register: str, change: Relation) -> None:
@@ -281,7 +282,8 @@ class StoreMemory(Closing):
 
     def _tiers_of(self, register: str) -> Tiers[Batch]:
         self._turns.check_open()
-        return self._tiers.of(register)
+        found = self._tiers.by_name.get(register)
+        return self._tiers.of(register) if found is None else found
 
     def _tend(self) -> None:
         for name, tiers in self._tiers.all.items():

@@ -133,44 +133,41 @@ class Served(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._all: dict[str, T] | None = None
-        self._names: dict[str, str] = {}
-
-    @property
-    def is_open(self) -> bool:
+        self.is_open = False
         """Whether a store is open: it is not before it was opened, and after it was closed."""
-        return self._all is not None
-
-    @property
-    def all(self) -> dict[str, T]:
+        self.all: dict[str, T] = {}
         """By the name that the state has for a register; none where the store is not open."""
-        return self._all or {}
+        self.by_name: dict[str, T] = {}
+        """By what a circuit calls a register."""
 
     def open(self, found: Mapping[str, T]) -> None:
         """Begin with these."""
-        self._all = dict(found)
+        self.is_open, self.all = True, dict(found)
 
     def close(self) -> None:
         """Have none any more."""
-        self._all = None
+        self.is_open, self.all, self.by_name = False, {}, {}
 
     def serve(self, names: Mapping[str, str]) -> None:
         """Serve a circuit too; `names` are the state's, by the circuit's (see `matched`)."""
-        self._names |= names
+        self.by_name |= {name: self.all[found] for name, found in names.items()}
 
     def check_open(self) -> None:
         """A `StoreError` where the store is not open."""
-        if self._all is None:
+        if not self.is_open:
             raise StoreError(NOT_OPEN)
 
     def of(self, register: str) -> T:
-        """By what a circuit calls a register; a `StoreMismatch` where there is none of the name."""
+        """By what a circuit calls a register.
+
+        A `StoreError` where the store is not open; a `StoreMismatch` where none is called so.
+        """
         self.check_open()
-        if register not in self._names:
+        if register not in self.by_name:
             raise StoreMismatch(
                 f"there is no register {register!r}; there are: {', '.join(self.all) or 'none'}"
             )
-        return self.all[self._names[register]]
+        return self.by_name[register]
 
 
 def read_registers(kept: Described, where: str) -> list[Register]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from stepping_spark.engines.arrow.evaluation import Compute, Evaluation, Failed, Rows, compute
-from stepping_spark.engines.arrow.nodes import Context
+from stepping_spark.engines.arrow.kernels import Context
 from stepping_spark.engines.spark.rendering import Rendering
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.projection import Projection

@@ -17,11 +17,18 @@ from stepping_spark.expressions.derived import Derived
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, Singleton
 from stepping_spark.relations.arrow import Array, one_array
 from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Struct, unwrap
 
 Columns: TypeAlias = list[Array]
 Evaluator: TypeAlias = Callable[[pa.Table], Any]
 """Gives the column of an expression over a table's rows; None where Spark has to: an overflow."""
+
+
+Ask: TypeAlias = Callable[[pa.Table, Schema, tuple[Expr, ...]], Columns]
+"""Has Spark evaluate expressions over the rows of a relation."""
+Values: TypeAlias = Callable[[pa.Table, Ask], Columns]
+Relation: TypeAlias = Callable[[Sequence[Any]], pa.Table]
 
 
 def evaluator(e: Expr) -> Evaluator | None:
@@ -44,6 +51,45 @@ def evaluator(e: Expr) -> Evaluator | None:
     if isinstance(e, Call) and is_known(e):
         return _of_parts(known, lambda columns: computed(e, columns))
     return None
+
+
+def values_of(schema: Schema, exprs: Sequence[Expr]) -> Values:
+    """What gives the values of expressions over the rows of a relation."""
+    distinct = list(dict.fromkeys(exprs))
+    evaluators = [evaluator(e) for e in distinct]
+    places = None if len(distinct) == len(exprs) else [distinct.index(e) for e in exprs]
+
+    def values(table: pa.Table, ask: Ask) -> Columns:
+        columns: list[Any] = []
+        asked = []
+        for i, compute in enumerate(evaluators):
+            column = None if compute is None else compute(table)
+            if column is None:
+                asked.append(i)
+            columns.append(column)
+        if asked:
+            wanted = tuple(distinct[i] for i in asked)
+            found = ask(table, schema, wanted) if table.num_rows else map(_nothing, wanted)
+            for i, column in zip(asked, found, strict=True):
+                columns[i] = column
+        return columns if places is None else [columns[i] for i in places]
+
+    return values
+
+
+def _nothing(e: Expr) -> Any:
+    return pa.array([], e.type.arrow)
+
+
+def relation_of(schema: Schema) -> Relation:
+    """What makes a table of columns and diffs."""
+    made = schema.arrow
+    fields = list(made)
+
+    def relation(columns: Sequence[Any]) -> pa.Table:
+        return pa.Table.from_arrays(cast(columns, fields), schema=made)
+
+    return relation
 
 
 def column(e: Expr, table: pa.Table) -> Array | None:

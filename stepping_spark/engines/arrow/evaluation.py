@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from stepping_spark.engines.arrow.nodes import Context, prepared
+from stepping_spark.engines.arrow.kernels import Context
+from stepping_spark.engines.arrow.nodes import prepared
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Operator
 from stepping_spark.plan.terms import Leaf, Node, Term

@@ -1,0 +1,146 @@
+"""The nodes that fold, on the driver: what they give for a key depends on all rows of that key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stepping_spark.engines.arrow.groups import (
+    collated,
+    first,
+    first_with_ties,
+    in_order,
+    lists,
+    positions,
+)
+from stepping_spark.engines.arrow.kernels import Context, Kernel
+from stepping_spark.expressions.arrow import relation_of, spread, values_of
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.index import Order
+from stepping_spark.physical import (
+    Gather,
+    Physical,
+    Pieces,
+    Positive,
+    Rank,
+    Totals,
+)
+from stepping_spark.relations.arrow import Ids, consolidate, empty, one_array
+from stepping_spark.rows.schema import COUNT, GroupedType
+from stepping_spark.sums.arrow import totals
+
+
+def added_up(of: Physical, rows: Kernel) -> Kernel:
+    """The relation of a node with each row once; as it is, where that is known of it."""
+    schema = of.schema
+
+    def added_up(run: Context) -> pa.Table:
+        table = rows(run)
+        return table if run.is_once(table, schema) else consolidate(table, schema)
+
+    return added_up
+
+
+def _ones(rows: int) -> Any:
+    return pa.array(np.ones(rows, np.int64))
+
+
+def _there(of: Physical, rows: Kernel) -> Kernel:
+    """The rows whose weights add up to more than zero, each once."""
+    once, zero = added_up(of, rows), pa.scalar(0)
+
+    def there(run: Context) -> pa.Table:
+        table = once(run)
+        return table.filter(pc.greater(table.column(COUNT), zero))
+
+    return there
+
+
+def positive_kernel(n: Positive, rows: Kernel) -> Kernel:
+    there, relation = _there(n.of, rows), relation_of(n.schema)
+    names = [c for c, _ in n.schema.columns]
+
+    def positive(run: Context) -> pa.Table:
+        kept = there(run)
+        return relation([*(one_array(kept.column(c)) for c in names), _ones(kept.num_rows)])
+
+    return positive
+
+
+def _in_order(
+    of: Physical, rows: Kernel, keys: Sequence[Expr], order: Order
+) -> Callable[[Context], tuple[pa.Table, Ids, Ids]]:
+    """The rows that are there, by key and in order; the numbers of their keys; their weights."""
+    there = _there(of, rows)
+    values = values_of(of.schema, (*keys, *(e for e, _ in order)))
+
+    def ordered(run: Context) -> tuple[pa.Table, Ids, Ids]:
+        found = there(run)
+        if not found.num_rows:
+            return found, np.zeros(0, np.int64), np.zeros(0, np.int64)
+        known = values(found, run.ask)
+        by, columns = known[: len(keys)], known[len(keys) :]
+        directed = [(c, up) for c, (_, up) in zip(columns, order, strict=True)]
+        at, ids = in_order(by, directed, [found.column(c) for c, _ in of.schema.columns])
+        found = found.take(positions(at))
+        return found, ids[at], np.asarray(found.column(COUNT).to_numpy(), np.int64)
+
+    return ordered
+
+
+def rank_kernel(n: Rank, of: Kernel) -> Kernel:
+    ordered, relation = _in_order(n.of, of, n.keys, n.order), relation_of(n.schema)
+    order = values_of(n.of.schema, [e for e, _ in n.order])
+
+    def rank(run: Context) -> pa.Table:
+        rows, ids, counts = ordered(run)
+        if n.ties:
+            return rows.filter(pa.array(first_with_ties(ids, counts, order(rows, run.ask), n.n)))
+        columns = [one_array(rows.column(c)) for c, _ in n.schema.columns]
+        found = relation([*columns, pa.array(first(ids, counts, n.n))])
+        return found.filter(pc.greater(found.column(COUNT), pa.scalar(0)))
+
+    return rank
+
+
+def gather_kernel(n: Gather, of: Kernel) -> Kernel:
+    ordered, relation = _in_order(n.of, of, (n.key,), n.order), relation_of(n.schema)
+    values = values_of(n.of.schema, (n.key, n.item))
+
+    def gather(run: Context) -> pa.Table:
+        rows, ids, counts = ordered(run)
+        keys, items = values(rows, run.ask)
+        firsts, found = lists(ids, items, counts)
+        return relation([found, keys.take(positions(firsts)), _ones(len(firsts))])
+
+    return gather
+
+
+def pieces_kernel(n: Pieces, of: Kernel) -> Kernel:
+    there, relation = _there(n.of, of), relation_of(n.schema)
+    names = [c for c, _ in n.of.schema.columns]
+
+    def pieces(run: Context) -> pa.Table:
+        rows = there(run)
+        if not rows.num_rows:
+            return empty(n.schema)
+        found = collated(rows.select(names), n.required)
+        return relation([*(one_array(c) for c in found.columns), _ones(found.num_rows)])
+
+    return pieces
+
+
+def totals_kernel(n: Totals, of: Kernel) -> Kernel:
+    rows, relation, sums = added_up(n.of, of), relation_of(n.schema), totals(n.type)
+
+    def total(run: Context) -> pa.Table:
+        keys, values = sums(rows(run))
+        if isinstance(n.type, GroupedType):
+            return relation([values, keys, _ones(len(values))])
+        return relation([*spread(values, n.type.sum.value), _ones(len(values))])
+
+    return total

@@ -1,0 +1,32 @@
+"""What a kernel is, and what it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from stepping_spark.expressions.arrow import Columns
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.limits import DEFAULT
+from stepping_spark.rows.schema import Schema
+from stepping_spark.store import Now
+
+Ask = Callable[[pa.Table, Schema, tuple[Expr, ...]], Columns]
+
+
+@dataclass
+class Context:
+    """What kernels run on."""
+
+    ask: Ask  # has Spark evaluate expressions that are not plain
+    now: Now = None
+    is_once: Callable[[pa.Table, Schema], bool] = lambda *_: False  # of what a leaf is
+    most_rows: int = DEFAULT.given_rows  # that a node may give, however few it reads
+    args: Sequence[pa.Table] = ()
+    filled: pa.Table | None = None  # what a fold is over, within the change of one
+
+
+Kernel: TypeAlias = Callable[[Context], pa.Table]
