@@ -139,18 +139,26 @@ class Served(Generic[T]):
         """By the name that the state has for a register; none where the store is not open."""
         self.by_name: dict[str, T] = {}
         """By what a circuit calls a register."""
+        self._names: dict[str, str] = {}
 
     def open(self, found: Mapping[str, T]) -> None:
         """Begin with these."""
         self.is_open, self.all = True, dict(found)
+        self._find()
 
     def close(self) -> None:
         """Have none any more."""
-        self.is_open, self.all, self.by_name = False, {}, {}
+        self.is_open, self.all = False, {}
+        self._find()
 
     def serve(self, names: Mapping[str, str]) -> None:
         """Serve a circuit too; `names` are the state's, by the circuit's (see `matched`)."""
-        self.by_name |= {name: self.all[found] for name, found in names.items()}
+        self._names |= names
+        self._find()
+
+    def _find(self) -> None:
+        there = ((name, self.all.get(found)) for name, found in self._names.items())
+        self.by_name = {name: found for name, found in there if found is not None}
 
     def check_open(self) -> None:
         """A `StoreError` where the store is not open."""
