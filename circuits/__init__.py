@@ -10,6 +10,7 @@ from circuits.graphs import (
 )
 from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
 from circuits.joins import antijoin, delta_join, half_join, join, outer_join, semijoin
+from circuits.sets import except_, intersect, union
 
 __all__ = [
     "aggregate",
@@ -18,9 +19,11 @@ __all__ = [
     "count",
     "delta_join",
     "distinct",
+    "except_",
     "first_n",
     "group_reduce_flatten",
     "half_join",
+    "intersect",
     "join",
     "outer_join",
     "reachable",
@@ -28,4 +31,5 @@ __all__ = [
     "semijoin",
     "shortest_paths",
     "transitive_closure",
+    "union",
 ]

@@ -15,6 +15,7 @@ from circuits.graphs import (
 )
 from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
 from circuits.joins import antijoin, delta_join, half_join, join, outer_join, semijoin
+from circuits.sets import except_, intersect, union
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
 from stepping_spark.drawing.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.errors import (
@@ -123,6 +124,7 @@ __all__ = [
     "delta_join",
     "differentiate",
     "distinct",
+    "except_",
     "explain",
     "explode",
     "feedback",
@@ -143,6 +145,7 @@ __all__ = [
     "integrate_delay",
     "integrate_delay_indexed",
     "integrate_indexed",
+    "intersect",
     "iteration",
     "join",
     "join_function",
@@ -162,6 +165,7 @@ __all__ = [
     "shortest_paths",
     "temporal_filter",
     "transitive_closure",
+    "union",
     "write_dot",
     "write_png",
     "write_svg",

@@ -533,6 +533,35 @@ on_changes_and_tables("least by two, one of them descending", Order)(
 )
 
 
+# -- unions, intersections, differences
+
+
+@on_changes_and_tables("unions, intersections and differences", Order, Order)
+def sets_of_rows(ops: Any) -> Callable[..., Any]:
+    def query(
+        a: st.ZSet[Order], b: st.ZSet[Order]
+    ) -> tuple[
+        st.ZSet[Order],
+        st.ZSet[str | None],
+        st.ZSet[Order],
+        st.ZSet[str | None],
+        st.ZSet[Order],
+        st.ZSet[float],
+    ]:
+        names: list[st.ZSet[str | None]] = [st.map(x, f=lambda o: o.user) for x in (a, b)]
+        amounts: list[st.ZSet[float]] = [st.map(x, f=lambda o: o.amount * -1) for x in (a, b)]
+        return (
+            ops.union(a, b),
+            ops.intersect(*names),
+            ops.intersect(a, b, all=True),
+            ops.except_(*names),
+            ops.except_(a, b, all=True),
+            ops.union(ops.except_(*amounts), amounts[0], all=True),
+        )
+
+    return query
+
+
 # -- sums: of each kind, over the whole and by key
 
 

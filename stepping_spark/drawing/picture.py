@@ -25,6 +25,7 @@ from stepping_spark.graph.operators import (
     LookUp,
     Map,
     Operator,
+    PositivePart,
     Present,
     join_of,
 )
@@ -295,7 +296,7 @@ class _Drawing(Generic[V]):
         if isinstance(op, Haitch) and argument == 0:
             if isinstance(op.of, Present):
                 return op.of.describe()
-            if isinstance(op.of, Distinct):
+            if isinstance(op.of, Distinct | PositivePart):
                 return "row"
             if isinstance(op.of, Flatten):
                 return self._grouped_by(reader.inputs[1])

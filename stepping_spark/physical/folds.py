@@ -27,7 +27,9 @@ class Fold(Physical):
 
 @dataclass(frozen=True)
 class Positive(Fold):
-    """Each row whose weights add up to more than zero, once."""
+    """Each row whose weights add up to more than zero: once, or, `counted`, so often."""
+
+    counted: bool = False
 
     @property
     def schema(self) -> Schema:

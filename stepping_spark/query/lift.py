@@ -41,6 +41,7 @@ from stepping_spark.graph.operators import (
     MapMany,
     Neg,
     Operator,
+    PositivePart,
     Top,
 )
 from stepping_spark.rows.atoms import RowType
@@ -243,6 +244,7 @@ LIFT = {
     Map: _carry,
     MapMany: _carry,
     Neg: _same,
+    PositivePart: _same,
     Top: _top,
 }
 

@@ -48,6 +48,7 @@ from stepping_spark.query.primitives import (
     map_many,
     neg,
 )
+from stepping_spark.query.sets import except_, intersect, positive_part, union
 from stepping_spark.query.temporal import explode
 from stepping_spark.query.temporal import join_function_as_of as join_function
 from stepping_spark.query.temporal import temporal_filter_as_of as temporal_filter
@@ -71,6 +72,7 @@ __all__ = [
     "delta_join",
     "differentiate",
     "distinct",
+    "except_",
     "explode",
     "filter",
     "first_n",
@@ -83,6 +85,7 @@ __all__ = [
     "integrate_delay",
     "integrate_delay_indexed",
     "integrate_indexed",
+    "intersect",
     "join",
     "join_function",
     "make_scalar",
@@ -92,9 +95,11 @@ __all__ = [
     "neg",
     "outer_join",
     "per_group",
+    "positive_part",
     "reduce",
     "semijoin",
     "temporal_filter",
+    "union",
 ]
 
 ONE_GROUP: tuple[Expr, ...] = (Literal(INT, 0),)  # the key of all rows, where there is none

@@ -36,6 +36,7 @@ from stepping_spark.graph.operators import (
     MapMany,
     Neg,
     Operator,
+    PositivePart,
     Present,
     Top,
 )
@@ -135,6 +136,10 @@ def _present(at: VertexContext, a: Value) -> Value:
 
 def _distinct(at: VertexContext, a: Value) -> Value:
     return {row: 1 for row, n in a.items() if n > 0}
+
+
+def _positive_part(at: VertexContext, a: Value) -> Value:
+    return {row: n for row, n in a.items() if n > 0}
 
 
 def _accumulate(at: VertexContext, a: Value) -> Value:
@@ -254,6 +259,7 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Map: _map,
     MapMany: _map_many,
     Neg: _neg,
+    PositivePart: _positive_part,
     Present: _present,
     Top: top,
 }

@@ -66,7 +66,8 @@ def positive_kernel(n: Positive, rows: Kernel) -> Kernel:
 
     def positive(run: Context) -> pa.Table:
         kept = there(run)
-        return relation([*(one_array(kept.column(c)) for c in names), _ones(kept.num_rows)])
+        counts = one_array(kept.column(COUNT)) if n.counted else _ones(kept.num_rows)
+        return relation([*(one_array(kept.column(c)) for c in names), counts])
 
     return positive
 

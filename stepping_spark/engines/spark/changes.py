@@ -59,6 +59,8 @@ def _both(schema: Schema, state: str, change: str, few: bool, keys: Sequence[Exp
 
 def _positive(fold: Positive, schema: Schema, state: str, change: str, few: bool) -> str:
     weight = closed(f"if({COUNT} > 0, 1L, 0L) - if({OLD} > 0, 1L, 0L)")
+    if fold.counted:
+        weight = closed(f"greatest({COUNT}, 0L) - greatest({OLD}, 0L)")
     rows = _both(schema, state, change, few)
     return f"SELECT {names(schema.columns)}, {weight} AS {COUNT} FROM ({rows})"
 

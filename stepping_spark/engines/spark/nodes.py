@@ -236,7 +236,8 @@ def _rows(run: Context, of: Physical, keys: Sequence[Expr] = ()) -> str:
 def _positive(run: Context, n: Positive) -> str:
     by = names(n.schema.columns)
     rows = f"SELECT {run.one_task} {names(n.schema.all)} FROM ({run.text(n.of)})"
-    return f"SELECT {by}, 1L AS {COUNT} FROM ({rows}) GROUP BY {by} HAVING {WEIGHT} > 0"
+    weight = WEIGHT if n.counted else "1L"
+    return f"SELECT {by}, {weight} AS {COUNT} FROM ({rows}) GROUP BY {by} HAVING {WEIGHT} > 0"
 
 
 def _rank(run: Context, n: Rank) -> str:

@@ -23,6 +23,7 @@ from stepping_spark.graph.operators.groups import (
     Haitch,
     Listed,
     MakeSet,
+    PositivePart,
     Top,
 )
 from stepping_spark.graph.operators.joins import Join, LookUp, Present, join_of
@@ -80,6 +81,7 @@ __all__ = [
     "Neg",
     "Operator",
     "Placeholder",
+    "PositivePart",
     "Present",
     "Same",
     "Temporal",

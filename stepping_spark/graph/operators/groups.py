@@ -57,6 +57,22 @@ class Distinct(GivesSets, Same):
 
 
 @dataclass(frozen=True)
+class PositivePart(GivesSets, Same):
+    """Every row whose weight is positive, with its weight: x⁺ = max(x, 0)."""
+
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    monotone: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        return Positive(args[0], counted=True)
+
+
+@dataclass(frozen=True)
 class Accumulate(Operator):
     """The sum of what `pick` gives for the rows, by key; without a key, one sum."""
 
