@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from stepping_spark.expressions.index import Index
 from stepping_spark.query import linear
 from stepping_spark.query.agg import Aggregate
+from stepping_spark.query.grouping import GroupingSets
 from stepping_spark.rows.data import Pair
 from stepping_spark.zsets.spark import ZSet, ZSetPython
 
@@ -75,7 +76,7 @@ def first_n(
 
 def aggregate(
     a: ZSet[T],
-    by: Index[T, Any] | Callable[[T], Any] | None,
+    by: Index[T, Any] | Callable[[T], Any] | GroupingSets[T] | None,
     into: type[R],
     *,
     fields: Mapping[str, Aggregate[T] | Callable[[T], ZSetPython[Any]]] | None = None,
@@ -94,12 +95,16 @@ def aggregate(
     Aggregates of one kind are computed together, those of several kinds apart, and then collated
     by key. `st.explain` prints the plan, and the state of each part:
 
-    accumulable: count, sum, avg, stddev: the numbers of rows and the sums, by key. A step costs its
-    rows, and reads the groups that they touch.
+    accumulable: count, sum, avg, stddev, variance, corr, bool_and, bool_or: the numbers of rows and
+    the sums, by key. A step costs its rows, and reads the groups that they touch.
     distinct: count_distinct, sum_distinct: the values by key and value; then the same.
-    hierarchical: min, max, arg_min, arg_max, first_n: as `st.first_n`, by buckets, of which a
-    deletion reads three; of append-only inputs only the first rows.
-    basic: collect: all values, by key. A step costs the sizes of the groups that it touches.
+    hierarchical: min, max, any_value, arg_min, arg_max, first_n: as `st.first_n`, by buckets, of
+    which a deletion reads three; of append-only inputs only the first rows. mode: the same, of how
+    often each value comes.
+    basic: collect, collect_list, string_agg, median, percentile: all values, by key. A step costs
+    the sizes of the groups that it touches.
+
+    `by` may be `st.rollup`, `st.cube` or `st.grouping_sets` too: several keys, as in SQL.
 
     Raises `CompileError` where fields and aggregates do not fit, `StepError` for a sum beyond its
     type.

@@ -40,6 +40,7 @@ from stepping_spark.plan.explain import explain
 from stepping_spark.query import agg, linear
 from stepping_spark.query.cache import Cache
 from stepping_spark.query.feedback import feedback
+from stepping_spark.query.grouping import cube, grouping_sets, rollup
 from stepping_spark.query.linear import Grouped, flatten, group, per_group
 from stepping_spark.query.lookups import Lookup
 from stepping_spark.query.primitives import (
@@ -119,6 +120,7 @@ __all__ = [
     "compile",
     "connected_components",
     "count",
+    "cube",
     "delay",
     "delay_indexed",
     "delta_join",
@@ -137,6 +139,7 @@ __all__ = [
     "get_session",
     "group",
     "group_reduce_flatten",
+    "grouping_sets",
     "haitch",
     "half_join",
     "identity_print",
@@ -161,6 +164,7 @@ __all__ = [
     "reachable",
     "reduce",
     "reference",
+    "rollup",
     "semijoin",
     "shortest_paths",
     "temporal_filter",

@@ -980,6 +980,19 @@ class Overall(st.Data):
     cheap: list[Decimal]
 
 
+class Values(st.Data):
+    user: str | None
+    rush: bool | None
+    which: int
+    median: float
+    often: int | None
+    ids: list[int]
+    names: str | None
+    every: bool
+    spread: float | None
+    corr: float | None
+
+
 class Kinds(st.Data):
     n: int | None
     rush: bool
@@ -988,9 +1001,7 @@ class Kinds(st.Data):
     late: str | None
 
 
-def _aggregated(
-    name: str, gives: Any, by: Callable[[Order], Any] | None, **aggregates: Any
-) -> None:
+def _aggregated(name: str, gives: Any, by: Any, **aggregates: Any) -> None:
     def make(ops: Any) -> Callable[..., Any]:
         def query(a: st.ZSet[Order]) -> Any:
             return ops.aggregate(a, by, gives, **aggregates)
@@ -1024,6 +1035,19 @@ _aggregated(
     total=st.agg.sum(lambda o: o.n),
     users=st.agg.count_distinct(lambda o: o.user),
     cheap=st.agg.first_n(lambda o: o.price, 2, lambda o: o.price),
+)
+_aggregated(
+    "aggregates of all values, by grouping sets",
+    Values,
+    st.rollup(lambda o: (o.rush, o.user)),
+    which=st.agg.grouping_id(),
+    median=st.agg.median(lambda o: o.amount),
+    often=st.agg.mode(lambda o: o.n),
+    ids=st.agg.collect_list(lambda o: o.n, order=st.Index.pick(Order, lambda o: o.id, False)),
+    names=st.agg.string_agg(lambda o: o.user, "', "),
+    every=st.agg.bool_and(lambda o: o.rush),
+    spread=st.agg.variance(lambda o: o.amount, population=True),
+    corr=st.agg.corr(lambda o: o.amount, lambda o: o.n),
 )
 _aggregated(
     "aggregates of several kinds, by two fields",

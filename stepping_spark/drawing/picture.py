@@ -15,7 +15,6 @@ from stepping_spark.graph.operators import (
     Arrange,
     Delay,
     Differentiate,
-    Distinct,
     Feedback,
     Flatten,
     Haitch,
@@ -25,7 +24,6 @@ from stepping_spark.graph.operators import (
     LookUp,
     Map,
     Operator,
-    PositivePart,
     Present,
     join_of,
 )
@@ -296,11 +294,9 @@ class _Drawing(Generic[V]):
         if isinstance(op, Haitch) and argument == 0:
             if isinstance(op.of, Present):
                 return op.of.describe()
-            if isinstance(op.of, Distinct | PositivePart):
-                return "row"
             if isinstance(op.of, Flatten):
                 return self._grouped_by(reader.inputs[1])
-            return ", ".join(map(str, op.of.keyed_by(reader.inputs[1].type)))
+            return ", ".join(map(str, op.of.keyed_by(reader.inputs[1].type))) or "row"
         return None
 
     def _grouped_by(self, v: V) -> str:

@@ -113,6 +113,27 @@ def known(e: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
+class Truth(Derived):
+    """1 where the part is true, else 0."""
+
+    said: ClassVar[str] = "truth"
+
+    def _sql(self, row: str) -> str:
+        return f"if({self.args[0].sql(row)}, 1L, 0L)"
+
+    def of(self, *values: Any) -> int:
+        return int(values[0] is True)
+
+    def arrow(self, columns: Sequence[Column]) -> Column:
+        return columns[0].fill_null(False).cast(pa.int64())
+
+
+def truth(e: Expr) -> Expr:
+    """1 where the expression is true, else 0."""
+    return Truth(INT, (e,))
+
+
+@dataclass(frozen=True)
 class Given(Derived):
     """The second part where the first is not zero, else NULL."""
 

@@ -1,8 +1,9 @@
-"""The standard deviation of sums of squares, as exact as doubles allow, and the same everywhere.
+"""Deviations and correlations of sums of products, as exact as doubles allow, and everywhere so.
 
-A square of a double is the sum of two: x² = p + e, exactly (T. J. Dekker, 1971). Sums of each are
-exact, and so is that of x; what rounding leaves over of them is known too. So n·Σx² − (Σx)² loses
-none of its digits to cancellation, as long as the squares are within a double's range.
+A product of doubles is the sum of two: x·y = p + e, exactly (T. J. Dekker, 1971). Sums of each are
+exact, and so are those of x and y; what rounding leaves over of them is known too. So
+n·Σxy − Σx·Σy loses none of its digits to cancellation, as long as the products are within a
+double's range.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, ClassVar
 
 from stepping_spark.expressions.derived import Derived
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.rows.atoms import FLOAT, NAN
+from stepping_spark.rows.atoms import FLOAT, NAN, RowType
 from stepping_spark.rows.sql_text import closed, let
 from stepping_spark.rows.types import Optional
 
@@ -69,17 +70,58 @@ class SquareRest(Derived):
 
 
 @dataclass(frozen=True)
+class Times(Derived):
+    """The product of two floats, rounded."""
+
+    said: ClassVar[str] = "times"
+
+    def _sql(self, row: str) -> str:
+        return " * ".join(a.sql(row) for a in self.args)
+
+    def of(self, *values: Any) -> Any:
+        x, y = values
+        return None if x is None or y is None else x * y
+
+
+@dataclass(frozen=True)
+class TimesRest(Derived):
+    """What rounding leaves over of the product of two floats; 0 where one of them is large."""
+
+    said: ClassVar[str] = "times_rest"
+
+    def _sql(self, row: str) -> str:
+        x, y = (a.sql(row) for a in self.args)
+        body = let("p", "x * y", _times_rest_sql("x", "y", "p"))
+        none = "if(x IS NULL OR y IS NULL, CAST(NULL AS DOUBLE), "
+        return let("x", x, let("y", y, f"{none}{body})"))
+
+    def of(self, *values: Any) -> Any:
+        x, y = values
+        return None if x is None or y is None else _times_rest(x, y, x * y)
+
+
+@dataclass(frozen=True)
 class Deviation(Derived):
     """√((Σx² − (Σx)²/n) / (n − 1)), NULL for n < 2, NaN where a sum is not finite.
 
+    Of a `population` it is divided by n, and NULL for n < 1; without `root` it is the variance.
     The parts: n; Σx and its rest; the sum of the rounded squares and its rest; that of their rests.
     """
 
-    said: ClassVar[str] = "stddev"
+    population: bool = False
+    root: bool = True
+
+    def __str__(self) -> str:
+        name = ("var", "stddev")[self.root] + ("_samp", "_pop")[self.population]
+        return f"{name}({', '.join(map(str, self.args))})"
+
+    @property
+    def _least(self) -> int:
+        return 1 if self.population else 2
 
     def of(self, *values: Any) -> Any:
         count, s, s_rest, p, p_rest, e = values
-        if count < 2:
+        if count < self._least:
             return None
         n = float(count)
         a, b = n * p, s * s
@@ -88,7 +130,8 @@ class Deviation(Derived):
         t = (a - b) + small
         if not math.isfinite(t):
             return NAN
-        return math.sqrt((t if t > 0.0 else 0.0) / (n * (n - 1.0)))
+        found = (t if t > 0.0 else 0.0) / (n * n if self.population else n * (n - 1.0))
+        return math.sqrt(found) if self.root else found
 
     def _sql(self, row: str) -> str:
         count, s, s_rest, p, p_rest, e = (x.sql(row) for x in self.args)
@@ -96,15 +139,94 @@ class Deviation(Derived):
             f"({_product_rest_sql('n', 'p', 'a')} - {square_rest_sql('s', 'b')}) + "
             "(n * p_rest + n * e - 2D * (s * s_rest))"
         )
-        root = "sqrt(if(t > 0D, t, 0D) / (n * (n - 1D)))"
+        by = "n * n" if self.population else "n * (n - 1D)"
+        found = f"if(t > 0D, t, 0D) / ({by})"
+        if self.root:
+            found = f"sqrt({found})"
         body = let(
-            "t", f"(a - b) + {small}", f"if(abs(t) < double('Infinity'), {root}, double('NaN'))"
+            "t", f"(a - b) + {small}", f"if(abs(t) < double('Infinity'), {found}, double('NaN'))"
         )
         body = let("a", "n * p", let("b", "s * s", body))
         for name, text in (("e", e), ("p_rest", p_rest), ("p", p), ("s_rest", s_rest), ("s", s)):
             body = let(name, text, body)
         body = let("n", f"CAST({count} AS DOUBLE)", body)
-        return f"CASE WHEN {count} >= 2 THEN {body} END"
+        return f"CASE WHEN {count} >= {self._least} THEN {body} END"
+
+
+@dataclass(frozen=True)
+class Correlation(Derived):
+    """(n·Σxy − Σx·Σy) / √((n·Σx² − (Σx)²) · (n·Σy² − (Σy)²)), NULL where a value is the only one.
+
+    NaN where a sum is not finite. The parts: n; Σx and its rest; Σy and its rest; of the squares of
+    x, of those of y, and of the products, each: the sum of the rounded ones and its rest, and that
+    of their rests.
+    """
+
+    said: ClassVar[str] = "corr"
+
+    def of(self, *values: Any) -> Any:
+        count, x, x_rest, y, y_rest, *products = values
+        if count < 2:
+            return None
+        n, xs, ys = float(count), (x, x_rest), (y, y_rest)
+        of_xx = _centred(n, *xs, *xs, *products[:3])
+        of_yy = _centred(n, *ys, *ys, *products[3:6])
+        of_xy = _centred(n, *xs, *ys, *products[6:])
+        if of_xx <= 0.0 or of_yy <= 0.0:
+            return None
+        if not all(map(math.isfinite, (of_xx, of_yy, of_xy))):
+            return NAN
+        found = of_xy / (math.sqrt(of_xx) * math.sqrt(of_yy))
+        return min(max(found, -1.0), 1.0)
+
+    def _sql(self, row: str) -> str:
+        texts = [a.sql(row) for a in self.args]
+        names = [f"v{i}" for i, _ in enumerate(texts)]
+        xs, ys, products = names[1:3], names[3:5], names[5:]
+        finite = " AND ".join(f"abs({v}) < double('Infinity')" for v in ("v_xx", "v_yy", "v_xy"))
+        found = "greatest(least(v_xy / (sqrt(v_xx) * sqrt(v_yy)), 1D), -1D)"
+        body = (
+            "CASE WHEN v_xx <= 0D OR v_yy <= 0D THEN NULL "
+            f"WHEN {finite} THEN {found} ELSE double('NaN') END"
+        )
+        body = let("v_xy", _centred_sql(*xs, *ys, *products[6:]), body)
+        body = let("v_yy", _centred_sql(*ys, *ys, *products[3:6]), body)
+        body = let("v_xx", _centred_sql(*xs, *xs, *products[:3]), body)
+        for name, text in zip(names[:0:-1], texts[:0:-1], strict=True):
+            body = let(name, text, body)
+        body = let("n", f"CAST({texts[0]} AS DOUBLE)", body)
+        return f"CASE WHEN {texts[0]} >= 2 THEN {body} END"
+
+
+def _centred(
+    n: float, x: float, x_rest: float, y: float, y_rest: float, p: float, p_rest: float, e: float
+) -> float:
+    """n·Σxy − Σx·Σy."""
+    a, b = n * p, x * y
+    small = (_product_rest(n, p, a) - _times_rest(x, y, b)) + (
+        n * p_rest + n * e - (x * y_rest + y * x_rest)
+    )
+    return (a - b) + small
+
+
+def _centred_sql(x: str, x_rest: str, y: str, y_rest: str, p: str, p_rest: str, e: str) -> str:
+    """The same in SQL, of names; the number of rows is called `n`."""
+    small = closed(
+        f"({_product_rest_sql('n', p, 'a')} - {_times_rest_sql(x, y, 'b')}) + "
+        f"(n * {p_rest} + n * {e} - ({x} * {y_rest} + {y} * {x_rest}))"
+    )
+    return let("a", f"n * {p}", let("b", f"{x} * {y}", f"(a - b) + {small}"))
+
+
+def _times_rest(x: float, y: float, p: float) -> float:
+    """x · y − p, where p is x · y rounded; 0 where one of them is large, or no number."""
+    return _product_rest(x, y, p) if abs(x) < LARGE and abs(y) < LARGE else 0.0
+
+
+def _times_rest_sql(x: str, y: str, p: str) -> str:
+    """The same in SQL, of names."""
+    small = f"abs({x}) < {LARGE}D AND abs({y}) < {LARGE}D"
+    return f"if({small}, {_product_rest_sql(x, y, p)}, 0D)"
 
 
 def _product_rest(x: float, y: float, p: float) -> float:
@@ -136,6 +258,25 @@ def square_left(x: Expr) -> Expr:
     return SquareRest(x.type, (x,))
 
 
-def deviation(parts: tuple[Expr, ...]) -> Expr:
-    """The sample standard deviation, from what `Deviation` takes."""
-    return Deviation(Optional(FLOAT), parts)
+def times(x: Expr, y: Expr) -> Expr:
+    """The product of two floats, rounded."""
+    return Times(_of_both(x, y), (x, y))
+
+
+def times_left(x: Expr, y: Expr) -> Expr:
+    """What rounding leaves over of the product of two floats."""
+    return TimesRest(_of_both(x, y), (x, y))
+
+
+def _of_both(x: Expr, y: Expr) -> RowType:
+    return x.type if isinstance(x.type, Optional) else y.type
+
+
+def deviation(parts: tuple[Expr, ...], *, population: bool = False, root: bool = True) -> Expr:
+    """The standard deviation, or the variance, from what `Deviation` takes."""
+    return Deviation(Optional(FLOAT), parts, population, root)
+
+
+def correlation(parts: tuple[Expr, ...]) -> Expr:
+    """The correlation, from what `Correlation` takes."""
+    return Correlation(Optional(FLOAT), parts)

@@ -53,6 +53,8 @@ class Aggregate(Generic[T]):
     value: Callable[[T], Any] | None = None
     order: Any = None  # a function of the row, or an Index
     n: int = 1
+    other: Callable[[T], Any] | None = None  # the second value, of those that are of two
+    option: float | str | bool | None = None
 
 
 def count(f: Callable[[T], Any] | None = None) -> Aggregate[T]:
@@ -74,12 +76,40 @@ def avg(f: Callable[[T], Any]) -> Aggregate[T]:
     return Aggregate("avg", f)
 
 
-def stddev(f: Callable[[T], Any]) -> Aggregate[T]:
+def stddev(f: Callable[[T], Any], *, population: bool = False) -> Aggregate[T]:
     """The sample standard deviation of `f(row)`, a float; NULL for fewer than two values.
 
-    From exact sums of the values and of their squares. As in Spark, numbers are taken as floats.
+    With `population=True` that of the population (SQL's stddev_pop), NULL of none. From exact sums
+    of the values and of their squares. As in Spark, numbers are taken as floats.
     """
-    return Aggregate("stddev", f)
+    return Aggregate("stddev", f, option=population or None)
+
+
+def variance(f: Callable[[T], Any], *, population: bool = False) -> Aggregate[T]:
+    """The sample variance of `f(row)`: the square of `stddev`, from the same exact sums.
+
+    With `population=True` that of the population (SQL's var_pop).
+    """
+    return Aggregate("variance", f, option=population or None)
+
+
+def corr(x: Callable[[T], Any], y: Callable[[T], Any]) -> Aggregate[T]:
+    """The correlation (Pearson's) of two numbers of each row, a float from -1 to 1.
+
+    Of the rows that have both; NULL for fewer than two of them, and where one of the numbers is
+    always the same. From exact sums of the numbers, of their squares and of their products.
+    """
+    return Aggregate("corr", x, other=y)
+
+
+def bool_and(f: Callable[[T], Any]) -> Aggregate[T]:
+    """Whether `f(row)` is true wherever it is not NULL. A bool."""
+    return Aggregate("bool_and", f)
+
+
+def bool_or(f: Callable[[T], Any]) -> Aggregate[T]:
+    """Whether `f(row)` is true somewhere. A bool."""
+    return Aggregate("bool_or", f)
 
 
 def min(f: Callable[[T], Any]) -> Aggregate[T]:  # noqa: A001 - the field's name
@@ -90,6 +120,58 @@ def min(f: Callable[[T], Any]) -> Aggregate[T]:  # noqa: A001 - the field's name
 def max(f: Callable[[T], Any]) -> Aggregate[T]:  # noqa: A001 - the field's name
     """The greatest `f(row)`, of any type, in Spark's order: NaN is above all numbers."""
     return Aggregate("max", f)
+
+
+def any_value(f: Callable[[T], Any]) -> Aggregate[T]:
+    """Some `f(row)` that is not NULL: the least, so that it is the same in every run."""
+    return Aggregate("any_value", f)
+
+
+def mode(f: Callable[[T], Any]) -> Aggregate[T]:
+    """The `f(row)` that comes most often; of several the least, as Spark's mode(x, true).
+
+    The state has how often each value comes; a step costs the values that it touches.
+    """
+    return Aggregate("mode", f)
+
+
+def percentile(f: Callable[[T], Any], p: float) -> Aggregate[T]:
+    """The exact percentile of `f(row)`, with `p` from 0 to 1, a float; interpolated, as in Spark.
+
+    The state has every value; a step reads the values of the groups that it touches.
+    """
+    return Aggregate("percentile", f, option=p)
+
+
+def median(f: Callable[[T], Any]) -> Aggregate[T]:
+    """The median of `f(row)`: `percentile(f, 0.5)`."""
+    return Aggregate("percentile", f, option=0.5)
+
+
+def collect_list(f: Callable[[T], Any], *, order: Any = None) -> Aggregate[T]:
+    """The list of `f(row)`, in the order of an index or a function of the row.
+
+    Of equals by the order, and without one, the lesser value comes first. An empty list where there
+    is none. The state has every value; a step reads the values of the groups that it touches.
+    """
+    return Aggregate("collect_list", f, order)
+
+
+def string_agg(f: Callable[[T], Any], separator: str = "", *, order: Any = None) -> Aggregate[T]:
+    """The strings `f(row)`, joined with a separator, in the order that `collect_list` has.
+
+    NULL where there is none. Also called listagg.
+    """
+    return Aggregate("string_agg", f, order, option=separator)
+
+
+def grouping_id() -> Aggregate[Any]:
+    """Which parts of the key a row of `rollup`, `cube` or `grouping_sets` is added up over.
+
+    SQL's grouping_id(): an int with a bit for each part, 1 for one that is left out (and so NULL);
+    the last part is the lowest bit.
+    """
+    return Aggregate("grouping_id")
 
 
 def arg_min(order: Callable[[T], Any], value: Callable[[T], Any] | None = None) -> Aggregate[T]:
@@ -127,8 +209,9 @@ def sum_distinct(f: Callable[[T], Any]) -> Aggregate[T]:
 
 
 AGGREGATES = (
-    *("arg_max", "arg_min", "avg", "collect", "count", "count_distinct", "first_n", "max", "min"),
-    *("stddev", "sum", "sum_distinct"),
+    *("any_value", "arg_max", "arg_min", "avg", "bool_and", "bool_or", "collect", "collect_list"),
+    *("corr", "count", "count_distinct", "first_n", "grouping_id", "max", "median", "min", "mode"),
+    *("percentile", "stddev", "string_agg", "sum", "sum_distinct", "variance"),
 )
 
 if not TYPE_CHECKING:  # a checker would take any name for one that there is

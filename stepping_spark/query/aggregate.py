@@ -14,31 +14,27 @@ from stepping_spark.expressions.expr import (
     Call,
     Expr,
     Field,
-    Literal,
     Opaque,
     PythonCall,
     coerce,
     whole,
 )
 from stepping_spark.expressions.functions import row_expr
-from stepping_spark.expressions.index import Index, Key, key_of
+from stepping_spark.expressions.index import Index, key_of
 from stepping_spark.graph.monotone import grows
 from stepping_spark.graph.operators import (
-    Accumulate,
-    Add,
-    Collate,
-    Distinct,
-    Flatten,
-    Listed,
-    MakeSet,
     Map,
-    Top,
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.query.agg import Aggregate, Collect
+from stepping_spark.query.grouping import GroupingSets, Groups, groups_of
 from stepping_spark.query.primitives import beside
-from stepping_spark.query.reductions import Asked, First, Planner, Reduction, Sums
-from stepping_spark.query.trace import Stream, make, tracer, vertex_of
+from stepping_spark.query.reduce_planner import Planner
+from stepping_spark.query.reduced import collated
+from stepping_spark.query.reductions import (
+    Asked,
+)
+from stepping_spark.query.trace import make, tracer, vertex_of
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of
@@ -47,11 +43,12 @@ from stepping_spark.zsets.spark import ZSet, ZSetPython
 T = TypeVar("T")
 R = TypeVar("R")
 MANY = 2**31 - 1  # rows of a group: what an array holds
+GROUPING_ID = "grouping_id"
 
 
 def aggregate(
     a: ZSet[T],
-    by: Index[T, Any] | Callable[[T], Any] | None,
+    by: Index[T, Any] | Callable[[T], Any] | GroupingSets[T] | None,
     into: type[R],
     *,
     fields: Mapping[str, Aggregate[T] | Callable[[T], ZSetPython[Any]]] | None = None,
@@ -73,20 +70,22 @@ def aggregate(
     target = _target(into, where)
     wanted = _by_field(fields, aggregates, where)
     asked = [_asked(name, given, row, where) for name, given in wanted.items()]
-    key = None if by is None else key_of(by, row, "`by` of aggregate")
-    note = (f"{target} by {key}" if key else str(target), *map(str, asked))
-    doubted = _doubted(key, asked)
-    stream, key, asked = _mapped(a, row, key, asked)
-    planner = Planner(keyed=key is not None)
+    groups = groups_of(by, row)
+    note = (f"{target} by {groups.shown}" if groups else str(target), *map(str, asked))
+    doubted = _doubted(groups, asked)
+    stream, groups, asked = _mapped(a, row, groups, asked)
+    planner = Planner(keyed=groups is not None)
     for one in asked:
-        planner.add(one)
+        if one.kind != GROUPING_ID:
+            planner.add(one)
     planner.ensure_row()
     monotonic = grows(vertex_of(a, "aggregate"))
     parts = tuple(r.part(monotonic) for r in planner.reductions)
-    plan = ReducePlan("" if key is None else str(key), str(target), parts)
+    plan = ReducePlan("" if groups is None else groups.shown, str(target), parts)
     tracer().reductions.append(plan)
-    pieces = _collated(stream, key, planner)
-    filled = _fields(planner, key, target, doubted, where)
+    pieces = collated(stream, groups, planner)
+    values = _values(asked, planner, groups)
+    filled = _fields(values, groups, target, doubted, where)
     return cast("ZSet[R]", make(Map(Build(target, filled), note=note), pieces))
 
 
@@ -138,20 +137,37 @@ def _asked(name: str, given: Any, row: RowType, where: str) -> Asked:
         raise CompileError(
             f"{where}: {name}={given!r}: expected an aggregate, such as st.agg.sum(lambda a: a.x)"
         )
+    _check_options(name, given, where)
     order: tuple[tuple[Expr, bool], ...] = ()
-    value = None if given.value is None else row_expr(given.value, row)
-    if given.kind == "first_n":
-        key = key_of(given.order, row, f"the index of {name}")
+    value, other = (None if f is None else row_expr(f, row) for f in (given.value, given.other))
+    if given.order is not None and given.kind in ORDERED:
+        key = key_of(given.order, row, f"the order of {name}")
         order = tuple(zip(key.parts, key.ascending, strict=True))
-        if type(given.n) is not int or not 1 <= given.n <= MANY:
-            raise CompileError(
-                f"{where}: {name}: n should be an int from 1 to {MANY}, found {given.n!r}"
-            )
     elif given.order is not None:
         order = ((row_expr(given.order, row), True),)
-    if value is None and given.kind != "count":
+    if value is None and given.kind not in ("count", GROUPING_ID):
         value = whole(row)
-    return Asked(name, given.kind, value, order, given.n, where)
+    return Asked(name, given.kind, value, order, given.n, where, other, given.option)
+
+
+ORDERED = ("first_n", "collect_list", "string_agg")  # by an index, with a direction for each part
+
+
+def _check_options(name: str, given: Aggregate[Any], where: str) -> None:
+    option = given.option
+    if given.kind == "first_n" and (type(given.n) is not int or not 1 <= given.n <= MANY):
+        raise CompileError(
+            f"{where}: {name}: n should be an int from 1 to {MANY}, found {given.n!r}"
+        )
+    if given.kind == "percentile" and not (
+        isinstance(option, int | float) and type(option) is not bool and 0 <= option <= 1
+    ):
+        raise CompileError(
+            f"{where}: {name}: a percentile is a number from 0 to 1, found {option!r}; write 0.9 "
+            "for the 90th"
+        )
+    if given.kind == "string_agg" and not isinstance(option, str):
+        raise CompileError(f"{where}: {name}: the separator should be a str, found {option!r}")
 
 
 @dataclass(frozen=True)
@@ -165,13 +181,13 @@ class _All:
 
 
 def _mapped(
-    a: Any, row: RowType, key: Key | None, asked: list[Asked]
-) -> tuple[Any, Key | None, list[Asked]]:
+    a: Any, row: RowType, groups: Groups | None, asked: list[Asked]
+) -> tuple[Any, Groups | None, list[Asked]]:
     """The stream and expressions of its rows, after what is Python has been mapped."""
-    found = [e for x in asked for e in (x.value, *(e for e, _ in x.order))]
+    found = [e for x in asked for e in (x.value, x.other, *(e for e, _ in x.order))]
     calls = list(dict.fromkeys(e for e in found if isinstance(e, PythonCall)))
     if not calls:
-        return a, key, asked
+        return a, groups, asked
     t = tuple_of(c.type for c in calls)
     together = PythonCall(t, _All(tuple(c.function for c in calls)), ", ".join(map(str, calls)))
     stream = make(Map(beside(together, row)), a)
@@ -181,15 +197,14 @@ def _mapped(
             return Field(e.type, ("right", f"_{calls.index(e) + 1}"))
         return e.under("left")
 
-    if key is not None:
-        key = Key(key.expr.under("left"), key.ascending)
     return (
         stream,
-        key,
+        None if groups is None else groups.under("left"),
         [
             dataclasses.replace(
                 x,
                 value=None if x.value is None else moved(x.value),
+                other=None if x.other is None else moved(x.other),
                 order=tuple((moved(e), up) for e, up in x.order),
             )
             for x in asked
@@ -197,99 +212,49 @@ def _mapped(
     )
 
 
-# -- the plan, as vertices
-
-
-def _collated(a: Any, key: Key | None, planner: Planner) -> Stream:
-    """Rows of the key and then a piece for each reduction."""
-    made = [_reduced(a, key, r) for r in planner.reductions]
-    key_type = INT if key is None else key.type
-    types = [piece.type for _, _, piece in made]
-    if len(made) == 1:
-        ((stream, key_expr, piece),) = made
-        return make(Map(Build(tuple_of((key_type, *types)), (key_expr, piece))), stream)
-    optional = [Optional(t) for t in types]
-    rows = tuple_of((key_type, *optional))
-    total: Stream | None = None
-    for i, (stream, key_expr, piece) in enumerate(made):
-        pieces = [
-            dataclasses.replace(piece, type=t) if i == j else Literal(t, None)
-            for j, t in enumerate(optional)
-        ]
-        mapped = make(Map(Build(rows, (key_expr, *pieces))), stream)
-        total = mapped if total is None else make(Add(), total, mapped)
-    required = sum(planner.keyed or not isinstance(r, First) for r in planner.reductions)
-    return make(Collate(required), total)
-
-
-def _reduced(a: Any, key: Key | None, r: Reduction) -> tuple[Stream, Expr, Expr]:
-    """The rows that a reduction gives, and over them the key and the piece."""
-    key_expr: Expr = Literal(INT, 0) if key is None else key.expr
-    types = tuple_of((key_expr.type, *(e.type for e in r.args)))
-    rows = make(Map(Build(types, (key_expr, *r.args))), a)
-    own = Field(key_expr.type, ("_1",))
-    if isinstance(r, First):
-        return _first(rows, own, r)
-    if isinstance(r, Sums) and r.distinct:
-        rows = make(Distinct(), rows)
-    pick = r.pick
-    accumulated = make(Accumulate(None if key is None else Key(own), pick), rows)
-    if key is None:
-        made = make(MakeSet(), accumulated)
-        kept: Expr = _as_built(pick.type)
-        key_kept: Expr = key_expr
-    else:
-        made = make(Flatten(), accumulated)
-        kept, key_kept = Field(pick.type, ("left",)), Field(key.type, ("right",))
-    if not isinstance(r, Sums):
-        kept = Build(tuple_of((pick.type,)), (kept,))
-    return made, key_kept, kept
-
-
-def _as_built(t: RowType) -> Expr:
-    """The row itself, made again of its fields."""
-    if not isinstance(t, Struct):
-        return whole(t)
-    return Build(t, tuple(Field(ft, (n,)) for n, ft in t.fields))
-
-
-def _first(rows: Stream, key: Field, r: First) -> tuple[Stream, Expr, Expr]:
-    first = make(Top((key,), r.order, r.n), rows)
-    if not r.listed:
-        return first, key, Build(tuple_of(e.type for e in r.values), r.values)
-    (item,) = r.values
-    made = make(Listed(key, r.order, item), first)
-    t = Listed(key, r.order, item).list_type
-    return made, Field(key.type, ("right",)), Build(tuple_of((t,)), (Field(t, ("left",)),))
-
-
 # -- the fields of the row that is wanted
 
 
-def _doubted(key: Key | None, asked: list[Asked]) -> tuple[bool, ...]:
+def _doubted(groups: Groups | None, asked: list[Asked]) -> tuple[bool, ...]:
     """Whether Spark alone says that they may be NULL: parts of the key, then what is asked for.
 
     Spark says it of much that never is. Then a field without None is believed, and what it gets is
     looked at in every step.
     """
-    parts = () if key is None else key.parts
+    parts = () if groups is None else groups.parts
     return tuple(isinstance(e, Opaque) for e in (*parts, *(x.value for x in asked)))
 
 
+def _values(asked: list[Asked], planner: Planner, groups: Groups | None) -> dict[str, Expr]:
+    """What is asked for, of rows of the key and then the pieces."""
+    shown = {
+        name: show((f"_{planner.reductions.index(r) + 2}",)) for name, r, show in planner.shown
+    }
+    for one in asked:
+        if one.kind == GROUPING_ID:
+            if groups is None or not groups.several:
+                raise CompileError(
+                    f"{one.where}: {one.field}: grouping_id() is of by=st.rollup(…), st.cube(…) or "
+                    "st.grouping_sets(…), found another key; leave it out"
+                )
+            shown[one.field] = Field(INT, ("_1", "_1"))
+    return {one.field: shown[one.field] for one in asked}
+
+
 def _fields(
-    planner: Planner, key: Key | None, target: Struct, doubted: tuple[bool, ...], where: str
+    values: dict[str, Expr],
+    groups: Groups | None,
+    target: Struct,
+    doubted: tuple[bool, ...],
+    where: str,
 ) -> tuple[Expr, ...]:
-    values: dict[str, Expr] = {}
-    for name, r, shown in planner.shown:
-        piece = planner.reductions.index(r)
-        values[name] = shown((f"_{piece + 2}",))
     names = [n for n, _ in target.fields]
     unknown = [n for n in values if n not in names]
     if unknown:
         raise CompileError(f"{where}: {target} has no field {unknown[0]!r}; it has {names}")
     left = [n for n in names if n not in values]
-    parts = _key_parts(key)
-    whole = [t for n, t in target.fields if n in left] == [key.type] if key is not None else True
+    parts = [] if groups is None else groups.fields()
+    whole = groups is None or [t for n, t in target.fields if n in left] == [groups.type]
     if not whole and len(parts) == 1 and isinstance(parts[0][1].type, Struct):
         parts = [(n, Field(t, ("_1", n))) for n, t in parts[0][1].type.fields]
         doubted = (*((False,) * len(parts)), *doubted[1:])
@@ -320,18 +285,6 @@ def _misfit(target: Struct, left: list[str], parts: list[str]) -> str:
         f"{key}, and {target} has {', '.join(left) or 'nothing'} left for it; "
         f"give {', '.join(spare)} a field, or leave it out of the key"
     )
-
-
-def _key_parts(key: Key | None) -> list[tuple[str, Expr]]:
-    """The parts of the key: what each is called, and where it is now."""
-    if key is None:
-        return []
-    if key.parts == (key.expr,):
-        return [(str(key.expr).rsplit(".", 1)[-1], Field(key.type, ("_1",)))]
-    return [
-        (str(p).rsplit(".", 1)[-1], Field(p.type, ("_1", f"_{i}")))
-        for i, p in enumerate(key.parts, 1)
-    ]
 
 
 def _coerced(e: Expr, t: RowType, name: str, where: str) -> Expr:

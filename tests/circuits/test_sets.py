@@ -56,7 +56,7 @@ SQL = {
 
 @pytest.mark.parametrize(
     ("local_rows", "optimize", "seed"),
-    [(2_000_000, True, 1), (0, True, 2), (0, False, 3)],
+    [(2_000_000, True, 1), (0, True, 2), pytest.param(0, False, 3, marks=pytest.mark.long)],
     ids=["driver", "spark", "as written"],
 )
 def test_rows_and_how_often_they_come_are_those_of_sql(
@@ -64,9 +64,10 @@ def test_rows_and_how_often_they_come_are_those_of_sql(
 ) -> None:
     graph = st.compile(sets, optimize=optimize)
     stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
-    held_to_sql(spark, graph, lambda: stepper, SQL, {"a": left, "b": left}, seed=seed)
+    held_to_sql(spark, graph, lambda: stepper, SQL, {"a": left, "b": left}, steps=3, seed=seed)
 
 
+@pytest.mark.long
 def test_a_state_that_is_opened_anew_goes_on_as_sql_says(
     spark: SparkSession, make_store: MakeStore
 ) -> None:

@@ -1,0 +1,147 @@
+"""What aggregates make of the list of a group's values: the same in Spark, Arrow and Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stepping_spark.expressions.derived import Column, Derived
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.rows.atoms import FLOAT, STR
+from stepping_spark.rows.literals import literal, text
+from stepping_spark.rows.sql_text import let
+from stepping_spark.rows.types import ListOf, Optional, unwrap
+
+Numbers = Any  # a numpy array
+
+
+@dataclass(frozen=True)
+class _OfList(Derived):
+    """Something made of the values of a list that are not NULL; no list has none."""
+
+    def _known(self, row: str) -> str:
+        return f"filter({self.args[0].sql(row)}, v -> v IS NOT NULL)"
+
+    def of(self, *values: Any) -> Any:
+        return self.of_known([v for v in values[0] or () if v is not None])
+
+    def of_known(self, values: list[Any]) -> Any:
+        """What it makes of the values."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Compact(_OfList):
+    """The list of those values."""
+
+    said: ClassVar[str] = "collect_list"
+
+    def _sql(self, row: str) -> str:
+        return f"coalesce({self._known(row)}, CAST(array() AS {self.type.ddl}))"
+
+    def of_known(self, values: list[Any]) -> Any:
+        return tuple(values)
+
+    def arrow(self, columns: Sequence[Column]) -> Column:
+        kept, _, ends = _known_values(columns[0])
+        return pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), kept)
+
+
+@dataclass(frozen=True)
+class Joined(_OfList):
+    """Those strings, one after the other, with a separator between; NULL of none."""
+
+    separator: str = ""
+    said: ClassVar[str] = "string_agg"
+
+    def _sql(self, row: str) -> str:
+        strings = f"array_join(l, {text(self.separator)})"
+        return let("l", self._known(row), f"CASE WHEN size(l) > 0 THEN {strings} END")
+
+    def of_known(self, values: list[Any]) -> Any:
+        return self.separator.join(values) if values else None
+
+
+@dataclass(frozen=True)
+class Percentile(_OfList):
+    """The value at a share of the way from the first to the last of sorted floats; NULL of none.
+
+    Between two of them it is interpolated, as Spark's percentile has it.
+    """
+
+    share: float = 0.5
+    said: ClassVar[str] = "percentile"
+
+    def __str__(self) -> str:
+        return f"percentile({self.args[0]}, {self.share})"
+
+    def _sql(self, row: str) -> str:
+        between = "(ceil(at) - at) * low + (at - floor(at)) * high"
+        body = let("high", _item("ceil(at)"), f"if(low = high, low, {between})")
+        body = let(
+            "at",
+            f"(size(l) - 1) * {literal(self.share, FLOAT)}",
+            let("low", _item("floor(at)"), body),
+        )
+        return let("l", self._known(row), f"CASE WHEN size(l) > 0 THEN {body} END")
+
+    def of_known(self, values: list[Any]) -> Any:
+        if not values:
+            return None
+        at = (len(values) - 1) * self.share
+        low, high = values[math.floor(at)], values[math.ceil(at)]
+        if low == high or (low != low and high != high):
+            return low
+        return (math.ceil(at) - at) * low + (at - math.floor(at)) * high
+
+    def arrow(self, columns: Sequence[Column]) -> Column:
+        kept, begins, ends = _known_values(columns[0])
+        some = np.flatnonzero(ends > begins)
+        found = np.zeros(len(begins))
+        if len(some):
+            numbers = np.asarray(kept.to_numpy(zero_copy_only=False), np.float64)
+            at = (ends[some] - begins[some] - 1) * self.share
+            down, up = np.floor(at), np.ceil(at)
+            low, high = (numbers[begins[some] + x.astype(np.int64)] for x in (down, up))
+            with np.errstate(invalid="ignore", over="ignore"):
+                between = (up - at) * low + (at - down) * high
+            same = (low == high) | (np.isnan(low) & np.isnan(high))
+            found[some] = np.where(same, low, between)
+        return pa.array(found, pa.float64(), mask=ends == begins)
+
+
+def _item(at: str) -> str:
+    return f"element_at(l, CAST({at} AS INT) + 1)"
+
+
+def _known_values(lists: Column) -> tuple[Column, Numbers, Numbers]:
+    """The values that are not NULL, of all lists together, and where each list begins and ends."""
+    flat: Any = pc.list_flatten(lists)  # of NULL nothing
+    lengths = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(), np.int64)
+    edges = np.append(0, np.cumsum(lengths))
+    there = np.append(0, np.cumsum(flat.is_valid().to_numpy(zero_copy_only=False)))
+    begins, ends = there[edges[:-1]], there[edges[1:]]
+    return flat.drop_null(), begins.astype(np.int64), ends.astype(np.int64)
+
+
+def compact(items: Expr) -> Expr:
+    """The list without NULLs."""
+    lists = unwrap(items.type)
+    assert isinstance(lists, ListOf)
+    return Compact(ListOf(unwrap(lists.inner)), (items,))
+
+
+def joined(items: Expr, separator: str, nullable: bool) -> Expr:
+    """The strings of a list, one after the other."""
+    return Joined(Optional(STR) if nullable else STR, (items,), separator)
+
+
+def percentile(items: Expr, share: float, nullable: bool) -> Expr:
+    """The value at a share of the way through a list of sorted floats."""
+    return Percentile(Optional(FLOAT) if nullable else FLOAT, (items,), share)

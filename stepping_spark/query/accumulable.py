@@ -1,0 +1,175 @@
+"""The aggregates that are made of sums: what each adds up, and what its sums amount to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from decimal import Decimal
+
+from stepping_spark.errors import CompileError
+from stepping_spark.expressions.derived import Mean, given, known, truth, widened
+from stepping_spark.expressions.expr import Call, Expr, Field, Literal
+from stepping_spark.expressions.moments import (
+    correlation,
+    deviation,
+    square,
+    square_left,
+    times,
+    times_left,
+)
+from stepping_spark.query.reductions import ONE, Asked, Shown, Sums
+from stepping_spark.rows.atoms import BOOL, FLOAT, INT, REST, Atom, RowType
+from stepping_spark.rows.schema import BIG_INT
+from stepping_spark.rows.types import Optional, unwrap
+
+
+def _type(keyed: bool, t: RowType, e: Expr) -> RowType:
+    """The type of what is NULL where no value of the expression is there."""
+    nullable = isinstance(e.type, Optional) or not keyed
+    return Optional(unwrap(t)) if nullable else unwrap(t)
+
+
+def _count(keyed: bool, sums: Sums, a: Asked) -> Shown:
+    """How many rows, or values."""
+    leaf = sums.leaf(_one(sums, a.value))
+    return lambda at: Field(INT, (*at, f"_{leaf}"))
+
+
+def _sum(keyed: bool, sums: Sums, a: Asked) -> Shown:
+    """The sum, NULL of nothing."""
+    x = sums.arg(a.picked)
+    t = summed_type(a)
+    summed = sums.leaf(_retyped(x, t))
+    n = sums.leaf(_one(sums, a.value))
+
+    def show(at: tuple[str, ...]) -> Expr:
+        value = Field(t, (*at, f"_{summed}"))
+        if not isinstance(_type(keyed, t, x), Optional):
+            return value
+        return given(Field(INT, (*at, f"_{n}")), value)
+
+    return show
+
+
+def _avg(keyed: bool, sums: Sums, a: Asked) -> Shown:
+    """The sum by the count."""
+    x = sums.arg(a.picked)
+    t = summed_type(a)
+    shown: Atom = FLOAT
+    if t == INT:
+        t = BIG_INT  # no sum is beyond it, as none of floats is
+        leaf = widened(x, BIG_INT)
+    else:
+        leaf = _retyped(x, t)
+    if t.name == "Decimal" and t is not BIG_INT:
+        shown = _mean_type(a)
+    summed, n = sums.leaf(leaf), sums.leaf(_one(sums, a.value))
+
+    def show(at: tuple[str, ...]) -> Expr:
+        args = Field(t, (*at, f"_{summed}")), Field(INT, (*at, f"_{n}"))
+        return Mean(_type(keyed, shown, x), args)
+
+    return show
+
+
+def _moment(keyed: bool, sums: Sums, a: Asked) -> Shown:
+    """The variance or the deviation, from the sums of the values and of their squares."""
+    summed_type(a)
+    x = widened(sums.arg(a.picked), FLOAT)
+    leaves = [_one(sums, a.value), *_exactly(x), *_exactly(square(x)), square_left(x)]
+    numbers = [sums.leaf(leaf) for leaf in leaves]
+
+    def show(at: tuple[str, ...]) -> Expr:
+        return deviation(_leaves(at, numbers), population=a.option is True, root=a.kind == "stddev")
+
+    return show
+
+
+def _corr(keyed: bool, sums: Sums, a: Asked) -> Shown:
+    """The correlation, from the sums of two values, of their squares and of their products."""
+    assert a.other is not None
+    for e in (a.picked, a.other):
+        summed_type(dataclasses.replace(a, value=e))
+    some = [widened(sums.arg(e), FLOAT) for e in (a.picked, a.other)]
+    x, y = _where_known(some[0], some[1]), _where_known(some[1], some[0])
+    n: Expr = known(x) if isinstance(x.type, Optional) else ONE
+    leaves = [n, *_exactly(x), *_exactly(y)]
+    for p, q in ((x, x), (y, y), (x, y)):
+        leaves += [*_exactly(times(p, q)), times_left(p, q)]
+    numbers = [sums.leaf(leaf) for leaf in leaves]
+    return lambda at: correlation(_leaves(at, numbers))
+
+
+def _where_known(x: Expr, y: Expr) -> Expr:
+    """The value in rows that have the other one too, else NULL."""
+    return given(known(y), x) if isinstance(y.type, Optional) else x
+
+
+def _exactly(x: Expr) -> tuple[Expr, Expr]:
+    """A float and the same float, of whose sum is shown what rounding leaves over."""
+    t = Optional(REST) if isinstance(x.type, Optional) else REST
+    return x, dataclasses.replace(x, type=t)
+
+
+def _leaves(at: tuple[str, ...], numbers: list[int]) -> tuple[Expr, ...]:
+    """A count, and then sums of floats, where they are."""
+    types = (INT, *[FLOAT] * (len(numbers) - 1))
+    return tuple(Field(t, (*at, f"_{n}")) for t, n in zip(types, numbers, strict=True))
+
+
+def _truths(keyed: bool, sums: Sums, a: Asked) -> Shown:
+    """Whether all, or some, of the values are true: from how many there are, and how many true."""
+    if unwrap(a.picked.type) != BOOL:
+        raise CompileError(f"{a.where}: {a}: {a.picked.type} is no bool; compare it with something")
+    x = sums.arg(a.picked)
+    n, true = sums.leaf(_one(sums, a.value)), sums.leaf(truth(x))
+
+    def show(at: tuple[str, ...]) -> Expr:
+        many, found = (Field(INT, (*at, f"_{i}")) for i in (n, true))
+        op, right = ("==", many) if a.kind == "bool_and" else (">", Literal(INT, 0))
+        value = Call(BOOL, op, (found, right))
+        return given(many, value) if isinstance(_type(keyed, BOOL, x), Optional) else value
+
+    return show
+
+
+def _one(sums: Sums, value: Expr | None) -> Expr:
+    """1 for each row that has a value."""
+    if value is None or not isinstance(value.type, Optional):
+        return ONE
+    return known(sums.arg(value))
+
+
+def _retyped(e: Field, t: RowType) -> Expr:
+    """The field as a sum of that type takes it."""
+    return Field(Optional(t) if isinstance(e.type, Optional) else t, e.path)
+
+
+def summed_type(a: Asked) -> Atom:
+    """The type of the sum."""
+    t = unwrap(a.picked.type)
+    if not isinstance(t, Atom) or t.name not in ("int", "float", "Decimal"):
+        raise CompileError(
+            f"{a.where}: {a}: {a.picked.type} cannot be added up; what can: int, float, Decimal"
+        )
+    if t.name == "Decimal":
+        return Atom("Decimal", Decimal, min(38, t.precision + 10), t.scale)
+    return t
+
+
+def _mean_type(a: Asked) -> Atom:
+    t = unwrap(a.picked.type)
+    assert isinstance(t, Atom)
+    return Atom("Decimal", Decimal, min(38, t.precision + 4), min(38, t.scale + 4))
+
+
+SUMMED: dict[str, Callable[[bool, Sums, Asked], Shown]] = {
+    "avg": _avg,
+    "bool_and": _truths,
+    "bool_or": _truths,
+    "corr": _corr,
+    "count": _count,
+    "stddev": _moment,
+    "sum": _sum,
+    "variance": _moment,
+}

@@ -1,0 +1,169 @@
+"""What groups are known by: a key, or the keys of grouping sets, `rollup` and `cube`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import CompileError
+from stepping_spark.expressions.expr import Build, Expr, Field, Literal, coerce
+from stepping_spark.expressions.index import Index, Key, key_of
+from stepping_spark.rows.atoms import INT, RowType
+from stepping_spark.rows.types import Optional, tuple_of, unwrap
+
+T = TypeVar("T")
+MOST_SETS = 64
+
+By = Index[T, Any] | Callable[[T], Any]
+
+
+@dataclass(frozen=True)
+class GroupingSets(Generic[T]):
+    """Several keys of the same rows: `rollup`, `cube` and `grouping_sets` make it."""
+
+    kind: str
+    of: tuple[By[T] | None, ...]
+
+
+def rollup(by: By[T]) -> GroupingSets[T]:
+    """For `by` of `st.aggregate`: groups by (a, b), by a, and all rows together: ROLLUP (a, b).
+
+    The parts that a row is added up over are NULL, so that the fields for them are `X | None`; all
+    but the first set leave out one part more, from the last on. `st.agg.grouping_id()` tells a NULL
+    that is left out from one that is in the rows. Of no rows there is no row, as in Spark.
+
+    >>> class Total(st.Data):
+    ...     shop: str | None
+    ...     total: int
+    >>> def query(sales: st.ZSet[tuple[str, int]]) -> st.ZSet[Total]:
+    ...     return st.aggregate(sales, by=st.rollup(lambda s: s[0]), into=Total,
+    ...                         total=st.agg.sum(lambda s: s[1]))
+    >>> change = st.ZSetPython({("A", 1): 1, ("B", 2): 1})
+    >>> (out,) = st.reference(st.compile(query)).step((change,))
+    >>> sorted((row.total, row.shop) for row, _ in out.iter())
+    [(1, 'A'), (2, 'B'), (3, None)]
+    """
+    return GroupingSets("rollup", (by,))
+
+
+def cube(by: By[T]) -> GroupingSets[T]:
+    """For `by` of `st.aggregate`: groups by each choice of the parts of a key: CUBE (a, b).
+
+    Otherwise as `rollup`.
+
+    >>> class Total(st.Data):
+    ...     shop: str | None
+    ...     day: int | None
+    ...     n: int
+    >>> def query(sales: st.ZSet[tuple[str, int]]) -> st.ZSet[Total]:
+    ...     return st.aggregate(sales, by=st.cube(lambda s: (s[0], s[1])), into=Total,
+    ...                         n=st.agg.count())
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({("A", 1): 2}),))
+    >>> sum(1 for row, _ in out.iter() if row.n == 2)
+    4
+    """
+    return GroupingSets("cube", (by,))
+
+
+def grouping_sets(*by: By[T] | None) -> GroupingSets[T]:
+    """For `by` of `st.aggregate`: groups by each of these keys: GROUPING SETS ((a, b), c, ()).
+
+    None is the set without a key, of all rows. Otherwise as `rollup`.
+
+    >>> class Total(st.Data):
+    ...     shop: str | None
+    ...     day: int | None
+    ...     n: int
+    >>> def query(sales: st.ZSet[tuple[str, int]]) -> st.ZSet[Total]:
+    ...     sets = st.grouping_sets(lambda s: s[0], lambda s: s[1], None)
+    ...     return st.aggregate(sales, by=sets, into=Total, n=st.agg.count())
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({("A", 1): 2}),))
+    >>> sum(1 for row, _ in out.iter() if row.n == 2)
+    3
+    """
+    return GroupingSets("grouping_sets", by)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What groups are known by: the key of a row in each set, all of one type.
+
+    Of a plain key there is one set. Of several, the key is the grouping id and then all parts, of
+    which those that a set leaves out are NULL.
+    """
+
+    keys: tuple[Expr, ...]
+    parts: tuple[Expr, ...]  # as the user gave them
+    shown: str
+
+    @property
+    def type(self) -> RowType:
+        """The type of the key."""
+        return self.keys[0].type
+
+    @property
+    def several(self) -> bool:
+        """Whether they are grouping sets."""
+        return self.parts != Key(self.keys[0]).parts
+
+    def under(self, side: str) -> Groups:
+        """The same, over rows that have the row at a field."""
+        parts = tuple(p.under(side) for p in self.parts)
+        return Groups(tuple(k.under(side) for k in self.keys), parts, self.shown)
+
+    def fields(self) -> list[tuple[str, Expr]]:
+        """The parts of the key: what each is called, and where it is in rows that begin with it."""
+        names = [str(p).rsplit(".", 1)[-1] for p in self.parts]
+        if Key(self.keys[0]).parts == self.keys[:1]:
+            return [(names[0], Field(self.type, ("_1",)))]
+        first = 2 if self.several else 1
+        types = [e.type for e in Key(self.keys[0]).parts[first - 1 :]]
+        return [
+            (name, Field(t, ("_1", f"_{i}")))
+            for i, (name, t) in enumerate(zip(names, types, strict=True), first)
+        ]
+
+
+def groups_of(by: Any, row: RowType) -> Groups | None:
+    """What rows of a type are grouped by; None: they are one group."""
+    what = "`by` of aggregate"
+    if by is None:
+        return None
+    if not isinstance(by, GroupingSets):
+        key = key_of(by, row, what)
+        return Groups((key.expr,), key.parts, str(key))
+    given = [() if f is None else key_of(f, row, what).parts for f in by.of]
+    sets = list(_sets(by.kind, given))
+    where = f"{user_line()}: st.{by.kind}"
+    if not given or len(sets) > MOST_SETS:
+        raise CompileError(f"{where}: expected 1 to {MOST_SETS} sets, found {len(sets)}")
+    if len({frozenset(s) for s in sets}) < len(sets):
+        raise CompileError(f"{where}: two of the sets are the same; leave one out")
+    parts = tuple(dict.fromkeys(e for s in sets for e in s))
+    types = [e.type if all(e in s for s in sets) else Optional(unwrap(e.type)) for e in parts]
+    keys = tuple(_key(s, parts, types, where) for s in sets)
+    shown = "; ".join(f"({', '.join(map(str, s))})" for s in sets)
+    return Groups(keys, parts, f"{by.kind} {shown}")
+
+
+def _sets(kind: str, given: Sequence[tuple[Expr, ...]]) -> Iterator[tuple[Expr, ...]]:
+    if kind == "grouping_sets":
+        yield from given
+        return
+    (parts,) = given
+    for n in range(len(parts), -1, -1):
+        yield from [parts[:n]] if kind == "rollup" else itertools.combinations(parts, n)
+
+
+def _key(
+    chosen: Sequence[Expr], parts: Sequence[Expr], types: Sequence[RowType], where: str
+) -> Build:
+    """The grouping id, and the parts: those that are not chosen are NULL."""
+    number = sum((p not in chosen) << i for i, p in enumerate(reversed(parts)))
+    cells: list[Expr] = [Literal(INT, number)]
+    for p, t in zip(parts, types, strict=True):
+        cells.append(coerce(p, t, where) if p in chosen else Literal(t, None))
+    return Build(tuple_of((INT, *types)), tuple(cells))

@@ -1,0 +1,192 @@
+"""How an aggregation is computed: which aggregates together, by what kind of reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stepping_spark.errors import CompileError
+from stepping_spark.expressions.derived import Otherwise, given, known, widened
+from stepping_spark.expressions.expr import Expr, Field
+from stepping_spark.expressions.lists import compact, joined, percentile
+from stepping_spark.query.accumulable import SUMMED, summed_type
+from stepping_spark.query.reductions import (
+    ONE,
+    Asked,
+    Collected,
+    First,
+    Frequent,
+    Gathered,
+    Reduction,
+    Shown,
+    Sums,
+)
+from stepping_spark.rows.atoms import FLOAT, INT, STR, RowType
+from stepping_spark.rows.types import ListOf, Optional, ZSetOf, unwrap
+from stepping_spark.zsets.spark import ZSetPython
+
+
+@dataclass
+class Planner:
+    """Deals aggregates out to reductions."""
+
+    keyed: bool
+    reductions: list[Reduction] = field(default_factory=list)
+    shown: list[tuple[str, Reduction, Shown]] = field(default_factory=list)
+
+    def add(self, a: Asked) -> None:
+        """Plan one aggregate."""
+        kind = a.kind.removesuffix("_distinct")
+        if kind in SUMMED:
+            sums = self._sums(a.picked if a.kind != kind else None)
+            found: tuple[Reduction, Shown] = sums, SUMMED[kind](self.keyed, sums, a)
+        elif kind == "collect":
+            found = self._collected(a)
+        elif kind == "first_n":
+            found = self._listed(a)
+        elif kind in LISTED:
+            found = self._gathered(a)
+        elif kind == "mode":
+            found = self._most_frequent(a)
+        else:
+            found = self._extreme(a)
+        found[0].aggregates.append(str(a))
+        self.shown.append((a.field, *found))
+
+    def ensure_row(self) -> None:
+        """Without a key there is one row, also of nothing; a sum always has one."""
+        if self.keyed and self.reductions:
+            return
+        if not any(r.always for r in self.reductions):
+            rows = self._sums(None)
+            rows.leaf(ONE)
+            rows.aggregates.append("whether there are rows")
+        self.reductions.sort(key=lambda r: not r.always)  # those that are always there first
+
+    def _sums(self, distinct: Expr | None) -> Sums:
+        for r in self.reductions:
+            same = [distinct] if distinct is not None else []
+            if isinstance(r, Sums) and r.distinct == bool(same) and (not same or r.args == same):
+                return r
+        made = Sums(distinct=distinct is not None)
+        if distinct is not None:
+            made.arg(distinct)
+        self.reductions.append(made)
+        return made
+
+    def _extreme(self, a: Asked) -> tuple[Reduction, Shown]:
+        """min, max, any_value, arg_min, arg_max: a value of the first row by an order."""
+        r = First()
+        up = not a.kind.endswith("max")
+        ordered = a.order[0][0] if a.order else a.picked
+        by = r.arg(ordered)
+        value = r.arg(a.picked)
+        nullable = isinstance(by.type, Optional)
+        r.order = (*(((known(by), False),) if nullable else ()), (by, up))
+        r.values = (value, known(by)) if nullable and by != value else (value,)
+        there = self._kept(r)
+
+        def show(at: tuple[str, ...]) -> Expr:
+            t = value.type if self.keyed else Optional(unwrap(value.type))
+            found = Field(t, (*at, "_1"))
+            return given(Field(INT, (*at, "_2")), found) if len(r.values) > 1 else found
+
+        return there, show
+
+    def _listed(self, a: Asked) -> tuple[Reduction, Shown]:
+        """The list of the first rows' values."""
+        r = First(n=a.n, listed=True)
+        r.order = tuple((r.arg(e), up) for e, up in a.order)
+        item = r.arg(a.picked)
+        r.values = (item,)
+        there = self._kept(r)
+        t = ListOf(item.type)
+
+        def show(at: tuple[str, ...]) -> Expr:
+            found = Field(t if self.keyed else Optional(t), (*at, "_1"))
+            return found if self.keyed else Otherwise(t, (found,), ())
+
+        return there, show
+
+    def _collected(self, a: Asked) -> tuple[Reduction, Shown]:
+        r = Collected()
+        r.values = (r.arg(a.picked),)
+        there = self._kept(r)
+        t = ZSetOf(a.picked.type, ZSetPython)
+        return there, lambda at: Field(t, (*at, "_1"))
+
+    def _gathered(self, a: Asked) -> tuple[Reduction, Shown]:
+        """collect_list, string_agg, percentile: of the list of all values, in an order."""
+        r = Gathered()
+        if a.kind == "percentile":
+            summed_type(a)
+            item = r.arg(widened(a.picked, FLOAT))
+            r.order = ((item, True),)
+        else:
+            r.order = tuple((r.arg(e), up) for e, up in a.order)
+            item = r.arg(a.picked)
+        r.values = (item,)
+        there = self._kept(r)
+        t: RowType = ListOf(item.type)
+
+        def show(at: tuple[str, ...]) -> Expr:
+            found = Field(t if self.keyed else Optional(t), (*at, "_1"))
+            return LISTED[a.kind](a, found, self._nullable(item))
+
+        return there, show
+
+    def _most_frequent(self, a: Asked) -> tuple[Reduction, Shown]:
+        """The most frequent value, NULL only where there is no other."""
+        r = Frequent()
+        value = r.arg(a.picked)
+        r.values = (value,)
+        there = self._kept(r)
+        t = Optional(unwrap(value.type)) if self._nullable(value) else value.type
+        return there, lambda at: Field(t, (*at, "_1"))
+
+    def _nullable(self, e: Expr) -> bool:
+        """Whether an aggregate of these values may be NULL."""
+        return isinstance(e.type, Optional) or not self.keyed
+
+    def _kept(self, r: Reduction) -> Reduction:
+        """The same reduction that there is already, or this one."""
+        for other in self.reductions:
+            if _same(r, other):
+                return other
+        self.reductions.append(r)
+        return r
+
+
+def _collect_list(a: Asked, items: Expr, nullable: bool) -> Expr:
+    return compact(items)
+
+
+def _string_agg(a: Asked, items: Expr, nullable: bool) -> Expr:
+    if unwrap(a.picked.type) != STR:
+        raise CompileError(
+            f"{a.where}: {a}: string_agg joins str, found {a.picked.type}; convert it: "
+            ".cast('string')"
+        )
+    return joined(items, str(a.option), nullable)
+
+
+def _percentile(a: Asked, items: Expr, nullable: bool) -> Expr:
+    assert isinstance(a.option, float)
+    return percentile(items, a.option, nullable)
+
+
+LISTED: dict[str, Callable[[Asked, Expr, bool], Expr]] = {
+    "collect_list": _collect_list,
+    "percentile": _percentile,
+    "string_agg": _string_agg,
+}
+
+
+def _same(a: Reduction, b: Reduction) -> bool:
+    if type(a) is not type(b) or a.args != b.args:
+        return False
+    if isinstance(a, First) and isinstance(b, First):
+        return (a.order, a.n, a.values, a.listed) == (b.order, b.n, b.values, b.listed)
+    if isinstance(a, Gathered) and isinstance(b, Gathered):
+        return (a.order, a.values) == (b.order, b.values)
+    return isinstance(a, Collected | Frequent)
