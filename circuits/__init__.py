@@ -11,6 +11,7 @@ from circuits.graphs import (
 from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
 from circuits.joins import antijoin, delta_join, half_join, join, outer_join, semijoin
 from circuits.sets import except_, intersect, union
+from circuits.windows import window
 
 __all__ = [
     "aggregate",
@@ -32,4 +33,5 @@ __all__ = [
     "shortest_paths",
     "transitive_closure",
     "union",
+    "window",
 ]

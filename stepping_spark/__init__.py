@@ -16,6 +16,7 @@ from circuits.graphs import (
 from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
 from circuits.joins import antijoin, delta_join, half_join, join, outer_join, semijoin
 from circuits.sets import except_, intersect, union
+from circuits.windows import window
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
 from stepping_spark.drawing.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.errors import (
@@ -37,7 +38,7 @@ from stepping_spark.graph.graph import Graph, Path, Vertex
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.limits import Limits
 from stepping_spark.plan.explain import explain
-from stepping_spark.query import agg, linear
+from stepping_spark.query import agg, linear, win
 from stepping_spark.query.cache import Cache
 from stepping_spark.query.feedback import feedback
 from stepping_spark.query.grouping import cube, grouping_sets, rollup
@@ -170,6 +171,8 @@ __all__ = [
     "temporal_filter",
     "transitive_closure",
     "union",
+    "win",
+    "window",
     "write_dot",
     "write_png",
     "write_svg",
@@ -189,6 +192,7 @@ if not TYPE_CHECKING:  # a checker would take any name for one that there is
     def __getattr__(name: str) -> NoReturn:
         """Say which name may have been meant."""
         near = [f"st.agg.{name}"] if name in agg.AGGREGATES else []
+        near += [f"st.win.{name}"] if name in win.FUNCTIONS else []
         near += [f"st.{n}" for n in get_close_matches(name, __all__, 3)]
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
         raise AttributeError(

@@ -931,6 +931,165 @@ def first_n_with_ties_of_each(ops: Any) -> Callable[..., Any]:
     return query
 
 
+class Placed(st.Data):
+    id: int
+    number: int
+    so_far: float
+    around: float | None
+    last: int | None
+    before: str | None
+    rush_before: bool
+
+
+@on_changes_and_tables("windows of rows of each user", Order)
+def windows_of_rows(ops: Any) -> Callable[..., Any]:
+    user: Callable[[Any], Any] = st.python(lambda o: o.user, to=MAYBE_STR)
+
+    def query(a: st.ZSet[Order]) -> st.ZSet[Placed]:
+        placed: st.ZSet[Placed] = ops.window(
+            a,
+            by=lambda o: o.user,
+            order=lambda o: o.rush,
+            into=Placed,
+            number=st.win.row_number(),
+            so_far=st.win.sum(lambda o: o.amount, rows=(None, 0)),
+            around=st.win.avg(lambda o: o.n, rows=(-1, 1)),
+            last=st.win.last_value(lambda o: o.n, rows=(None, 0), ignore_nulls=True),
+            before=st.win.lag(user),
+            rush_before=st.win.lag(lambda o: o.rush, 2, default=False),
+        )
+        return placed
+
+    return query
+
+
+class Ranked(st.Data):
+    user: str | None
+    cheap: bool
+    rank: int
+    dense: int
+    percent: float
+    share: float
+    third: int
+    near: Decimal | None
+    rows: int
+    least: float | None
+    first: int
+    second: int | None
+    last: str | None
+
+
+@on_changes_and_tables("windows by distance, of all rows", Order)
+def windows_by_distance(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> st.ZSet[Ranked]:
+        ranked: st.ZSet[Ranked] = ops.window(
+            a,
+            by=None,
+            order=st.win.desc(lambda o: o.n, nulls="first"),
+            into=Ranked,
+            cheap=lambda o: o.price < 1,
+            rank=st.win.rank(),
+            dense=st.win.dense_rank(),
+            percent=st.win.percent_rank(),
+            share=st.win.cume_dist(),
+            third=st.win.ntile(3),
+            near=st.win.sum(lambda o: o.price, range=(-1, 2)),
+            rows=st.win.count(range=(None, 1)),
+            least=st.win.min(lambda o: o.amount, range=(1, 2)),
+            first=st.win.first_value(lambda o: o.id),
+            second=st.win.nth_value(lambda o: o.n, 2, range=(0, None)),
+            last=st.win.last_value(lambda o: o.user, range=(0, 0), ignore_nulls=True),
+        )
+        return ranked
+
+    return query
+
+
+class Timely(st.Data):
+    raw: bytes | None
+    days: int
+    at_most: dt.datetime | None
+    local: int
+    floats: float
+    next: dt.timedelta | None
+
+
+@on_changes_and_tables("windows by dates and times", Some)
+def windows_by_time(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Some]) -> st.ZSet[Timely]:
+        day = ops.window(
+            ops.map(a, f=lambda s: (s.raw, s.day, s.at, s.local, s.span)),
+            by=lambda s: s[0],
+            order=lambda s: s[1],
+            into=Dated,
+            days=st.win.count(range=(-1, dt.timedelta(days=700_000))),
+        )
+        at = ops.window(
+            day,
+            by=lambda s: s.raw,
+            order=st.win.asc(lambda s: s.at, nulls="last"),
+            into=Timed,
+            at_most=st.win.max(lambda s: s.at, range=(None, dt.timedelta(days=1))),
+        )
+        timely: st.ZSet[Timely] = ops.window(
+            at,
+            by=None,
+            order=lambda s: s.local,
+            into=Timely,
+            local=st.win.count(range=(-dt.timedelta(days=200_000), 0)),
+            floats=lambda s: s.days * 0.5,
+            next=st.win.lead(lambda s: s.span, ignore_nulls=True),
+        )
+        return timely
+
+    return query
+
+
+class Dated(st.Data):
+    raw: bytes | None
+    days: int
+    day: dt.date | None
+    at: dt.datetime | None
+    local: st.LocalDateTime | None
+    span: dt.timedelta | None
+
+
+class Timed(st.Data):
+    raw: bytes | None
+    days: int
+    at_most: dt.datetime | None
+    local: st.LocalDateTime | None
+    span: dt.timedelta | None
+
+
+class Numbered(st.Data):
+    row: Order
+    number: int
+    total: float | None
+
+
+@on_changes_and_tables("windows per group", Order)
+def windows_per_group(ops: Any) -> Callable[..., Any]:
+    def of_each(s: st.ZSet[Order]) -> st.ZSet[Numbered]:
+        numbered: st.ZSet[Numbered] = ops.window(
+            s,
+            by=lambda o: o.rush,
+            order=(lambda o: o.n, st.win.desc(lambda o: o.amount)),
+            into=Numbered,
+            row=lambda o: o,
+            number=st.win.row_number(),
+            total=st.win.sum(lambda o: o.amount, rows=(-2, -1)),
+        )
+        return numbered
+
+    def query(a: st.ZSet[Order]) -> st.ZSet[st.Pair[Numbered, str | None]]:
+        g = ops.group(a, by=lambda o: o.user)
+        flat: st.ZSet[st.Pair[Numbered, str | None]] = ops.flatten(ops.per_group[g](of_each))
+        return flat
+
+    return query
+
+
 @on_changes_and_tables("first n by whole rows, of each pair of a join", Order, User)
 def first_n_of_join(ops: Any) -> Callable[..., Any]:
     index = st.Index.pick(st.Pair[Order, User], lambda p: p.left, ascending=False)

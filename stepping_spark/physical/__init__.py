@@ -1,8 +1,9 @@
 """What operators are made of: a dozen nodes over relations, which each engine knows how to run.
 
 An operator of the circuit says in the algebra what a stream is; here stands how a relation is made
-of others, in the terms of a database: project, filter, unnest, union, join, rank, fold. An operator
-builds a tree of these nodes (`Operator.physical`), the engines run trees and know no operator. So a
+of others, in the terms of a database: project, filter, unnest, union, join, rank, window, fold. An
+operator builds a tree of these nodes (`Operator.physical`), the engines run trees and know no
+operator. So a
 new operator that the nodes can say needs no line in an engine, and a node is one function in each.
 
 Comes in: expressions over rows, and the types of streams. Goes out: trees, to `graph` and `plan`.
@@ -40,6 +41,12 @@ from stepping_spark.physical.trees import (
     times_read,
     walk,
 )
+from stepping_spark.physical.windows import (
+    Frame,
+    Sorting,
+    WindowCall,
+    Windowed,
+)
 
 __all__ = [
     "AntiJoin",
@@ -50,6 +57,7 @@ __all__ = [
     "Due",
     "EquiJoin",
     "Fold",
+    "Frame",
     "Gather",
     "Hole",
     "Negate",
@@ -58,10 +66,13 @@ __all__ = [
     "Positive",
     "Project",
     "Rank",
+    "Sorting",
     "Totals",
     "Union",
     "Unnest",
     "Where",
+    "WindowCall",
+    "Windowed",
     "cells_of",
     "change_of",
     "of_columns",

@@ -62,7 +62,7 @@ def _avg(keyed: bool, sums: Sums, a: Asked) -> Shown:
     else:
         leaf = _retyped(x, t)
     if t.name == "Decimal" and t is not BIG_INT:
-        shown = _mean_type(a)
+        shown = mean_type(a)
     summed, n = sums.leaf(leaf), sums.leaf(_one(sums, a.value))
 
     def show(at: tuple[str, ...]) -> Expr:
@@ -157,7 +157,7 @@ def summed_type(a: Asked) -> Atom:
     return t
 
 
-def _mean_type(a: Asked) -> Atom:
+def mean_type(a: Asked) -> Atom:
     t = unwrap(a.picked.type)
     assert isinstance(t, Atom)
     return Atom("Decimal", Decimal, min(38, t.precision + 4), min(38, t.scale + 4))

@@ -43,6 +43,7 @@ from stepping_spark.graph.operators import (
     Operator,
     PositivePart,
     Top,
+    Window,
 )
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import pair_of
@@ -218,6 +219,17 @@ def _top(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, 
     return lift.make(_top_of(lift, op), *inputs)
 
 
+def _window(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
+    """The partitions of each group; the pair of a row and its results is in the group."""
+    op: Any = v.operator
+    made = lift.make(dataclasses.replace(op, keys=(*op.keys, lift.key)), *inputs)
+    pair: Any = v.type.row  # type: ignore[attr-defined]
+    (_, row), (_, results) = pair.fields
+    name, t = lift.column
+    parts = (_whole(row, "left"), Field(results, ("right",)), Field(t, ("left", name)))
+    return lift.make(Map(Build(carrying(pair, lift.columns), parts)), made)
+
+
 def _top_of(lift: Lift, op: Top) -> Top:
     return dataclasses.replace(op, keys=(*op.keys, lift.key))
 
@@ -246,6 +258,7 @@ LIFT = {
     Neg: _same,
     PositivePart: _same,
     Top: _top,
+    Window: _window,
 }
 
 

@@ -53,7 +53,8 @@ from stepping_spark.query.temporal import explode
 from stepping_spark.query.temporal import join_function_as_of as join_function
 from stepping_spark.query.temporal import temporal_filter_as_of as temporal_filter
 from stepping_spark.query.trace import make, row_of, vertex_of
-from stepping_spark.rows.atoms import INT, Atom
+from stepping_spark.query.window import ONE_GROUP, window
+from stepping_spark.rows.atoms import Atom
 from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.schema import Accumulated
 from stepping_spark.rows.types import Struct, ZSetOf, row_type, tuple_of, unwrap
@@ -100,9 +101,8 @@ __all__ = [
     "semijoin",
     "temporal_filter",
     "union",
+    "window",
 ]
-
-ONE_GROUP: tuple[Expr, ...] = (Literal(INT, 0),)  # the key of all rows, where there is none
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -16,21 +16,21 @@ from stepping_spark.rows.types import sort_key
 Rows = Mapping[Any, int]
 
 
-def _groups(
+def groups(
     at: VertexContext, a: Rows, keys: tuple[Expr, ...], order: Order
 ) -> Iterator[tuple[tuple[Any, ...], list[tuple[Any, int]]]]:
     """The rows of each key that have a positive weight, in order."""
-    groups: dict[tuple[Any, ...], list[tuple[Any, int]]] = {}
+    found: dict[tuple[Any, ...], list[tuple[Any, int]]] = {}
     for row, n in a.items():
         if n > 0:
             key = tuple(at.call(k, row) for k in keys)
-            groups.setdefault(key, []).append((row, n))
+            found.setdefault(key, []).append((row, n))
     (t,) = at.inputs[:1]
     assert isinstance(t, ZSetType)
-    for key, rows in groups.items():
-        rows.sort(key=lambda r: _rank(r[0], t.row))
+    for key, rows in found.items():
+        rows.sort(key=lambda r: rank(r[0], t.row))
         for e, up in reversed(order):  # sorting is stable: the last part first
-            by = {row: _rank(at.call(e, row), e.type) for row, _ in rows}
+            by = {row: rank(at.call(e, row), e.type) for row, _ in rows}
             rows.sort(key=lambda r, by=by: by[r[0]], reverse=not up)  # type: ignore[misc]
         yield key, rows
 
@@ -39,13 +39,13 @@ def top(at: VertexContext, a: Rows) -> Rows:
     """The first n rows of each key; with ties, all that have fewer than n before them."""
     op = at.operator
     found: dict[Any, int] = {}
-    for _, rows in _groups(at, a, op.keys, op.order):
+    for _, rows in groups(at, a, op.keys, op.order):
         if op.ties:
-            rank = {row: [_rank(at.call(e, row), e.type) for e, _ in op.order] for row, _ in rows}
+            by = {row: [rank(at.call(e, row), e.type) for e, _ in op.order] for row, _ in rows}
             found.update(
                 (row, n)
                 for i, (row, n) in enumerate(rows)
-                if sum(m for other, m in rows[:i] if rank[other] != rank[row]) < op.n
+                if sum(m for other, m in rows[:i] if by[other] != by[row]) < op.n
             )
             continue
         left = op.n
@@ -61,7 +61,7 @@ def listed(at: VertexContext, a: Rows) -> Rows:
     """The lists of the values of each key's rows."""
     op = at.operator
     found = {}
-    for (key,), rows in _groups(at, a, (op.key,), op.order):
+    for (key,), rows in groups(at, a, (op.key,), op.order):
         items = tuple(at.call(op.item, row) for row, n in rows for _ in range(n))
         found[Pair(left=items, right=key)] = 1
     return found
@@ -79,7 +79,7 @@ def collate(at: VertexContext, a: Rows) -> Rows:
         known = pieces.setdefault(key, [None] * len(parts))
         for i, part in enumerate(parts):
             t = made.fields[i + 1][1]
-            if _rank(part, t) > _rank(known[i], t):
+            if rank(part, t) > rank(known[i], t):
                 known[i] = part
     return {
         (key, *parts): 1
@@ -88,5 +88,6 @@ def collate(at: VertexContext, a: Rows) -> Rows:
     }
 
 
-def _rank(value: Any, t: RowType) -> Any:
+def rank(value: Any, t: RowType) -> Any:
+    """What orders values as Spark does; None is NULL."""
     return sort_key(None if value is None else t.encode(value, "a value"))

@@ -39,6 +39,7 @@ from stepping_spark.graph.operators import (
     PositivePart,
     Present,
     Top,
+    Window,
 )
 from stepping_spark.reference.groups import collate, listed, top
 from stepping_spark.reference.values import (
@@ -55,6 +56,7 @@ from stepping_spark.reference.values import (
     total_of,
 )
 from stepping_spark.reference.vertices import VertexContext, order, place_of
+from stepping_spark.reference.windows import window
 from stepping_spark.rows.data import Pair, weighted
 from stepping_spark.rows.grouped import in_groups
 from stepping_spark.rows.schema import Accumulated
@@ -262,4 +264,5 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     PositivePart: _positive_part,
     Present: _present,
     Top: top,
+    Window: window,
 }

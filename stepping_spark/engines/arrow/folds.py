@@ -18,7 +18,8 @@ from stepping_spark.engines.arrow.groups import (
     positions,
 )
 from stepping_spark.engines.arrow.kernels import Context, Kernel
-from stepping_spark.expressions.arrow import relation_of, spread, values_of
+from stepping_spark.engines.arrow.windows import Partitions, column_of
+from stepping_spark.expressions.arrow import cast, relation_of, spread, values_of
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Order
 from stepping_spark.physical import (
@@ -28,9 +29,13 @@ from stepping_spark.physical import (
     Positive,
     Rank,
     Totals,
+    Windowed,
 )
 from stepping_spark.relations.arrow import Ids, consolidate, empty, one_array
+from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import COUNT, GroupedType
+from stepping_spark.rows.types import Struct
+from stepping_spark.spark.fetch import check_few
 from stepping_spark.sums.arrow import totals
 
 
@@ -145,3 +150,31 @@ def totals_kernel(n: Totals, of: Kernel) -> Kernel:
         return relation([*spread(values, n.type.sum.value), _ones(len(values))])
 
     return total
+
+
+def window_kernel(n: Windowed, of: Kernel) -> Kernel:
+    ordered, relation = _in_order(n.of, of, n.keys, n.order), relation_of(n.schema)
+    schema, sorting = n.of.schema, values_of(n.of.schema, [s.expr for s in n.sorting])
+    args = values_of(schema, [a for c in n.calls for a in c.args])
+    (_, row), (_, results) = n.schema.columns
+
+    def window(run: Context) -> pa.Table:
+        rows, ids, counts = ordered(run)
+        check_few(int(counts.sum()), "window", run.most_rows)
+        if (counts > 1).any():
+            ids = np.repeat(ids, counts)
+            rows = rows.take(positions(np.repeat(np.arange(len(counts)), counts)))
+        at = Partitions(ids, n.sorting, sorting(rows, run.ask))
+        given = iter(args(rows, run.ask))
+        found = [column_of(c, at, [next(given) for _ in c.args]) for c in n.calls]
+        own = [one_array(rows.column(c)) for c, _ in schema.columns]
+        left = _struct(own, row) if isinstance(row, Struct) else own[0]
+        return relation([left, _struct(found, results), _ones(rows.num_rows)])
+
+    return window
+
+
+def _struct(columns: Sequence[Any], t: RowType) -> Any:
+    nested: Any = t.arrow
+    fields = list(nested)
+    return pa.StructArray.from_arrays(cast(columns, fields), fields=fields)

@@ -25,6 +25,7 @@ from stepping_spark.engines.arrow.folds import (
     positive_kernel,
     rank_kernel,
     totals_kernel,
+    window_kernel,
 )
 from stepping_spark.engines.arrow.joins import join_indices
 from stepping_spark.engines.arrow.kernels import Context, Kernel
@@ -49,6 +50,7 @@ from stepping_spark.physical import (
     Union,
     Unnest,
     Where,
+    Windowed,
 )
 from stepping_spark.relations.arrow import concat, empty, negate, one_array
 from stepping_spark.rows.schema import COUNT
@@ -246,4 +248,5 @@ NODES: dict[type[Physical], Callable[..., Kernel]] = {
     Union: _union,
     Unnest: _unnest,
     Where: _where,
+    Windowed: window_kernel,
 }

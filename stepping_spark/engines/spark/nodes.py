@@ -16,6 +16,7 @@ from stepping_spark.engines.spark.text import (
     names,
     spread,
 )
+from stepping_spark.engines.spark.windows import windowed
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Key
 from stepping_spark.physical import (
@@ -38,6 +39,7 @@ from stepping_spark.physical import (
     Union,
     Unnest,
     Where,
+    Windowed,
     walk,
 )
 from stepping_spark.rows.literals import text as quoted
@@ -248,6 +250,10 @@ def _gather(run: Context, n: Gather) -> str:
     return listed(n, _rows(run, n.of))
 
 
+def _windowed(run: Context, n: Windowed) -> str:
+    return windowed(n, _rows(run, n.of, n.keys))
+
+
 def _pieces(run: Context, n: Pieces) -> str:
     return collated(n, _rows(run, n.of))
 
@@ -296,4 +302,5 @@ NODES: dict[type[Physical], Callable[[Context, Any], str]] = {
     Union: _union,
     Unnest: _unnest,
     Where: _where,
+    Windowed: _windowed,
 }

@@ -2,7 +2,7 @@
 
 What an operator means is said elsewhere, once for each interpretation: in `reference` in plain
 Python, in `engines.spark` as Spark SQL, in `engines.arrow` on Arrow tables. Here they stand by
-family: `base`, `linear`, `time`, `joins` and `groups`.
+family: `base`, `linear`, `time`, `joins`, `groups` and `windows`.
 """
 
 from stepping_spark.graph.operators.base import (
@@ -49,6 +49,7 @@ from stepping_spark.graph.operators.time import (
     Integrate,
     Temporal,
 )
+from stepping_spark.graph.operators.windows import Window
 
 __all__ = [
     "Accumulate",
@@ -86,6 +87,7 @@ __all__ = [
     "Same",
     "Temporal",
     "Top",
+    "Window",
     "join_of",
     "only_projects",
     "parts_of",

@@ -1,0 +1,366 @@
+"""Window functions on the driver: over rows that stand by partition and in order.
+
+The rows of a frame stand together, so a frame is where it begins and where it ends. Counts and sums
+over it are differences of sums from the first row on, the least of it is looked up in the least of
+runs of 1, 2, 4 … rows. All partitions are computed at once.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from stepping_spark.engines.arrow.groups import positions, ranks
+from stepping_spark.errors import StepError
+from stepping_spark.physical import Frame, Sorting, WindowCall
+from stepping_spark.relations.arrow import Array
+from stepping_spark.relations.hashes import Numbers
+from stepping_spark.rows.atoms import INT_MAX, INT_MIN, Atom
+from stepping_spark.rows.types import unwrap
+from stepping_spark.sums.floats import split, total
+from stepping_spark.sums.sql import DECIMALS
+
+pc: Any = pyarrow.compute
+Bounds: TypeAlias = tuple[Numbers, Numbers]  # where frames begin, and where they end
+
+
+@dataclass
+class Partitions:
+    """Rows by partition and in order: the number of each one's partition, and the order's values.
+
+    A row that counts twice stands twice.
+    """
+
+    ids: Numbers
+    sorting: tuple[Sorting, ...]
+    sorted_by: Sequence[Array]
+    frames: dict[Frame, Bounds] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.size = len(self.ids)
+        self.at = np.arange(self.size)
+        begins = np.diff(self.ids, prepend=-1) != 0
+        self.number = np.cumsum(begins) - 1
+        self.start, self.end = _runs(begins)
+        differs = begins.copy()
+        for numbers in (r for column in self.sorted_by for r in ranks(column)):
+            differs[1:] |= numbers[1:] != numbers[:-1]
+        self.peer_begins = differs
+        self.peer_start, self.peer_end = _runs(differs)
+
+    def bounds(self, frame: Frame) -> Bounds:
+        """Where the frame of each row begins and ends."""
+        if frame not in self.frames:
+            if frame.rows:
+                found = self._by_rows(frame)
+            elif frame.by_value:
+                found = self._by_value(frame)
+            else:
+                start = self.start if frame.start is None else self.peer_start
+                found = start, self.end if frame.end is None else self.peer_end
+            start, end = found
+            self.frames[frame] = start, np.maximum(start, end)
+        return self.frames[frame]
+
+    def _by_rows(self, frame: Frame) -> Bounds:
+        start, end = self.start, self.end
+        if frame.start is not None:
+            start = np.clip(self.at + _within(frame.start, self.size), self.start, self.end)
+        if frame.end is not None:
+            end = np.clip(self.at + 1 + _within(frame.end, self.size), self.start, self.end)
+        return start, end
+
+    def _by_value(self, frame: Frame) -> Bounds:
+        """The rows whose value is in reach: found among all values in the order of partitions."""
+        (by,), (column,) = self.sorting, self.sorted_by
+        there = np.asarray(column.is_valid())
+        values = _numbers(column, by)
+        own: list[Any] = [values]
+        for bound in (frame.start, frame.end):
+            offset = 0 if bound is None else _unit(bound)
+            own.append(_moved(values, offset if by.ascending else -offset))
+        every, codes = np.unique(np.concatenate(own), return_inverse=True)
+        most = len(every) + 1
+        codes = codes.reshape(3, self.size)
+        codes = codes + 1 if by.ascending else most - 1 - codes
+        codes = np.where(there, codes, 0 if by.nulls_first else most)
+        own_codes, from_, to = codes + self.number * (most + 1)
+        start = self.start if frame.start is None else np.searchsorted(own_codes, from_, "left")
+        end = self.end if frame.end is None else np.searchsorted(own_codes, to, "right")
+        return start, end
+
+
+def _within(rows: int, size: int) -> int:
+    return max(-size - 1, min(size + 1, rows))
+
+
+def _runs(begins: Any) -> Bounds:
+    """Where the run that each row is in begins and ends, given which rows begin one."""
+    starts = np.flatnonzero(begins)
+    run = np.cumsum(begins) - 1
+    return starts[run], np.append(starts[1:], len(begins))[run]
+
+
+def _numbers(column: Any, by: Sorting) -> Any:
+    """The values of an order as numbers that can be added to; of NULL any."""
+    if pa.types.is_floating(column.type):
+        return np.asarray(column.fill_null(0.0).to_numpy(zero_copy_only=False), np.float64)
+    if pa.types.is_decimal(column.type):
+        found = [Fraction(v or 0) for v in column.to_pylist()]
+        return np.array([*found, None], object)[:-1]
+    days = pa.types.is_date32(column.type)
+    whole = column.cast(pa.int32()).cast(pa.int64()) if days else column.cast(pa.int64())
+    return np.asarray(whole.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _unit(bound: Any) -> Any:
+    """A bound in the unit of the values: microseconds, days, or the number itself."""
+    if isinstance(bound, int | float):
+        return bound
+    if isinstance(bound, decimal.Decimal):
+        return Fraction(bound)
+    return (bound.days * 86_400 + bound.seconds) * 1_000_000 + bound.microseconds
+
+
+def _moved(values: Any, offset: Any) -> Any:
+    """Values and an offset added, whatever their size."""
+    if values.dtype == np.int64 and len(values):
+        largest = max(abs(int(values.max())), abs(int(values.min())))
+        if largest + abs(offset) > INT_MAX:
+            return np.array([*(int(v) + offset for v in values), None], object)[:-1]
+    return values + offset
+
+
+def column_of(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    """What a function gives for each row."""
+    return _KINDS[call.kind](call, at, args)
+
+
+def _ints(values: Any) -> Array:
+    return pa.array(np.asarray(values, np.int64))
+
+
+def _row_number(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    return _ints(at.at - at.start + 1)
+
+
+def _rank(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    return _ints(at.peer_start - at.start + 1)
+
+
+def _dense_rank(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    peers = np.cumsum(at.peer_begins)
+    return _ints(peers - peers[at.start] + 1)
+
+
+def _percent_rank(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    others = at.end - at.start - 1
+    shares: Array = pa.array((at.peer_start - at.start) / np.maximum(others, 1))
+    return shares
+
+
+def _cume_dist(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    return pa.array((at.peer_end - at.start) / (at.end - at.start))
+
+
+def _ntile(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    """The first tiles have one row more where the rows cannot be dealt out evenly."""
+    rows, before = at.end - at.start, at.at - at.start
+    each, longer = np.divmod(rows, call.n)
+    in_longer = longer * (each + 1)
+    late = longer + (before - in_longer) // np.maximum(each, 1)
+    return _ints(np.where(before < in_longer, before // (each + 1), late) + 1)
+
+
+def _shifted(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    """The value so many rows, or so many known values, before or after."""
+    values = args[0]
+    n = _within(call.n, at.size)
+    if call.ignore_nulls:
+        kept, before = _known(values)
+        found = before - n if call.kind == "lag" else before + np.asarray(values.is_valid()) + n - 1
+        first, last = before[at.start], np.append(before, len(kept))[at.end]
+        there = (found >= first) & (found < last)
+        taken = np.append(kept, 0)[np.where(there, found, len(kept))]
+    else:
+        taken = at.at - n if call.kind == "lag" else at.at + n
+        there = (taken >= at.start) & (taken < at.end)
+    picked: Array = values.take(positions(np.where(there, taken, 0), mask=~there))
+    if len(args) > 1:
+        picked = pc.if_else(pa.array(there), picked, args[1])
+    return picked
+
+
+def _known(values: Any) -> tuple[Numbers, Numbers]:
+    """The positions of the values that are known, and how many of them come before each row."""
+    valid = np.asarray(values.is_valid())
+    return np.flatnonzero(valid), np.cumsum(valid) - valid
+
+
+def _picked(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    """The first, n-th or last value of the frame."""
+    (values,) = args
+    assert call.frame is not None
+    start, end = at.bounds(call.frame)
+    kept = at.at
+    if call.ignore_nulls:
+        kept, before = _known(values)
+        before = np.append(before, len(kept))
+        start, end = before[start], before[end]
+    found = end - 1 if call.kind == "last_value" else start + _within(call.n, at.size) - 1
+    there = (found >= start) & (found < end)
+    taken = np.append(kept, 0)[np.where(there, found, len(kept))]
+    return values.take(positions(taken, mask=~there))
+
+
+def _counted(values: Array, start: Numbers, end: Numbers) -> Numbers:
+    """How many values of each frame are known."""
+    so_far = np.append(0, np.cumsum(np.asarray(values.is_valid())))
+    return np.asarray(so_far[end] - so_far[start])
+
+
+def _count(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    assert call.frame is not None
+    start, end = at.bounds(call.frame)
+    return _ints(_counted(args[0], start, end) if args else end - start)
+
+
+def _extreme(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    """The least or the greatest value of the frame: of two runs of 2ⁿ rows that make the frame."""
+    (values,) = args
+    assert call.frame is not None
+    start, end = at.bounds(call.frame)
+    codes = _codes(values)
+    if call.kind == "max":
+        codes = -codes
+    least = np.where(np.asarray(values.is_valid()), codes, at.size)
+    found = np.full(at.size, at.size, np.int64)
+    lengths = end - start
+    run = 1
+    while run <= max(lengths.max(initial=0), 1):
+        at_run = np.flatnonzero((lengths >= run) & (lengths < 2 * run))
+        found[at_run] = np.minimum(least[start[at_run]], least[end[at_run] - run])
+        least = np.minimum(least[: max(len(least) - run, 0)], least[run:])
+        run *= 2
+    there = found != at.size
+    place = np.zeros(2 * at.size + 1, np.int64)
+    place[codes] = at.at
+    return values.take(positions(place[np.where(there, found, 0)], mask=~there))
+
+
+def _codes(values: Array) -> Numbers:
+    """A number for each value; the greater value has the greater number."""
+    parts = ranks(values)
+    in_order = np.lexsort(parts[::-1])
+    differs = np.zeros(len(values), np.bool_)
+    for numbers in parts:
+        differs[1:] |= np.diff(numbers[in_order]) != 0
+    found = np.empty(len(values), np.int64)
+    found[in_order] = np.cumsum(differs)
+    return found
+
+
+def _sum(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    """The exact sum of the frame's known values; NULL if there are none."""
+    (values,) = args
+    assert call.frame is not None
+    start, end = at.bounds(call.frame)
+    none = _counted(values, start, end) == 0
+    t = unwrap(call.type)
+    assert isinstance(t, Atom)
+    if t.name == "float":
+        floats: Array = pa.array(np.array(_float_sums(values, start, end)), mask=none)
+        return floats
+    exact = _whole_sums(values, t, start, end)
+    if t.name == "int":
+        _check_fits(exact, INT_MIN, INT_MAX, t, DECIMALS)
+        ints: Array = pa.array(exact.astype(np.int64), mask=none)
+        return ints
+    most = 10**t.precision - 1
+    _check_fits(exact, -most, most, t, "use a Decimal of a smaller scale, or a float")
+    with decimal.localcontext(decimal.Context(prec=100)):
+        shown = [
+            None if no else decimal.Decimal(n).scaleb(-t.scale)
+            for n, no in zip(exact.tolist(), none, strict=True)
+        ]
+    return pa.array(shown, t.arrow)
+
+
+def _whole_sums(values: Any, t: Atom, start: Numbers, end: Numbers) -> Any:
+    """The sums of ints, or of Decimals in units of the last digit, as ints of any size."""
+    if pa.types.is_decimal(values.type):
+        with decimal.localcontext(decimal.Context(prec=100)):
+            units = [int((v or decimal.Decimal(0)).scaleb(t.scale)) for v in values.to_pylist()]
+        return _differences(units, start, end)
+    found = values.fill_null(0).to_numpy(zero_copy_only=False)
+    largest = max(abs(int(found.max(initial=0))), abs(int(found.min(initial=0))))
+    if largest * max(len(found), 1) <= INT_MAX:
+        so_far = np.append(0, np.cumsum(found))
+        return so_far[end] - so_far[start]
+    return _differences(found.tolist(), start, end)
+
+
+def _differences(units: Sequence[int], start: Numbers, end: Numbers) -> Any:
+    so_far = np.empty(len(units) + 1, object)
+    so_far[0] = 0
+    so_far[1:] = list(_so_far(units))
+    return so_far[end] - so_far[start]
+
+
+def _so_far(units: Sequence[int]) -> Any:
+    summed = 0
+    for n in units:
+        summed += n
+        yield summed
+
+
+def _check_fits(sums: Any, least: int, most: int, t: Atom, remedy: str) -> None:
+    beyond = [n for n in (sums.max(initial=0), sums.min(initial=0)) if not least <= n <= most]
+    if beyond:
+        raise StepError(f"the sum {beyond[0]} over a frame is beyond {t}; {remedy}")
+
+
+def _float_sums(values: Any, start: Numbers, end: Numbers) -> list[float]:
+    """The exact sums of floats, each rounded once: of each bin the sums so far are kept."""
+    limbs: dict[int, list[int]] = {}
+    for i, v in enumerate(values.to_pylist()):
+        if v is not None:
+            bin_, limb = split(v)
+            limbs.setdefault(bin_, [0] * len(values))[i] = limb
+    sums = {bin_: _differences(units, start, end).tolist() for bin_, units in limbs.items()}
+    if not sums:
+        return [0.0] * len(values)
+    bins = list(sums)
+    known: dict[tuple[int, ...], float] = {}
+    found = []
+    for parts in zip(*sums.values(), strict=True):
+        if parts not in known:
+            known[parts] = total(dict(zip(bins, parts, strict=True)))
+        found.append(known[parts])
+    return found
+
+
+_KINDS: dict[str, Callable[[WindowCall, Partitions, Sequence[Array]], Array]] = {
+    "count": _count,
+    "cume_dist": _cume_dist,
+    "dense_rank": _dense_rank,
+    "first_value": _picked,
+    "lag": _shifted,
+    "last_value": _picked,
+    "lead": _shifted,
+    "max": _extreme,
+    "min": _extreme,
+    "nth_value": _picked,
+    "ntile": _ntile,
+    "percent_rank": _percent_rank,
+    "rank": _rank,
+    "row_number": _row_number,
+    "sum": _sum,
+}

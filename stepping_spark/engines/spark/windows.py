@@ -1,0 +1,258 @@
+"""Window functions in Spark SQL: Spark's own, over rows that each stand as often as they count.
+
+Spark adds up floats as they come, so a sum of them depends on the order and on the frames before.
+Here they are added exactly: each row is joined with the bins (`sums.floats`) that its partition
+has, the limbs of each bin are added up over the frame, and the sums of a row's bins are collected.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from stepping_spark.engines.spark.text import key_names
+from stepping_spark.physical import Sorting, WindowCall, Windowed
+from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
+from stepping_spark.rows.literals import literal, text
+from stepping_spark.rows.schema import COUNT, columns_of
+from stepping_spark.rows.sql_text import Sql, closed
+from stepping_spark.rows.types import Struct, quote, unwrap
+from stepping_spark.sums.floats import split_sql, total_sql
+from stepping_spark.sums.overflow import fitting
+from stepping_spark.sums.sql import DECIMALS
+
+WIDE = "DECIMAL(20, 0)"  # a BIGINT and an offset added
+
+
+def windowed(n: Windowed, query: str) -> str:
+    """The rows of a consolidated query, which has the keys beside them, and what functions give."""
+    spec = _Spec(n)
+    floats = {i: c for i, c in enumerate(n.calls) if _adds_floats(c)}
+    text = (
+        f"SELECT t.*, explode(sequence(1L, t.{COUNT})) AS _copy_ FROM ({query}) t "
+        f"WHERE t.{COUNT} > 0"
+    )
+    if floats or any(map(_picks_by_value, n.calls)):
+        text = f"SELECT t.*, row_number() OVER ({spec.by_row()}) AS _id_ FROM ({text}) t"
+    shown = []
+    for i, c in enumerate(n.calls):
+        if i in floats:
+            counted = WindowCall("count", INT, c.args, c.frame)
+            shown.append(f"{spec.call(counted)} AS _n{i}_")
+        else:
+            shown.append(f"{spec.call(c)} AS _w{i}_")
+    text = f"SELECT t.*, {', '.join(shown)} FROM ({text}) t"
+    if floats:
+        text = _with_float_sums(spec, floats, text)
+    return _pairs(n, text)
+
+
+def _pairs(n: Windowed, query: str) -> str:
+    """Pairs of the row and the tuple of what functions give for it."""
+    (_, row), (_, results) = n.schema.columns
+    names = [f"t.{quote(c)}" for c, _ in columns_of(row)]
+    left = names[0]
+    if isinstance(row, Struct):
+        fields = zip(row.fields, names, strict=True)
+        left = f"named_struct({', '.join(f'{text(f)}, {x}' for (f, _), x in fields)})"
+    assert isinstance(results, Struct)
+    cells = ", ".join(f"'{f}', t._w{i}_" for i, (f, _) in enumerate(results.fields))
+    right = f"CAST(named_struct({cells}) AS {results.ddl})"
+    return f"SELECT {left} AS `left`, {right} AS `right`, 1L AS {COUNT} FROM ({query}) t"
+
+
+def _adds_floats(c: WindowCall) -> bool:
+    return c.kind == "sum" and unwrap(c.type) == FLOAT
+
+
+def _picks_by_value(c: WindowCall) -> bool:
+    """Whether it picks a row of a frame of peers, whose order Spark does not know."""
+    picks = c.kind in ("first_value", "last_value", "nth_value")
+    return picks and c.frame is not None and not c.frame.rows
+
+
+def _with_float_sums(spec: _Spec, floats: dict[int, WindowCall], query: str) -> str:
+    """The same rows with the sums of floats, for each of which the count is there.
+
+    A row stands once for each bin that there is of a sum in its partition. A limb has 26 digits, so
+    that no sum of them is beyond 38. What is long stands once, whatever the number of sums.
+    """
+    calls = list(floats.values())
+    values = ", ".join(c.args[0].sql("t") for c in calls)
+    query = (
+        f"SELECT t.*, transform(array({values}), x -> {split_sql('x')}) AS _parts_ FROM ({query}) t"
+    )
+    over = f"OVER (PARTITION BY {spec.keys})"
+    sets = [f"collect_set(_parts_[{i}].bin) {over} AS _bins{i}_" for i, _ in enumerate(calls)]
+    query = f"SELECT *, {', '.join(sets)} FROM ({query})"
+    bins = (
+        f"transform(_bins{i}_, b -> named_struct('sum', {i}, 'bin', b))"
+        for i, _ in enumerate(calls)
+    )
+    query = f"SELECT *, explode_outer(concat({', '.join(bins)})) AS _at_ FROM ({query})"
+    limb = "if(_parts_[_at_.sum].bin = _at_.bin, _parts_[_at_.sum].limb, NULL)"
+    query = f"SELECT *, {limb} AS _limb_ FROM ({query})"
+    keys = f"{spec.keys}, t._at_"
+    sums = " ".join(
+        f"WHEN _at_.sum = {i} THEN sum(t._limb_) {spec.over(c, keys, 't._id_')}"
+        for i, c in enumerate(calls)
+    )
+    query = f"SELECT t.*, CASE {sums} END AS _sum_ FROM ({query}) t"
+    return _collected(spec, floats, query)
+
+
+def _collected(spec: _Spec, floats: dict[int, WindowCall], query: str) -> str:
+    """The rows, each with the sums of floats that the sums of its bins are."""
+    kept = [quote(c) for c, _ in spec.node.of.schema.columns]
+    kept += [f"_{'n' if i in floats else 'w'}{i}_" for i, _ in enumerate(spec.node.calls)]
+    items = "named_struct('bin', _at_.bin, 'limb', _sum_)"
+    lists = (
+        f"collect_list({items}) FILTER (WHERE _at_.sum = {i} AND _sum_ IS NOT NULL)"
+        for i, _ in enumerate(floats)
+    )
+    shown = ", ".join(f"any_value(t.{c}) AS {c}" for c in kept)
+    query = (
+        f"SELECT {shown}, array({', '.join(lists)}) AS _items_ FROM ({query}) t "
+        f"GROUP BY {spec.keys}, _id_"
+    )
+    totals = f"transform(_items_, l -> {total_sql('l')})"
+    query = f"SELECT *, {totals} AS _totals_ FROM ({query})"
+    values = (f"if(_n{i}_ > 0, _totals_[{j}], NULL) AS _w{i}_" for j, i in enumerate(floats))
+    return f"SELECT *, {', '.join(values)} FROM ({query})"
+
+
+class _Spec:
+    """The texts of a node's windows, over rows called `t`."""
+
+    def __init__(self, node: Windowed) -> None:
+        self.node = node
+        self.keys = key_names(node.keys)
+        self.sorted = [_sorted(s.expr.sql("t"), s) for s in node.sorting]
+
+    def by_row(self, keys: str = "") -> str:
+        """Partitions in the order of rows, which tells all but equal ones apart."""
+        row = [f"t.{quote(c)}" for c, _ in self.node.of.schema.columns]
+        order = ", ".join([*self.sorted, *row, "t._copy_"])
+        return f"PARTITION BY {keys or self.keys} ORDER BY {order}"
+
+    def by_peers(self, keys: str = "") -> str:
+        """Partitions by the order alone."""
+        order = f" ORDER BY {', '.join(self.sorted)}" if self.sorted else ""
+        return f"PARTITION BY {keys or self.keys}{order}"
+
+    def over(self, c: WindowCall, keys: str = "", rows: str = "") -> str:
+        """The window of a function that has a frame; `rows` is a column that numbers the rows."""
+        frame = c.frame
+        assert frame is not None
+        if frame.rows:
+            within = f"PARTITION BY {keys} ORDER BY {rows}" if rows else self.by_row(keys)
+            return f"OVER ({within} ROWS BETWEEN {_rows(frame.start, 0)} AND {_rows(frame.end, 1)})"
+        within = self.by_peers(keys)
+        if not self.sorted:
+            return f"OVER ({within})"
+        t = self.node.sorting[0].expr.type
+        if frame.by_value:
+            (s,) = self.node.sorting
+            by = _sorted(distance_of(s.expr.sql("t"), t), s)
+            within = f"PARTITION BY {keys or self.keys} ORDER BY {by}"
+        start, end = _reach(frame.start, 0, t), _reach(frame.end, 1, t)
+        return f"OVER ({within} RANGE BETWEEN {start} AND {end})"
+
+    def call(self, c: WindowCall) -> str:
+        """The text of a function."""
+        args = [a.sql("t") for a in c.args]
+        nulls = " IGNORE NULLS" if c.ignore_nulls else ""
+        match c.kind:
+            case "row_number":
+                return f"CAST(row_number() OVER ({self.by_row()}) AS BIGINT)"
+            case "ntile":
+                return f"CAST(ntile({c.n}) OVER ({self.by_row()}) AS BIGINT)"
+            case "rank" | "dense_rank":
+                return f"CAST({c.kind}() OVER ({self.by_peers()}) AS BIGINT)"
+            case "percent_rank" | "cume_dist":
+                return f"{c.kind}() OVER ({self.by_peers()})"
+            case "lag" | "lead":
+                given = ", ".join([args[0], str(c.n), *args[1:]])
+                return f"{c.kind}({given}){nulls} OVER ({self.by_row()})"
+            case "first_value" | "last_value" | "nth_value" if _picks_by_value(c):
+                return self._picked(c, args[0])
+            case "nth_value":
+                return f"nth_value({args[0]}, {c.n}){nulls} {self.over(c)}"
+            case "count" if not args:
+                return f"count(1) {self.over(c)}"
+            case "sum":
+                return self._sum(c, args[0])
+        return f"{c.kind}({args[0]}){nulls} {self.over(c)}"
+
+    def _picked(self, c: WindowCall, x: Sql) -> str:
+        """A value of a frame of peers, which stand in the order of rows."""
+        over = self.over(c)
+        at = f"if({x} IS NULL, NULL, t._id_)" if c.ignore_nulls else "t._id_"
+        if c.kind != "nth_value":
+            return f"{'min_by' if c.kind == 'first_value' else 'max_by'}({x}, {at}) {over}"
+        rows = f"collect_list(if({at} IS NULL, NULL, named_struct('at', t._id_, 'x', {x}))) {over}"
+        return f"try_element_at(array_sort({rows}), {c.n}).x"
+
+    def _sum(self, c: WindowCall, x: str) -> str:
+        """An exact sum of ints or Decimals, or an error; NULL where no value is known."""
+        t = unwrap(c.type)
+        over = self.over(c)
+        remedy = DECIMALS if t == INT else "use a Decimal of a smaller scale, or a float"
+        wide = WIDE if t == INT else t.ddl
+        found = f"TRY_CAST(try_sum(CAST({x} AS {wide})) {over} AS {t.ddl})"
+        fits = fitting(found, t, f"a sum over a frame is beyond {t}; {remedy}")
+        return f"CASE WHEN count({x}) {over} > 0 THEN {fits} END"
+
+
+def _sorted(x: Sql, s: Sorting) -> str:
+    direction = "ASC" if s.ascending else "DESC"
+    return f"{x} {direction} NULLS {'FIRST' if s.nulls_first else 'LAST'}"
+
+
+def distance_of(x: Sql, t: RowType) -> Sql:
+    """A value of an order as one to which offsets are added exactly, in whatever time zone."""
+    bare = unwrap(t)
+    assert isinstance(bare, Atom)
+    match bare.name:
+        case "int":
+            return closed(f"CAST({x} AS {WIDE})")
+        case "date":
+            return closed(f"CAST(unix_date({x}) AS {WIDE})")
+        case "datetime":
+            return closed(f"CAST(unix_micros({x}) AS {WIDE})")
+        case "LocalDateTime":
+            return closed(f"{x} - TIMESTAMP_NTZ'1970-01-01 00:00:00'")
+    return x
+
+
+def offset_sql(offset: Any, t: RowType) -> Sql:
+    """An offset as what is added to `distance_of` a value of the type."""
+    bare = unwrap(t)
+    assert isinstance(bare, Atom)
+    if bare.name in ("int", "date"):
+        return closed(f"CAST({offset} AS {WIDE})")
+    if bare.name == "datetime":
+        return closed(f"CAST({offset // dt.timedelta(microseconds=1)} AS {WIDE})")
+    if isinstance(offset, dt.timedelta):  # a frame takes no function, such as make_dt_interval
+        hours, seconds = divmod(offset.seconds, 3600)
+        clock = f"{hours:02}:{seconds // 60:02}:{seconds % 60:02}.{offset.microseconds:06}"
+        return closed(f"INTERVAL '{offset.days} {clock}' DAY TO SECOND")
+    return closed(literal(bare.encode(offset, "an offset"), bare))
+
+
+def _rows(bound: int | None, side: int) -> str:
+    if bound is None:
+        return f"UNBOUNDED {('PRECEDING', 'FOLLOWING')[side]}"
+    if bound == 0:
+        return "CURRENT ROW"
+    bound = max(-(2**31) + 1, min(2**31 - 1, bound))
+    return f"{abs(bound)} {'PRECEDING' if bound < 0 else 'FOLLOWING'}"
+
+
+def _reach(bound: Any, side: int, t: RowType) -> str:
+    if bound is None:
+        return f"UNBOUNDED {('PRECEDING', 'FOLLOWING')[side]}"
+    zero = type(bound)(0)
+    if bound == zero:
+        return "CURRENT ROW"
+    return f"{offset_sql(abs(bound), t)} {'PRECEDING' if bound < zero else 'FOLLOWING'}"

@@ -1,0 +1,149 @@
+"""Windows: what a row is given by the rows around it, in the order of its partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from stepping_spark.expressions.derived import known
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.index import Order
+from stepping_spark.physical.folds import Fold
+from stepping_spark.rows.atoms import INT, MOST_DIGITS, TIMEDELTA, Atom, RowType
+from stepping_spark.rows.data import pair_of
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import Optional, tuple_of, unwrap
+
+
+@dataclass(frozen=True)
+class Sorting:
+    """One part of an order, with its direction and the place of NULL."""
+
+    expr: Expr
+    ascending: bool
+    nulls_first: bool
+
+    @property
+    def order(self) -> Order:
+        """The same, where NULL comes first if and only if the order ascends."""
+        own = (self.expr, self.ascending)
+        if self.nulls_first == self.ascending or not isinstance(self.expr.type, Optional):
+            return (own,)
+        return ((known(self.expr), self.nulls_first), own)
+
+    def __str__(self) -> str:
+        direction = "" if self.ascending else " desc"
+        if not isinstance(self.expr.type, Optional) or self.nulls_first == self.ascending:
+            return f"{self.expr}{direction}"
+        return f"{self.expr}{direction} nulls {'first' if self.nulls_first else 'last'}"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The rows around a row that a function is over; None is the end of the partition.
+
+    In `rows`, `start` and `end` count rows from the row itself, negative ones before it. Else they
+    are added to the value that the partition is ordered by, as far as it goes: in a descending
+    order they are taken from it. Zero then is all rows that tie with the row.
+    """
+
+    rows: bool
+    start: Any
+    end: Any
+
+    @property
+    def has_own_row(self) -> bool:
+        """Whether the row itself is always in it."""
+        start, end = _sign(self.start), _sign(self.end)
+        return (start is None or start <= 0) and (end is None or end >= 0)
+
+    @property
+    def by_value(self) -> bool:
+        """Whether it depends on distances of values."""
+        return not self.rows and bool(_sign(self.start) or _sign(self.end))
+
+    def __str__(self) -> str:
+        return f"{'rows' if self.rows else 'range'} {self.start} to {self.end}"
+
+
+def _sign(bound: Any) -> int | None:
+    if bound is None:
+        return None
+    zero = type(bound)(0)
+    return int(bound > zero) - int(bound < zero)
+
+
+def offset_type(t: RowType) -> Atom | None:
+    """The type of what is added to values of an order, for a frame; None: they have no distance."""
+    bare = unwrap(t)
+    if not isinstance(bare, Atom):
+        return None
+    if bare.name in ("int", "float", "timedelta"):
+        return bare
+    if bare.name == "Decimal" and bare.precision < MOST_DIGITS:
+        return bare
+    return {"date": INT, "datetime": TIMEDELTA, "LocalDateTime": TIMEDELTA}.get(bare.name)
+
+
+@dataclass(frozen=True)
+class WindowCall:
+    """A function over the rows around a row.
+
+    `kind` is one of
+
+        row_number rank dense_rank percent_rank cume_dist ntile   of the order alone
+        lag lead                           the value `n` rows away, or else `args[1]`
+        first_value nth_value last_value   a value of the frame; NULL if it has none
+        count sum min max                  of those values of the frame that are known
+    """
+
+    kind: str
+    type: RowType
+    args: tuple[Expr, ...] = ()
+    frame: Frame | None = None
+    n: int = 1
+    ignore_nulls: bool = False
+
+    def __str__(self) -> str:
+        shown = [str(a) for a in self.args]
+        if self.kind in ("lag", "lead", "ntile", "nth_value"):
+            shown.append(str(self.n))
+        if self.ignore_nulls:
+            shown.append("ignore nulls")
+        if self.frame is not None:
+            shown.append(str(self.frame))
+        return f"{self.kind}({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class Windowed(Fold):
+    """Each row as often as it counts, and what functions give for it: Pair(row, their tuple).
+
+    Rows of one key are a partition, in an order, then by the whole row; a row whose weights do not
+    add up to more than zero is not there.
+    """
+
+    row: RowType
+    keys: tuple[Expr, ...]
+    sorting: tuple[Sorting, ...]
+    calls: tuple[WindowCall, ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        return Schema(windowed(self.row, self.calls).fields)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        args = (a for c in self.calls for a in c.args)
+        return (*self.keys, *(s.expr for s in self.sorting), *args)
+
+    @property
+    def order(self) -> Order:
+        """The order as other nodes have it."""
+        return tuple(part for s in self.sorting for part in s.order)
+
+
+def windowed(row: RowType, calls: tuple[WindowCall, ...]) -> Any:
+    """The type of a row beside what functions give for it."""
+    return pair_of(row, tuple_of(c.type for c in calls))

@@ -1,0 +1,201 @@
+"""What a row is given by the rows around it: the functions of `st.window`, and its order.
+
+They mean what Spark's window functions of these names mean, and rows that tie are told apart by the
+whole row, so that the answer is the same each time. `f` is a function of the row, as in `st.map`.
+
+A frame is the rows that a function is over. `rows=(start, end)` counts rows from the row itself,
+those before it with a minus: (-6, 0) is the row and the six before it. `range=(start, end)` is
+rows whose value in the order is that far away: of numbers a number, of dates days or a timedelta,
+of times a timedelta, which is exact in every time zone (a day has 24 hours); (0, 0) is all rows
+that tie with the row. None is the end of the partition. Without either it is the partition up to
+the last row that ties with the row, `range=(None, 0)`, and without an order the partition, as in
+SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+Bounds = tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class By(Generic[T]):
+    """A part of an order; made by `asc` and `desc`."""
+
+    f: Callable[[T], Any]
+    ascending: bool
+    nulls: str | None
+
+
+def asc(f: Callable[[T], Any], *, nulls: str | None = None) -> By[T]:
+    """Ascending by `f(row)`; NULL comes "first", unless `nulls="last"`."""
+    return By(f, True, nulls)
+
+
+def desc(f: Callable[[T], Any], *, nulls: str | None = None) -> By[T]:
+    """Descending by `f(row)`; NULL comes "last", unless `nulls="first"`."""
+    return By(f, False, nulls)
+
+
+@dataclass(frozen=True)
+class WindowFunction(Generic[T]):
+    """One of the functions of this module, of rows of type T."""
+
+    kind: str
+    f: Callable[[T], Any] | None = None
+    n: int = 1
+    default: Any = None
+    rows: Bounds | None = None
+    range: Bounds | None = None
+    ignore_nulls: bool = False
+
+
+def row_number() -> WindowFunction[Any]:
+    """1, 2, 3 … in the order of the partition; ties go by the whole row. An int."""
+    return WindowFunction("row_number")
+
+
+def rank() -> WindowFunction[Any]:
+    """1 and how many rows come before by the order; rows that tie have one rank. An int."""
+    return WindowFunction("rank")
+
+
+def dense_rank() -> WindowFunction[Any]:
+    """1 and how many different values of the order come before. An int."""
+    return WindowFunction("dense_rank")
+
+
+def percent_rank() -> WindowFunction[Any]:
+    """(rank − 1) / (rows of the partition − 1); of a single row 0. A float."""
+    return WindowFunction("percent_rank")
+
+
+def cume_dist() -> WindowFunction[Any]:
+    """The share of the partition's rows that come before by the order, or tie. A float."""
+    return WindowFunction("cume_dist")
+
+
+def ntile(n: int) -> WindowFunction[Any]:
+    """Which of `n` parts, as equal in size as can be, the row is in; from 1. An int."""
+    return WindowFunction("ntile", n=n)
+
+
+def lag(
+    f: Callable[[T], Any], n: int = 1, *, default: Any = None, ignore_nulls: bool = False
+) -> WindowFunction[T]:
+    """`f` of the row that is `n` rows before, or of the n-th before whose `f` is not NULL.
+
+    `default` where there is no such row: by default NULL, so that the field must be `X | None`.
+    """
+    return WindowFunction("lag", f, n, default, ignore_nulls=ignore_nulls)
+
+
+def lead(
+    f: Callable[[T], Any], n: int = 1, *, default: Any = None, ignore_nulls: bool = False
+) -> WindowFunction[T]:
+    """`f` of the row that is `n` rows after, as `lag`."""
+    return WindowFunction("lead", f, n, default, ignore_nulls=ignore_nulls)
+
+
+def first_value(
+    f: Callable[[T], Any],
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+    ignore_nulls: bool = False,
+) -> WindowFunction[T]:
+    """`f` of the first row of the frame, or of the first whose `f` is not NULL."""
+    return WindowFunction("first_value", f, 1, None, rows, range, ignore_nulls)
+
+
+def last_value(
+    f: Callable[[T], Any],
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+    ignore_nulls: bool = False,
+) -> WindowFunction[T]:
+    """`f` of the last row of the frame, or of the last whose `f` is not NULL."""
+    return WindowFunction("last_value", f, 1, None, rows, range, ignore_nulls)
+
+
+def nth_value(
+    f: Callable[[T], Any],
+    n: int,
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+    ignore_nulls: bool = False,
+) -> WindowFunction[T]:
+    """`f` of the n-th row of the frame, from 1; NULL where it has fewer."""
+    return WindowFunction("nth_value", f, n, None, rows, range, ignore_nulls)
+
+
+def count(
+    f: Callable[[T], Any] | None = None,
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """How many rows the frame has; with `f`, for how many of them it is not NULL. An int."""
+    return WindowFunction("count", f, 1, None, rows, range)
+
+
+def sum(  # noqa: A001 - the field's name
+    f: Callable[[T], Any],
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """The sum of `f` over the frame, exact, of the types of `st.agg.sum`; NULL of none."""
+    return WindowFunction("sum", f, 1, None, rows, range)
+
+
+def avg(
+    f: Callable[[T], Any],
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """The mean of `f` over the frame, of the types of `st.agg.avg`; NULL of none."""
+    return WindowFunction("avg", f, 1, None, rows, range)
+
+
+def min(  # noqa: A001 - the field's name
+    f: Callable[[T], Any],
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """The least `f` of the frame, of any type, in Spark's order; NULL of none."""
+    return WindowFunction("min", f, 1, None, rows, range)
+
+
+def max(  # noqa: A001 - the field's name
+    f: Callable[[T], Any],
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """The greatest `f` of the frame, of any type, in Spark's order; NULL of none."""
+    return WindowFunction("max", f, 1, None, rows, range)
+
+
+FUNCTIONS = (
+    *("avg", "count", "cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead"),
+    *("max", "min", "nth_value", "ntile", "percent_rank", "rank", "row_number", "sum"),
+)
+
+if not TYPE_CHECKING:  # a checker would take any name for one that there is
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say which functions there are."""
+        raise AttributeError(
+            f"st.win has no {name!r}; it has asc, desc, {', '.join(FUNCTIONS)}: other aggregates "
+            "of a whole partition are those of st.aggregate, joined with the rows"
+        )

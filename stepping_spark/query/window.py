@@ -1,0 +1,368 @@
+"""`st.linear.window`: from the functions that are asked for to the vertices of a window."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import CompileError, InputError
+from stepping_spark.expressions.derived import Mean, widened
+from stepping_spark.expressions.expr import Build, Expr, Field, Literal, PythonCall, whole
+from stepping_spark.expressions.functions import row_expr
+from stepping_spark.expressions.index import Index, key_of
+from stepping_spark.graph.operators import Map, Window
+from stepping_spark.physical import Frame, Sorting, WindowCall
+from stepping_spark.physical.windows import offset_type
+from stepping_spark.query.accumulable import mean_type, summed_type
+from stepping_spark.query.aggregate import MANY, _All, _coerced
+from stepping_spark.query.primitives import Key, beside
+from stepping_spark.query.reductions import Asked
+from stepping_spark.query.trace import make, row_of
+from stepping_spark.query.win import By, WindowFunction
+from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
+from stepping_spark.rows.data import pair_of
+from stepping_spark.rows.schema import BIG_INT
+from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of, unwrap
+from stepping_spark.zsets.spark import ZSet
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+OrderGiven = By[T] | Key[T] | Sequence[By[T] | Key[T]] | None
+ONE_GROUP: tuple[Expr, ...] = (Literal(INT, 0),)  # the key of all rows, where there is none
+OF_ORDER = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead")
+FLOATS = ("percent_rank", "cume_dist")
+
+
+def window(
+    a: ZSet[T],
+    by: Key[T] | None,
+    order: OrderGiven[T],
+    into: type[R],
+    *,
+    fields: Mapping[str, WindowFunction[T] | Callable[[T], Any]] | None = None,
+    **functions: WindowFunction[T] | Callable[[T], Any],
+) -> ZSet[R]:
+    """Each row of a value, with what the rows around it give. Keeps no state.
+
+    See `st.window`, which is the same of all changes so far.
+    """
+    row = row_of(a, "window")
+    where = f"{user_line()}: window"
+    target = _target(into, where)
+    wanted = _by_field(fields, functions, where)
+    keys = () if by is None else key_of(by, row, "`by` of window").parts
+    sorting = sorting_of(order, row, "`order` of window")
+    values = {n: _value(f, row) for n, f in wanted.items()}
+    given = [e for n, e in values.items() if e is not None and not _is_function(wanted[n])]
+    used = (*keys, *(s.expr for s in sorting), *(e for e in values.values() if e is not None))
+    source = prepared(a, row, used, given)
+    planned = _Planned(tuple(replace(s, expr=source.moved(s.expr)) for s in sorting), where)
+    filled: dict[str, Expr] = {}
+    for n, f in wanted.items():
+        e = values[n]
+        moved = None if e is None else source.moved(e)
+        if isinstance(f, WindowFunction):
+            filled[n] = planned.shown(n, f, moved)
+        else:
+            assert moved is not None
+            filled[n] = moved.under("left")
+    moved_keys = tuple(map(source.moved, keys)) or ONE_GROUP
+    operator = Window(moved_keys, planned.sorting, tuple(planned.calls))
+    made = make(operator, source.stream)
+    built = Build(target, _fields(target, filled, row, ("left", *source.own), where))
+    return cast("ZSet[R]", make(Map(built), made))
+
+
+def _target(into: Any, where: str) -> Struct:
+    try:
+        t = row_type(into)
+    except TypeError as e:
+        raise CompileError(f"{where}: into: {e}") from None
+    if not isinstance(t, Struct) or t.python is tuple:
+        raise CompileError(
+            f"{where}: into={into!r}: expected a st.Data with a field for each function, and for "
+            "each field of the row that is to be there"
+        )
+    return t
+
+
+def _by_field(fields: Any, functions: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What is asked for, by the field that it fills."""
+    if fields is not None and not isinstance(fields, Mapping):
+        raise CompileError(
+            f"{where}: fields={fields!r}: expected functions by the names of the fields that they "
+            "fill; write fields={'n': st.win.row_number()}"
+        )
+    wanted = {**(fields or {}), **functions}
+    twice = [n for n in functions if n in (fields or {})]
+    if twice:
+        raise CompileError(
+            f"{where}: {twice[0]!r} is in fields= and is an argument too; leave one out"
+        )
+    for n, f in wanted.items():
+        if not _is_function(f) and not callable(f):
+            raise CompileError(
+                f"{where}: {n}={f!r}: expected a window function, such as st.win.row_number(), or "
+                "a function of the row"
+            )
+    if not any(map(_is_function, wanted.values())):
+        raise CompileError(
+            f"{where}: no window function is asked for; write n=st.win.row_number(), or use st.map"
+        )
+    return wanted
+
+
+def _is_function(f: object) -> bool:
+    return isinstance(f, WindowFunction)
+
+
+def _value(f: Any, row: RowType) -> Expr | None:
+    """What a function is of, or a field is filled with."""
+    if isinstance(f, WindowFunction):
+        return None if f.f is None else row_expr(f.f, row)
+    return row_expr(f, row)
+
+
+def sorting_of(order: Any, row: RowType, what: str) -> tuple[Sorting, ...]:
+    """The parts of an order, as a user gives it: one, or several in a tuple or list."""
+    if order is None:
+        return ()
+    if isinstance(order, tuple | list):
+        return tuple(s for part in order for s in sorting_of(part, row, what))
+    nulls = None
+    if isinstance(order, By):
+        nulls = order.nulls
+        if nulls not in (None, "first", "last"):
+            raise CompileError(
+                f"{user_line()}: {what}: nulls={nulls!r}: expected 'first' or 'last'"
+            )
+        order = Index(order.f, ascending=order.ascending)
+    key = key_of(order, row, what)
+    return tuple(
+        Sorting(e, up, up if nulls is None else nulls == "first")
+        for e, up in zip(key.parts, key.ascending, strict=True)
+    )
+
+
+# -- the rows that the window is over
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A stream whose rows have what SQL text cannot say, beside the rows that were given."""
+
+    stream: Any
+    found: Mapping[Expr, Expr]
+    own: tuple[str, ...]  # where the row that was given is
+
+    def moved(self, e: Expr) -> Expr:
+        """An expression of the row that was given, over rows of the stream."""
+        if e in self.found:
+            return self.found[e]
+        for side in self.own:
+            e = e.under(side)
+        return e
+
+
+def prepared(a: Any, row: RowType, used: Iterable[Expr], given: Iterable[Expr]) -> Prepared:
+    """The stream with what is computed beside its rows: what is not in SQL, and `given` values."""
+    calls = [e for e in dict.fromkeys(used) if isinstance(e, PythonCall)]
+    first = Prepared(a, {}, ())
+    if calls:
+        t = tuple_of(c.type for c in calls)
+        function = _All(tuple(c.function for c in calls))
+        called = PythonCall(t, function, ", ".join(map(str, calls)))
+        first = Prepared(make(Map(beside(called, row)), a), _at(calls), ("left",))
+        row = pair_of(row, t)
+    others = [e for e in used if not e.in_sql] + [e for e in given if not isinstance(e, Field)]
+    computed = [e for e in dict.fromkeys(others) if e not in first.found]
+    if not computed:
+        return first
+    t = tuple_of(e.type for e in computed)
+    parts = tuple(map(first.moved, computed))
+    stream = make(Map(Build(pair_of(row, t), (whole(row), Build(t, parts)))), first.stream)
+    known = {e: x.under("left") for e, x in first.found.items()}
+    return Prepared(stream, known | _at(computed), (*first.own, "left"))
+
+
+def _at(exprs: Sequence[Expr]) -> dict[Expr, Expr]:
+    return {e: Field(e.type, ("right", f"_{i}")) for i, e in enumerate(exprs, 1)}
+
+
+# -- what is computed of them
+
+
+@dataclass
+class _Planned:
+    """The functions over a window, each once, and what is shown of them."""
+
+    sorting: tuple[Sorting, ...]
+    where: str
+    calls: list[WindowCall] = field(default_factory=list)
+
+    def add(self, c: WindowCall) -> Field:
+        """A function, as a field of the window's rows."""
+        if c not in self.calls:
+            self.calls.append(c)
+        return Field(c.type, ("right", f"_{self.calls.index(c) + 1}"))
+
+    def shown(self, name: str, f: WindowFunction[Any], value: Expr | None) -> Expr:
+        """What a field is filled with."""
+        at = f"{self.where}: {name}"
+        if type(f.n) is not int or not 1 <= f.n <= MANY:
+            raise CompileError(f"{at}: n should be an int from 1 to {MANY}, found {f.n!r}")
+        if f.kind in OF_ORDER and not self.sorting:
+            raise CompileError(f"{at}: {f.kind} needs an order; write order=lambda row: …")
+        if f.kind in ("lag", "lead"):
+            assert value is not None
+            return self.add(_shifted(f, value, at))
+        if f.kind in OF_ORDER:
+            return self.add(WindowCall(f.kind, FLOAT if f.kind in FLOATS else INT, n=f.n))
+        frame = frame_of(f, self.sorting, at)
+        if f.kind == "count":
+            known = value is None or not isinstance(value.type, Optional)
+            args = () if known or value is None else (value,)
+            return self.add(WindowCall("count", INT, args, frame))
+        assert value is not None
+        nullable = isinstance(value.type, Optional) or not frame.has_own_row
+        if f.kind in ("sum", "avg"):
+            return self._added_up(f, value, frame, nullable, name)
+        t = value.type
+        if nullable or (f.kind == "nth_value" and f.n > 1):
+            t = Optional(unwrap(t))
+        return self.add(WindowCall(f.kind, t, (value,), frame, f.n, f.ignore_nulls))
+
+    def _added_up(
+        self, f: WindowFunction[Any], value: Expr, frame: Frame, nullable: bool, name: str
+    ) -> Expr:
+        asked = Asked(name, f.kind, value, (), 1, self.where)
+        t = summed_type(asked)
+        if f.kind == "sum":
+            return self.add(WindowCall("sum", _or_null(t, nullable), (value,), frame))
+        shown = mean_type(asked) if t.name == "Decimal" else FLOAT
+        if t == INT:
+            t, value = BIG_INT, widened(value, BIG_INT)
+        total = self.add(WindowCall("sum", _or_null(t, nullable), (value,), frame))
+        counted = (value,) if isinstance(value.type, Optional) else ()
+        n = self.add(WindowCall("count", INT, counted, frame))
+        return Mean(_or_null(shown, nullable), (total, n))
+
+
+def _or_null(t: RowType, nullable: bool) -> RowType:
+    return Optional(t) if nullable else t
+
+
+def _shifted(f: WindowFunction[Any], value: Expr, at: str) -> WindowCall:
+    t = value.type
+    if f.default is None:
+        return WindowCall(f.kind, Optional(unwrap(t)), (value,), None, f.n, f.ignore_nulls)
+    bare = unwrap(t)
+    try:
+        bare.encode(f.default, f"{at}: default")
+    except InputError as e:
+        raise CompileError(str(e)) from None
+    default = Literal(bare, f.default)
+    return WindowCall(f.kind, t, (value, default), None, f.n, f.ignore_nulls)
+
+
+# -- frames
+
+
+def frame_of(f: WindowFunction[Any], sorting: tuple[Sorting, ...], at: str) -> Frame:
+    """The frame that a function says; a CompileError where it is none."""
+    if f.rows is not None and f.range is not None:
+        raise CompileError(f"{at}: rows= and range= are two frames; leave one out")
+    named, given = ("rows", f.rows) if f.rows is not None else ("range", f.range)
+    if given is None:
+        return Frame(False, None, 0 if sorting else None)
+    said = f"{at}: {named}={given!r}"
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise CompileError(f"{said}: expected (start, end), such as (None, 0)")
+    if named == "rows":
+        start, end = (_count_of_rows(b, said) for b in given)
+    else:
+        start, end = (_offset(b, sorting, said) for b in given)
+    if start is not None and end is not None and _is_after(start, end):
+        raise CompileError(f"{said}: the frame ends before it begins; write (start, end)")
+    return Frame(named == "rows", start, end)
+
+
+def _is_after(start: Any, end: Any) -> bool:
+    zeros = [type(x)(0) for x in (start, end)]
+    if type(start) is type(end):
+        return bool(start > end)
+    return bool(start > zeros[0]) or bool(end < zeros[1])  # one of them is the 0 of any type
+
+
+def _count_of_rows(bound: Any, said: str) -> int | None:
+    if bound is not None and (type(bound) is not int or abs(bound) > MANY):
+        raise CompileError(f"{said}: expected a number of rows, or None for all, found {bound!r}")
+    return bound
+
+
+def _offset(bound: Any, sorting: tuple[Sorting, ...], said: str) -> Any:
+    """A distance in the order, of the type that is added to its values; 0 is that of any type."""
+    if bound is None or (type(bound) is int and bound == 0):
+        return bound
+    if len(sorting) != 1:
+        raise CompileError(
+            f"{said}: a distance is from one value, and the order has {len(sorting)}; order by "
+            "one, or use rows="
+        )
+    t = sorting[0].expr.type
+    kind = offset_type(t)
+    if kind is None:
+        remedy = "use rows="
+        if isinstance(unwrap(t), Atom) and unwrap(t).name == "Decimal":  # type: ignore[attr-defined]
+            remedy = "annotate the field with Annotated[Decimal, st.Precision(37, s)], or " + remedy
+        raise CompileError(f"{said}: the order is by {t}, to which no distance is added; {remedy}")
+    if kind == INT and isinstance(bound, dt.timedelta) and not bound % dt.timedelta(days=1):
+        bound = bound.days
+    try:
+        found = kind.encode(bound, said)
+    except InputError as e:
+        raise CompileError(f"{e}; the order is by {t}") from None
+    if isinstance(found, float) and not math.isfinite(found):
+        raise CompileError(f"{said}: expected a finite distance, or None for all")
+    return found if found != type(found)(0) else 0
+
+
+# -- the fields of the row that is wanted
+
+
+def _fields(
+    target: Struct, filled: dict[str, Expr], row: RowType, own: tuple[str, ...], where: str
+) -> tuple[Expr, ...]:
+    names = [n for n, _ in target.fields]
+    unknown = [n for n in filled if n not in names]
+    if unknown:
+        raise CompileError(f"{where}: {target} has no field {unknown[0]!r}; it has {names}")
+    left = [n for n in names if n not in filled]
+    values = filled | _of_row(target, left, row, own, where)
+    return tuple(_coerced(values[n], t, n, where) for n, t in target.fields)
+
+
+def _of_row(
+    target: Struct, left: list[str], row: RowType, own: tuple[str, ...], where: str
+) -> dict[str, Expr]:
+    """The fields that are filled by those of the row: of the same name, or of a tuple in order."""
+    if not isinstance(row, Struct):
+        parts = [("row", Field(row, own))]
+    else:
+        parts = [(n, Field(t, (*own, n))) for n, t in row.fields]
+    if (not isinstance(row, Struct) or row.python is tuple) and len(left) == len(parts):
+        return dict(zip(left, (e for _, e in parts), strict=True))
+    named = dict(parts)
+    missing = [n for n in left if n not in named]
+    if missing:
+        raise CompileError(
+            f"{where}: nothing fills {', '.join(missing)} of {target} (the row has "
+            f"{', '.join(named)}); say each by a window function, {missing[0]}=st.win.…, or by a "
+            f"function of the row, {missing[0]}=lambda row: …"
+        )
+    return {n: named[n] for n in left}

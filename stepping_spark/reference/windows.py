@@ -1,0 +1,195 @@
+"""What window functions mean in plain Python."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from stepping_spark.expressions.operations import fit
+from stepping_spark.physical import Frame, Sorting, WindowCall
+from stepping_spark.reference.groups import groups, rank
+from stepping_spark.reference.values import added
+from stepping_spark.reference.vertices import VertexContext
+from stepping_spark.rows.atoms import FLOAT
+from stepping_spark.rows.data import Pair
+from stepping_spark.rows.types import unwrap
+from stepping_spark.sums.floats import split, total
+
+
+def window(at: VertexContext, a: Any) -> Any:
+    """Each row, as often as it counts, with what functions of its partition give for it."""
+    op = at.operator
+    order = tuple(part for s in op.sorting for part in s.order)
+    found: list[tuple[Any, int]] = []
+    for _, counted in groups(at, a, op.keys, order):
+        rows = [row for row, n in counted for _ in range(n)]
+        here = _Partition(at, op.sorting, rows)
+        results = [_KINDS[c.kind](c, here) for c in op.calls]
+        pairs = zip(rows, zip(*results, strict=True), strict=True)
+        found += [(Pair(left=row, right=values), 1) for row, values in pairs]
+    return added(found)
+
+
+@dataclass
+class _Partition:
+    """The rows of a partition in order, each as often as it counts."""
+
+    at: VertexContext
+    sorting: tuple[Sorting, ...]
+    rows: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        self.sorted_by = [[self.at.call(s.expr, row) for s in self.sorting] for row in self.rows]
+        self.peers = [
+            tuple(rank(v, s.expr.type) for v, s in zip(values, self.sorting, strict=True))
+            for values in self.sorted_by
+        ]
+
+    def values(self, c: WindowCall, number: int = 0) -> list[Any]:
+        """What an argument is for each row."""
+        return [self.at.call(c.args[number], row) for row in self.rows]
+
+    def frame(self, i: int, frame: Frame | None) -> list[int]:
+        """The positions of the rows of a frame."""
+        assert frame is not None
+        within = self._within_rows if frame.rows else self._within_reach
+        return [j for j in range(len(self.rows)) if within(i, j, frame)]
+
+    def _within_rows(self, i: int, j: int, frame: Frame) -> bool:
+        after = frame.start is None or j >= i + frame.start
+        return after and (frame.end is None or j <= i + frame.end)
+
+    def _within_reach(self, i: int, j: int, frame: Frame) -> bool:
+        """Whether a row is as far from another as the frame says: its peers are at no distance."""
+        bounds = ((frame.start, 1), (frame.end, -1))
+        return all(b is None or self._is_beyond(i, j, b, side) for b, side in bounds)
+
+    def _is_beyond(self, i: int, j: int, bound: Any, side: int) -> bool:
+        """Whether row j is at or after (side 1), at or before (-1), row i moved by the bound."""
+        own, other = (self.sorted_by[k][0] if self.sorting else None for k in (i, j))
+        if bound == type(bound)(0) or own is None or other is None:
+            return self.peers[i] == self.peers[j] or (j > i) == (side > 0)
+        (s,) = self.sorting
+        turned = 1 if s.ascending else -1
+        edge = _number(own) + turned * _number(bound)
+        found, limit = (
+            rank(x, FLOAT) if isinstance(x, float) else x for x in (_number(other), edge)
+        )
+        return bool(found >= limit if side * turned > 0 else found <= limit)
+
+
+def _number(value: Any) -> Any:
+    """A value as a number: days, microseconds, or the number itself."""
+    match value:
+        case dt.datetime():
+            epoch = dt.datetime(1970, 1, 1, tzinfo=value.tzinfo and dt.UTC)
+            return (value - epoch) // dt.timedelta(microseconds=1)
+        case dt.date():
+            return value.toordinal()
+        case dt.timedelta():
+            return value // dt.timedelta(microseconds=1)
+        case decimal.Decimal():
+            return Fraction(value)
+    return value
+
+
+def _of_order(f: Callable[[int, _Partition], Any]) -> Callable[[WindowCall, _Partition], list[Any]]:
+    return lambda c, here: [f(i, here) for i in range(len(here.rows))]
+
+
+def _rank_at(i: int, here: _Partition) -> int:
+    return 1 + here.peers.index(here.peers[i])
+
+
+def _dense_rank_at(i: int, here: _Partition) -> int:
+    return len(dict.fromkeys(here.peers[: i + 1]))
+
+
+def _percent_rank_at(i: int, here: _Partition) -> float:
+    return (_rank_at(i, here) - 1) / max(len(here.rows) - 1, 1)
+
+
+def _cume_dist_at(i: int, here: _Partition) -> float:
+    last = max(j for j, p in enumerate(here.peers) if p == here.peers[i])
+    return (last + 1) / len(here.rows)
+
+
+def _ntile(c: WindowCall, here: _Partition) -> list[int]:
+    each, longer = divmod(len(here.rows), c.n)
+    sizes = [each + (tile < longer) for tile in range(min(c.n, len(here.rows)))]
+    return [tile for tile, size in enumerate(sizes, 1) for _ in range(size)]
+
+
+def _shifted(c: WindowCall, here: _Partition) -> list[Any]:
+    values = here.values(c)
+    found = []
+    for i in range(len(values)):
+        others = values[:i][::-1] if c.kind == "lag" else values[i + 1 :]
+        if c.ignore_nulls:
+            others = [v for v in others if v is not None]
+        default = here.at.call(c.args[1], here.rows[i]) if len(c.args) > 1 else None
+        found.append(others[c.n - 1] if len(others) >= c.n else default)
+    return found
+
+
+def _framed(f: Callable[[WindowCall, list[Any]], Any]) -> Callable[..., list[Any]]:
+    """A function of the values of the frame of each row; without an argument of the rows."""
+
+    def of_each(c: WindowCall, here: _Partition) -> list[Any]:
+        values = here.values(c) if c.args else list(here.rows)
+        return [f(c, [values[j] for j in here.frame(i, c.frame)]) for i in range(len(values))]
+
+    return of_each
+
+
+def _picked(c: WindowCall, values: list[Any]) -> Any:
+    if c.ignore_nulls:
+        values = [v for v in values if v is not None]
+    n = len(values) if c.kind == "last_value" else c.n
+    return values[n - 1] if 1 <= n <= len(values) else None
+
+
+def _count(c: WindowCall, values: list[Any]) -> int:
+    return sum(not c.args or v is not None for v in values)
+
+
+def _extreme(c: WindowCall, values: list[Any]) -> Any:
+    known = [v for v in values if v is not None]
+    pick = min if c.kind == "min" else max
+    return pick(known, key=lambda v: rank(v, unwrap(c.type)), default=None)
+
+
+def _sum(c: WindowCall, values: list[Any]) -> Any:
+    known = [v for v in values if v is not None]
+    if not known:
+        return None
+    if isinstance(known[0], float):
+        limbs: dict[int, int] = {}
+        for bin_, limb in map(split, known):
+            limbs[bin_] = limbs.get(bin_, 0) + limb
+        return total(limbs)
+    with decimal.localcontext(decimal.Context(prec=100)):
+        return fit(sum(known), c.type, "the sum over a frame")
+
+
+_KINDS: dict[str, Callable[[WindowCall, _Partition], list[Any]]] = {
+    "count": _framed(_count),
+    "cume_dist": _of_order(_cume_dist_at),
+    "dense_rank": _of_order(_dense_rank_at),
+    "first_value": _framed(_picked),
+    "lag": _shifted,
+    "last_value": _framed(_picked),
+    "lead": _shifted,
+    "max": _framed(_extreme),
+    "min": _framed(_extreme),
+    "nth_value": _framed(_picked),
+    "ntile": _ntile,
+    "percent_rank": _of_order(_percent_rank_at),
+    "rank": _of_order(_rank_at),
+    "row_number": _of_order(lambda i, here: i + 1),
+    "sum": _framed(_sum),
+}
