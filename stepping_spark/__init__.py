@@ -23,6 +23,8 @@ from stepping_spark.errors import (
     CompileError,
     FixpointError,
     InputError,
+    SinkError,
+    SourceError,
     StepError,
     SteppingError,
     StoreCorrupt,
@@ -37,6 +39,8 @@ from stepping_spark.expressions.index import Index
 from stepping_spark.graph.graph import Graph, Path, Vertex
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.limits import Limits
+from stepping_spark.pipeline import Batch, Pipeline, Portion, Sink, Source
+from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.plan.explain import explain
 from stepping_spark.query import agg, linear, win
 from stepping_spark.query.cache import Cache
@@ -79,9 +83,11 @@ from stores.parquet.store import StoreParquet
 from stores.postgres import StorePostgres
 
 __all__ = [
+    "Batch",
     "Cache",
     "CompileError",
     "Data",
+    "DeltaTable",
     "FixpointError",
     "Graph",
     "Grouped",
@@ -92,8 +98,14 @@ __all__ = [
     "Lookup",
     "Pair",
     "Path",
+    "Pipeline",
+    "Portion",
     "Precision",
     "ReducePlan",
+    "Sink",
+    "SinkError",
+    "Source",
+    "SourceError",
     "StepError",
     "StepMetrics",
     "Stepper",

@@ -9,7 +9,9 @@
     │   ├── StoreCorrupt        what is stored is damaged
     │   └── StoreUnavailable    it cannot be reached, or is not there
     ├── StepError           a vertex failed while a step ran
-    └── FixpointError       a recursion did not end
+    ├── FixpointError       a recursion did not end
+    ├── SourceError         a table that a pipeline follows could not be read
+    └── SinkError           a table that a pipeline writes a view to could not be written
 
 Every message says what happened, where, what was found, and the remedy.
 """
@@ -22,6 +24,8 @@ __all__ = [
     "CompileError",
     "FixpointError",
     "InputError",
+    "SinkError",
+    "SourceError",
     "StepError",
     "SteppingError",
     "StoreCorrupt",
@@ -70,6 +74,17 @@ class StepError(SteppingError):
 
 class FixpointError(SteppingError):
     """A recursion did not end."""
+
+
+class SourceError(SteppingError):
+    """A table that a pipeline follows could not be read; the state is as it was before."""
+
+
+class SinkError(SteppingError):
+    """A table that a pipeline writes a view to could not be written, or is not as it left it.
+
+    The step is committed in the store, and its output is kept: the next run writes it.
+    """
 
 
 def refused_deletion(row: object, count: int, where: str) -> InputError:

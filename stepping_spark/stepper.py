@@ -85,7 +85,12 @@ class Stepper(Generic[*Ins, Out]):
         store.open(self._plan.registers, self._plan.output_schemas)
 
     def step(
-        self, inputs: Sequence[object], *, step: int | None = None, now: Now = None
+        self,
+        inputs: Sequence[object],
+        *,
+        step: int | None = None,
+        now: Now = None,
+        offsets: Mapping[str, int] | None = None,
     ) -> tuple[Any, ...]:
         """Feed one change to each input; gives the change, or value, of each output.
 
@@ -94,12 +99,14 @@ class Stepper(Generic[*Ins, Out]):
         the call idempotent: the last committed step gives again what it gave, whatever the inputs
         are now, and changes nothing; it is a `StoreError` where another query took it. `now` (a
         number, text, date or datetime) defaults to the step's number and never goes back.
+        `offsets` says how far each source is read after the step. It is committed with the step,
+        in the place of what `store.last_offsets()` gave before (None: that stays).
 
         Raises `InputError` for a value that does not fit, `StepError` for a vertex that fails,
         `StoreError` for the store.
         """
         with self._lock:
-            return self._step(inputs, step, now, None)
+            return self._step(inputs, step, now, offsets)
 
     def step_from(self, source: str, position: int, inputs: Sequence[object]) -> bool:
         """Take a step with changes of a source that counts them, exactly once.

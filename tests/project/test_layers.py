@@ -50,6 +50,7 @@ ORDER = (
 # Above them, each importing only from the groups before it. `stepping_spark` alone is the facade.
 ABOVE = (
     ("circuits", "stores"),
+    ("stepping_spark.pipeline",),
     ("stepping_spark",),
     ("stepping_spark.cli",),
     ("examples",),
@@ -231,6 +232,7 @@ def test_an_example_imports_only_what_is_public(example: str) -> None:
 
 # Where what a user gives is looked at: it may be anything.
 OF_USERS = {
+    "stepping_spark.pipeline.feeds",
     "stepping_spark.zsets.from_dataframe",
     "stepping_spark.zsets.python",
     "stepping_spark.zsets.spark",

@@ -1,0 +1,20 @@
+"""Pipelines: tables in, tables out, exactly once.
+
+A circuit takes changes and gives changes; tables are what there is. `pipeline` has the loop: read
+what is new of each source, take a step, write what it gave into each sink. `protocols` says what a
+source and a sink are. `feeds` is one source and its input, `outlets` one view and its sink,
+`positions` how far each is as the store keeps it, `views` several queries as one circuit,
+`iterators` sources and sinks of plain Python, `stopping` signals and waiting. `delta` and the
+others are tables of one kind each.
+
+What is exactly once rests on three things. The store commits a step together with the positions of
+its sources. A sink commits the rows of a step together with the step's number. And the store keeps
+what the last step gave, until all sinks have it: no other step is begun before.
+
+It imports from all that is below the facade, the stores too.
+"""
+
+from stepping_spark.pipeline.pipeline import Pipeline
+from stepping_spark.pipeline.protocols import Batch, Portion, Position, Sink, Source
+
+__all__ = ["Batch", "Pipeline", "Portion", "Position", "Sink", "Source"]

@@ -1,0 +1,111 @@
+"""The change of a view as tables write it: rows that come and rows that go, one for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from stepping_spark.errors import SinkError
+from stepping_spark.relations.arrow import canonical, flat, row_ids
+from stepping_spark.rows.schema import COUNT
+
+pc: Any = pyarrow.compute
+
+KIND = "_change_type"
+STEP = "_step"
+
+
+@dataclass(frozen=True)
+class ByKey:
+    """What a change does to a table with one row for each key.
+
+    `came` are rows of new keys, `changed` the new rows of keys that are there, and `gone` the rows
+    of keys that go.
+    """
+
+    came: pa.Table
+    changed: pa.Table
+    gone: pa.Table
+
+
+def by_key(change: pa.Table, key: Sequence[str], where: str) -> ByKey:
+    """The change, whose rows have `_count_`, by key; a SinkError where a key has several rows."""
+    counts = change.column(COUNT).to_numpy()
+    rows = change.drop_columns([COUNT])
+    comes, goes = counts > 0, counts < 0
+    ids = _ids(rows, key)
+    for side in (comes, goes):
+        here = ids[side]
+        found, first, times = np.unique(here, return_index=True, return_counts=True)
+        wrong = np.flatnonzero((times > 1) | (np.abs(counts[side][first]) > 1))
+        if len(found) and len(wrong):
+            row = rows.filter(pa.array(side)).slice(int(first[wrong[0]]), 1).to_pylist()[0]
+            raise not_unique(where, key, {name: row[name] for name in key})
+    both = np.intersect1d(ids[comes], ids[goes])
+    in_both = np.isin(ids, both)
+    return ByKey(
+        rows.filter(pa.array(comes & ~in_both)),
+        rows.filter(pa.array(comes & in_both)),
+        rows.filter(pa.array(goes & ~in_both)),
+    )
+
+
+def not_unique(where: str, key: Sequence[str], values: object) -> SinkError:
+    """The error for a view of which a key has several rows."""
+    return SinkError(
+        f"{where}: the view has several rows with the key {', '.join(key)} = {values}; give the "
+        "columns that tell its rows apart as key=…, or none, to keep rows with their _count_"
+    )
+
+
+def check_key(key: Sequence[str], columns: pa.Schema, where: str) -> None:
+    """Refuse a key of columns that are not there."""
+    missing = [name for name in key if name not in columns.names]
+    if missing:
+        raise SinkError(
+            f"{where}: key= names {', '.join(missing)}, and the view has the columns "
+            f"{', '.join(columns.names)}"
+        )
+
+
+def feed_of(change: pa.Table, step: int, key: Sequence[str], where: str) -> pa.Table:
+    """The change as a change feed: each row with what became of it, and the step."""
+    if key:
+        found = by_key(change, key, where)
+        kinds = {"insert": found.came, "update_postimage": found.changed, "delete": found.gone}
+        parts = [_said(table, kind, step) for kind, table in kinds.items()]
+        return pa.concat_tables(parts)
+    counts = change.column(COUNT).to_numpy()
+    rows: Any = change.drop_columns([COUNT])
+    each = rows.take(np.repeat(np.arange(len(counts)), np.abs(counts)))
+    came = np.repeat(counts > 0, np.abs(counts))
+    return pa.concat_tables(
+        [
+            _said(each.filter(pa.array(~came)), "delete", step),
+            _said(each.filter(pa.array(came)), "insert", step),
+        ]
+    )
+
+
+def feed_schema(columns: pa.Schema) -> pa.Schema:
+    """The columns of a change feed."""
+    more = (
+        pa.field(KIND, pa.string(), nullable=False),
+        pa.field(STEP, pa.int64(), nullable=False),
+    )
+    return pa.schema([*columns, *more])
+
+
+def _said(rows: pa.Table, kind: str, step: int) -> pa.Table:
+    n = rows.num_rows
+    said = rows.append_column(KIND, pa.repeat(pa.scalar(kind), n))
+    return said.append_column(STEP, pa.repeat(pa.scalar(step, pa.int64()), n))
+
+
+def _ids(rows: pa.Table, key: Sequence[str]) -> Any:
+    return row_ids([part for name in key for part in flat(canonical(rows.column(name)))])

@@ -1,0 +1,183 @@
+"""The log of a Delta table: what each commit did, read from its own file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from deltalake import DeltaTable as Table
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+
+from stepping_spark.errors import SteppingError
+
+FEED = "delta.enableChangeDataFeed"
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What the metadata of a table says that matters here."""
+
+    table: str
+    columns: tuple[str, ...]
+    feed: bool
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One version: whether rows may have changed, new metadata, and the steps it says it is."""
+
+    version: int
+    changes_rows: bool
+    meta: Meta | None
+    steps: Mapping[str, int] = field(default_factory=dict)
+
+
+class Log:
+    """A Delta table that is there, followed from version to version.
+
+    `failure` makes the error for what goes wrong, of what was tried and what would do.
+    """
+
+    def __init__(
+        self, uri: str, options: Mapping[str, str] | None, failure: Callable[[str], SteppingError]
+    ) -> None:
+        self.uri = uri
+        self._options = dict(options) if options else None
+        self._failure = failure
+        self._table: Table | None = None
+        self._mark: int | None = None
+        self._files: pafs.PyFileSystem | None = None
+
+    @contextmanager
+    def trying(self, what: str, remedy: str, gone: str | None = None) -> Iterator[None]:
+        """Errors of deltalake as ours: what could not be done, why, and what would do.
+
+        `gone` is what would do where a file is not there.
+        """
+        try:
+            yield
+        except TableNotFoundError as e:
+            raise self._failure(
+                f"there is no Delta table; create it, or see to the path: {first(e)}"
+            ) from e
+        except (DeltaError, OSError, pa.ArrowException) as e:
+            would_do = gone if gone is not None and "not found" in str(e) else remedy
+            raise self._failure(f"{what}: {first(e)}; {would_do}") from e
+
+    def exists(self) -> bool:
+        """Whether there is a table."""
+        with self.trying("it could not be looked for", "see to the path and the credentials"):
+            return Table.is_deltatable(self.uri, self._options)
+
+    def at(self, version: int) -> Table:
+        """The table as it was at a version."""
+        with self.trying(
+            f"version {version} cannot be opened",
+            "its log was cleaned up, or the table is another one: start with a new store",
+        ):
+            return Table(self.uri, version=version, storage_options=self._options)
+
+    def newest(self) -> Table:
+        """The table as it is now."""
+        if self._table is not None and self._mark == self._marked(self._table.version()):
+            with self.trying("its log could not be read", "try again when it can be reached"):
+                self._table.update_incremental()
+        else:
+            with self.trying("it could not be opened", "see to the path and the credentials"):
+                self._table = Table(self.uri, storage_options=self._options)
+        self._mark = self._marked(self._table.version())
+        return self._table
+
+    def _marked(self, version: int) -> int | None:
+        """What tells a version from the one with the same number of a table that is made anew."""
+        try:
+            return hash(self._text(version))
+        except (DeltaError, OSError):
+            return None
+
+    def schema(self) -> pa.Schema:
+        """The columns of the table as it is now."""
+        made: Any = self.newest().schema().to_arrow()
+        return pa.schema(made)
+
+    def meta(self, version: int) -> Meta:
+        """The metadata at a version."""
+        table = self.at(version)
+        said = table.metadata()
+        names = tuple(f.name for f in table.schema().fields)
+        return Meta(str(said.id), names, _is_on(said.configuration))
+
+    def commits(self, first: int, last: int) -> Iterator[Commit]:
+        """What each of these versions did."""
+        for version in range(first, last + 1):
+            yield self.commit(version)
+
+    def back_to(self, version: int) -> Iterator[Commit]:
+        """The commits after a version, the newest first, as far as their log is kept."""
+        for number in range(self.newest().version(), version, -1):
+            try:
+                yield self.commit(number)
+            except SteppingError as e:
+                if isinstance(e.__cause__, FileNotFoundError):
+                    return
+                raise
+
+    def commit(self, version: int) -> Commit:
+        """What one version did."""
+        with self.trying(
+            f"the log of version {version} cannot be read",
+            "it was cleaned up before this pipeline had read it: start with a new store, and "
+            "empty tables to write to",
+        ):
+            return _commit(version, self._text(version))
+
+    def _text(self, version: int) -> str:
+        if self._files is None:
+            handler: Any = DeltaStorageHandler(self.uri, self._options)
+            self._files = pafs.PyFileSystem(handler)
+        with self._files.open_input_stream(f"_delta_log/{version:020d}.json") as file:
+            text: bytes = file.read()
+        return text.decode()
+
+
+def quoted(name: str) -> str:
+    """The name of a column in SQL: it may be a keyword, and have capitals."""
+    return '"{}"'.format(name.replace('"', '""'))
+
+
+def number_of(table: str) -> int:
+    """A whole number for the identity of a table: one that is made anew has another."""
+    return int.from_bytes(hashlib.sha256(table.encode()).digest()[:6], "big")
+
+
+def first(e: BaseException) -> str:
+    """The first line of an error."""
+    return str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+
+
+def _commit(version: int, text: str) -> Commit:
+    changes, meta = False, None
+    steps: dict[str, int] = {}
+    for line in text.splitlines():
+        match json.loads(line):
+            case {"cdc": _}:
+                changes = True
+            case {"add": {"dataChange": True}} | {"remove": {"dataChange": True}}:
+                changes = True
+            case {"txn": {"appId": str(app), "version": int(step)}}:
+                steps[app] = step
+            case {"metaData": {"id": str(table), "schemaString": str(schema), **rest}}:
+                names = tuple(f["name"] for f in json.loads(schema)["fields"])
+                meta = Meta(table, names, _is_on(rest.get("configuration") or {}))
+    return Commit(version, changes, meta, steps)
+
+
+def _is_on(configuration: Any) -> bool:
+    return str(configuration.get(FEED)).lower() == "true"

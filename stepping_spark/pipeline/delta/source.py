@@ -1,0 +1,243 @@
+"""A Delta table as a source: a snapshot first, then its change feed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+from deltalake import DeltaTable as Table
+from deltalake import QueryBuilder
+
+from stepping_spark.errors import SourceError
+from stepping_spark.pipeline.delta.log import FEED, Log, Meta, number_of, quoted
+from stepping_spark.pipeline.pieces import Pieces, at_most
+from stepping_spark.pipeline.positions import numbers_of
+from stepping_spark.pipeline.protocols import Batch, Portion, Position
+from stepping_spark.rows.schema import COUNT
+from stepping_spark.zsets.from_change_feed import CHANGE, DELTA_COUNTS
+
+pc: Any = pyarrow.compute
+
+_RETRY = "see to the table, and run again"
+_VACUUMED = (
+    "its files were removed (VACUUM) before this pipeline had read them: start with a new store "
+    "and empty tables to write to, and let the retention be longer than a pipeline may stand still"
+)
+
+
+class DeltaSource:
+    """What comes after a version.
+
+    A position is (version, table): all up to the version is read; `table` tells whether it is still
+    the same table. Within a version that is read in pieces it is (version, table, n, k): of the
+    next version k of n pieces are read, and with -n, of the snapshot of this version.
+    """
+
+    def __init__(self, uri: str, options: Mapping[str, str] | None, *, by_snapshot: bool) -> None:
+        self._log = Log(uri, options, self._failure)
+        self._by_snapshot = by_snapshot
+        self._columns = pa.schema([])
+        self._names: dict[str, str] = {}
+        self._meta: tuple[int, Meta] | None = None  # what holds after a version
+        self._pieces: tuple[Position, Pieces] | None = None
+
+    def open(self, columns: pa.Schema) -> None:
+        """Say which columns are wanted."""
+        self._columns = columns
+
+    def close(self) -> None:
+        """Remove temporary files."""
+        if self._pieces is not None:
+            self._pieces[1].close()
+            self._pieces = None
+
+    def behind(self, after: Position | None) -> int | None:
+        """The versions that were not read."""
+        newest = self._log.newest().version()
+        return newest + 1 if after is None else newest - numbers_of(after)[0]
+
+    def read(self, after: Position | None, portion: Portion) -> Batch | None:
+        """The snapshot, the changes of some versions, or the next piece of one."""
+        if after is None:
+            return self._snapshot(self._log.newest().version(), portion)
+        version, table, *piece = numbers_of(after)
+        if piece:
+            n, k = piece
+            return self._piece((version, table), n, k)
+        newest = self._log.newest().version()
+        self._check_table(table, version, newest)
+        if newest == version:
+            return None
+        last = newest if portion.versions is None else min(newest, version + portion.versions)
+        return self._changes(version, table, last, portion)
+
+    # -- what is read
+
+    def _snapshot(self, version: int, portion: Portion) -> Batch:
+        meta = self._log.meta(version)
+        self._check_columns(meta, version)
+        table = number_of(meta.table)
+        found = at_most(self._rows_of(version, 1), self._schema, portion.rows)
+        if found is not None:
+            return Batch((version, table), (found,), 1)
+        pieces = Pieces(self._rows_of(version, 1), self._schema, rows=portion.rows or 1)
+        self._keep((version, table), pieces)
+        return self._piece((version, table), -pieces.n, 0)
+
+    def _changes(self, version: int, table: int, last: int, portion: Portion) -> Batch:
+        """What versions after one, up to another, changed; of fewer, where they are too large."""
+        changing = self._changing(version, last)
+        while True:
+            wanted = [v for v in changing if v <= last]
+            if not wanted:
+                return Batch((last, table), (), last - version)
+            found = at_most(self._stream(version, wanted), self._schema, portion.rows)
+            if found is not None:
+                return Batch((last, table), (found,), last - version)
+            if len(wanted) == 1:
+                break
+            last = wanted[len(wanted) // 2 - 1]
+        if wanted[0] > version + 1:  # what comes before it changed nothing
+            return Batch((wanted[0] - 1, table), (), wanted[0] - 1 - version)
+        pieces = Pieces(self._stream(version, wanted), self._schema, rows=portion.rows or 1)
+        self._keep((version, table), pieces)
+        return self._piece((version, table), pieces.n, 0)
+
+    def _piece(self, at: tuple[int, int], n: int, k: int) -> Batch:
+        """One piece of what comes after a version; made anew where another process made them."""
+        version, table = at
+        if self._pieces is None or self._pieces[0] != at or self._pieces[1].n != abs(n):
+            if n > 0:
+                changing = self._changing(version, version + 1)
+                tables = self._stream(version, changing)
+            else:
+                self._check_columns(self._log.meta(version), version)
+                tables = self._rows_of(version, 1)
+            self._keep(at, Pieces(tables, self._schema, n=abs(n)))
+        assert self._pieces is not None
+        found = self._pieces[1].read(k)
+        if k + 1 < abs(n):
+            return Batch((version, table, n, k + 1), (found,), 0)
+        return Batch((version + 1 if n > 0 else version, table), (found,), 1)
+
+    def _keep(self, at: Position, pieces: Pieces) -> None:
+        self.close()
+        self._pieces = at, pieces
+
+    def _stream(self, version: int, wanted: list[int]) -> Iterator[pa.Table]:
+        """What the versions changed, that come after one, as rows with counts."""
+        if self._by_snapshot:
+            yield from self._rows_of(wanted[-1], 1)
+            yield from self._rows_of(version, -1)
+            return
+        with self._log.trying(
+            f"the changes of version {wanted[0]} cannot be read", _RETRY, _VACUUMED
+        ):
+            reader = self._log.newest().load_cdf(
+                wanted[0], wanted[-1], columns=[*map(quoted, self._names.values()), CHANGE]
+            )
+            for batch in pa.RecordBatchReader.from_stream(reader):
+                yield self._counted(pa.Table.from_batches([batch]))
+
+    def _rows_of(self, version: int, count: int) -> Iterator[pa.Table]:
+        """The rows of a version, each with this count."""
+        table = self._log.at(version)
+        with self._log.trying(f"the rows of version {version} cannot be read", _RETRY, _VACUUMED):
+            for found in _scanned(table, list(self._names.values())):
+                counts = pa.repeat(pa.scalar(count, pa.int64()), found.num_rows)
+                yield self._with_counts(found, counts)
+
+    def _counted(self, table: pa.Table) -> pa.Table:
+        kinds = table.column(CHANGE).cast(pa.string())
+        at = pc.index_in(kinds, pa.array(list(DELTA_COUNTS)))
+        if at.null_count:
+            odd = kinds.filter(pc.is_null(at))[0]
+            raise self._failure(f"the change feed has a change of the unknown kind {odd}")
+        counts = pa.array(list(DELTA_COUNTS.values()), pa.int64()).take(at.combine_chunks())
+        return self._with_counts(table, counts)
+
+    def _with_counts(self, table: pa.Table, counts: Any) -> pa.Table:
+        columns = [_plain(table.column(said)) for said in self._names.values()]
+        return pa.table([*columns, counts], names=[*self._names, COUNT])
+
+    @property
+    def _schema(self) -> pa.Schema:
+        """The schema of what is read, by the newest version that was looked at."""
+        found = self._log.schema()
+        fields = [_plain_field(found.field(said), name) for name, said in self._names.items()]
+        return pa.schema([*fields, pa.field(COUNT, pa.int64())])
+
+    # -- what is checked
+
+    def _check_table(self, table: int, version: int, newest: int) -> None:
+        found = str(self._log.newest().metadata().id)
+        if number_of(found) != table or newest < version:
+            raise self._failure(
+                f"this is another table than the one that was read up to version {version}: it was "
+                "deleted and made anew, or restored from a copy; start with a new store and empty "
+                "tables to write to"
+            )
+
+    def _changing(self, version: int, last: int) -> list[int]:
+        """The versions after one, up to another, that changed rows, each of which can be read."""
+        if self._meta is None or self._meta[0] != version:
+            self._meta = version, self._log.meta(version)
+        meta = self._meta[1]
+        found = []
+        for commit in self._log.commits(version + 1, last):
+            meta = commit.meta or meta
+            if not commit.changes_rows:
+                continue
+            if not meta.feed and not self._by_snapshot:
+                raise self._failure(
+                    f"version {commit.version} was written without the change feed, so nobody "
+                    "knows which rows it changed; read the table with st.DeltaTable(path, "
+                    f'diff="snapshot"), which compares versions, or set {FEED} = true and go on '
+                    "from there with a new store"
+                )
+            found.append(commit.version)
+        self._check_columns(meta, last)
+        self._meta = last, meta
+        return found
+
+    def _check_columns(self, meta: Meta, version: int) -> None:
+        """Find the wanted columns by their names, in any case; others are not read."""
+        there = {name.lower(): name for name in meta.columns}
+        missing = [n for n in self._columns.names if n.lower() not in there]
+        if missing:
+            raise self._failure(
+                f"at version {version} there is no column {', '.join(missing)}; the columns are "
+                f"{', '.join(meta.columns)}; change the row class, or the table"
+            )
+        self._names = {n: there[n.lower()] for n in self._columns.names}
+
+    def _failure(self, said: str) -> SourceError:
+        return SourceError(f"Delta table {self._log.uri}: {said}")
+
+
+def _scanned(table: Table, columns: list[str]) -> Iterator[pa.Table]:
+    names = ", ".join(map(quoted, columns))
+    reader = QueryBuilder().register("t", table).execute(f"SELECT {names} FROM t")
+    for batch in pa.RecordBatchReader.from_stream(reader):
+        yield pa.Table.from_batches([batch])
+
+
+def _plain(column: Any) -> Any:
+    """A column whose text is no view: what hashes and files know."""
+    return column.cast(_plain_type(column.type))
+
+
+def _plain_field(field: pa.Field[Any], name: str) -> pa.Field[Any]:
+    return pa.field(name, _plain_type(field.type))
+
+
+def _plain_type(t: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(t):
+        return _plain_type(t.value_type)
+    if pa.types.is_string_view(t) or pa.types.is_large_string(t):
+        return pa.string()
+    if pa.types.is_binary_view(t) or pa.types.is_large_binary(t):
+        return pa.binary()
+    return t

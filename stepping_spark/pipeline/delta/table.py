@@ -1,0 +1,98 @@
+"""`st.DeltaTable`: a Delta table that a pipeline reads, or writes a view to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import InputError
+from stepping_spark.pipeline.delta.sink import DeltaSink
+from stepping_spark.pipeline.delta.source import DeltaSource
+
+DIFFS = ("feed", "snapshot")
+
+
+class DeltaTable:
+    """A Delta table, as a source or as a sink: `st.DeltaTable("s3://lake/orders")`.
+
+    Needs `pip install 'stepping-spark[delta]'`; reads and writes without Spark. `options` are
+    deltalake's `storage_options`, for object stores.
+
+    **As a source** it gives the table's rows, then what each version changed, by the change feed
+    (`delta.enableChangeDataFeed`), which must be on in each version that is read. With
+    `diff="snapshot"` it need not: then each step compares two versions, and costs what both hold.
+    Columns are found by name; those that the row class does not have are not read, so that the
+    table may gain columns. OPTIMIZE and VACUUM change nothing. An overwrite of the rows is a
+    change like any. A version is (version, table) in the store, so that a table that was deleted
+    and made anew is told from the old one. Positions are versions, `lag` counts versions.
+
+    **As a sink** it is made where there is none, with a change feed, so that another pipeline can
+    read it. What is in it follows from these arguments:
+
+    - `key=("country",)`: the rows of the view, one for each key, which the view must have. A step
+      is one commit: an append where rows only come, or else a merge by the key.
+    - without `key`: the rows of the view and `_count_`, how often each is there; merged by all
+      columns, which can be no lists, structs or floats then.
+    - `changes=True`: what each step changed, for others to read: `_change_type` (`insert`,
+      `delete`), and `_step`, the step's number. With `key` a key is in a step once: `insert`,
+      `update_postimage` or `delete`, as Spark's `create_auto_cdc_flow` takes it, with
+      `sequence_by="_step"` and `apply_as_deletes="_change_type = 'delete'"`.
+
+    The number of the step goes into the same commit. A table with rows of others, and rows that
+    others write between two steps, are a `SinkError`, and so is a second pipeline; OPTIMIZE and
+    VACUUM are not.
+
+    Raises `SourceError` and `SinkError`, which name the version.
+
+    >>> import deltalake
+    >>> def big(orders: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.filter(orders, f=lambda x: x > 10)
+    >>> orders = pa.table({"_value_": [5, 20, 30]})
+    >>> deltalake.write_deltalake(
+    ...     "orders", orders, configuration={"delta.enableChangeDataFeed": "true"}
+    ... )
+    >>> pipeline = st.Pipeline(
+    ...     big,
+    ...     store="parquet:state",
+    ...     orders=st.DeltaTable("orders"),
+    ...     into={"big": st.DeltaTable("big", key="_value_")},
+    ... )
+    >>> pipeline.run()
+    1
+    >>> _ = deltalake.DeltaTable("orders").delete("_value_ = 20")
+    >>> pipeline.run(), pipeline.lag()
+    (1, {'orders': 0})
+    >>> pa.table(deltalake.DeltaTable("big").to_pyarrow_table()).to_pylist()
+    [{'_value_': 30}]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        key: str | Sequence[str] = (),
+        changes: bool = False,
+        diff: str = "feed",
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        if diff not in DIFFS:
+            raise InputError(
+                f"{user_line()}: diff={diff!r}: expected one of {', '.join(map(repr, DIFFS))}"
+            )
+        self.path = os.fspath(path)
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.changes = changes
+        self.diff = diff
+        self._options = options
+
+    def __repr__(self) -> str:
+        return f"DeltaTable({self.path!r})"
+
+    def source(self) -> DeltaSource:
+        """The table as a source."""
+        return DeltaSource(self.path, self._options, by_snapshot=self.diff == "snapshot")
+
+    def sink(self) -> DeltaSink:
+        """The table as a sink."""
+        return DeltaSink(self.path, self._options, self.key, changes=self.changes)

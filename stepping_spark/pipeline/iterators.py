@@ -1,0 +1,111 @@
+"""An iterable of (position, change) as a source, and a function of (step, change) as a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from stepping_spark.errors import SourceError
+from stepping_spark.pipeline.protocols import Batch, Change, Portion, Position
+from stepping_spark.rows.atoms import short
+from stepping_spark.zsets.spark import ZSetSpark
+
+
+class Items:
+    """The items of an iterable: `(position, change)`, with positions that grow; each is a step.
+
+    What is at or before the position that was read is left out, so the iterable may begin anew in
+    each process; it gives the same change for the same position. A list is read to its end, and
+    what is appended to it later comes then; an iterator that has ended gives nothing more.
+    """
+
+    def __init__(self, name: str, given: Iterable[tuple[int, Change]]) -> None:
+        self._name = name
+        self._given = given
+        self._items: Iterator[tuple[int, Change]] = iter(())
+        self._next = 0  # of a list: where to look first
+        self._ahead: tuple[int, Change] | None = None  # given, and perhaps not committed
+
+    def open(self, columns: pa.Schema) -> None:
+        """Begin with the first item; an iterator goes on where it is."""
+        self._items = iter(self._given)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def behind(self, after: Position | None) -> int | None:
+        """Of a list, the items after the position; of what can only be read, unknown."""
+        if isinstance(self._given, list | tuple):
+            return sum(1 for at, _ in map(self._checked, self._given) if _is_after(at, after))
+        return None
+
+    def read(self, after: Position | None, portion: Portion) -> Batch | None:
+        """The next item."""
+        if isinstance(self._given, list | tuple):
+            item = self._of_list(self._given, after)
+        else:
+            item = self._ahead = self._of_iterator(after)
+        if item is None:
+            return None
+        at, change = item
+        return Batch(at, () if change is None else (change,))
+
+    def _of_list(
+        self, items: Sequence[tuple[int, Change]], after: Position | None
+    ) -> tuple[int, Change] | None:
+        i = min(self._next, len(items))
+        while i > 0 and _is_after(self._checked(items[i - 1])[0], after):
+            i -= 1
+        while i < len(items) and not _is_after(self._checked(items[i])[0], after):
+            i += 1
+        self._next = i
+        return self._checked(items[i]) if i < len(items) else None
+
+    def _of_iterator(self, after: Position | None) -> tuple[int, Change] | None:
+        if self._ahead is not None and _is_after(self._ahead[0], after):
+            return self._ahead
+        for item in self._items:
+            at, change = self._checked(item)
+            if _is_after(at, after):
+                return at, change
+        return None
+
+    def _checked(self, item: Any) -> tuple[int, Change]:
+        match item:
+            case (int(at), change) if not isinstance(at, bool):
+                return at, change
+        raise SourceError(
+            f"input {self._name!r}: expected (position, change), with a whole number as position, "
+            f"found {short(item)}; number the changes: enumerate(changes, 1)"
+        )
+
+
+class Given:
+    """A function of `(step, change)` as a sink.
+
+    It cannot say what it has seen. So what the last step gave is given again when the pipeline
+    starts: the function leaves out a step that it knows.
+    """
+
+    def __init__(self, f: Callable[[int, ZSetSpark[Any]], object]) -> None:
+        self._f = f
+
+    def open(self, columns: pa.Schema, owner: str) -> None:
+        """Nothing to do."""
+
+    def last_step(self) -> int | None:
+        """Nobody knows."""
+        return None
+
+    def write(self, step: int, change: ZSetSpark[Any]) -> None:
+        """Call the function."""
+        self._f(step, change)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def _is_after(at: int, position: Position | None) -> bool:
+    return position is None or (at,) > (position if isinstance(position, tuple) else (position,))

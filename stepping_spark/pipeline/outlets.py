@@ -1,0 +1,113 @@
+"""One view and the sink that it goes to: each step once, also where a process ended in between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import InputError, SinkError
+from stepping_spark.pipeline.feeds import arrow_of
+from stepping_spark.pipeline.iterators import Given
+from stepping_spark.pipeline.positions import sink_key
+from stepping_spark.pipeline.protocols import Sink
+from stepping_spark.rows.atoms import short
+from stepping_spark.rows.schema import StreamType, ZSetType
+from stepping_spark.zsets.spark import ZSetSpark
+
+METHODS = ("open", "last_step", "write", "close")
+
+
+class Outlet:
+    """A sink of one view.
+
+    The store commits a step before the sinks write it, and no step is committed before all sinks
+    have written the one before it. With a step, the store says which step each sink had last: that
+    is what the sink has after a restart, or else the committed step itself.
+    """
+
+    def __init__(self, view: str, number: int, t: StreamType, given: object) -> None:
+        self.view = view
+        self.number = number
+        self._type = t
+        self._sink = sink_of(view, given)
+        self._last = 0
+        if not isinstance(t, ZSetType) and not isinstance(self._sink, Given):
+            raise InputError(
+                f"{user_line()}: view {view!r} is {t}, and a table has rows; give a function of "
+                "(step, value), or make a row of the number in the query: st.make_set"
+            )
+
+    def open(self, state: int) -> None:
+        """Get ready to write for a state, which its number tells from others."""
+        columns = arrow_of(self._type.schema)
+        self._sink.open(columns, f"{state:012x} {self.view}")
+
+    def close(self) -> None:
+        """Let go of what the sink holds."""
+        self._sink.close()
+
+    def lacks(self, step: int, offsets: Mapping[str, int]) -> bool:
+        """Whether the sink may be without the last committed step; a SinkError where it cannot be.
+
+        `offsets` are those that were committed with the step.
+        """
+        found = self._sink.last_step()
+        if found is None:
+            return step > self._last  # what this process has given is not given again
+        self._last = found
+        had = offsets.get(sink_key(self.view))
+        if step == 0 and found == 0:
+            return False
+        if had is None:
+            raise SinkError(
+                f"view {self.view!r}: the state has {step} steps, and none of them went to this "
+                f"sink, which has {found or 'none'}; a sink gets a view from its first step on: "
+                "start with a new store, so that the view is built again"
+            )
+        if found == step:
+            return False
+        if found != had:
+            raise SinkError(
+                f"view {self.view!r}: the sink has the steps up to {found}, and the state, at step "
+                f"{step}, says up to {had}: one of the two is an older copy. Bring back the two "
+                "that belong together; or empty the sink and start with a new store"
+            )
+        return True
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """What the store keeps of it with the next step."""
+        return {} if self._sink_forgets else {sink_key(self.view): self._last}
+
+    def write(self, step: int, change: Any) -> int | None:
+        """Write the view's change of a step, if there is one; gives its rows, if they are known."""
+        rows: int | None = None
+        if isinstance(change, ZSetSpark):
+            if change.empty():
+                if self._sink_forgets:
+                    self._last = step
+                return 0
+            rows = None if change.in_spark else len(change)
+        self._sink.write(step, change)
+        self._last = step
+        return rows
+
+    @property
+    def _sink_forgets(self) -> bool:
+        return isinstance(self._sink, Given)
+
+
+def sink_of(view: str, given: object) -> Sink:
+    """What was given for a view as a sink: a place says its own, a function is called."""
+    made = getattr(given, "sink", None)
+    found: Any = made() if callable(made) and not isinstance(given, type) else given
+    if all(callable(getattr(found, m, None)) for m in METHODS) and not isinstance(found, type):
+        sink: Sink = found
+        return sink
+    if callable(found) and not isinstance(found, type):
+        return Given(found)
+    raise InputError(
+        f"{user_line()}: into[{view!r}] is {short(given)}; give a table, as st.DeltaTable(path, "
+        "key=…), a function of (step, change), or an object with the methods of st.Sink"
+    )

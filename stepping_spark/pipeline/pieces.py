@@ -1,0 +1,95 @@
+"""One version of more rows than a step takes, in pieces that are the same in every process.
+
+Which piece a row is in follows from its hash, so the order in which a source reads does not matter,
+and a row that goes is in the piece in which the same row comes. The pieces lie in temporary files.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from stepping_spark.relations.hashes import key_hashes
+from stepping_spark.rows.schema import COUNT
+
+MOST = 500
+"""Pieces of one version: each is an open file while they are made."""
+
+
+def at_most(tables: Iterator[pa.Table], schema: pa.Schema, rows: int | None) -> pa.Table | None:
+    """All rows, in one table; None: they are more."""
+    found: list[pa.Table] = []
+    left = rows
+    for table in tables:
+        if left is not None:
+            left -= table.num_rows
+            if left < 0:
+                return None
+        found.append(table)
+    return pa.concat_tables([schema.empty_table(), *found])
+
+
+class Pieces:
+    """The pieces of one version, by number; `n` of them, or so many that each has about `rows`."""
+
+    def __init__(
+        self, tables: Iterator[pa.Table], schema: pa.Schema, *, rows: int = 0, n: int = 0
+    ) -> None:
+        self._scratch = tempfile.TemporaryDirectory(prefix="stepping-pieces-")
+        self._schema = schema
+        try:
+            if not n:
+                whole = self._path("whole")
+                total = _spooled(tables, schema, whole)
+                tables, n = _tables(whole), min(MOST, -(-total // rows))
+            self.n = n
+            self._cut(tables)
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, number: int) -> pa.Table:
+        """The rows of one piece."""
+        return pa.concat_tables([self._schema.empty_table(), *_tables(self._path(number))])
+
+    def close(self) -> None:
+        """Remove the files."""
+        self._scratch.cleanup()
+
+    def _path(self, name: object) -> Path:
+        return Path(self._scratch.name) / f"{name}.arrow"
+
+    def _cut(self, tables: Iterator[pa.Table]) -> None:
+        names = [name for name in self._schema.names if name != COUNT]
+        with ExitStack() as files:
+            writers = [
+                files.enter_context(pa.OSFile(str(self._path(i)), "wb")) for i in range(self.n)
+            ]
+            streams = [
+                files.enter_context(pa.ipc.new_stream(file, self._schema)) for file in writers
+            ]
+            for table in tables:
+                hashes, _ = key_hashes(table, names)
+                numbers = hashes % np.uint64(self.n)
+                for i in np.unique(numbers):
+                    streams[int(i)].write_table(table.filter(pa.array(numbers == i)))
+
+
+def _spooled(tables: Iterator[pa.Table], schema: pa.Schema, path: Path) -> int:
+    total = 0
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
+        for table in tables:
+            total += table.num_rows
+            stream.write_table(table)
+    return total
+
+
+def _tables(path: Path) -> Iterator[pa.Table]:
+    with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+        for batch in stream:
+            yield pa.Table.from_batches([batch])

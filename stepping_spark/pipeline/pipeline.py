@@ -1,0 +1,374 @@
+"""The pipeline: sources, a circuit with its store, and sinks, stepped exactly once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import InputError, SinkError, StoreError, StoreMismatch
+from stepping_spark.execution.repeats import check_made_by
+from stepping_spark.graph.graph import AnyGraph
+from stepping_spark.limits import Limits, checked_limits
+from stepping_spark.pipeline.feeds import Feed, shown
+from stepping_spark.pipeline.outlets import Outlet
+from stepping_spark.pipeline.positions import (
+    STATE,
+    new_state_number,
+    offsets_of,
+    position_of,
+    without,
+)
+from stepping_spark.pipeline.protocols import Batch, Portion, ReadTable, Sink, Source, WrittenTable
+from stepping_spark.pipeline.stopping import Stopping, seconds_of
+from stepping_spark.pipeline.views import Query, graph_of, input_names
+from stepping_spark.stepper import Stepper
+from stepping_spark.store import Now, Store
+from stepping_spark.zsets.spark import ZSetSpark
+from stores.address import Place, place_of
+
+log = logging.getLogger("stepping_spark.pipeline")
+
+VERSIONS = 1_000
+ROWS = 500_000
+
+Given: TypeAlias = "Source | ReadTable | Iterable[tuple[int, object]]"
+Into: TypeAlias = "Sink | WrittenTable | Callable[[int, Any], object]"
+
+
+class Pipeline:
+    """Tables in, tables out: follows sources, keeps views of them, and writes these into sinks.
+
+    `query` is a query function, or several by the names of their views. They share their inputs by
+    name, and a parameter with the name of another view is that view. `store` says where the state
+    is, in a word (`"parquet:state"`, `"postgresql://user@host/db?schema=s"`, `"memory"`), or is a
+    store. Each input of the query has its source, by its name or in `sources={…}`: a table, as
+    `st.DeltaTable(path)`, an iterable of `(position, change)`, each a step, or an `st.Source` of
+    your own. `into` has the sinks of views by name: a table, a function of `(step, change)`, or an
+    `st.Sink` of your own. A single query's view has the name of the query; where it gives several,
+    they have the names of the variables that it returns.
+
+    Exactly once: a step's commit in the store says how far each source was read. A sink writes the
+    step's number in the transaction that writes the step's rows. No step is begun before all sinks
+    have the last one, whose output the store keeps: so whenever a process ends, the next one gives
+    it to those that do not have it. A function is given it once more, because it cannot say what
+    it has.
+
+    A step takes from each source at most `max_versions` versions, and versions of about `max_rows`
+    rows together. A single version of more is taken in pieces; between them the views are those of
+    no version. `max_rows=None` takes versions whole. Where `now`, a function without arguments,
+    is given, each round is a step at the time it gives, with or without changes, as
+    `st.temporal_filter` needs it. `append_only`, `strict` are as for `st.compile`, `limits` as for
+    `st.Stepper`.
+
+    A step logs a line to `stepping_spark.pipeline` (INFO). `stepper` is what steps, with metrics.
+
+    >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(people)
+    >>> changes = [(1, st.ZSetPython({"ann": 1, "bob": 2})), (2, st.ZSetPython({"bob": -2}))]
+    >>> seen = {}
+    >>> pipeline = st.Pipeline(
+    ...     names, store="memory", people=changes, into={"names": seen.setdefault}
+    ... )
+    >>> pipeline.run()
+    2
+    >>> seen[2] == st.ZSetPython({"bob": -1})
+    True
+    """
+
+    def __init__(
+        self,
+        query: Query | Mapping[str, Query] | AnyGraph,
+        *,
+        store: str | Store | Place,
+        into: Mapping[str, Into] | None = None,
+        sources: Mapping[str, Given] | None = None,
+        max_versions: int | None = VERSIONS,
+        max_rows: int | None = ROWS,
+        now: Callable[[], Now] | None = None,
+        append_only: Iterable[str] = (),
+        strict: bool | Iterable[str] = False,
+        limits: Limits | None = None,
+        **inputs: Given,
+    ) -> None:
+        self.graph, self.views = graph_of(query, append_only, strict)
+        self._limits = checked_limits(limits)
+        self._portion = Portion(
+            _checked("max_versions", max_versions), _checked("max_rows", max_rows)
+        )
+        self._now = now
+        self._place = _place(store)
+        self._feeds = self._feeds_of({**(sources or {}), **inputs})
+        self._outlets = self._outlets_of(into or {})
+        self._stepper: Stepper[*tuple[Any, ...], Any] | None = None
+        self._state = 0
+        self._stopping = Stopping()
+
+    def _feeds_of(self, given: Mapping[str, Given]) -> list[Feed]:
+        names = input_names(self.graph)
+        wrong = [n for n in names if n not in given] + [n for n in given if n not in names]
+        if wrong:
+            raise InputError(
+                f"{user_line()}: {self.graph.name} has the inputs {', '.join(names)}, and sources "
+                f"are given for {', '.join(given) or 'none'}; give each input its source by name, "
+                f"as {names[0]}=st.DeltaTable(path)"
+            )
+        types = [v.type for v in self.graph.inputs]
+        return [Feed(n, t, given[n], self._limits) for n, t in zip(names, types, strict=True)]
+
+    def _outlets_of(self, into: Mapping[str, Into]) -> list[Outlet]:
+        for view in into:
+            if view not in self.views:
+                raise InputError(
+                    f"{user_line()}: into= names {view!r}, and the views are "
+                    f"{', '.join(self.views)}; name one of them"
+                )
+        numbers = {view: i for i, view in enumerate(self.views)}
+        return [
+            Outlet(view, numbers[view], self.graph.outputs[numbers[view]].type, sink)
+            for view, sink in into.items()
+        ]
+
+    # -- what users call
+
+    def run(
+        self, *, every: str | float | dt.timedelta | None = None, max_steps: int | None = None
+    ) -> int:
+        """Take steps until there is nothing new; gives how many. For a scheduler.
+
+        `every`, as "10s", follows the sources: it takes all there is, waits so long, and looks
+        again. Ctrl-C, SIGTERM and `stop` end it after the step under way, and so does `max_steps`.
+        A source that waits for its next item is not interrupted.
+
+        Raises `SourceError`, `SinkError`, and what a step raises. What is committed stays: once it
+        is mended, the same call goes on.
+        """
+        pause = None if every is None else seconds_of(every)
+        self._stopping = Stopping()
+        taken = 0
+        with self._stopping.listening():
+            stepper = self._opened()
+            self._go_back(stepper.store)
+            self._catch_up(stepper)
+            while not self._stopping.asked and taken != max_steps:
+                read, stepped = self._round(stepper)
+                taken += stepped
+                self._stopping.listen()
+                if read:
+                    continue  # there may be more
+                if pause is None:
+                    break
+                if not self._stopping.asked and taken != max_steps:
+                    self._stopping.wait(pause)
+        return taken
+
+    def stop(self) -> None:
+        """End `run`, which another thread is in, after the step under way."""
+        self._stopping.ask()
+
+    @property
+    def stopped_by(self) -> int | None:
+        """The number of the signal that ended the last `run`; None: none did."""
+        return self._stopping.signal
+
+    def lag(self) -> dict[str, int | None]:
+        """How far each source is ahead of the views: versions, files or rows; None: unknown.
+
+        >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
+        ...     return st.distinct(people)
+        >>> changes = [(1, st.ZSetPython({"ann": 1})), (2, st.ZSetPython({"bob": 1}))]
+        >>> pipeline = st.Pipeline(names, store="memory", people=changes)
+        >>> pipeline.run(max_steps=1), pipeline.lag()
+        (1, {'people': 1})
+        """
+        self._opened()
+        return {feed.name: feed.behind() for feed in self._feeds}
+
+    @property
+    def stepper(self) -> Stepper[*tuple[Any, ...], Any]:
+        """What takes the steps: its `metrics` say what each did, its `store` has the caches."""
+        return self._opened()
+
+    def close(self) -> None:
+        """Let go of the store, the sources and the sinks. The pipeline may be run again."""
+        stepper, self._stepper = self._stepper, None
+        self._close_tables()
+        if stepper is not None and isinstance(self._place, Place):
+            stepper.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- opening
+
+    def _opened(self) -> Stepper[*tuple[Any, ...], Any]:
+        """The stepper; sources and sinks are ready."""
+        if self._stepper is not None:
+            return self._stepper
+        place = self._place
+        store = place.store(self.graph) if isinstance(place, Place) else place
+        try:
+            stepper = Stepper(self.graph, store, limits=self._limits)
+            self._state = self._state_of(store)
+            offsets = store.last_offsets()
+            for feed in self._feeds:
+                feed.open(position_of(feed.name, offsets))
+            for outlet in self._outlets:
+                outlet.open(self._state)
+        except BaseException:
+            with suppress(Exception):
+                self._close_tables()
+            if isinstance(place, Place):
+                store.close()
+            raise
+        self._stepper = stepper
+        return stepper
+
+    def _close_tables(self) -> None:
+        for feed in self._feeds:
+            feed.close()
+        for outlet in self._outlets:
+            outlet.close()
+
+    def _state_of(self, store: Store) -> int:
+        """The number of the state; a new one before the first step."""
+        number = store.last_offsets().get(STATE)
+        if number is not None:
+            return number
+        step = store.last_step()
+        if step:
+            raise StoreMismatch(
+                f"the store has {step} steps that no pipeline took, so nobody knows how far its "
+                "sources were read; give the pipeline a store of its own"
+            )
+        return new_state_number()
+
+    def _catch_up(self, stepper: Stepper[*tuple[Any, ...], Any]) -> None:
+        """Give the last step again to the sinks that may not have it."""
+        step = stepper.store.last_step()
+        offsets = stepper.store.last_offsets()
+        lacking = [outlet for outlet in self._outlets if outlet.lacks(step, offsets)]
+        durable = [outlet for outlet in self._outlets if outlet.kept]
+        if step and durable:
+            self._check_query(stepper, step)
+        if not lacking:
+            return
+        try:
+            outputs = stepper.step((None,) * len(self._feeds), step=step)
+        except StoreError as e:
+            if any(outlet.kept for outlet in lacking):
+                raise SinkError(
+                    f"view {lacking[0].view!r}: the sink does not have step {step}, and it cannot "
+                    f"be given again: {e}"
+                ) from e
+            log.warning("step %d cannot be given again to functions: %s", step, e)
+            return
+        for outlet in lacking:
+            outlet.write(step, outputs[outlet.number])
+
+    def _check_query(self, stepper: Stepper[*tuple[Any, ...], Any], step: int) -> None:
+        """Refuse to go on with tables that have rows of another query."""
+        try:
+            check_made_by(stepper.store.last_made_by(), self.graph, step)
+        except StoreError as e:
+            raise StoreMismatch(
+                f"the tables that views go into have rows of another query than {self.graph.name} "
+                "is now; start with a new store and empty tables, or run the query that it was. "
+                f"In full: {e}"
+            ) from e
+
+    # -- a step
+
+    def _round(self, stepper: Stepper[*tuple[Any, ...], Any]) -> tuple[bool, bool]:
+        """Take what is new as a step; gives whether anything was read, and whether it is a step."""
+        begun = time.perf_counter()
+        taken = [feed.take(self._portion) for feed in self._feeds]
+        batches = [batch for batch, _ in taken]
+        read = any(batch is not None for batch in batches)
+        if self._now is None and all(change is None for _, change in taken):
+            self._advance(batches)
+            return read, False
+        offsets = self._offsets(stepper.store, batches)
+        now = None if self._now is None else self._now()
+        outputs = stepper.step([change for _, change in taken], now=now, offsets=offsets)
+        before = [shown(feed.position) for feed in self._feeds]
+        self._advance(batches)
+        step = stepper.store.last_step()
+        rows = [outlet.write(step, outputs[outlet.number]) for outlet in self._outlets]
+        log.info(
+            "step %d: %s; rows in %s, out %s; %.0f ms",
+            step,
+            ", ".join(
+                f"{feed.name} {old} -> {shown(feed.position)}"
+                for feed, old, batch in zip(self._feeds, before, batches, strict=True)
+                if batch is not None
+            )
+            or "no changes",
+            _total(_rows(change) for _, change in taken),
+            _total(rows),
+            (time.perf_counter() - begun) * 1e3,
+        )
+        return read, True
+
+    def _go_back(self, store: Store) -> None:
+        """Read on from what is committed, whatever became of the last step that was tried."""
+        offsets = store.last_offsets()
+        for feed in self._feeds:
+            feed.position = position_of(feed.name, offsets)
+
+    def _advance(self, batches: list[Batch | None]) -> None:
+        for feed, batch in zip(self._feeds, batches, strict=True):
+            if batch is not None:
+                feed.position = batch.position
+
+    def _offsets(self, store: Store, batches: list[Batch | None]) -> dict[str, int]:
+        """What is committed with a step: positions of sources, and which step each sink has."""
+        offsets = without(store.last_offsets(), [feed.name for feed in self._feeds])
+        offsets[STATE] = self._state
+        for feed, batch in zip(self._feeds, batches, strict=True):
+            position = feed.position if batch is None else batch.position
+            if position is not None:
+                offsets.update(offsets_of(feed.name, position))
+        for outlet in self._outlets:
+            offsets.update(outlet.kept)
+        return offsets
+
+
+def _checked(name: str, given: int | None) -> int | None:
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given > 0):
+        return given
+    raise InputError(f"{user_line()}: {name}={given!r}: expected a whole number from 1 on, or None")
+
+
+def _place(store: str | Store | Place) -> Store | Place:
+    if not isinstance(store, str):
+        return store
+    try:
+        return place_of(store)
+    except ValueError as e:
+        raise InputError(f"{user_line()}: store=: {e}") from None
+
+
+def _rows(change: ZSetSpark[Any] | None) -> int | None:
+    if change is None:
+        return 0
+    return None if change.in_spark else len(change)
+
+
+def _total(rows: Iterable[int | None]) -> str:
+    found = list(rows)
+    known = sum(n for n in found if n is not None)
+    return f"{known:,}" + (" and more, in Spark" if None in found else "")

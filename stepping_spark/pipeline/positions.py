@@ -1,0 +1,55 @@
+"""Positions of sources and sinks as the whole numbers that a store keeps by name.
+
+A source's are under the name of its input, the second number of a position under `name.1`, and so
+on. What a sink had before the step is under `into name`. A state has a number of its own.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from stepping_spark.pipeline.protocols import Position
+
+STATE = "pipeline"
+"""What a state's own number is under; an input cannot be called so."""
+
+
+def new_state_number() -> int:
+    """A number that no other state has."""
+    return secrets.randbits(48) | 1
+
+
+def numbers_of(position: Position) -> tuple[int, ...]:
+    """A position as a tuple."""
+    return position if isinstance(position, tuple) else (position,)
+
+
+def offsets_of(name: str, position: Position) -> dict[str, int]:
+    """What a store keeps of a position."""
+    first, *rest = numbers_of(position)
+    return {name: first, **{f"{name}.{i}": n for i, n in enumerate(rest, 1)}}
+
+
+def position_of(name: str, offsets: Mapping[str, int]) -> Position | None:
+    """The position that a store has kept; None: none."""
+    if name not in offsets:
+        return None
+    found = [offsets[name]]
+    while (key := f"{name}.{len(found)}") in offsets:
+        found.append(offsets[key])
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def sink_key(view: str) -> str:
+    """What the step that a sink had is under."""
+    return f"into {view}"
+
+
+def without(offsets: Mapping[str, int], names: list[str]) -> dict[str, int]:
+    """What a store keeps that is neither of these sources nor of any sink."""
+    return {
+        key: n
+        for key, n in offsets.items()
+        if key.partition(".")[0] not in names and not key.startswith("into ") and key != STATE
+    }

@@ -1,0 +1,123 @@
+"""Several queries as one circuit: what they share is computed once, and views may be of views."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from stepping_spark.callsite import Line, user_line
+from stepping_spark.compile import compile as compiled
+from stepping_spark.errors import CompileError, InputError
+from stepping_spark.graph.graph import AnyGraph, Graph
+from stepping_spark.graph.operators import Input
+from stepping_spark.query.annotations import hints, local_names
+
+Query: TypeAlias = Callable[..., Any]
+
+
+def graph_of(
+    query: Query | Mapping[str, Query] | AnyGraph,
+    append_only: Iterable[str],
+    strict: bool | Iterable[str],
+) -> tuple[AnyGraph, tuple[str, ...]]:
+    """The circuit of a query, or of several by name, and the names of its views."""
+    if isinstance(query, Graph):
+        if tuple(append_only) or strict:
+            raise InputError(
+                f"{user_line()}: the query is compiled already; give append_only= and strict= to "
+                "st.compile"
+            )
+        return query, _names(query)
+    if not isinstance(query, Mapping):
+        graph = compiled(query, append_only=append_only, strict=strict)
+        return graph, _names(graph)
+    if not query:
+        raise InputError(f"{user_line()}: no query is given; write st.Pipeline(query, …)")
+    together = _together(query)
+    graph = compiled(together, append_only=append_only, strict=strict)
+    return graph, tuple(query)
+
+
+def input_names(graph: AnyGraph) -> list[str]:
+    """The names of the inputs, in order."""
+    return [v.operator.label for v in graph.inputs if isinstance(v.operator, Input)]
+
+
+def _names(graph: AnyGraph) -> tuple[str, ...]:
+    """What the views of one query are called: as it is, or as the variables that it returns."""
+    if graph.single:
+        return (graph.name,)
+    called = [name or f"{graph.name}_{i}" for i, name in enumerate(graph.called, 1)]
+    return tuple(
+        name if called.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(called, 1)
+    )
+
+
+def _together(queries: Mapping[str, Query]) -> Query:
+    """One query that gives the views of all of them.
+
+    A parameter with the name of a view is that view; every other is an input, the same for all.
+    """
+    line = user_line()
+    order = _in_order(queries, line)
+    annotations: dict[str, Any] = {}
+    for name in order:
+        q = queries[name]
+        known = hints(q, local_names(q), line)
+        for p in _parameters(q):
+            if p in queries:
+                continue
+            found = known.get(p, inspect.Parameter.empty)
+            if annotations.setdefault(p, found) != found:
+                raise CompileError(
+                    f"{line}: input {p!r} is {annotations[p]} in one query, and {found} in "
+                    f"{name!r}; queries of one pipeline share an input by its name: annotate both "
+                    "alike, or rename one"
+                )
+
+    def pipeline(*inputs: Any) -> Any:
+        streams = dict(zip(annotations, inputs, strict=True))
+        for name in order:
+            q = queries[name]
+            given = q(*(streams[p] for p in _parameters(q)))
+            if isinstance(given, tuple):
+                raise CompileError(
+                    f"{line}: query {name!r} gives {len(given)} streams; where several queries are "
+                    "given, each gives one: make a query of each"
+                )
+            streams[name] = given
+        return tuple(streams[name] for name in queries)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(p, kind) for p in annotations]
+    pipeline.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    pipeline.__annotations__ = {
+        p: a for p, a in annotations.items() if a is not inspect.Parameter.empty
+    }
+    return pipeline
+
+
+def _parameters(query: Query) -> list[str]:
+    try:
+        return list(inspect.signature(query).parameters)
+    except TypeError:
+        raise InputError(
+            f"{user_line()}: a query is a function, found {type(query).__name__}"
+        ) from None
+
+
+def _in_order(queries: Mapping[str, Query], line: Line) -> list[str]:
+    """The names of the queries, each after those whose views it reads."""
+    order: list[str] = []
+    left = list(queries)
+    while left:
+        ready = [n for n in left if not set(_parameters(queries[n])) & set(left)]
+        if not ready:
+            raise CompileError(
+                f"{line}: these views read each other in a circle: {', '.join(left)}; use "
+                "st.feedback or st.fixpoint within one query"
+            )
+        order += ready
+        left = [n for n in left if n not in ready]
+    return order

@@ -1,0 +1,415 @@
+"""Delta tables as sources and sinks: what a view of them is, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
+
+import stepping_spark as st
+from stepping_spark.errors import SinkError, SourceError
+from tests.cases import Order, User, Z
+from tests.pipeline.shop import Note, Shop, Total, amounts, names, totals
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+TYPES = {"int": pa.int64()}
+
+
+def arrow(rows: Any, of: type[st.Data]) -> pa.Table:
+    """Rows as a table."""
+    listed = list(rows)
+    fields = {n: TYPES.get(t, pa.string()) for n, t in of.__annotations__.items()}
+    return pa.table(
+        {n: pa.array([getattr(r, n) for r in listed], t) for n, t in fields.items()},
+    )
+
+
+def make(path: Path, of: type[st.Data], rows: Any = (), feed: bool = True) -> str:
+    write_deltalake(str(path), arrow(rows, of), configuration=FEED if feed else None)
+    return str(path)
+
+
+def apply(path: str, of: type[st.Data], change: Z[Any]) -> None:
+    """Change a table as another program does: a merge by id."""
+    came = {r.id: r for r, n in change.iter() if n > 0}
+    gone = {r.id: r for r, n in change.iter() if n < 0 and r.id not in came}
+    if came:
+        names = list(of.__annotations__)
+        (
+            DeltaTable(path)
+            .merge(arrow(came.values(), of), "t.id = s.id", source_alias="s", target_alias="t")
+            .when_matched_update({n: f"s.{n}" for n in names})
+            .when_not_matched_insert({n: f"s.{n}" for n in names})
+            .execute()
+        )
+    if gone:
+        DeltaTable(path).delete(f"id IN ({', '.join(map(str, gone))})")
+
+
+def rows_of(path: object) -> list[dict[str, Any]]:
+    return pa.table(DeltaTable(str(path)).to_pyarrow_table()).to_pylist()
+
+
+def totals_in(path: object) -> set[Total]:
+    found = [Total(**row) for row in rows_of(path)]
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.mark.parametrize("diff", ["feed", "snapshot"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_views_of_tables_that_change_at_random_equal_the_plain_query(
+    lake: Path, seed: int, diff: str
+) -> None:
+    shop = Shop(seed)
+    for _ in range(3):
+        shop.change()
+    orders = make(lake / "orders", Order, shop.orders.values(), feed=diff == "feed")
+    users = make(lake / "users", User, shop.users.values(), feed=diff == "feed")
+
+    def pipeline(most: int) -> st.Pipeline:
+        return st.Pipeline(
+            {"totals": totals, "amounts": amounts},
+            store=f"parquet:{lake / 'state'}",
+            max_versions=most,
+            orders=st.DeltaTable(orders, diff=diff),
+            users=st.DeltaTable(users, diff=diff),
+            into={
+                "totals": st.DeltaTable(lake / "totals", key="name"),
+                "amounts": st.DeltaTable(lake / "amounts"),
+            },
+        )
+
+    for round_ in range(4):
+        with pipeline(1 if round_ % 2 else 1_000) as running:
+            running.run()
+            assert running.lag() == {"orders": 0, "users": 0}
+        assert totals_in(lake / "totals") == shop.totals
+        found = Counter({r["_value_"]: r["_count_"] for r in rows_of(lake / "amounts")})
+        assert found == shop.amounts
+        for _ in range(3):
+            of_orders, of_users = shop.change()
+            apply(orders, Order, of_orders)
+            apply(users, User, of_users)
+        if round_ == 1:
+            DeltaTable(orders).optimize.compact()
+            DeltaTable(str(lake / "totals")).optimize.compact()
+
+
+def test_compaction_and_vacuum_are_no_step(lake: Path) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a")])
+    write_deltalake(users, arrow([User(id=2, name="b")], User), mode="append")
+    with following(lake, users) as pipeline:
+        assert pipeline.run() == 1
+        DeltaTable(users).optimize.compact()
+        DeltaTable(users).vacuum(0, dry_run=False, enforce_retention_duration=False)
+        assert pipeline.lag()["users"] == 3
+        assert pipeline.run() == 0
+        assert pipeline.lag()["users"] == 0
+        write_deltalake(users, arrow([User(id=3, name="c")], User), mode="append")
+        assert pipeline.run() == 1
+    assert names_in(lake) == ["a", "b", "c"]
+
+
+def following(lake: Path, users: str, **given: Any) -> st.Pipeline:
+    """A pipeline of the names in a table."""
+    more = {"store": f"parquet:{lake / 'state'}", **given}
+    diff = more.pop("diff", "feed")
+    into = more.pop("into", {"names": st.DeltaTable(lake / "names", key="_value_")})
+    return st.Pipeline(names, users=st.DeltaTable(users, diff=diff), into=into, **more)
+
+
+def names_in(lake: Path) -> list[str]:
+    return sorted(r["_value_"] for r in rows_of(lake / "names"))
+
+
+# -- a version of many rows
+
+
+@pytest.mark.parametrize("diff", ["feed", "snapshot"])
+def test_a_version_of_many_rows_is_taken_in_pieces_also_by_another_process(
+    lake: Path, diff: str
+) -> None:
+    many = [User(id=i, name=f"n{i}") for i in range(1_000)]
+    users = make(lake / "users", User, many)
+    steps = 0
+    while True:  # a new process for each step
+        with following(lake, users, max_rows=150, diff=diff) as pipeline:
+            if not pipeline.run(max_steps=1):
+                break
+            steps += 1
+    assert steps == 7
+    assert names_in(lake) == sorted(u.name for u in many)
+    write_deltalake(users, arrow(many[:700], User), mode="overwrite")
+    taken = []
+    while True:
+        with following(lake, users, max_rows=150, diff=diff) as pipeline:
+            taken.append(pipeline.run(max_steps=2))
+            if not taken[-1]:
+                break
+    assert sum(taken) > 2
+    assert names_in(lake) == sorted(u.name for u in many[:700])
+
+
+def test_versions_are_taken_together_up_to_the_rows_of_a_step(lake: Path) -> None:
+    users = make(lake / "users", User)
+    for i in range(12):
+        rows = [User(id=10 * i + j, name=f"n{i}") for j in range(10)]
+        write_deltalake(users, arrow(rows, User), mode="append")
+    with following(lake, users, max_rows=35) as pipeline:
+        assert pipeline.run(max_steps=1) == 1  # the snapshot
+        for i in range(12, 24):
+            rows = [User(id=10 * i + j, name=f"n{i}") for j in range(10)]
+            write_deltalake(users, arrow(rows, User), mode="append")
+        assert pipeline.run() > 4
+    assert len(names_in(lake)) == 24
+
+
+# -- the source is not as it should be
+
+
+def test_a_version_without_a_change_feed_is_refused_and_can_be_compared(lake: Path) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a")], feed=False)
+    with following(lake, users) as pipeline:
+        assert pipeline.run() == 1
+        DeltaTable(users).optimize.compact()
+        assert pipeline.run() == 0
+        DeltaTable(users).delete("id = 1")
+        write_deltalake(users, arrow([User(id=2, name="b")], User), mode="append")
+        with pytest.raises(SourceError, match="version 1 was written without the change feed"):
+            pipeline.run()
+    with following(lake, users, diff="snapshot") as pipeline:
+        assert pipeline.run() == 1
+    assert names_in(lake) == ["b"]
+
+
+def test_files_that_were_removed_before_they_were_read_are_an_error_that_names_the_version(
+    lake: Path,
+) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a")])
+    with following(lake, users) as pipeline:
+        pipeline.run()
+        write_deltalake(users, arrow([User(id=2, name="b")], User), mode="append")
+        DeltaTable(users).optimize.compact()
+        DeltaTable(users).vacuum(0, dry_run=False, enforce_retention_duration=False)
+        with pytest.raises(SourceError, match=r"version 1 cannot be read.*VACUUM"):
+            pipeline.run()
+        assert pipeline.stepper.store.last_step() == 1
+
+
+def test_an_overwritten_table_is_a_change_like_any(lake: Path) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a"), User(id=2, name="b")])
+    with following(lake, users) as pipeline:
+        pipeline.run()
+        rows = arrow([User(id=2, name="b"), User(id=3, name="c")], User)
+        write_deltalake(users, rows, mode="overwrite")
+        pipeline.run()
+    assert names_in(lake) == ["b", "c"]
+
+
+def test_a_table_that_was_made_anew_is_refused(lake: Path) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a")])
+    with following(lake, users) as pipeline:
+        pipeline.run()
+        shutil.rmtree(users)
+        with pytest.raises(SourceError, match="there is no Delta table"):
+            pipeline.run()
+        for i in range(3):
+            write_deltalake(
+                users, arrow([User(id=i, name="x")], User), mode="append", configuration=FEED
+            )
+        with pytest.raises(SourceError, match="another table than the one that was read"):
+            pipeline.run()
+
+
+def test_a_column_more_is_not_read_and_one_that_is_gone_is_an_error(lake: Path) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a")])
+    with following(lake, users) as pipeline:
+        pipeline.run()
+        DeltaTable(users).alter.add_columns([Field("age", PrimitiveType("integer"))])
+        rows = pa.table({"id": [2], "name": ["b"], "age": pa.array([7], pa.int32())})
+        write_deltalake(users, rows, mode="append")
+        assert pipeline.run() == 1
+        assert names_in(lake) == ["a", "b"]
+        write_deltalake(users, pa.table({"id": [3]}), mode="overwrite", schema_mode="overwrite")
+        with pytest.raises(SourceError, match="at version 3 there is no column name; the columns"):
+            pipeline.run()
+        write_deltalake(
+            users,
+            pa.table({"id": [3], "name": ["c"]}),
+            mode="overwrite",
+            schema_mode="overwrite",
+        )
+        assert pipeline.run() == 1
+    assert names_in(lake) == ["c"]
+
+
+# -- the sink is not as it was left
+
+
+def test_a_table_with_rows_of_others_is_refused(lake: Path) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a")])
+    write_deltalake(str(lake / "names"), pa.table({"_value_": ["mine"]}))
+    with pytest.raises(SinkError, match=r"somebody else has changed its rows in version 0"):
+        following(lake, users).run()
+    assert names_in(lake) == ["mine"]
+
+
+def test_rows_that_others_write_into_a_view_are_found_and_mended_by_restoring(lake: Path) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a")])
+    with following(lake, users) as pipeline:
+        pipeline.run()
+        view = DeltaTable(str(lake / "names"))
+        write_deltalake(view, pa.table({"_value_": ["alien"]}), mode="append")
+        write_deltalake(users, arrow([User(id=2, name="b")], User), mode="append")
+        for _ in range(2):
+            with pytest.raises(SinkError, match="version 2; a table that a pipeline writes is its"):
+                pipeline.run()
+        DeltaTable(str(lake / "names")).restore(1)
+        pipeline.run()
+    assert names_in(lake) == ["a", "b"]
+
+
+def test_a_second_pipeline_on_a_table_is_refused(lake: Path) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a")])
+    one, two = (following(lake, users, store=f"parquet:{lake / s}") for s in ("one", "two"))
+    with one, two:
+        assert two.lag() == {"users": 1}  # it has opened the empty table
+        one.run()
+        with pytest.raises(SinkError, match="another pipeline writes it"):
+            two.run()
+    assert names_in(lake) == ["a"]
+
+
+def test_of_two_commits_at_the_same_moment_one_is_fenced(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a")])
+    one, two = (following(lake, users, store=f"parquet:{lake / s}") for s in ("one", "two"))
+    with one, two:
+        two.lag()
+        sink = two._outlets[0]._sink
+        monkeypatch.setattr(sink, "_check_owner", lambda table: one.run())  # just before it writes
+        with pytest.raises(SinkError, match="somebody else wrote it at the same time"):
+            two.run()
+    assert names_in(lake) == ["a"]
+
+
+def test_a_view_with_two_rows_of_a_key_is_refused_at_once_and_later(lake: Path) -> None:
+    def notes(notes: st.ZSet[Note]) -> st.ZSet[Note]:
+        return notes
+
+    def pipeline(items: Any, name: str) -> st.Pipeline:
+        into = {"notes": st.DeltaTable(lake / name, key="id")}
+        return st.Pipeline(notes, store="memory", notes=items, into=into)
+
+    one, two = Note(id=1, text=None), Note(id=1, text="x")
+    with pytest.raises(SinkError, match=r"several rows with the key id = \{'id': 1\}"):
+        pipeline([(1, Z({one: 1, two: 1}))], "a").run()
+    with pytest.raises(SinkError, match="several rows with the key id"):
+        pipeline([(1, Z({one: 1})), (2, Z({two: 1}))], "b").run()
+    pipeline([(1, Z({one: 1})), (2, Z({two: 1, one: -1}))], "c").run()
+    assert rows_of(lake / "c") == [{"id": 1, "text": "x"}]
+
+
+def test_rows_without_a_key_are_counted_with_nulls(lake: Path) -> None:
+    def texts(notes: st.ZSet[Note]) -> st.ZSet[Note]:
+        return notes
+
+    a, b = Note(id=1, text=None), Note(id=1, text="it's")
+    items = [(1, Z({a: 2, b: 1})), (2, Z({a: -1, b: -1})), (3, Z({a: 3, b: 2}))]
+    into = {"texts": st.DeltaTable(lake / "texts")}
+    st.Pipeline(texts, store="memory", notes=items, into=into).run()
+    assert sorted((r["text"] or "", r["_count_"]) for r in rows_of(lake / "texts")) == [
+        ("", 4),
+        ("it's", 2),
+    ]
+
+
+class Trip(st.Data):
+    end: str
+    Group: int | None
+    order: float
+
+
+@pytest.mark.parametrize("given", [{"key": ("Group", "end")}, {"changes": True}])
+def test_names_of_columns_may_be_keywords_and_have_capitals(lake: Path, given: Any) -> None:
+    def trips(trips: st.ZSet[Trip]) -> st.ZSet[Trip]:
+        return trips
+
+    def table(rows: list[tuple[str, int | None, float]]) -> pa.Table:
+        ends, groups, orders = zip(*rows, strict=True)
+        return pa.table({"end": ends, "GROUP": groups, "order": orders})
+
+    write_deltalake(
+        str(lake / "trips"), table([("a", 1, 0.5), ("b", None, 1.5)]), configuration=FEED
+    )
+    into = {"trips": st.DeltaTable(lake / "out", **given)}
+    pipeline = st.Pipeline(trips, store="memory", trips=st.DeltaTable(lake / "trips"), into=into)
+    pipeline.run()
+    DeltaTable(str(lake / "trips")).update({"order": "7.5"}, predicate='"GROUP" IS NULL')
+    DeltaTable(str(lake / "trips")).delete("\"end\" = 'a'")
+    pipeline.run()
+    rows = rows_of(lake / "out")
+    if "key" in given:
+        assert rows == [{"end": "b", "Group": None, "order": 7.5}]
+    else:
+        assert Counter(r["_change_type"] for r in rows) == {"insert": 3, "delete": 2}
+
+
+@pytest.mark.parametrize("key", [(), ("id",)])
+def test_a_change_feed_for_others_says_what_became_of_each_row(lake: Path, key: Any) -> None:
+    def notes(notes: st.ZSet[Note]) -> st.ZSet[Note]:
+        return notes
+
+    a, b, c = Note(id=1, text="a"), Note(id=1, text="b"), Note(id=2, text="c")
+    items = [(1, Z({a: 1, c: 1})), (2, Z({a: -1, b: 1})), (3, Z({c: -1}))]
+    into = {"notes": st.DeltaTable(lake / "feed", key=key, changes=True)}
+    st.Pipeline(notes, store="memory", notes=items, into=into).run()
+    found = sorted((r["_step"], r["_change_type"], r["text"]) for r in rows_of(lake / "feed"))
+    second = [(2, "update_postimage", "b")] if key else [(2, "delete", "a"), (2, "insert", "b")]
+    assert found == [(1, "insert", "a"), (1, "insert", "c"), *second, (3, "delete", "c")]
+
+
+def test_a_view_is_the_source_of_another_pipeline(lake: Path) -> None:
+    def count(names: st.ZSet[str]) -> st.ZSet[str]:
+        return st.filter(names, f=lambda n: n != "b")
+
+    users = make(lake / "users", User, [User(id=1, name="a"), User(id=2, name="b")])
+    into = {"count": st.DeltaTable(lake / "count", key="_value_")}
+    with (
+        following(lake, users) as first,
+        st.Pipeline(
+            count, store="memory", names=st.DeltaTable(lake / "names"), into=into
+        ) as second,
+    ):
+        first.run()
+        second.run()
+        apply(users, User, Z({User(id=1, name="a"): -1, User(id=3, name="c"): 1}))
+        first.run()
+        second.run()
+    assert [r["_value_"] for r in rows_of(lake / "count")] == ["c"]
+
+
+def test_a_table_that_is_not_there_and_columns_that_do_not_fit_are_said(lake: Path) -> None:
+    with pytest.raises(SourceError, match="there is no Delta table"):
+        following(lake, str(lake / "nowhere")).run()
+    users = make(lake / "users", User)
+    write_deltalake(str(lake / "other"), pa.table({"x": pa.array([], pa.int64())}))
+    into = {"names": st.DeltaTable(lake / "other", key="_value_")}
+    with pytest.raises(SinkError, match="the table has the columns x, and the view is written as"):
+        following(lake, users, into=into, store="memory").run()
+    into = {"names": st.DeltaTable(lake / "new", key="no")}
+    with pytest.raises(SinkError, match="key= names no"):
+        following(lake, users, into=into, store="memory").run()
