@@ -41,6 +41,7 @@ from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.limits import Limits
 from stepping_spark.pipeline import Batch, Pipeline, Portion, Sink, Source
 from stepping_spark.pipeline.delta import DeltaTable
+from stepping_spark.pipeline.files import Files
 from stepping_spark.plan.explain import explain
 from stepping_spark.query import agg, linear, win
 from stepping_spark.query.cache import Cache
@@ -88,6 +89,7 @@ __all__ = [
     "CompileError",
     "Data",
     "DeltaTable",
+    "Files",
     "FixpointError",
     "Graph",
     "Grouped",

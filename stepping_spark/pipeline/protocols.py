@@ -62,15 +62,15 @@ class Source(Protocol):
     ...     def open(self, columns): pass
     ...     def close(self): pass
     ...     def read(self, after, portion):
-    ...         lines = open(self.path).read().splitlines()[after or 0 :]
+    ...         lines = self.path.read_text().splitlines()[after or 0 :]
     ...         new = st.ZSetPython([(line, 1) for line in lines])
     ...         return st.Batch((after or 0) + len(lines), (new,)) if lines else None
     ...     def behind(self, after):
-    ...         return len(open(self.path).read().splitlines()) - (after or 0)
-    >>> _ = open("names", "w").write("ann\\nbob\\n")
+    ...         return len(self.path.read_text().splitlines()) - (after or 0)
+    >>> _ = Path("names").write_text("ann\\nbob\\n")
     >>> def names(lines: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(lines)
-    >>> st.Pipeline(names, store="memory", lines=Lines("names"), into={"names": print}).run()
+    >>> st.Pipeline(names, store="memory", lines=Lines(Path("names")), into={"names": print}).run()
     1 <ZSetSpark>
     ╭───────────┬───────────╮
     │   _count_ │ _value_   │

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -37,7 +38,8 @@ NAMES = dict(public())
 
 def examples(name: str) -> doctest.DocTest:
     """The example of a name."""
-    known = {"Annotated": Annotated, "Decimal": Decimal, "datetime": datetime, "pa": pa, "st": st}
+    known = {"Annotated": Annotated, "Decimal": Decimal, "datetime": datetime, "st": st}
+    known |= {"Path": Path, "pa": pa, "pq": pq}
     (found,) = FINDER.find(NAMES[name], name, globs=known)
     return found
 

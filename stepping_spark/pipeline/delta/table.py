@@ -9,6 +9,7 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError
 from stepping_spark.pipeline.delta.sink import DeltaSink
 from stepping_spark.pipeline.delta.source import DeltaSource
+from stepping_spark.pipeline.paths import checked_path
 
 DIFFS = ("feed", "snapshot")
 
@@ -80,7 +81,7 @@ class DeltaTable:
             raise InputError(
                 f"{user_line()}: diff={diff!r}: expected one of {', '.join(map(repr, DIFFS))}"
             )
-        self.path = os.fspath(path)
+        self.path = checked_path(path, "options=")
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self.changes = changes
         self.diff = diff

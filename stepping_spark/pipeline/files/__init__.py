@@ -1,0 +1,98 @@
+"""Directories of files as sources and sinks: `st.Files`.
+
+`source` reads files that are added, in the `formats` Parquet, JSON and CSV; `sink` writes Parquet;
+`directory` lists and writes, on a disk or on an object store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import pyarrow.fs as pafs
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import InputError
+from stepping_spark.pipeline.files.formats import FORMATS
+from stepping_spark.pipeline.files.sink import FilesSink
+from stepping_spark.pipeline.files.source import FilesSource
+from stepping_spark.pipeline.paths import checked_path
+
+__all__ = ["Files"]
+
+ORDERS = ("name", "time")
+
+
+class Files:
+    """A directory of files, as a source or as a sink: `st.Files("landing/orders", "json")`.
+
+    `path` is a directory, or a URI of pyarrow (`s3://bucket/orders`), or a path in `filesystem`.
+
+    **As a source** it gives the rows of the files that are added, in the order of their names, or
+    with `order="time"` of the times at which they were written: `kind` is `"parquet"`, `"json"` (an
+    object in each line) or `"csv"` (with a header). Rows only come, so that the query may be
+    compiled with `append_only`. Columns that the row class does not have are not read. Names that
+    begin with `_` or `.` are left out: write a file under such a name and rename it, so that it
+    appears whole. A file that was read and is changed or removed, and one that comes before others
+    that were read, is a `SourceError`. `lag` counts files.
+
+    **As a sink** it has a Parquet file for each step that changed the view, `step-….parquet`: the
+    whole view after the step (the newest file is the view, and the one before it stays for those
+    who are reading it), at the cost of the whole view; or with `changes=True` what the step
+    changed, with `_change_type` and `_step`, as `st.DeltaTable` has it, and with `key` once for
+    each key. A file appears whole, and says its step. Files of others are a `SinkError`.
+
+    >>> _ = os.makedirs("landing")
+    >>> _ = open("landing/1.json", "w").write('{"id": 1, "note": "a"}\\n{"id": 2, "note": "b"}\\n')
+    >>> class Note(st.Data):
+    ...     id: int
+    ...     note: str
+    >>> def notes(notes: st.ZSet[Note]) -> st.ZSet[str]:
+    ...     return st.map(notes, f=lambda n: n.note)
+    >>> landing, out = st.Files("landing", "json"), st.Files("out")
+    >>> pipeline = st.Pipeline(notes, store="memory", notes=landing, into={"notes": out})
+    >>> pipeline.run()
+    1
+    >>> (file,) = Path("out").iterdir()
+    >>> sorted(row["_value_"] for row in pq.read_table(file).to_pylist())
+    ['a', 'b']
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        kind: str = "parquet",
+        *,
+        order: str = "name",
+        key: str | Sequence[str] = (),
+        changes: bool = False,
+        filesystem: pafs.FileSystem | None = None,
+    ) -> None:
+        for name, given, known in (("kind", kind, FORMATS), ("order", order, ORDERS)):
+            if given not in known:
+                raise InputError(
+                    f"{user_line()}: {name}={given!r}: expected one of "
+                    f"{', '.join(map(repr, known))}"
+                )
+        self.path = checked_path(path, "filesystem=")
+        self.kind = kind
+        self.order = order
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.changes = changes
+        self._filesystem = filesystem
+
+    def __repr__(self) -> str:
+        return f"Files({self.path!r}, {self.kind!r})"
+
+    def source(self) -> FilesSource:
+        """The files as a source."""
+        return FilesSource(self.path, self.kind, self.order, self._filesystem)
+
+    def sink(self) -> FilesSink:
+        """The directory as a sink."""
+        if self.kind != "parquet":
+            raise InputError(
+                f"{user_line()}: {self!r} is a sink, and views are written as Parquet; leave "
+                f"{self.kind!r} out"
+            )
+        return FilesSink(self.path, self.key, self._filesystem, changes=self.changes)

@@ -1,0 +1,134 @@
+"""A directory of files, on a disk or on an object store: what is in it, in order."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from stepping_spark.errors import SteppingError
+
+HIDDEN = ("_", ".")
+"""How the names of files begin that are not looked at: those that are being written."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as a listing shows it."""
+
+    name: str
+    size: int
+    time: int
+
+
+class Directory:
+    """A directory; `failure` makes the error for what goes wrong in it."""
+
+    def __init__(
+        self,
+        path: str,
+        filesystem: pafs.FileSystem | None,
+        failure: Callable[[str], SteppingError],
+    ) -> None:
+        self.shown = path
+        self._failure = failure
+        self._given = filesystem
+        self._found: tuple[pafs.FileSystem, str] | None = None
+
+    @property
+    def place(self) -> tuple[pafs.FileSystem, str]:
+        """The file system, and the path in it."""
+        if self._found is None:
+            with self.trying("it could not be reached", "see to the path and the credentials"):
+                if self._given is not None:
+                    self._found = self._given, self.shown
+                elif "://" in self.shown:
+                    self._found = pafs.FileSystem.from_uri(self.shown)
+                else:
+                    self._found = pafs.LocalFileSystem(), os.path.abspath(self.shown)
+        return self._found
+
+    def path_of(self, name: str) -> str:
+        """Where a file of it is."""
+        return f"{self.place[1].rstrip('/')}/{name}"
+
+    @contextmanager
+    def trying(self, what: str, remedy: str) -> Iterator[None]:
+        """Errors of files as ours."""
+        try:
+            yield
+        except FileNotFoundError as e:
+            raise self._failure(f"{what}: it is not there ({_first(e)}); {remedy}") from e
+        except (OSError, pa.ArrowException) as e:
+            raise self._failure(f"{what}: {_first(e)}; {remedy}") from e
+
+    def make(self) -> None:
+        """Make it, where it is not there."""
+        with self.trying("it could not be made", "see to the path and the rights"):
+            self.place[0].create_dir(self.place[1], recursive=True)
+
+    def files(self) -> list[File]:
+        """The files in it, in the order of their names; none that are being written."""
+        system, path = self.place
+        with self.trying("it could not be listed", "create the directory, or see to the path"):
+            found = system.get_file_info(pafs.FileSelector(path))
+        return sorted(
+            (
+                File(info.base_name, info.size or 0, info.mtime_ns or 0)
+                for info in found
+                if info.is_file and not info.base_name.startswith(HIDDEN)
+            ),
+            key=lambda file: file.name,
+        )
+
+    def write(self, name: str, write: Callable[[pa.NativeFile], None]) -> None:
+        """Write a file, which appears whole or not at all."""
+        system, _ = self.place
+        with self.trying(
+            f"{name} could not be written",
+            "what was committed is kept: run again once it is mended",
+        ):
+            local = isinstance(system, pafs.LocalFileSystem)
+            made = self.path_of(f"_{name}" if local else name)
+            try:
+                with system.open_output_stream(made) as file:
+                    write(file)
+                if local:
+                    _settle(made, self.path_of(name))
+            except BaseException:
+                if local:
+                    with suppress(OSError):
+                        os.remove(made)
+                raise
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        with self.trying(f"{name} could not be removed", "see to the rights"):
+            self.place[0].delete_file(self.path_of(name))
+
+
+def digest(files: Sequence[File]) -> int:
+    """A whole number that other files, or other sizes, do not have."""
+    told = "\n".join(f"{file.name} {file.size}" for file in files)
+    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:6], "big")
+
+
+def _settle(made: str, final: str) -> None:
+    """Give a written file its name, so that it is there after a crash of the machine."""
+    with open(made, "rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(made, final)
+    folder = os.open(os.path.dirname(final), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _first(e: BaseException) -> str:
+    return str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__

@@ -1,0 +1,103 @@
+"""A directory of Parquet files as a sink: the view after each step, or what each step changed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stepping_spark.errors import SinkError
+from stepping_spark.pipeline.changes import check_key, feed_of
+from stepping_spark.pipeline.files.directory import Directory
+from stepping_spark.relations.arrow import canonical, flat, row_ids
+from stepping_spark.rows.schema import COUNT
+from stepping_spark.zsets.spark import ZSetSpark
+
+KEPT = 2
+"""Snapshots that stay, so that one that somebody is reading is not removed at once."""
+
+_NAME = re.compile(r"step-(\d{10})-([0-9a-f]{12})\.parquet")
+
+
+class FilesSink:
+    """A file for each step, whose name says the step and the owner: it appears whole."""
+
+    def __init__(self, path: str, key: tuple[str, ...], filesystem: Any, *, changes: bool) -> None:
+        self._directory = Directory(path, filesystem, self._failure)
+        self._changes = changes
+        self._key = key
+        self._owner = ""
+        self._columns = pa.schema([])
+
+    def open(self, columns: pa.Schema, owner: str) -> None:
+        """Make the directory, or see that it is this owner's."""
+        check_key(self._key, columns, f"directory {self._directory.shown}")
+        self._columns = columns
+        self._owner = hashlib.sha256(owner.encode()).hexdigest()[:12]
+        self._directory.make()
+        self._steps()
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def last_step(self) -> int | None:
+        """The last step of this owner."""
+        return max(self._steps(), default=0)
+
+    def write(self, step: int, change: ZSetSpark[Any]) -> None:
+        """Write the step's file; of snapshots the oldest goes."""
+        steps = self._steps()
+        rows = change.to_arrow()
+        if self._changes:
+            table = feed_of(rows, step, self._key, f"directory {self._directory.shown}")
+        else:
+            table = self._whole(max(steps, default=0), rows)
+        self._directory.write(self._name(step), lambda file: pq.write_table(table, file))
+        if not self._changes:
+            for old in sorted(steps)[: 1 - KEPT]:
+                self._directory.remove(self._name(old))
+
+    def _whole(self, last: int, change: pa.Table) -> pa.Table:
+        """The view after a change of what it was."""
+        system, _ = self._directory.place
+        rows = self._columns.empty_table()
+        if last:
+            path = self._directory.path_of(self._name(last))
+            with self._directory.trying(f"{path} cannot be read", "bring back the file"):
+                rows = pq.read_table(path, filesystem=system).cast(self._columns)
+        counts = np.concatenate([np.ones(rows.num_rows, np.int64), change.column(COUNT).to_numpy()])
+        both = pa.concat_tables([rows, change.drop_columns([COUNT]).cast(self._columns)])
+        ids = row_ids([c for name in both.schema.names for c in flat(canonical(both.column(name)))])
+        _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+        sums = np.zeros(len(first), np.int64)
+        np.add.at(sums, inverse, counts)
+        if (sums < 0).any():
+            row = both.slice(int(first[np.flatnonzero(sums < 0)[0]]), 1).to_pylist()[0]
+            raise self._failure(f"the view takes away {row}, which it never gave")
+        found: Any = both
+        whole: pa.Table = found.take(np.repeat(first, sums))
+        return whole
+
+    def _name(self, step: int) -> str:
+        return f"step-{step:010d}-{self._owner}.parquet"
+
+    def _steps(self) -> list[int]:
+        """The steps that are there; a SinkError where somebody else has written."""
+        steps = []
+        for file in self._directory.files():
+            match = _NAME.fullmatch(file.name)
+            if match is None or match[2] != self._owner:
+                raise self._failure(
+                    f"{file.name} is not of this pipeline; one pipeline writes a directory: give "
+                    "it an empty one, or, if it is to take over, remove what is there and start "
+                    "with a new store"
+                )
+            steps.append(int(match[1]))
+        return steps
+
+    def _failure(self, said: str) -> SinkError:
+        return SinkError(f"directory {self._directory.shown}: {said}")

@@ -1,0 +1,206 @@
+"""Directories of files as sources and sinks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+import stepping_spark as st
+from stepping_spark.errors import InputError, SinkError, SourceError
+from tests.cases import Order, User, Z
+from tests.pipeline.shop import Note, Shop, Total, names, numbered, totals
+
+
+def add(folder: Path, name: str, rows: list[Any], kind: str = "parquet") -> None:
+    """A file of rows, which appears whole."""
+    folder.mkdir(exist_ok=True)
+    table = pa.table({n: [getattr(r, n) for r in rows] for n in type(rows[0]).__annotations__})
+    made = folder / f"_{name}"
+    if kind == "parquet":
+        pq.write_table(table, made)
+    elif kind == "csv":
+        pacsv.write_csv(table, made)
+    else:
+        import json
+
+        made.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    made.rename(folder / name)
+
+
+def user(i: int) -> User:
+    return User(id=i, name=f"n{i}")
+
+
+def pipeline(tmp_path: Path, kind: str = "parquet", **given: Any) -> st.Pipeline:
+    order = given.pop("order", "name")
+    return st.Pipeline(
+        names,
+        store=f"parquet:{tmp_path / 'state'}",
+        users=st.Files(tmp_path / "users", kind, order=order),
+        into={"names": st.Files(tmp_path / "names")},
+        **given,
+    )
+
+
+def newest(folder: Path) -> list[dict[str, Any]]:
+    """The view: the rows of the newest snapshot."""
+    return pq.read_table(max(folder.glob("*.parquet"))).to_pylist()
+
+
+def names_in(tmp_path: Path) -> list[str]:
+    return sorted(row["_value_"] for row in newest(tmp_path / "names"))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
+def test_files_that_are_added_are_steps_of_many_files_or_of_pieces_of_one(
+    tmp_path: Path, kind: str
+) -> None:
+    folder = tmp_path / "users"
+    add(folder, "a", [user(i) for i in range(5)], kind)
+    with pipeline(tmp_path, kind) as running:
+        assert running.lag() == {"users": 1}
+        assert running.run() == 1
+    add(folder, "b", [user(5)], kind)
+    add(folder, "c", [user(6)], kind)
+    (folder / "_d").write_text("half a file")
+    with pipeline(tmp_path, kind) as running:
+        assert running.run() == 1
+    add(folder, "d", [user(i) for i in range(7, 57)], kind)
+    steps = 0
+    while True:  # a process for each piece
+        with pipeline(tmp_path, kind, max_rows=20) as running:
+            if not running.run(max_steps=1):
+                break
+            steps += 1
+    assert steps == 3
+    assert names_in(tmp_path) == sorted(user(i).name for i in range(57))
+    assert len(list((tmp_path / "names").iterdir())) == 2
+
+
+def test_the_order_of_times_takes_a_file_with_an_earlier_name_that_came_later(
+    tmp_path: Path,
+) -> None:
+    add(tmp_path / "users", "b", [user(1)])
+    os.utime(tmp_path / "users" / "b", (1, 1))
+    with pipeline(tmp_path, order="time") as running:
+        running.run()
+        add(tmp_path / "users", "a", [user(2)])
+        assert running.run() == 1
+    assert names_in(tmp_path) == ["n1", "n2"]
+
+
+@pytest.mark.parametrize("how", ["removed", "changed", "came before", "no directory"])
+def test_files_that_are_not_only_added_are_refused_and_mended(tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "users"
+    add(folder, "b", [user(1)])
+    add(folder, "c", [user(2)])
+    with pipeline(tmp_path) as running:
+        running.run()
+        shutil.copytree(folder, tmp_path / "copy")
+        if how == "removed":
+            (folder / "b").unlink()
+        elif how == "changed":
+            add(folder, "b", [user(i) for i in range(9)])
+        elif how == "came before":
+            add(folder, "a", [user(3)])
+        else:
+            shutil.rmtree(folder)
+        said = "could not be listed" if how == "no directory" else "are not those that were read"
+        with pytest.raises(SourceError, match=said):
+            running.run()
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(tmp_path / "copy", folder)
+        add(folder, "d", [user(4)])
+        assert running.run() == 1
+    assert names_in(tmp_path) == ["n1", "n2", "n4"]
+
+
+def test_a_damaged_file_and_a_missing_column_name_the_file(tmp_path: Path) -> None:
+    folder = tmp_path / "users"
+    folder.mkdir()
+    (folder / "a").write_text("no parquet")
+    with pipeline(tmp_path) as running:
+        with pytest.raises(SourceError, match="a cannot be read"):
+            running.run()
+        (folder / "a").unlink()
+        pq.write_table(pa.table({"id": [1]}), folder / "a")
+        with pytest.raises(SourceError, match="there is no column name; the columns are id"):
+            running.run()
+        add(folder, "a", [user(1)])
+        assert running.run() == 1
+
+
+def test_a_directory_has_the_view_after_each_step_and_its_changes(tmp_path: Path) -> None:
+    shop = Shop(3)
+    changes = [shop.change() for _ in range(8)]
+    steps = [numbered(o for o, _ in changes), numbered(u for _, u in changes)]
+    with st.Pipeline(
+        {"totals": totals, "changes": totals, "amounts": same},
+        store=f"parquet:{tmp_path / 'state'}",
+        orders=steps[0],
+        users=steps[1],
+        into={
+            "totals": st.Files(tmp_path / "totals"),
+            "changes": st.Files(tmp_path / "changes", changes=True),
+            "amounts": st.Files(tmp_path / "amounts"),
+        },
+    ) as running:
+        running.run()
+    assert {Total(**row) for row in newest(tmp_path / "totals")} == shop.totals
+    found: dict[Total, int] = {}
+    for path in sorted((tmp_path / "changes").iterdir()):
+        for row in pq.read_table(path).to_pylist():
+            kind, _ = row.pop("_change_type"), row.pop("_step")
+            found[Total(**row)] = found.get(Total(**row), 0) + (1 if kind == "insert" else -1)
+    assert {row for row, n in found.items() if n} == shop.totals
+    amounts = sorted(row["_value_"] for row in newest(tmp_path / "amounts"))
+    assert amounts == sorted(shop.amounts.elements())
+
+
+def same(orders: st.ZSet[Order]) -> st.ZSet[int]:
+    return st.map(orders, f=lambda o: o.amount)
+
+
+def test_files_of_others_and_a_full_disk_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "names").mkdir()
+    (tmp_path / "names" / "alien.parquet").write_text("")
+    add(tmp_path / "users", "a", [user(1)])
+    with pipeline(tmp_path) as running:
+        with pytest.raises(SinkError, match=r"alien\.parquet is not of this pipeline"):
+            running.run()
+        (tmp_path / "names" / "alien.parquet").unlink()
+        assert running.run() == 1
+    (tmp_path / "state").rename(tmp_path / "gone")
+    with pytest.raises(SinkError, match="is not of this pipeline"), pipeline(tmp_path) as running:
+        running.run()
+
+
+def test_a_row_that_comes_and_goes_with_nulls_leaves_the_snapshot(tmp_path: Path) -> None:
+    def notes(notes: st.ZSet[Note]) -> st.ZSet[Note]:
+        return notes
+
+    a, b = Note(id=1, text=None), Note(id=1, text="x")
+    items = [(1, Z({a: 2, b: 1})), (2, Z({a: -1, b: -1}))]
+    into = {"notes": st.Files(tmp_path / "notes")}
+    st.Pipeline(notes, store="memory", notes=items, into=into).run()
+    assert newest(tmp_path / "notes") == [{"id": 1, "text": None}]
+
+
+def test_kinds_and_orders_that_there_are_not_and_secrets_in_paths_are_refused() -> None:
+    with pytest.raises(InputError, match="kind='xml'"):
+        st.Files("x", "xml")
+    with pytest.raises(InputError, match="order='size'"):
+        st.Files("x", order="size")
+    for place in (st.Files, st.DeltaTable):
+        with pytest.raises(InputError) as told:
+            place("s3://KEY:SECRET@bucket/x")
+        assert "SECRET" not in str(told.value)
+    with pytest.raises(InputError, match="views are written as Parquet"):
+        st.Pipeline(names, store="memory", users=[], into={"names": st.Files("x", "csv")})
