@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from stepping_spark.expressions.derived import Derived
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.rows.atoms import FLOAT, NAN, RowType
-from stepping_spark.rows.sql_text import closed, let
+from stepping_spark.rows.sql_text import closed, let, let_all
 from stepping_spark.rows.types import Optional
 
 SPLIT = 134217729.0  # 2**27 + 1
@@ -91,9 +91,9 @@ class TimesRest(Derived):
 
     def _sql(self, row: str) -> str:
         x, y = (a.sql(row) for a in self.args)
-        body = let("p", "x * y", _times_rest_sql("x", "y", "p"))
-        none = "if(x IS NULL OR y IS NULL, CAST(NULL AS DOUBLE), "
-        return let("x", x, let("y", y, f"{none}{body})"))
+        body = let("p", "v.x * v.y", _times_rest_sql("v.x", "v.y", "p"))
+        none = "if(v.x IS NULL OR v.y IS NULL, CAST(NULL AS DOUBLE), "
+        return let_all("v", {"x": x, "y": y}, f"{none}{body})")
 
     def of(self, *values: Any) -> Any:
         x, y = values
@@ -180,22 +180,23 @@ class Correlation(Derived):
         return min(max(found, -1.0), 1.0)
 
     def _sql(self, row: str) -> str:
-        texts = [a.sql(row) for a in self.args]
-        names = [f"v{i}" for i, _ in enumerate(texts)]
-        xs, ys, products = names[1:3], names[3:5], names[5:]
-        finite = " AND ".join(f"abs({v}) < double('Infinity')" for v in ("v_xx", "v_yy", "v_xy"))
-        found = "greatest(least(v_xy / (sqrt(v_xx) * sqrt(v_yy)), 1D), -1D)"
+        count, *texts = (a.sql(row) for a in self.args)
+        sums = {"n": f"CAST({count} AS DOUBLE)"}
+        sums.update((f"s{i}", text) for i, text in enumerate(texts))
+        _, *names = (f"v.{name}" for name in sums)
+        xs, ys, products = names[:2], names[2:4], names[4:]
+        squares = {
+            "xx": _centred_sql(*xs, *xs, *products[:3]),
+            "yy": _centred_sql(*ys, *ys, *products[3:6]),
+            "xy": _centred_sql(*xs, *ys, *products[6:]),
+        }
+        finite = " AND ".join(f"abs(of.{name}) < double('Infinity')" for name in squares)
+        found = "greatest(least(of.xy / (sqrt(of.xx) * sqrt(of.yy)), 1D), -1D)"
         body = (
-            "CASE WHEN v_xx <= 0D OR v_yy <= 0D THEN NULL "
+            "CASE WHEN of.xx <= 0D OR of.yy <= 0D THEN NULL "
             f"WHEN {finite} THEN {found} ELSE double('NaN') END"
         )
-        body = let("v_xy", _centred_sql(*xs, *ys, *products[6:]), body)
-        body = let("v_yy", _centred_sql(*ys, *ys, *products[3:6]), body)
-        body = let("v_xx", _centred_sql(*xs, *xs, *products[:3]), body)
-        for name, text in zip(names[:0:-1], texts[:0:-1], strict=True):
-            body = let(name, text, body)
-        body = let("n", f"CAST({texts[0]} AS DOUBLE)", body)
-        return f"CASE WHEN {texts[0]} >= 2 THEN {body} END"
+        return f"CASE WHEN {count} >= 2 THEN {let_all('v', sums, let_all('of', squares, body))} END"
 
 
 def _centred(
@@ -210,12 +211,12 @@ def _centred(
 
 
 def _centred_sql(x: str, x_rest: str, y: str, y_rest: str, p: str, p_rest: str, e: str) -> str:
-    """The same in SQL, of names; the number of rows is called `n`."""
+    """The same in SQL, of names; the number of rows is called `v.n`."""
     small = closed(
-        f"({_product_rest_sql('n', p, 'a')} - {_times_rest_sql(x, y, 'b')}) + "
-        f"(n * {p_rest} + n * {e} - ({x} * {y_rest} + {y} * {x_rest}))"
+        f"({_product_rest_sql('v.n', p, 'm.a')} - {_times_rest_sql(x, y, 'm.b')}) + "
+        f"(v.n * {p_rest} + v.n * {e} - ({x} * {y_rest} + {y} * {x_rest}))"
     )
-    return let("a", f"n * {p}", let("b", f"{x} * {y}", f"(a - b) + {small}"))
+    return let_all("m", {"a": f"v.n * {p}", "b": f"{x} * {y}"}, f"(m.a - m.b) + {small}")
 
 
 def _times_rest(x: float, y: float, p: float) -> float:
@@ -241,10 +242,11 @@ def _product_rest(x: float, y: float, p: float) -> float:
 
 def _product_rest_sql(x: str, y: str, p: str) -> str:
     """The same in SQL, of names."""
-    found = closed(f"(((high * top - {p}) + high * rest) + low * top) + low * rest")
-    body = let("low", f"{x} - high", let("rest", f"{y} - top", found))
-    body = let("high", f"c - (c - {x})", let("top", f"d - (d - {y})", body))
-    body = let("c", f"{SPLIT}D * {x}", let("d", f"{SPLIT}D * {y}", body))
+    low, rest = closed(f"{x} - h.high"), closed(f"{y} - h.top")
+    last = closed(f"(((h.high * h.top - {p}) + h.high * k.rest) + k.low * h.top) + k.low * k.rest")
+    body = let_all("k", {"low": low, "rest": rest}, last)
+    body = let_all("h", {"high": "g.c - (g.c - g.x)", "top": "g.d - (g.d - g.y)"}, body)
+    body = let_all("g", {"c": f"{SPLIT}D * {x}", "d": f"{SPLIT}D * {y}", "x": x, "y": y}, body)
     return f"if(abs({y}) < {LARGE * LARGE!r}D, {body}, 0D)"
 
 

@@ -8,7 +8,7 @@ CASE … END, or something in parentheses.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NewType
 
 Sql = NewType("Sql", str)
@@ -58,3 +58,12 @@ def any_of(conditions: Iterable[str]) -> Sql:
 def let(name: str, value: str, body: str) -> Sql:
     """A body with a name for a value that is computed once."""
     return closed(f"element_at(transform(array({value}), {name} -> {body}), 1)")
+
+
+def let_all(name: str, values: Mapping[str, str], body: str) -> Sql:
+    """A body with names for values that are computed once, `name.field` each.
+
+    Spark looks at a text once more for each name within another, and at most 100 times.
+    """
+    fields = ", ".join(f"'{field}', {value}" for field, value in values.items())
+    return let(name, f"named_struct({fields})", body)
