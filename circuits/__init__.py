@@ -9,7 +9,7 @@ from circuits.graphs import (
     transitive_closure,
 )
 from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
-from circuits.joins import antijoin, delta_join, half_join, join, outer_join, semijoin
+from circuits.joins import antijoin, cross_join, delta_join, half_join, join, outer_join, semijoin
 from circuits.sets import except_, intersect, union
 from circuits.windows import window
 
@@ -18,6 +18,7 @@ __all__ = [
     "antijoin",
     "connected_components",
     "count",
+    "cross_join",
     "delta_join",
     "distinct",
     "except_",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from circuits.groups import distinct
+from circuits.sets import more_often
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.query import linear, lookups, outer_joins
@@ -23,13 +25,16 @@ def join(
     *,
     on_left: Key[T],
     on_right: Key[U],
+    where: Callable[[Pair[T, U]], object] | None = None,
+    null_safe: bool = False,
 ) -> ZSet[Pair[T, U]]:
     """The changes of the join: D(I(l) ⋈ I(r)) = I(l) ⋈ r + l ⋈ z⁻¹I(r)  (DBSP, theorem 3.4).
 
     `ZSet[T]` and `ZSet[U]` to `ZSet[Pair[T, U]]`: left and right are the rows whose keys are equal,
-    each key a function of the row or a `st.Index`; weights multiply; NULL keys match nothing. Keeps
-    both inputs, each arranged by its key. A step reads the keys of the change from both. Raises
-    `CompileError` where the two keys are of different types.
+    each key a function of the row or a `st.Index`; weights multiply. NULL keys match nothing, or,
+    with `null_safe=True`, each other (SQL's <=>). `where` is a further condition on the pairs: a
+    function of the `Pair`. Keeps both inputs, each arranged by its key. A step reads the keys of
+    the change from both. Raises `CompileError` where the two keys are of different types.
 
     >>> def query(a: st.ZSet[str], b: st.ZSet[tuple[str, int]]) -> st.ZSet[int]:
     ...     pairs = st.join(a, b, on_left=lambda name: name, on_right=lambda row: row[0])
@@ -40,12 +45,25 @@ def join(
     >>> dict(out.iter())
     {7: 2}
     """
+    if null_safe:
+        on_left, on_right = _null_safe(l, r, on_left, on_right, "join")
     l_integrated = linear.integrate_indexed(l, indexes=(on_left,))
     r_integrated = linear.integrate_delay_indexed(r, indexes=(on_right,))
     joined_1 = linear.join(l_integrated, r, on_left=on_left, on_right=on_right)
     joined_2 = linear.join(l, r_integrated, on_left=on_left, on_right=on_right)
     added = linear.add(joined_1, joined_2)
-    return added
+    return linear.filter(added, where) if where is not None else added
+
+
+def _null_safe(
+    l: object,  # noqa: E741
+    r: object,
+    on_left: Any,
+    on_right: Any,
+    what: str,
+) -> Any:
+    """The keys by which NULL matches NULL."""
+    return outer_joins.keys_of_both(l, r, on_left, on_right, what, null_safe=True)
 
 
 def semijoin(
@@ -54,15 +72,19 @@ def semijoin(
     *,
     on_left: Key[T],
     on_right: Key[U],
+    where: Callable[[Pair[T, U]], object] | None = None,
+    null_safe: bool = False,
 ) -> ZSet[T]:
     """The changes of the rows that have a match: l ⋉ r = π_left(l ⋈ distinct(keys of r)).
 
     All its parts are lifted already (DBSP, theorem 3.4 and proposition 4.7), and what is made of
     lifted parts is (proposition 3.2, the chain rule). Rows are those of l with the weights of l,
-    however many rows of r match: ZSet[L]. NULL keys match nothing. A row comes when its first
-    match does, and goes with its last.
-    Keeps l arranged by its key, and of r how many rows each key has. A step reads the keys of the
-    change from both. Raises `CompileError` where the two keys are not of one type.
+    however many rows of r match: ZSet[L]. NULL keys match nothing, or with `null_safe` each other.
+    A row comes when its first match does, and goes with its last. Keeps l arranged by its key, and
+    of r how many rows each key has. A step reads the keys of the change from both.
+    With `where`, a function of a `Pair`, a match is a row for which it is true too: l ⋉ r is
+    l − l ▷ r, and state and cost are those of `antijoin`. Raises `CompileError` where the two keys
+    are not of one type.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.semijoin(a, b, on_left=lambda x: x, on_right=lambda x: x)
@@ -71,6 +93,11 @@ def semijoin(
     >>> dict(out.iter())
     {1: 2}
     """
+    if where is not None:
+        alone = antijoin(l, r, on_left=on_left, on_right=on_right, where=where, null_safe=null_safe)
+        return linear.add(l, linear.neg(alone))
+    if null_safe:
+        on_left, on_right = _null_safe(l, r, on_left, on_right, "semijoin")
     keys = outer_joins.keys_of(r, on_right)
     present = distinct(keys)
     matched = join(l, present, on_left=on_left, on_right=outer_joins.itself(present))
@@ -83,12 +110,19 @@ def antijoin(
     *,
     on_left: Key[T],
     on_right: Key[U],
+    where: Callable[[Pair[T, U]], object] | None = None,
+    null_safe: bool = False,
 ) -> ZSet[T]:
     """The changes of the rows that have no match: l − l ⋉ r, which is linear in its parts.
 
     Rows are those of l with the weights of l: ZSet[L]. Rows with a NULL key are among them, as
-    with NOT EXISTS in SQL; they pass without a lookup. A row goes when its first match comes, and
-    comes back when its last has gone. State, cost and errors are those of `semijoin`.
+    with NOT EXISTS in SQL; they pass without a lookup; with `null_safe` NULL matches NULL. A row
+    goes when its first match comes, and comes back when its last has gone. State, cost and errors
+    are those of `semijoin`.
+    With `where`, a function of a `Pair`, a match is a row for which it is true too: l ▷ r is
+    (l − π_left(l ⋈ r where …))⁺, for tables, which have no negative weights. Then it keeps both
+    inputs arranged by their keys, and that difference by the whole row; a step costs the rows, and
+    those that they match.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.antijoin(a, b, on_left=lambda x: x, on_right=lambda x: x)
@@ -97,7 +131,10 @@ def antijoin(
     >>> dict(out.iter())
     {2: 1}
     """
-    with_match = semijoin(l, r, on_left=on_left, on_right=on_right)
+    if where is not None:
+        joined = join(l, r, on_left=on_left, on_right=on_right, where=where, null_safe=null_safe)
+        return more_often(l, outer_joins.side_of(joined, l, "left"))
+    with_match = semijoin(l, r, on_left=on_left, on_right=on_right, null_safe=null_safe)
     return linear.add(l, linear.neg(with_match))
 
 
@@ -108,13 +145,18 @@ def outer_join(
     on_left: Key[T],
     on_right: Key[U],
     how: Literal["left", "right", "full"] = "left",
+    where: Callable[[Pair[T, U]], object] | None = None,
+    null_safe: bool = False,
 ) -> ZSet[Any]:
     """The changes of an outer join: l ⋈ r + null(l − l ⋉ r), and likewise for the right side.
 
     What is without a match is taken from l itself, not from the join: l − left(l ⋈ r) would have
     negative weights where a row matches two. `how`: "left" gives ZSet[Pair[L, R | None]], "right"
     ZSet[Pair[L | None, R]], "full" ZSet[Pair[L | None, R | None]]. NULL keys match nothing, and
-    their rows come with None, by way of a sum: nothing gathers them on one worker.
+    their rows come with None, by way of a sum: nothing gathers them on one worker. With `null_safe`
+    they match each other. `where`, a function of the `Pair`, is a further condition of the match,
+    as in SQL's ON: a row whose matches all fail it comes with None. What is without a match is then
+    (l − π_left(l ⋈ r where …))⁺, as in `antijoin`, and kept by the whole row.
     Keeps both sides arranged by their keys, and for each completed side how many rows each key of
     the other has. A step reads the keys of the change from all of those. Raises `CompileError`
     where the two keys are not of one type, or for another `how`.
@@ -126,13 +168,54 @@ def outer_join(
     >>> out == st.ZSetPython({st.Pair(left=1, right=1): 2, st.Pair(left=2, right=None): 1})
     True
     """
+    outer_joins.check_how(how)
+    if null_safe:
+        on_left, on_right = _null_safe(l, r, on_left, on_right, "outer_join")
     left = right = None
-    if how in ("left", "full"):
+    if where is not None:
+        joined = join(l, r, on_left=on_left, on_right=on_right, where=where)
+        if how != "right":
+            left = more_often(l, outer_joins.side_of(joined, l, "left"))
+        if how != "left":
+            right = more_often(r, outer_joins.side_of(joined, r, "right"))
+        return outer_joins.completed(l, r, joined, left, right, None)
+    if how != "right":
         left = antijoin(l, r, on_left=on_left, on_right=on_right)
-    if how in ("right", "full"):
+    if how != "left":
         right = antijoin(r, l, on_left=on_right, on_right=on_left)
     joined = join(l, r, on_left=on_left, on_right=on_right)
-    return outer_joins.completed(l, r, joined, left, right, how, None)
+    return outer_joins.completed(l, r, joined, left, right, None)
+
+
+def cross_join(
+    l: ZSet[T],  # noqa: E741
+    r: ZSet[U],
+    *,
+    how: Literal["inner", "left"] = "inner",
+    where: Callable[[Pair[T, U]], object] | None = None,
+) -> ZSet[Any]:
+    """The changes of all pairs of rows: a join by a key that all rows share.
+
+    For a side of one row or a few: a scalar subquery, a table of rates, limits. ZSet[Pair[L, R]];
+    with `how="left"` a row of l that meets nothing comes beside None, ZSet[Pair[L, R | None]]: what
+    a scalar subquery is that may have no row. `where`, a function of the `Pair`, is a further
+    condition of the match. Keeps both inputs. A step reads all of the other side for the rows of a
+    change: whatever r has for a change of l, and all of l where r changes. For rows that lie in
+    intervals see `range_join`. Raises `CompileError` for another `how`.
+
+    >>> def query(prices: st.ZSet[int], least: st.ZSet[int]) -> st.ZSet[int]:
+    ...     pairs = st.cross_join(prices, least, where=lambda p: p.left >= p.right)
+    ...     return st.map(pairs, f=lambda p: p.left)
+    >>> step = st.ZSetPython({1: 1, 5: 2}), st.ZSetPython({3: 1})
+    >>> (out,) = st.reference(st.compile(query)).step(step)
+    >>> dict(out.iter())
+    {5: 2}
+    """
+    outer_joins.check_cross(how)
+    on: Any = outer_joins.EVERYTHING
+    if how == "left":
+        return outer_join(l, r, on_left=on, on_right=on, where=where)
+    return join(l, r, on_left=on, on_right=on, where=where)
 
 
 def half_join(
@@ -142,13 +225,16 @@ def half_join(
     on_left: Key[T],
     on_right: Key[U],
     state: Literal["new", "old"] = "new",
+    where: Callable[[Pair[T, U]], object] | None = None,
+    null_safe: bool = False,
 ) -> ZSet[Pair[T, U]]:
     """One term of the bilinear rule: change ⋈ I(r), or change ⋈ z⁻¹I(r) where `state` is "old".
 
     Rows are Pair(left, right) whose keys are equal, weights multiplied: ZSet[Pair[L, R]]. It
     answers to rows of `change` only: those of r that come later make no pairs with it. NULL keys
-    match nothing. Keeps r arranged by its key, and nothing of `change`. A step reads the keys of
-    the change. Raises `CompileError` where the keys are not of one type, or for another `state`.
+    match nothing, or with `null_safe` each other; `where` is a further condition on the pairs.
+    Keeps r arranged by its key, and nothing of `change`. A step reads the keys of the change.
+    Raises `CompileError` where the keys are not of one type, or for another `state`.
     The operator is that of seed 001, by which delta joins are made.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[st.Pair[int, int]]:
@@ -161,11 +247,13 @@ def half_join(
     """
     if state not in ("new", "old"):
         raise CompileError(f"{user_line()}: state={state!r} of a half_join; it is 'new' or 'old'")
+    if null_safe:
+        on_left, on_right = _null_safe(change, r, on_left, on_right, "half_join")
     if state == "new":
         known = linear.integrate_indexed(r, indexes=(on_right,))
     else:
         known = linear.integrate_delay_indexed(r, indexes=(on_right,))
-    return linear.join(change, known, on_left=on_left, on_right=on_right)
+    return linear.join(change, known, on_left=on_left, on_right=on_right, where=where)
 
 
 def delta_join(base: ZSet[Any], *tables: Lookup[Any]) -> ZSet[Any]:

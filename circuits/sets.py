@@ -49,7 +49,7 @@ def intersect(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa:
     {None: 2}
     """
     sets.check_sets(a, b, "intersect")
-    both = linear.add(a, linear.neg(_more_often(a, b)))
+    both = linear.add(a, linear.neg(more_often(a, b)))
     return both if all else distinct(both)
 
 
@@ -69,10 +69,10 @@ def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A
     {1: 1}
     """
     sets.check_sets(a, b, "except_")
-    return _more_often(a, b) if all else _more_often(distinct(a), distinct(b))
+    return more_often(a, b) if all else more_often(distinct(a), distinct(b))
 
 
-def _more_often(a: ZSet[T], b: ZSet[T]) -> ZSet[T]:
+def more_often(a: ZSet[T], b: ZSet[T]) -> ZSet[T]:
     """The changes of (a − b)⁺."""
     integrated = linear.integrate(linear.add(a, linear.neg(b)))
     positive = linear.positive_part(integrated)

@@ -14,7 +14,7 @@ from circuits.graphs import (
     transitive_closure,
 )
 from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
-from circuits.joins import antijoin, delta_join, half_join, join, outer_join, semijoin
+from circuits.joins import antijoin, cross_join, delta_join, half_join, join, outer_join, semijoin
 from circuits.sets import except_, intersect, union
 from circuits.windows import window
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
@@ -135,6 +135,7 @@ __all__ = [
     "compile",
     "connected_components",
     "count",
+    "cross_join",
     "cube",
     "delay",
     "delay_indexed",

@@ -407,6 +407,31 @@ def full_join_of_values(ops: Any) -> Callable[..., Any]:
     return query
 
 
+@on_changes_and_tables("joins on NULL, and with conditions", Order, User)
+def joins_with_conditions(ops: Any) -> Callable[..., Any]:
+    def below(p: Any) -> Any:
+        return p.left.amount < p.right.limit
+
+    def query(
+        a: st.ZSet[Order], b: st.ZSet[User]
+    ) -> tuple[
+        st.ZSet[st.Pair[Order | None, User | None]],
+        st.ZSet[st.Pair[Order | None, User | None]],
+        st.ZSet[Order],
+        st.ZSet[st.Pair[Order, int | None]],
+    ]:
+        on: Any = {"on_left": BY_USER, "on_right": BY_NAME}
+        many = st.filter(ops.count(b), f=lambda n: n > 2)
+        return (
+            ops.outer_join(a, b, **on, how="full", null_safe=True),
+            ops.outer_join(a, b, **on, how="full", where=below),
+            ops.semijoin(a, b, **on, null_safe=True, where=below),
+            ops.cross_join(a, many, how="left"),
+        )
+
+    return query
+
+
 # -- delta joins
 
 
@@ -1141,14 +1166,10 @@ class Overall(st.Data):
 
 class Values(st.Data):
     user: str | None
-    rush: bool | None
     which: int
     median: float
     often: int | None
     ids: list[int]
-    names: str | None
-    every: bool
-    spread: float | None
     corr: float | None
 
 
@@ -1198,14 +1219,11 @@ _aggregated(
 _aggregated(
     "aggregates of all values, by grouping sets",
     Values,
-    st.rollup(lambda o: (o.rush, o.user)),
+    st.rollup(lambda o: o.user),
     which=st.agg.grouping_id(),
     median=st.agg.median(lambda o: o.amount),
     often=st.agg.mode(lambda o: o.n),
     ids=st.agg.collect_list(lambda o: o.n, order=st.Index.pick(Order, lambda o: o.id, False)),
-    names=st.agg.string_agg(lambda o: o.user, "', "),
-    every=st.agg.bool_and(lambda o: o.rush),
-    spread=st.agg.variance(lambda o: o.amount, population=True),
     corr=st.agg.corr(lambda o: o.amount, lambda o: o.n),
 )
 _aggregated(

@@ -11,7 +11,7 @@ from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Build, Expr, Field, PythonCall
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.rows.atoms import RowType
-from stepping_spark.rows.types import Struct, row_type
+from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -104,8 +104,10 @@ def _same(row: K) -> K:
     return row
 
 
-def key_of(index: Index[Any, Any] | Callable[[Any], Any], row: RowType, what: str) -> Key:
-    """The key that an index, or a bare function, is over rows of the type."""
+def key_of(index: Index[Any, Any] | Callable[[Any], Any] | Key, row: RowType, what: str) -> Key:
+    """The key that an index, or a bare function, is over rows of the type; a key is one already."""
+    if isinstance(index, Key):
+        return index
     if not isinstance(index, Index):
         index = Index(index)
     where = f"{user_line()}: {what}"
@@ -139,6 +141,30 @@ def key_of(index: Index[Any, Any] | Callable[[Any], Any], row: RowType, what: st
             f"{index.names}; name each"
         )
     return Key(expr, directions)
+
+
+def keys_where_null_is_equal(left: Key, right: Key) -> tuple[Key, Key]:
+    """Two keys whose parts are equal where both are NULL too.
+
+    A row of one field is not NULL, and equal to another where the fields are: so NULL, which is
+    equal to nothing, goes into such a row on both sides.
+    """
+    if len(left.parts) != len(right.parts):
+        return left, right  # which is an error of the join
+    pairs = [_in_rows(a, b) for a, b in zip(left.parts, right.parts, strict=True)]
+    if all(a is part for (a, _), part in zip(pairs, left.parts, strict=True)):
+        return left, right
+    made = []
+    for parts, key in zip(zip(*pairs, strict=True), (left, right), strict=True):
+        made.append(Key(Build(tuple_of(p.type for p in parts), parts), key.ascending))
+    return made[0], made[1]
+
+
+def _in_rows(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    if not (isinstance(a.type, Optional) and isinstance(b.type, Optional) and a.type == b.type):
+        return a, b
+    row = tuple_of((a.type,))
+    return Build(row, (a,)), Build(row, (b,))
 
 
 def _type(annotation: Any, where: str) -> RowType:

@@ -25,7 +25,14 @@ from stepping_spark.graph.operators import Accumulate, Distinct, Flatten, Join, 
 from stepping_spark.query.agg import Collect
 from stepping_spark.query.aggregate import MANY, aggregate
 from stepping_spark.query.lift import is_grouped, ungrouped
-from stepping_spark.query.outer_joins import antijoin, delta_join, outer_join, semijoin
+from stepping_spark.query.outer_joins import (
+    antijoin,
+    cross_join,
+    delta_join,
+    keys_of_both,
+    outer_join,
+    semijoin,
+)
 from stepping_spark.query.per_group import Grouped, group, per_group
 from stepping_spark.query.primitives import (
     Key,
@@ -68,6 +75,7 @@ __all__ = [
     "aggregate",
     "antijoin",
     "count",
+    "cross_join",
     "delay",
     "delay_indexed",
     "delta_join",
@@ -116,17 +124,19 @@ def join(
     on_left: Key[T],
     on_right: Key[U],
     *,
+    where: Callable[[Pair[T, U]], object] | None = None,
+    null_safe: bool = False,
     name: str | None = None,
 ) -> ZSet[Pair[T, U]]:
     """The pairs of rows of the two values whose keys are equal; weights multiply.
 
-    `ZSet[T]` and `ZSet[U]` to `ZSet[Pair[T, U]]`. Bilinear; NULL keys match nothing. Keeps no
-    state; a step costs both values. Raises `CompileError` where the two keys are of different
-    types.
+    `ZSet[T]` and `ZSet[U]` to `ZSet[Pair[T, U]]`. Bilinear; NULL keys match nothing, or each other
+    where it is `null_safe`. With `where`, only the pairs for which it is true. Keeps no state; a
+    step costs both values. Raises `CompileError` where the two keys are of different types.
     """
-    left = key_of(on_left, row_of(l, "join"), "on_left of join")
-    right = key_of(on_right, row_of(r, "join"), "on_right of join")
-    return cast("ZSet[Pair[T, U]]", make(Join(left, right), l, r, name=name))
+    left, right = keys_of_both(l, r, on_left, on_right, "join", null_safe=null_safe)
+    joined: Any = make(Join(left, right), l, r, name=None if where else name)
+    return cast("ZSet[Pair[T, U]]", filter(joined, where, name=name) if where else joined)
 
 
 def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:

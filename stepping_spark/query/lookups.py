@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.functions import row_expr
-from stepping_spark.expressions.index import Key, key_of
+from stepping_spark.expressions.index import Key, key_of, keys_where_null_is_equal
 from stepping_spark.graph.delta_join import DeltaJoin, inputs_of, reached, within
 from stepping_spark.graph.operators import LookUp
 from stepping_spark.query.primitives import Key as By
-from stepping_spark.query.primitives import integrate
+from stepping_spark.query.primitives import filter, integrate  # noqa: A004
 from stepping_spark.query.trace import make, row_of
 from stepping_spark.rows.types import Optional, tuple_of, unwrap
 from stepping_spark.zsets.spark import ZSet
@@ -28,7 +28,9 @@ class Lookup(Generic[U]):
     `key` is the key of its rows: a function of a row, or an `st.Index`. `on` is what is looked
     for, a function of the tuple of all that is known so far: `row[0]` is the row of the base,
     `row[1]` that of the first lookup, and so on. Both may be tuples of several parts. `how`:
-    "inner", or "left", which keeps rows that find nothing with None in the table's place.
+    "inner", or "left", which keeps rows that find nothing with None in the table's place. With
+    `null_safe`, NULL finds NULL. `where`, of an inner lookup, is a further condition: a function of
+    the tuple with the row that is found in it.
 
     >>> def query(a: st.ZSet[tuple[str, int]], b: st.ZSet[int]) -> st.ZSet[
     ...     tuple[tuple[str, int], int | None]
@@ -44,6 +46,8 @@ class Lookup(Generic[U]):
     key: By[U]
     on: Callable[[Any], Any]
     how: Literal["inner", "left"] = "inner"
+    null_safe: bool = False
+    where: Callable[[Any], object] | None = None
 
 
 def joined(base: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
@@ -53,7 +57,15 @@ def joined(base: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
     rows = [row_of(a, "delta_join") for a in changes]
     integrals: list[Any] = [integrate(a) for a in changes]
     changed: Any = DeltaJoin[Any](rows, operators, changes, integrals, make).change()
-    return cast("ZSet[Any]", changed)
+    return chosen(changed, lookups)
+
+
+def chosen(joined: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
+    """The tuples for which the conditions of all lookups are true; each reads what is before it."""
+    for lookup in lookups:
+        if lookup.where is not None:
+            joined = filter(joined, lookup.where)
+    return joined
 
 
 def operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
@@ -73,9 +85,18 @@ def operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
                 f"{user_line()}: how={lookup.how!r} of a Lookup; it is 'inner' or 'left'"
             )
         left = lookup.how == "left"
+        if left and lookup.where is not None:
+            raise CompileError(
+                f"{user_line()}: where= of lookup {place}, which is a left one; join that table "
+                "with st.outer_join(…, where=…)"
+            )
         row = row_of(lookup.r, "delta_join")
-        on = Key(row_expr(lookup.on, tuple_of(members))).parts
-        key = key_of(lookup.key, row, f"key of lookup {place}").parts
+        looked_for = Key(row_expr(lookup.on, tuple_of(members)))
+        looked_for = Key(looked_for.expr, (True,) * len(looked_for.parts))
+        by = key_of(lookup.key, row, f"key of lookup {place}")
+        if lookup.null_safe:
+            looked_for, by = keys_where_null_is_equal(looked_for, by)
+        on, key = looked_for.parts, by.parts
         reached(on, {i for i, op in enumerate(found, 1) if op.left})
         for part in key:
             inputs_of(part.under("_1"))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar, cast
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Build, Expr, Field
 from stepping_spark.expressions.expr import Literal as Constant
-from stepping_spark.expressions.index import Index, Key, key_of
+from stepping_spark.expressions.index import Index, Key, key_of, keys_where_null_is_equal
 from stepping_spark.graph.operators import Distinct, Join, Map
-from stepping_spark.query.lookups import Lookup, operators_of
+from stepping_spark.query.lookups import Lookup, chosen, operators_of
 from stepping_spark.query.primitives import Key as By
-from stepping_spark.query.primitives import add, add3, neg
+from stepping_spark.query.primitives import add, add3, filter, neg  # noqa: A004
+from stepping_spark.query.sets import positive_part
 from stepping_spark.query.trace import make, row_of
-from stepping_spark.rows.atoms import RowType
-from stepping_spark.rows.data import pair_of
+from stepping_spark.rows.atoms import INT, RowType
+from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.types import Optional, Struct, unwrap
 from stepping_spark.zsets.spark import ZSet
 
@@ -30,14 +32,22 @@ def semijoin(
     on_left: By[T],
     on_right: By[U],
     *,
+    where: Callable[[Pair[T, U]], object] | None = None,
+    null_safe: bool = False,
     name: str | None = None,
 ) -> ZSet[T]:
     """The rows of a value that have a match: l ⋉ r = π_left(l ⋈ distinct(keys of r)).
 
-    Weights are those of l, however many rows match. A NULL key matches nothing. Keeps no state.
+    Weights are those of l, however many rows match. A NULL key matches nothing, or NULL where it is
+    `null_safe`. With `where`, a match is a row for which it is true too: l ⋉ r = l − l ▷ r. Keeps
+    no state.
     """
-    keys = make(Distinct(), keys_of(r, on_right))
-    return cast("ZSet[T]", make(left_of(l), matched(l, keys, on_left), name=name))
+    if where is not None:
+        alone = antijoin(l, r, on_left, on_right, where=where, null_safe=null_safe)
+        return add(l, neg(alone), name=name)
+    left, right = keys_of_both(l, r, on_left, on_right, "semijoin", null_safe=null_safe)
+    keys = make(Distinct(), keys_of(r, right))
+    return cast("ZSet[T]", make(left_of(l), matched(l, keys, left), name=name))
 
 
 def antijoin(
@@ -46,14 +56,22 @@ def antijoin(
     on_left: By[T],
     on_right: By[U],
     *,
+    where: Callable[[Pair[T, U]], object] | None = None,
+    null_safe: bool = False,
     name: str | None = None,
 ) -> ZSet[T]:
-    """The rows of a value that have no match: l − l ⋉ r.
+    """The rows of a value that have no match: l ▷ r = l − l ⋉ r.
 
     Weights are those of l. A NULL key matches nothing, so its rows are among them, as with NOT
-    EXISTS in SQL. Keeps no state.
+    EXISTS in SQL; where it is `null_safe`, NULL matches NULL. With `where`, a match is a row for
+    which it is true too: l ▷ r = (l − π_left(l ⋈ r where …))⁺. Keeps no state.
     """
-    return add(l, neg(semijoin(l, r, on_left, on_right)), name=name)
+    if where is not None:
+        keys = keys_of_both(l, r, on_left, on_right, "antijoin", null_safe=null_safe)
+        pairs = filter(cast("ZSet[Any]", make(Join(*keys), l, r)), where)
+        return positive_part(add(l, neg(side_of(pairs, l, "left"))), name=name)
+    with_match = semijoin(l, r, on_left, on_right, null_safe=null_safe)
+    return add(l, neg(with_match), name=name)
 
 
 def outer_join(
@@ -63,23 +81,52 @@ def outer_join(
     on_right: By[U],
     how: Sides = "left",
     *,
+    where: Callable[[Pair[T, U]], object] | None = None,
+    null_safe: bool = False,
     name: str | None = None,
 ) -> ZSet[Any]:
     """The pairs of a value whose keys are equal, and the rows without a match beside None.
 
     `how`: "left" gives ZSet[Pair[L, R | None]], "right" ZSet[Pair[L | None, R]], "full" both:
-    ZSet[Pair[L | None, R | None]]. NULL keys match nothing. Keeps no state.
+    ZSet[Pair[L | None, R | None]]. NULL keys match nothing, or each other where it is `null_safe`;
+    with `where`, pairs for which it is not true are no matches. Keeps no state.
     """
+    check_how(how)
+    keys = keys_of_both(l, r, on_left, on_right, "outer_join", null_safe=null_safe)
     left = right = None
-    if how in ("left", "full"):
-        left = antijoin(l, r, on_left, on_right)
-    if how in ("right", "full"):
-        right = antijoin(r, l, on_right, on_left)
-    keys = (
-        key_of(on_left, row_of(l, "a join"), "on_left"),
-        key_of(on_right, row_of(r, "a join"), "on_right"),
-    )
-    return completed(l, r, make(Join(*keys), l, r), left, right, how, name)
+    if where is not None:
+        joined = filter(cast("ZSet[Any]", make(Join(*keys), l, r)), where)
+        if how != "right":
+            left = positive_part(add(l, neg(side_of(joined, l, "left"))))
+        if how != "left":
+            right = positive_part(add(r, neg(side_of(joined, r, "right"))))
+        return completed(l, r, joined, left, right, name)
+    by_left, by_right = cast(Any, keys)
+    if how != "right":
+        left = antijoin(l, r, by_left, by_right)
+    if how != "left":
+        right = antijoin(r, l, by_right, by_left)
+    return completed(l, r, make(Join(*keys), l, r), left, right, name)
+
+
+def cross_join(
+    l: ZSet[T],  # noqa: E741
+    r: ZSet[U],
+    how: Literal["inner", "left"] = "inner",
+    *,
+    where: Callable[[Pair[T, U]], object] | None = None,
+    name: str | None = None,
+) -> ZSet[Any]:
+    """All pairs of rows of two values; with `where`, those for which it is true.
+
+    See `st.cross_join`. Keeps no state.
+    """
+    check_cross(how)
+    on: Any = EVERYTHING
+    if how == "left":
+        return outer_join(l, r, on, on, where=where, name=name)
+    joined: ZSet[Any] = make(Join(on, on), l, r, name=None if where else name)  # type: ignore[assignment]
+    return filter(joined, where, name=name) if where else joined
 
 
 def delta_join(base: ZSet[Any], *lookups: Lookup[Any], name: str | None = None) -> ZSet[Any]:
@@ -92,18 +139,55 @@ def delta_join(base: ZSet[Any], *lookups: Lookup[Any], name: str | None = None) 
     operators = operators_of(base, lookups)
     for n, (operator, lookup) in enumerate(zip(operators, lookups, strict=True), 1):
         joined = make(operator, joined, lookup.r, name=name if n == len(lookups) else None)
-    return cast("ZSet[Any]", joined)
+    return chosen(joined, lookups)
 
 
 # -- the parts, which the lifted circuits are made of too
 
 
-def keys_of(a: object, by: By[Any]) -> Any:
+EVERYTHING = Key(Constant(INT, 0))  # a key that all rows share
+
+
+def keys_of_both(
+    l: object,  # noqa: E741
+    r: object,
+    on_left: By[Any] | Key,
+    on_right: By[Any] | Key,
+    what: str,
+    *,
+    null_safe: bool = False,
+) -> tuple[Key, Key]:
+    """The keys of the two sides of a join."""
+    left = key_of(on_left, row_of(l, what), f"on_left of {what}")
+    right = key_of(on_right, row_of(r, what), f"on_right of {what}")
+    return keys_where_null_is_equal(left, right) if null_safe else (left, right)
+
+
+def check_how(how: str) -> None:
+    """A CompileError unless it says which sides of an outer join are completed."""
+    if how not in ("left", "right", "full"):
+        raise CompileError(
+            f"{user_line()}: how={how!r} of an outer_join; it is 'left', 'right' or 'full'"
+        )
+
+
+def check_cross(how: str) -> None:
+    """A CompileError unless it says whether rows of the left side stay that meet nothing."""
+    if how not in ("inner", "left"):
+        raise CompileError(f"{user_line()}: how={how!r} of a cross_join; it is 'inner' or 'left'")
+
+
+def side_of(pairs: object, a: object, side: str) -> Any:
+    """The rows of one side of pairs, which are rows of a stream."""
+    return make(Map(Field(row_of(a, "a join"), (side,))), pairs)
+
+
+def keys_of(a: object, by: By[Any] | Key) -> Any:
     """The keys of rows, as rows: a map."""
     return make(Map(key_of(by, row_of(a, "a join"), "on_right").expr), a)
 
 
-def matched(a: object, keys: object, by: By[Any]) -> Any:
+def matched(a: object, keys: object, by: By[Any] | Key) -> Any:
     """The join of rows with keys that are rows themselves."""
     return make(Join(key_of(by, row_of(a, "a join"), "on_left"), _identity(keys)), a, keys)
 
@@ -134,14 +218,9 @@ def completed(
     joined: object,
     left: object | None,
     right: object | None,
-    how: str,
     name: str | None,
 ) -> ZSet[Any]:
     """The joined pairs, and the rows that are left alone on each side, beside NULL."""
-    if left is None and right is None:
-        raise CompileError(
-            f"{user_line()}: how={how!r} of an outer_join; it is 'left', 'right' or 'full'"
-        )
     rows = row_of(l, "a join"), row_of(r, "a join")
     # Where the right side is completed, the left one may be missing, and the other way round.
     types = tuple(

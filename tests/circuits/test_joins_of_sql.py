@@ -1,0 +1,176 @@
+"""Joins with conditions, on NULL keys, and without a key, against Spark SQL."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import stepping_spark as st
+from stepping_spark.query import linear
+from tests.against_sql import held_to_sql
+
+Z = st.ZSet
+
+
+class L(st.Data):
+    k: str | None
+    j: int | None
+    x: int
+
+
+class R(st.Data):
+    k: str | None
+    j: int
+    y: int | None
+
+
+def left(source: random.Random) -> L:
+    return L(
+        k=source.choice("ab") if source.random() < 0.7 else None,
+        j=source.choice((None, 1, 2)),
+        x=source.randrange(3),
+    )
+
+
+def right(source: random.Random) -> R:
+    return R(
+        k=source.choice("ab") if source.random() < 0.7 else None,
+        j=source.choice((1, 2)),
+        y=source.choice((None, 0, 1, 2)),
+    )
+
+
+def by(row: Any) -> Any:
+    return row.k, row.j
+
+
+def k(row: Any) -> Any:
+    return row.k
+
+
+def larger(p: Any) -> Any:
+    return p.left.x > p.right.y
+
+
+def flat(pairs: Any) -> Any:
+    return st.map(
+        pairs, f=lambda p: (p.left.k, p.left.j, p.left.x, p.right.k, p.right.j, p.right.y)
+    )
+
+
+def conditional(ops: Any) -> Any:
+    def query(a: Z[L], b: Z[R]) -> Any:
+        on: Any = {"on_left": k, "on_right": k, "where": larger}
+        return (
+            flat(ops.join(a, b, **on)),
+            flat(ops.outer_join(a, b, **on)),
+            flat(ops.outer_join(a, b, **on, how="right")),
+            flat(ops.outer_join(a, b, **on, how="full", null_safe=True)),
+            ops.semijoin(a, b, **on, null_safe=True),
+            ops.antijoin(a, b, **on),
+            flat(ops.cross_join(a, b, how="left", where=larger)),
+        )
+
+    return query
+
+
+CONDITIONAL = {
+    "join": "SELECT * FROM a JOIN b ON a.k = b.k AND a.x > b.y",
+    "left": "SELECT * FROM a LEFT JOIN b ON a.k = b.k AND a.x > b.y",
+    "right": "SELECT * FROM a RIGHT JOIN b ON a.k = b.k AND a.x > b.y",
+    "full, null safe": "SELECT * FROM a FULL JOIN b ON a.k <=> b.k AND a.x > b.y",
+    "semi, null safe": "SELECT * FROM a LEFT SEMI JOIN b ON a.k <=> b.k AND a.x > b.y",
+    "anti": "SELECT * FROM a LEFT ANTI JOIN b ON a.k = b.k AND a.x > b.y",
+    "cross": "SELECT * FROM a LEFT JOIN b ON a.x > b.y",
+}
+
+
+def null_safe(ops: Any) -> Any:
+    def query(a: Z[L], b: Z[R]) -> Any:
+        on: Any = {"on_left": by, "on_right": by, "null_safe": True}
+        inner = st.Lookup(b, key=k, on=lambda t: t[0].k, null_safe=True)
+        last = st.Lookup(
+            a,
+            key=lambda r: (r.k, r.x),
+            on=lambda t: (t[1].k, t[0].x),
+            null_safe=True,
+            where=lambda t: t[0].x > t[1].y,
+        )
+        or_none = st.Lookup(b, key=by, on=lambda t: (t[0].k, t[0].j), null_safe=True, how="left")
+        return (
+            flat(ops.join(a, b, **on)),
+            flat(ops.outer_join(a, b, **on, how="full")),
+            ops.semijoin(a, b, **on),
+            ops.antijoin(a, b, **on),
+            st.map(ops.delta_join(a, inner, last), f=lambda t: (t[0].k, t[0].x, t[1].y, t[2].j)),
+            st.map(ops.delta_join(a, or_none), f=lambda t: (t[0].k, t[0].x, t[1].k, t[1].y)),
+            flat(ops.cross_join(a, b)),
+        )
+
+    return query
+
+
+NULL_SAFE = {
+    "join": "SELECT * FROM a JOIN b ON a.k <=> b.k AND a.j <=> b.j",
+    "full": "SELECT * FROM a FULL JOIN b ON a.k <=> b.k AND a.j <=> b.j",
+    "semi": "SELECT * FROM a LEFT SEMI JOIN b ON a.k <=> b.k AND a.j <=> b.j",
+    "anti": "SELECT * FROM a LEFT ANTI JOIN b ON a.k <=> b.k AND a.j <=> b.j",
+    "delta": """
+        SELECT a.k, a.x, b.y, c.j FROM a JOIN b ON a.k <=> b.k
+        JOIN a c ON b.k <=> c.k AND a.x = c.x AND a.x > b.y
+    """,
+    "left lookup": """
+        SELECT a.k, a.x, b.k, b.y FROM a LEFT JOIN b ON a.k <=> b.k AND a.j <=> b.j
+    """,
+    "cross": "SELECT * FROM a CROSS JOIN b",
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "texts", "local_rows", "optimize"),
+    [
+        (conditional, CONDITIONAL, 2_000_000, True),
+        (null_safe, NULL_SAFE, 2_000_000, True),
+        (conditional, CONDITIONAL, 0, True),
+        pytest.param(null_safe, NULL_SAFE, 0, True, marks=pytest.mark.long),
+        pytest.param(conditional, CONDITIONAL, 0, False, marks=pytest.mark.long),
+        pytest.param(null_safe, NULL_SAFE, 0, False, marks=pytest.mark.long),
+    ],
+)
+def test_pairs_and_rows_without_a_match_are_those_of_sql(
+    spark: SparkSession, make: Any, texts: dict[str, str], local_rows: int, optimize: bool
+) -> None:
+    graph: Any = st.compile(make(st), optimize=optimize)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+    held_to_sql(spark, graph, lambda: stepper, texts, {"a": left, "b": right}, steps=3)
+
+
+@pytest.mark.parametrize("make", [conditional, null_safe])
+def test_the_lifted_circuits_are_those_of_whole_values(make: Any) -> None:
+    whole: Any = st.compile(st.incrementalize(make(linear)))
+    assert whole == st.compile(make(st))
+
+
+def refused(query: Any) -> str:
+    with pytest.raises(st.CompileError) as e:
+        st.compile(query)
+    return str(e.value)
+
+
+def test_what_cannot_be_joined_so_is_refused_with_the_remedy() -> None:
+    def left_lookup(a: Z[L], b: Z[R]) -> Z[Any]:
+        table = st.Lookup(b, key=k, on=lambda t: t[0].k, how="left", where=lambda t: t[0].x > 1)
+        return st.delta_join(a, table)
+
+    def crossed(a: Z[L], b: Z[R]) -> Z[Any]:
+        return st.cross_join(a, b, how="full")  # type: ignore[arg-type]
+
+    def no_condition(a: Z[L], b: Z[R]) -> Z[Any]:
+        return st.join(a, b, on_left=k, on_right=k, where=lambda p: p.left.x)
+
+    assert "join that table with st.outer_join(…, where=…)" in refused(left_lookup)
+    assert "how='full' of a cross_join; it is 'inner' or 'left'" in refused(crossed)
+    assert "compare it with something" in refused(no_condition)
