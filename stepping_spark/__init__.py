@@ -42,6 +42,7 @@ from stepping_spark.limits import Limits
 from stepping_spark.pipeline import Batch, Pipeline, Portion, Sink, Source
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
+from stepping_spark.pipeline.postgres import Postgres
 from stepping_spark.plan.explain import explain
 from stepping_spark.query import agg, linear, win
 from stepping_spark.query.cache import Cache
@@ -102,6 +103,7 @@ __all__ = [
     "Path",
     "Pipeline",
     "Portion",
+    "Postgres",
     "Precision",
     "ReducePlan",
     "Sink",

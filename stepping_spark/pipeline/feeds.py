@@ -73,6 +73,12 @@ class Feed:
             whole = whole.added_up()
         return batch, None if whole.is_empty else ZSetSpark(whole, self.type)
 
+    def confirm(self) -> None:
+        """Tell the source that what comes before the position is committed, if it wants to know."""
+        confirm = getattr(self._source, "confirm", None)
+        if confirm is not None and self.position is not None:
+            confirm(self.position)
+
     def _relation(self, change: Change) -> Relation:
         schema = self.type.schema
         if isinstance(change, pa.Table):

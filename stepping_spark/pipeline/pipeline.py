@@ -308,6 +308,8 @@ class Pipeline:
         self._advance(batches)
         step = stepper.store.last_step()
         rows = [outlet.write(step, outputs[outlet.number]) for outlet in self._outlets]
+        for feed in self._feeds:
+            feed.confirm()
         log.info(
             "step %d: %s; rows in %s, out %s; %.0f ms",
             step,

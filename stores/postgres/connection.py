@@ -73,9 +73,13 @@ SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()), current_s
 
 
 class Address:
-    """Where a store is: a database and a schema of it. Shows no password, wherever it is shown."""
+    """Where a store is: a database and a schema of it. Shows no password, wherever it is shown.
 
-    def __init__(self, url: str, schema: str) -> None:
+    `what` is what errors say is there.
+    """
+
+    def __init__(self, url: str, schema: str, what: str = "store") -> None:
+        self._what = what
         _check_schema(schema)
         self.schema = schema
         self._params = _parsed(url)
@@ -143,20 +147,20 @@ class Address:
             return self._unavailable(what, said, _SERVER)
         if state in ("42501", "25006"):  # no privilege, a read-only database
             return StoreUnavailable(
-                f"{self}: the store {what}: {said}; give the user the right, or use another user: "
-                f"{PAGE}, for those who write and for those who read"
+                f"{self}: the {self._what} {what}: {said}; give the user the right, or use another "
+                f"user: {PAGE}, for those who write and for those who read"
             )
         if state in _OTHER_TABLES:
             return StoreCorrupt(
-                f"{self}: the store {what}: {said}; its tables are not as they were made: restore "
-                "the schema from a backup"
+                f"{self}: the {self._what} {what}: {said}; its tables are not as they were made: "
+                "restore the schema from a backup"
             )
-        return StoreError(f"{self}: the store {what}: {said}")
+        return StoreError(f"{self}: the {self._what} {what}: {said}")
 
     def _unavailable(self, what: str, said: str, remedy: str) -> StoreUnavailable:
         return StoreUnavailable(
-            f"{self}: the store {what}: {' '.join(said.split())}; what was committed is kept: "
-            f"{remedy}, and try again"
+            f"{self}: the {self._what} {what}: {' '.join(said.split())}; what was committed is "
+            f"kept: {remedy}, and try again"
         )
 
 

@@ -42,8 +42,9 @@ class Files:
     changed, with `_change_type` and `_step`, as `st.DeltaTable` has it, and with `key` once for
     each key. A file appears whole, and says its step. Files of others are a `SinkError`.
 
-    >>> _ = os.makedirs("landing")
-    >>> _ = open("landing/1.json", "w").write('{"id": 1, "note": "a"}\\n{"id": 2, "note": "b"}\\n')
+    >>> Path("landing").mkdir()
+    >>> lines = '{"id": 1, "note": "a"}\\n{"id": 2, "note": "b"}\\n'
+    >>> _ = Path("landing/1.json").write_text(lines)
     >>> class Note(st.Data):
     ...     id: int
     ...     note: str

@@ -1,0 +1,26 @@
+"""Tables of Postgres as sources and sinks.
+
+`table` is what users write; `source` reads a log of changes that triggers write, `sink` writes
+views, `link` is the connection, `types` maps values. All of it needs psycopg. Where that is not
+installed, `Postgres` is a class that says so when it is used.
+"""
+
+from __future__ import annotations
+
+from stepping_spark.errors import InputError
+
+try:
+    from stepping_spark.pipeline.postgres.table import Postgres as Postgres
+except ImportError as e:
+    if "psycopg" not in f"{e.name} {e}" and "pq wrapper" not in str(e):
+        raise
+    _missing = e
+
+    class Postgres:  # type: ignore[no-redef]
+        """Stands for the table that needs psycopg."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            raise InputError(
+                f"st.Postgres needs psycopg, and importing it gives: {_missing}; install it with "
+                "pip install 'stepping-spark[postgres]'"
+            ) from _missing

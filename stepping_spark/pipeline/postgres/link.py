@@ -1,0 +1,110 @@
+"""A connection to the database of a table, made when it is needed and again where it was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from stepping_spark.errors import SteppingError, StoreError
+from stores.postgres.connection import Address, Connection
+
+Row = tuple[Any, ...]
+
+
+class Link:
+    """The connection; errors are made by `failure`, and show no password."""
+
+    def __init__(
+        self, url: str, schema: str, table: str, role: str, failure: type[SteppingError]
+    ) -> None:
+        self.schema = schema
+        self.table = table
+        self.name = sql.Identifier(schema, table)
+        self._url = url
+        self._role = role
+        self._error = failure
+        self._address: Address | None = None
+        self._connection: Connection | None = None
+
+    def __str__(self) -> str:
+        return f"table {self.table!r} of {self._address or 'a Postgres database'}"
+
+    def failure(self, said: str) -> SteppingError:
+        """The error for what is wrong with the table."""
+        return self._error(f"{self}: {said}")
+
+    @contextmanager
+    def transaction(self, what: str) -> Iterator[Connection]:
+        """A transaction, which reads one snapshot; all or nothing."""
+        with self._told():
+            connection = self._connected()
+            assert self._address is not None
+            try:
+                with self._address.errors(what), connection.transaction():
+                    connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                    yield connection
+            except StoreError as e:
+                if isinstance(e.__cause__, psycopg.errors.SerializationFailure):
+                    raise self.failure(
+                        f"it {what}, because another pipeline wrote it at the same time; one "
+                        "pipeline writes a table: stop the other"
+                    ) from e
+                raise
+
+    @contextmanager
+    def changing(self, what: str) -> Iterator[Connection]:
+        """A transaction in which each statement sees what is committed when it begins."""
+        with self._told():
+            connection = self._connected()
+            assert self._address is not None
+            with self._address.errors(what), connection.transaction():
+                yield connection
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._address = Address(self._url, self.schema, "table")
+            self._connection = self._address.connect(self._role)
+        return self._connection
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Errors of connections as those of the table."""
+        try:
+            yield
+        except StoreError as e:
+            raise self._error(f"table {self.table!r}: {e}") from e.__cause__
+
+
+def run(
+    connection: Connection, text: str, *params: Any, **names: sql.Composable
+) -> psycopg.Cursor[Any]:
+    """Run a statement with names in braces and parameters as $1, $2, …"""
+    return connection.execute(sql.SQL(text).format(**names).as_string(), params)
+
+
+def columns_of(connection: Connection, schema: str, table: str) -> dict[str, str]:
+    """The columns of a table, with their types; none: it is not there."""
+    found = connection.execute(
+        "SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) "
+        "FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND NOT a.attisdropped "
+        "ORDER BY a.attnum",
+        [schema, table],
+    )
+    return {str(name): str(kind) for name, kind in found.fetchall()}
+
+
+def listed(names: list[str], form: Callable[[sql.Identifier], sql.Composable]) -> sql.Composed:
+    """Something of each column, with commas."""
+    return sql.SQL(", ").join(form(sql.Identifier(name)) for name in names)

@@ -1,0 +1,92 @@
+"""`st.Postgres`: a table of Postgres that a pipeline reads, or writes a view to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepping_spark.pipeline.postgres.sink import PostgresSink
+from stepping_spark.pipeline.postgres.source import PostgresSource
+
+
+class Postgres:
+    """A table of Postgres 15 or newer, as a source or as a sink.
+
+    `url` is as for `st.StorePostgres`; keep passwords in a password file. Needs
+    `pip install 'stepping-spark[postgres]'`.
+
+    **As a source** it is read by a log of its changes, the table `<table>_changes`, which triggers
+    write in the transaction that changes the rows. `install()`, or `stepping-spark source install`,
+    makes it once, and puts the rows that are there into it; it takes a lock that waits for those
+    who write the table. Each row that comes, goes or is replaced is a row in the log; TRUNCATE
+    is a deletion of all. Transactions are read in the order in which they began, up to the
+    oldest one that still runs: so none is missed that commits late, and one that stays open
+    holds the views back. Columns that the row class does not have are not read. The log stays
+    as it is, for other pipelines; with `trim=True` what this one has committed is removed
+    from it. `lag` counts rows of the log.
+
+    **As a sink** it is made where there is none, as `st.DeltaTable` says for `key` and `changes`.
+    The rows of a step and its number, in the table `stepping_spark_steps` of the schema, are one
+    transaction, which locks that number: of two pipelines the second is refused. A table with rows
+    that no pipeline wrote, and rows that are not there when a step changes them, are a `SinkError`;
+    rows that somebody adds are not looked for.
+
+    Raises `SourceError` and `SinkError`, without the password.
+
+    >>> customers = st.Postgres(
+    ...     "postgresql://app@localhost/shop", table="customers"
+    ... )                                                             # doctest: +SKIP
+    >>> customers.install()                                           # doctest: +SKIP
+    True
+    >>> pipeline = st.Pipeline(
+    ...     query,
+    ...     store="postgresql://app@localhost/shop?schema=state",
+    ...     customers=customers,
+    ...     into={"query": st.Postgres(
+    ...         "postgresql://app@localhost/shop", table="view", key=("id",)
+    ...     )},
+    ... )                                                             # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        table: str,
+        schema: str = "public",
+        key: str | Sequence[str] = (),
+        changes: bool = False,
+        trim: bool = False,
+    ) -> None:
+        self.table = table
+        self.schema = schema
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.changes = changes
+        self._url = url
+        self._trim = trim
+
+    def __repr__(self) -> str:
+        return f"Postgres(…, table={self.table!r}, schema={self.schema!r})"
+
+    def install(self) -> bool:
+        """Make the log of changes and its triggers; False: they are there already."""
+        source = self.source()
+        try:
+            return source.install()
+        finally:
+            source.close()
+
+    def uninstall(self) -> None:
+        """Remove the log of changes and its triggers; pipelines that read it cannot go on."""
+        source = self.source()
+        try:
+            source.uninstall()
+        finally:
+            source.close()
+
+    def source(self) -> PostgresSource:
+        """The table as a source."""
+        return PostgresSource(self._url, self.schema, self.table, trim=self._trim)
+
+    def sink(self) -> PostgresSink:
+        """The table as a sink."""
+        return PostgresSink(self._url, self.schema, self.table, self.key, changes=self.changes)

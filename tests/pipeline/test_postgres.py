@@ -1,0 +1,348 @@
+"""Tables of Postgres as sources and sinks."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+import stepping_spark as st
+from stepping_spark.errors import SinkError, SourceError
+from tests.cases import Z
+from tests.pipeline.shop import Note, Shop, Total, amounts, names, numbered, totals
+from tests.postgres_server import PostgresServer
+
+
+class Database:
+    """A schema of its own, as other programs use it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.schema = f"s{uuid4().hex}"
+        self.connection = psycopg.connect(url, autocommit=True)
+        self.run(f"CREATE SCHEMA {self.schema}; SET search_path = {self.schema}")
+
+    def run(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
+        found = self.connection.execute(text, params or None)
+        return found.fetchall() if found.description else []
+
+    def table(self, name: str, **given: Any) -> st.Postgres:
+        return st.Postgres(given.pop("url", self.url), table=name, schema=self.schema, **given)
+
+    def shop(self) -> None:
+        self.run("CREATE TABLE orders (id bigint PRIMARY KEY, user_ int, amount bigint)")
+        self.run('ALTER TABLE orders RENAME user_ TO "user"')
+        self.run("CREATE TABLE users (id bigint PRIMARY KEY, name text)")
+        for name in ("orders", "users"):
+            assert self.table(name).install()
+
+    def put(self, name: str, change: Z[Any]) -> None:
+        """Change a table in one transaction."""
+        with self.connection.transaction():
+            for row, n in change.iter():
+                if n < 0:
+                    self.run(f"DELETE FROM {name} WHERE id = %s", row.id)
+            for row, n in change.iter():
+                if n > 0:
+                    values = [getattr(row, f) for f in type(row).__annotations__]
+                    marks = ", ".join(["%s"] * len(values))
+                    self.run(f"INSERT INTO {name} VALUES ({marks})", *values)
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        return self.run(f"SELECT * FROM {name}")
+
+
+@pytest.fixture
+def db(postgres: PostgresServer) -> Iterator[Database]:
+    made = Database(postgres.url)
+    yield made
+    made.connection.close()
+
+
+def following(db: Database, tmp_path: Path, **given: Any) -> st.Pipeline:
+    """A pipeline of the names of users."""
+    place = given.pop("store", f"parquet:{tmp_path / 'state'}")
+    source = given.pop("source", db.table("users"))
+    into = given.pop("into", {"names": db.table("names", key="_value_")})
+    return st.Pipeline(names, store=place, users=source, into=into, **given)
+
+
+def names_in(db: Database) -> list[str]:
+    return sorted(name for (name,) in db.rows("names"))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_views_of_tables_that_change_at_random_equal_the_plain_query(
+    db: Database, tmp_path: Path, seed: int
+) -> None:
+    shop = Shop(seed)
+    db.run("CREATE TABLE users (id bigint PRIMARY KEY, name text)")
+    db.run('CREATE TABLE orders (id bigint PRIMARY KEY, "user" int, amount bigint)')
+    for name, change in zip(("orders", "users"), shop.change(), strict=True):
+        db.put(name, change)
+        assert db.table(name).install()
+        assert not db.table(name).install()
+    for round_ in range(5):
+        with st.Pipeline(
+            {"totals": totals, "amounts": amounts},
+            store=f"{db.url}?schema=state_{db.schema}"
+            if seed == 1
+            else f"parquet:{tmp_path / 's'}",
+            orders=db.table("orders", trim=round_ > 1),
+            users=db.table("users"),
+            into={"totals": db.table("totals", key="name"), "amounts": db.table("amounts")},
+            max_rows=3 if round_ % 2 else 1_000,
+        ) as running:
+            running.run()
+            assert running.lag() == {"orders": 0, "users": 0}
+        assert {Total(name=n, orders=o, total=t) for n, o, t in db.rows("totals")} == shop.totals
+        assert Counter(dict(db.rows("amounts"))) == shop.amounts
+        for _ in range(3):
+            for name, change in zip(("orders", "users"), shop.change(), strict=True):
+                db.put(name, change)
+
+
+def test_a_transaction_that_commits_late_is_not_missed_and_one_that_is_undone_is_not_read(
+    db: Database, tmp_path: Path
+) -> None:
+    db.shop()
+    with psycopg.connect(db.url) as early, following(db, tmp_path) as running:
+        early.execute(f"INSERT INTO {db.schema}.users VALUES (1, 'early')")
+        db.run("INSERT INTO users VALUES (2, 'late')")
+        running.run()  # it may read neither
+        early.commit()
+        with psycopg.connect(db.url) as undone:
+            undone.execute(f"INSERT INTO {db.schema}.users VALUES (3, 'undone')")
+            undone.rollback()
+        running.run()
+        assert names_in(db) == ["early", "late"]
+
+
+def test_an_update_a_truncation_and_a_row_that_stays_as_it_is(db: Database, tmp_path: Path) -> None:
+    db.shop()
+    db.run("INSERT INTO users VALUES (1, 'a'), (2, 'b')")
+    with following(db, tmp_path) as running:
+        running.run()
+        db.run("UPDATE users SET name = 'c' WHERE id = 1; UPDATE users SET name = name")
+        assert running.lag() == {"users": 2}
+        running.run()
+        assert names_in(db) == ["b", "c"]
+        db.run("TRUNCATE users")
+        db.run("INSERT INTO users VALUES (3, 'd')")
+        running.run()
+    assert names_in(db) == ["d"]
+
+
+def test_a_large_transaction_is_taken_in_pieces_also_by_another_process(
+    db: Database, tmp_path: Path
+) -> None:
+    db.shop()
+    db.run("INSERT INTO users SELECT i, 'n' || i FROM generate_series(1, 100) i")
+    steps = 0
+    while True:
+        with following(db, tmp_path, max_rows=30) as running:
+            if not running.run(max_steps=1):
+                break
+            steps += 1
+    assert steps == 4
+    assert len(names_in(db)) == 100
+
+
+class Kinds(st.Data):
+    id: int
+    price: Annotated[Decimal, st.Precision(12, 2)]
+    at: dt.datetime
+    local: st.LocalDateTime
+    day: dt.date | None
+    took: dt.timedelta
+    raw: bytes
+    ratio: float
+    ok: bool
+    more: list[int]
+
+
+def test_values_of_every_type_come_and_go(db: Database) -> None:
+    db.run(
+        "CREATE TABLE kinds (id bigint, price numeric, at timestamptz, local timestamp, day date, "
+        "took interval, raw bytea, ratio double precision, ok boolean, more jsonb)"
+    )
+    db.run(
+        "INSERT INTO kinds VALUES (9007199254740993, 1.25, '2024-05-01 10:00+02', "
+        "'2024-05-01 10:00', NULL, '90 seconds', '\\x00ff', 0.1, true, '[1, 2]')"
+    )
+    db.table("kinds").install()
+
+    def kinds(kinds: st.ZSet[Kinds]) -> st.ZSet[Kinds]:
+        return kinds
+
+    seen: list[Any] = []
+    into = {"kinds": lambda step, change: seen.extend(change.iter())}
+    with st.Pipeline(kinds, store="memory", kinds=db.table("kinds"), into=into) as running:
+        running.run()
+    ((row, n),) = seen
+    assert (n, row.id, row.price, row.raw) == (1, 2**53 + 1, Decimal("1.25"), b"\x00\xff")
+    assert (row.took, row.day, row.more) == (dt.timedelta(seconds=90), None, (1, 2))
+    into_table = {"kinds": db.table("out", key="id")}
+    with st.Pipeline(kinds, store="memory", kinds=db.table("kinds"), into=into_table) as running:
+        running.run()
+    assert db.rows("out") == db.rows("kinds")
+
+
+# -- what is not as it should be
+
+
+def test_a_table_without_a_log_and_one_that_is_not_there_say_what_to_do(
+    db: Database, tmp_path: Path
+) -> None:
+    db.run("CREATE TABLE users (id bigint, name text)")
+    with following(db, tmp_path) as running:
+        with pytest.raises(SourceError, match=r"stepping-spark source install URL users --schema"):
+            running.run()
+        db.table("users").install()
+        assert running.run() == 0
+        db.table("users").uninstall()
+        db.table("users").install()
+        db.run("INSERT INTO users VALUES (1, 'a')")
+        assert running.run() == 1
+        db.table("users").uninstall()
+        db.table("users").install()
+        with pytest.raises(SourceError, match="another one than the one that was read"):
+            running.run()
+    with pytest.raises(SourceError, match="it is not there; see to the name"):
+        db.table("nowhere").install()
+
+
+def test_a_column_more_is_right_and_one_that_is_gone_is_an_error(
+    db: Database, tmp_path: Path
+) -> None:
+    db.shop()
+    db.run("INSERT INTO users VALUES (1, 'a')")
+    with following(db, tmp_path) as running:
+        running.run()
+        db.run("ALTER TABLE users ADD age int")
+        db.run("INSERT INTO users VALUES (2, 'b', 7)")
+        assert running.run() == 1
+        db.run("ALTER TABLE users RENAME name TO title")
+        db.run("INSERT INTO users VALUES (3, 'c', 8)")
+        with pytest.raises(SourceError, match="there is no column name; the columns are id, title"):
+            running.run()
+        db.run("ALTER TABLE users RENAME title TO name")
+        db.run("DELETE FROM users WHERE id = 3")
+        db.run(f"DELETE FROM {db.schema}.users_changes WHERE _row ->> 'title' = 'c'")
+    assert names_in(db) == ["a", "b"]
+
+
+def test_a_log_that_was_trimmed_is_refused_to_those_who_have_not_read_it(
+    db: Database, tmp_path: Path
+) -> None:
+    db.shop()
+    db.run("INSERT INTO users VALUES (1, 'a')")
+    with following(db, tmp_path, source=db.table("users", trim=True)) as running:
+        assert running.run() == 1
+        db.run("INSERT INTO users VALUES (2, 'b')")
+        assert running.run() == 1
+    ((left,),) = db.run("SELECT count(*) FROM users_changes WHERE _count_ <> 0")
+    assert left == 0
+    into = {"names": db.table("other", key="_value_")}
+    with (
+        pytest.raises(SourceError, match="was trimmed"),
+        following(db, tmp_path, store="memory", into=into) as running,
+    ):
+        running.run()
+
+
+def test_a_wrong_password_and_a_server_that_is_not_there_show_no_password(
+    db: Database, tmp_path: Path
+) -> None:
+    wrong = db.url.replace("@", "SECRET@")
+    for url, said in (
+        (wrong, "the server is there and refuses"),
+        (away(wrong), "see to the server"),
+    ):
+        with (
+            pytest.raises(SourceError, match=said) as told,
+            following(db, tmp_path, source=db.table("users", url=url), into={}) as running,
+        ):
+            running.run()
+        assert "SECRET" not in "".join(map(str, chain(told.value)))
+
+
+def away(url: str) -> str:
+    """The same at a port where nobody is."""
+    return url.rpartition(":")[0] + ":1/postgres"
+
+
+def chain(e: BaseException | None) -> Iterator[BaseException]:
+    while e is not None:
+        yield e
+        e = e.__cause__ or e.__context__
+
+
+def test_a_second_pipeline_on_a_table_is_refused(db: Database, tmp_path: Path) -> None:
+    db.shop()
+    db.run("INSERT INTO users VALUES (1, 'a')")
+    one, two = (following(db, tmp_path, store=f"parquet:{tmp_path / s}") for s in ("one", "two"))
+    with one, two:
+        assert two.lag() == {"users": 1}  # it has opened the empty table
+        assert one.lag() == {"users": 1}  # and this one too, behind it
+        one.run()
+        with pytest.raises(SinkError, match="another pipeline writes it, and has written step 1"):
+            two.run()
+    assert names_in(db) == ["a"]
+
+
+def test_rows_of_others_in_a_view_are_refused(db: Database, tmp_path: Path) -> None:
+    db.shop()
+    db.run("CREATE TABLE names (_value_ text)")
+    db.run("INSERT INTO names VALUES ('mine')")
+    with (
+        pytest.raises(SinkError, match="it has rows that no pipeline wrote"),
+        following(db, tmp_path) as running,
+    ):
+        running.run()
+    db.run("DROP TABLE names")
+    db.run("INSERT INTO users VALUES (1, 'a')")
+    with following(db, tmp_path) as running:
+        running.run()
+        db.run("DELETE FROM names")
+        db.run("DELETE FROM users")
+        with pytest.raises(SinkError, match="of 1 rows that the step changes, 0 are there"):
+            running.run()
+        db.run("INSERT INTO names VALUES ('a')")
+        running.run()
+        db.run("INSERT INTO users VALUES (1, 'b')")
+        db.run("INSERT INTO names VALUES ('b')")
+        with pytest.raises(SinkError, match="several rows with the key _value_"):
+            running.run()
+
+
+def test_a_change_feed_and_rows_with_null_keys(db: Database) -> None:
+    def notes(notes: st.ZSet[Note]) -> st.ZSet[Note]:
+        return notes
+
+    a, b = Note(id=1, text=None), Note(id=1, text="x")
+    items = numbered([Z({a: 1}), Z({a: -1, b: 1}), Z({b: -1, a: 2}), Z({a: -1})])
+    into = {
+        "feed": db.table("feed", changes=True),
+        "counted": db.table("counted"),
+        "keyed": db.table("keyed", key=("text",)),
+    }
+    with st.Pipeline(
+        {"feed": notes, "counted": notes, "keyed": keyed}, store="memory", notes=items, into=into
+    ) as running:
+        running.run()
+    assert db.rows("counted") == [(1, None, 1)]
+    assert db.rows("keyed") == [(1, None)]
+    kinds = Counter(kind for _, _, kind, _ in db.rows("feed"))
+    assert kinds == {"insert": 4, "delete": 3}
+
+
+def keyed(notes: st.ZSet[Note]) -> st.ZSet[Note]:
+    return st.distinct(notes)
