@@ -1,0 +1,208 @@
+"""A pipeline whose process is killed: each life takes a step, or dies on the way.
+
+The circuit needs no Spark session, so that a process costs what a fork costs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+from deltalake.table import TableMerger
+
+import stepping_spark as st
+from stepping_spark.pipeline.delta import sink as delta_sink
+from stepping_spark.pipeline.delta.sink import DeltaSink
+from stepping_spark.pipeline.delta.source import DeltaSource
+from stepping_spark.pipeline.files import directory
+from stepping_spark.pipeline.files.sink import FilesSink
+from stepping_spark.pipeline.files.source import FilesSource
+from stepping_spark.pipeline.postgres.sink import PostgresSink
+from stepping_spark.pipeline.postgres.source import PostgresSource
+from tests.cases import User
+from tests.pipeline.shop import names
+from tests.stores.lives import Place, told, watch_within, watched
+
+STEPS = 6
+OURS = (DeltaSource, DeltaSink, FilesSource, FilesSink, PostgresSource, PostgresSink)
+CALLS = ("read", "open", "last_step", "write", "close")
+
+
+def batches() -> list[tuple[list[User], list[int]]]:
+    """The rows that come with each version, and the ids of those that go."""
+    made = []
+    for i in range(STEPS):
+        came = [User(id=10 * i + j, name=f"n{(3 * i + j) % 7}") for j in range(3)]
+        made.append((came, [10 * (i - 2), 10 * (i - 2) + 1] if i >= 2 else []))
+    return made
+
+
+BATCHES = batches()
+
+
+@dataclass(frozen=True)
+class World:
+    """The tables of a pipeline: of which kind its source and its sink are, and where."""
+
+    source: str
+    sink: str
+    folder: str
+    url: str = ""
+    schema: str = ""
+
+    def make(self) -> None:
+        """Make the source, without rows."""
+        if self.source == "postgres":
+            self._sql(f"CREATE TABLE {self.schema}.users (id bigint PRIMARY KEY, name text)")
+            self.table("users").install()
+        elif self.source == "delta":
+            feed = {"delta.enableChangeDataFeed": "true"}
+            write_deltalake(f"{self.folder}/users", _rows([], [])[:0], configuration=feed)
+        else:
+            Path(self.folder, "users").mkdir()
+
+    def next(self, number: int, users: dict[int, str]) -> None:
+        """Make the version of a step; `users` are those who are there."""
+        came, gone = BATCHES[number - 1]
+        if self.source == "files":
+            gone = []  # files are only added
+            pq.write_table(_rows(came, []), f"{self.folder}/_new")
+            Path(self.folder, "_new").rename(f"{self.folder}/users/{number:03d}.parquet")
+        elif self.source == "delta":
+            (
+                DeltaTable(f"{self.folder}/users")
+                .merge(_rows(came, gone), "t.id = s.id", source_alias="s", target_alias="t")
+                .when_matched_delete("s.name IS NULL")
+                .when_not_matched_insert({"id": "s.id", "name": "s.name"})
+                .execute()
+            )
+        else:
+            values = ", ".join(f"({u.id}, '{u.name}')" for u in came)
+            text = f"INSERT INTO {self.schema}.users VALUES {values};"
+            ids = ", ".join(map(str, [*gone, -1]))
+            self._sql(f"{text} DELETE FROM {self.schema}.users WHERE id IN ({ids})")
+        users |= {u.id: u.name for u in came}
+        for i in gone:
+            del users[i]
+
+    def view(self) -> Counter[str]:
+        """What is in the sink."""
+        found: list[str] = []
+        if self.sink == "delta":
+            with suppress(TableNotFoundError):
+                found = _values(DeltaTable(f"{self.folder}/names").to_pyarrow_table())
+        elif self.sink == "files":
+            files = sorted(Path(self.folder, "names").glob("step-*.parquet"))
+            found = _values(pq.read_table(files[-1])) if files else []
+        else:
+            with suppress(psycopg.errors.UndefinedTable):
+                rows = self._sql(f"SELECT _value_ FROM {self.schema}.names")
+                found = [name for (name,) in rows]
+        return Counter(found)
+
+    def pipeline(self, store: Any) -> st.Pipeline:
+        """The pipeline, on a store that is yet to be opened; a version is a step."""
+        folder = self.folder
+        sources: dict[str, Any] = {
+            "delta": lambda: st.DeltaTable(f"{folder}/users"),
+            "files": lambda: st.Files(f"{folder}/users"),
+            "postgres": lambda: self.table("users"),
+        }
+        sinks: dict[str, Any] = {
+            "delta": lambda: st.DeltaTable(f"{folder}/names", key="_value_"),
+            "files": lambda: st.Files(f"{folder}/names"),
+            "postgres": lambda: self.table("names", key="_value_"),
+        }
+        return st.Pipeline(
+            names,
+            store=store,
+            users=sources[self.source](),
+            into={"names": sinks[self.sink]()},
+            max_versions=1,
+        )
+
+    def place(self) -> Place:
+        """Where the state is."""
+        if self.url:
+            return Place(path=f"state {self.schema}", url=self.url)
+        return Place(path=f"{self.folder}/state")
+
+    def table(self, name: str, **given: Any) -> st.Postgres:
+        return st.Postgres(self.url, table=name, schema=self.schema, **given)
+
+    def _sql(self, text: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url) as connection:
+            found = connection.execute(text)
+            return found.fetchall() if found.description else []
+
+
+def _rows(came: list[User], gone: list[int]) -> pa.Table:
+    ids = [*(u.id for u in came), *gone]
+    names = [*(u.name for u in came), *(None for _ in gone)]
+    return pa.table({"id": pa.array(ids, pa.int64()), "name": pa.array(names, pa.string())})
+
+
+def _values(table: pa.Table) -> list[str]:
+    found: list[Any] = table.column("_value_").to_pylist()
+    return found
+
+
+def live(world: World, number: int, moment: int, answer: Connection) -> None:
+    """Bring the view to a step, or be killed at the moment of that number."""
+    passed = itertools.count(1)
+    one = threading.Lock()
+
+    def at(name: str) -> None:
+        with one:
+            if next(passed) == moment:
+                answer.send(name)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    watch_within(at)
+    for kind in OURS:
+        for call in CALLS:
+            if hasattr(kind, call):
+                setattr(kind, call, told(getattr(kind, call), f"{kind.__name__}.{call}", at))
+    for module, name in ((delta_sink, "write_deltalake"), (directory, "_settle")):
+        setattr(module, name, told(getattr(module, name), name, at))
+    TableMerger.execute = told(TableMerger.execute, "merge", at)  # type: ignore[method-assign]
+    with world.pipeline(watched(world.place().store(), at)) as pipeline:
+        left = number - pipeline.stepper.store.last_step()
+        pipeline.run(max_steps=left)
+        pipeline.stepper.store.close()
+    answer.send(None)
+
+
+_FORKS = get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.stores.warm_lives", "tests.pipeline.lives"])
+
+
+def life(world: World, number: int, moment: int) -> str | None:
+    """Where a process was killed that brings the view to a step; None: it got there."""
+    ours, theirs = _FORKS.Pipe(duplex=False)
+    process = _FORKS.Process(target=live, args=(world, number, moment, theirs))
+    process.start()
+    theirs.close()
+    said: list[str | None] = []
+    with ours, suppress(EOFError):
+        while True:
+            said.append(ours.recv())
+    process.join()
+    killed = said[0] if said else "an error"
+    assert process.exitcode == (-signal.SIGKILL if killed else 0), (process.exitcode, said)
+    process.close()
+    return killed
