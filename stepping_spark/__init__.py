@@ -39,7 +39,7 @@ from stepping_spark.expressions.index import Index
 from stepping_spark.graph.graph import Graph, Path, Vertex
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.limits import Limits
-from stepping_spark.pipeline import Batch, Pipeline, Portion, Sink, Source
+from stepping_spark.pipeline import Batch, Pipeline, Portion, Prospect, Sink, Source
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.postgres import Postgres
@@ -105,6 +105,7 @@ __all__ = [
     "Portion",
     "Postgres",
     "Precision",
+    "Prospect",
     "ReducePlan",
     "Sink",
     "SinkError",

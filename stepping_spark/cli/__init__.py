@@ -1,4 +1,4 @@
-"""The command line: `stepping-spark demo`, `stepping-spark state`.
+"""The command line: `stepping-spark demo`, `run`, `source` and `state`.
 
 A program that steps a circuit for long may use `Stop`, with which Ctrl-C ends it between two steps,
 and the exit code `INTERRUPTED`. One that is given the URL of a store may use `Quiet`, whose errors
@@ -15,6 +15,8 @@ import click
 
 from stepping_spark.cli.interrupts import INTERRUPTED, Stop
 from stepping_spark.cli.quiet import Commands, Quiet
+from stepping_spark.cli.run import run
+from stepping_spark.cli.source import source
 from stepping_spark.cli.state import state
 
 __all__ = ["INTERRUPTED", "Quiet", "Stop", "main"]
@@ -26,6 +28,8 @@ def main() -> None:
     """Views on Spark that are maintained, not recomputed."""
 
 
+main.add_command(run)
+main.add_command(source)
 main.add_command(state)
 
 

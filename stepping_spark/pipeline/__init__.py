@@ -4,8 +4,9 @@ A circuit takes changes and gives changes; tables are what there is. `pipeline` 
 what is new of each source, take a step, write what it gave into each sink. `protocols` says what a
 source and a sink are. `feeds` is one source and its input, `outlets` one view and its sink,
 `positions` how far each is as the store keeps it, `views` several queries as one circuit,
-`iterators` sources and sinks of plain Python, `stopping` signals and waiting. `delta` and the
-others are tables of one kind each.
+`iterators` sources and sinks of plain Python, `stopping` signals and waiting, `prospect` what a run
+would do. `delta`, `files` and `postgres` are tables of one kind each; `changes` is what they write,
+and `pieces` cuts what is too large for a step.
 
 What is exactly once rests on three things. The store commits a step together with the positions of
 its sources. A sink commits the rows of a step together with the step's number. And the store keeps
@@ -15,6 +16,7 @@ It imports from all that is below the facade, the stores too.
 """
 
 from stepping_spark.pipeline.pipeline import Pipeline
+from stepping_spark.pipeline.prospect import Prospect
 from stepping_spark.pipeline.protocols import Batch, Portion, Position, Sink, Source
 
-__all__ = ["Batch", "Pipeline", "Portion", "Position", "Sink", "Source"]
+__all__ = ["Batch", "Pipeline", "Portion", "Position", "Prospect", "Sink", "Source"]

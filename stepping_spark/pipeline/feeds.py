@@ -40,6 +40,7 @@ class Feed:
         self.name = name
         self.type = t
         self.position: Position | None = None
+        self.shown = told(given)
         self._where = f"input {name!r}"
         self._source = source_of(name, given)
         self._limits = limits
@@ -109,6 +110,14 @@ class Feed:
 def shown(position: Position | None) -> str:
     """A position as a log has it."""
     return "-" if position is None else ".".join(map(str, numbers_of(position)))
+
+
+def told(given: object) -> str:
+    """What was given as a source or a sink, in a few words."""
+    if isinstance(given, list | tuple):
+        return f"{len(given)} items"
+    said = getattr(given, "__qualname__", None) or repr(given)
+    return str(said) if len(str(said)) < 100 else type(given).__name__
 
 
 def arrow_of(schema: Schema) -> pa.Schema:

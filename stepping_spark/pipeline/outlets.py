@@ -7,7 +7,7 @@ from typing import Any
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, SinkError
-from stepping_spark.pipeline.feeds import arrow_of
+from stepping_spark.pipeline.feeds import arrow_of, told
 from stepping_spark.pipeline.iterators import Given
 from stepping_spark.pipeline.positions import sink_key
 from stepping_spark.pipeline.protocols import Sink
@@ -30,6 +30,7 @@ class Outlet:
         self.view = view
         self.number = number
         self._type = t
+        self.shown = told(given)
         self._sink = sink_of(view, given)
         self._last = 0
         if not isinstance(t, ZSetType) and not isinstance(self._sink, Given):

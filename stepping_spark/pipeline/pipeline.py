@@ -24,6 +24,7 @@ from stepping_spark.pipeline.positions import (
     position_of,
     without,
 )
+from stepping_spark.pipeline.prospect import Prospect, prospect_of
 from stepping_spark.pipeline.protocols import Batch, Portion, ReadTable, Sink, Source, WrittenTable
 from stepping_spark.pipeline.stopping import Stopping, seconds_of
 from stepping_spark.pipeline.views import Query, graph_of, input_names
@@ -188,6 +189,19 @@ class Pipeline:
         """
         self._opened()
         return {feed.name: feed.behind() for feed in self._feeds}
+
+    def dry_run(self) -> Prospect:
+        """What a run would read, what it keeps by which key, and what a step costs.
+
+        Changes nothing: no table is made, and no lock is taken. `in_full` of what it gives, an
+        `st.Prospect`, has the vertices that are computed anew at each step: none, if all is well.
+
+        >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
+        ...     return st.distinct(people)
+        >>> print(st.Pipeline(names, store="memory", people=[(1, None)]).dry_run().waiting)
+        {'people': 1}
+        """
+        return prospect_of(self.graph, self._place, self._feeds, self._outlets)
 
     @property
     def stepper(self) -> Stepper[*tuple[Any, ...], Any]:

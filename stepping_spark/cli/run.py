@@ -1,0 +1,72 @@
+"""`stepping-spark run`: runs the pipeline of a file."""
+
+from __future__ import annotations
+
+import logging
+import runpy
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from stepping_spark.cli.interrupts import INTERRUPTED
+from stepping_spark.cli.output import NOT_DONE, Output, say
+from stepping_spark.errors import SteppingError
+from stepping_spark.pipeline import Pipeline
+
+IN_FULL = 1
+"""The exit code of a dry run that found something that is recomputed in full."""
+
+LINE = "%(asctime)s %(levelname)s %(message)s"
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--every", help="Follow the sources: look again after so long, as 10s or 5min.")
+@click.option("--max-steps", type=click.IntRange(min=1), help="Stop after so many steps.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+def run(file: Path, every: str | None, max_steps: int | None, dry_run: bool) -> None:
+    """Run the pipeline of FILE: the variable `pipeline`, or the only st.Pipeline there is.
+
+    Takes all that is new, and ends; with --every it follows the sources. Each step is a line of log
+    on the standard error. Ctrl-C and SIGTERM end it between two steps.
+
+    Exit codes: 0, all that was new is in the views, or SIGTERM came; 1, with --dry-run, something
+    would be recomputed in full at each step; 2, an error, which the log says; 130, Ctrl-C.
+    """
+    logging.basicConfig(format=LINE)
+    logging.getLogger("stepping_spark").setLevel(logging.INFO)
+    try:
+        with _pipeline_of(file) as pipeline:
+            if dry_run:
+                found = pipeline.dry_run()
+                Output().print(str(found), soft_wrap=True)
+                sys.exit(IN_FULL if found.in_full else 0)
+            steps = pipeline.run(every=every, max_steps=max_steps)
+            stopped = pipeline.stopped_by
+    except SteppingError as e:
+        say(str(e))
+        sys.exit(NOT_DONE)
+    except KeyboardInterrupt:
+        say("interrupted: what was not committed is as it was")
+        sys.exit(INTERRUPTED)
+    Output().print(f"{steps:,} step{'' if steps == 1 else 's'} taken")
+    sys.exit(INTERRUPTED if stopped == signal.SIGINT else 0)
+
+
+def _pipeline_of(file: Path) -> Pipeline:
+    """The pipeline that a file makes."""
+    sys.path.insert(0, str(file.resolve().parent))  # as Python does for a script
+    found = runpy.run_path(str(file), run_name="pipeline")
+    named = found.get("pipeline")
+    if isinstance(named, Pipeline):
+        return named
+    names = [name for name, value in found.items() if isinstance(value, Pipeline)]
+    if len(names) == 1:
+        only: Pipeline = found[names[0]]
+        return only
+    raise click.UsageError(
+        f"{file} has {'several pipelines: ' + ', '.join(names) if names else 'no pipeline'}; call "
+        "one of them `pipeline`, at the top of the file: pipeline = st.Pipeline(…)"
+    )

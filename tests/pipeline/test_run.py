@@ -1,0 +1,148 @@
+"""`stepping-spark run` and `stepping-spark source`, as somebody calls them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from stepping_spark.cli import main
+from tests.cases import ROOT
+from tests.pipeline.test_files import add, user
+from tests.postgres_server import PostgresServer
+
+PROGRAM = """
+import stepping_spark as st
+from helper import PLACE
+
+class User(st.Data):
+    id: int
+    name: str
+
+def names(users: st.ZSet[User]) -> st.ZSet[str]:
+    return st.distinct(st.map(users, f=lambda u: u.name))
+
+pipeline = st.Pipeline(
+    names,
+    store=f"parquet:{PLACE}/state",
+    users=st.Files(f"{PLACE}/users"),
+    into={"names": st.Files(f"{PLACE}/names")},
+    max_versions=1,
+)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with a pipeline, beside a module that it imports."""
+    for i in range(3):
+        add(tmp_path / "users", f"{i}", [user(i)])
+    (tmp_path / "helper.py").write_text(f"PLACE = {str(tmp_path)!r}\n")
+    path = tmp_path / "names_of_users.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def call(*arguments: str | Path) -> Result:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
+        patch.delitem(sys.modules, "helper", raising=False)
+        return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def test_a_file_is_run_to_its_end_and_run_again(file: Path) -> None:
+    first = call("run", file, "--max-steps", "2")
+    assert (first.exit_code, first.stdout) == (0, "2 steps taken\n")
+    assert call("run", file).stdout == "1 step taken\n"
+    assert call("run", file).stdout == "0 steps taken\n"
+    newest = max((file.parent / "names").glob("*.parquet"))
+    assert pq.read_table(newest).num_rows == 3
+
+
+def test_a_dry_run_says_what_would_be_read_kept_and_cost_and_makes_nothing(file: Path) -> None:
+    told = call("run", file, "--dry-run")
+    assert told.exit_code == 0, told.output
+    assert not (file.parent / "state").exists()
+    assert not (file.parent / "names").exists()
+    call("run", file, "--max-steps", "2")
+    text = call("run", file, "--dry-run").stdout
+    assert "step 2\n" in text
+    assert "users: Files(" in text
+    assert "1 to read" in text
+    assert "whole, 2 rows" in text or "by _value_, 2 rows" in text
+    assert "not linear: recomputed for the keys of the change" in text
+
+
+def test_a_dry_run_ends_with_1_where_something_is_recomputed_in_full(tmp_path: Path) -> None:
+    path = tmp_path / "whole.py"
+    path.write_text(
+        "import stepping_spark as st\n"
+        "def whole(a: st.ZSet[int]) -> st.ZSet[int]:\n"
+        "    return st.linear.distinct(st.integrate(a))\n"
+        "views = st.Pipeline(whole, store='memory', a=[])\n"
+    )
+    told = call("run", path, "--dry-run")
+    assert told.exit_code == 1, told.output
+    assert "is recomputed in full at each step" in told.stdout
+
+
+def test_errors_and_files_without_a_pipeline_end_with_2(file: Path) -> None:
+    (file.parent / "users" / "1").unlink()
+    call("run", file)
+    add(file.parent / "users", "1", [user(1)])
+    told = call("run", file)
+    assert (told.exit_code, told.stderr.count("Error: ")) == (2, 1)
+    assert "are not those that were read" in told.stderr
+    file.write_text("x = 1")
+    told = call("run", file)
+    assert (told.exit_code, "has no pipeline; call one of them" in told.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_run_that_follows_and_the_next_goes_on(
+    file: Path, number: int, code: int
+) -> None:
+    log = file.parent / "log"
+    with log.open("w") as stderr:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "stepping_spark.cli", "run", str(file), "--every", "100ms"],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stderr=stderr,
+        )
+        deadline = time.monotonic() + 60
+        while log.read_text().count("stepping") + log.read_text().count("step ") < 3:
+            assert time.monotonic() < deadline
+            assert running.poll() is None, log.read_text()
+            time.sleep(0.05)
+        asked = time.monotonic()
+        running.send_signal(number)
+        assert running.wait(30) == code
+    assert time.monotonic() - asked < 5  # a second, and what it takes Python to end
+    add(file.parent / "users", "3", [user(3)])
+    assert call("run", file).stdout == "1 step taken\n"
+
+
+def test_a_log_of_changes_is_made_and_removed(postgres: PostgresServer) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA installed; CREATE TABLE installed.t (id bigint)")
+        arguments = (postgres.url, "t", "--schema", "installed")
+        assert (
+            "has a log of changes now: installed.t_changes"
+            in call("source", "install", *arguments).stdout
+        )
+        assert "already" in call("source", "install", *arguments).stdout
+        connection.execute("INSERT INTO installed.t VALUES (1)")
+        assert connection.execute("SELECT count(*) FROM installed.t_changes").fetchone() == (1,)
+        assert call("source", "uninstall", *arguments).exit_code == 0
+        assert connection.execute("SELECT to_regclass('installed.t_changes')").fetchone() == (None,)
+    told = call("source", "install", postgres.url, "nowhere")
+    assert (told.exit_code, "it is not there" in told.stderr) == (2, True)
+    assert postgres.password not in told.output
