@@ -11,11 +11,12 @@ from circuits.graphs import (
 from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
 from circuits.joins import antijoin, cross_join, delta_join, half_join, join, outer_join, semijoin
 from circuits.sets import except_, intersect, union
-from circuits.windows import window
+from circuits.windows import asof_join, window
 
 __all__ = [
     "aggregate",
     "antijoin",
+    "asof_join",
     "connected_components",
     "count",
     "cross_join",

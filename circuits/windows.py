@@ -1,17 +1,21 @@
-"""Rows with what the rows around them give, lifted to changes: D ∘ Q ∘ I for Q per partition."""
+"""Rows and the rows around them in an order, lifted to changes: D ∘ Q ∘ I for Q per partition."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from stepping_spark.expressions.index import Index
 from stepping_spark.query import linear
+from stepping_spark.query.asof import Direction, How
+from stepping_spark.query.primitives import Key
 from stepping_spark.query.win import WindowFunction
 from stepping_spark.query.window import OrderGiven
+from stepping_spark.rows.data import Pair
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
+U = TypeVar("U")
 R = TypeVar("R")
 
 
@@ -64,4 +68,81 @@ def window(
     integrated = linear.integrate(a)
     windowed = linear.window(integrated, by, order, into, fields=fields, **functions)
     differentiated = linear.differentiate(windowed)
+    return differentiated
+
+
+@overload
+def asof_join(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    *,
+    on_left: Key[T],
+    on_right: Key[U],
+    at_left: Key[T],
+    at_right: Key[U],
+    direction: Direction = "backward",
+    tolerance: Any = None,
+    how: Literal["inner"] = "inner",
+) -> ZSet[Pair[T, U]]: ...
+@overload
+def asof_join(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    *,
+    on_left: Key[T],
+    on_right: Key[U],
+    at_left: Key[T],
+    at_right: Key[U],
+    direction: Direction = "backward",
+    tolerance: Any = None,
+    how: Literal["left"],
+) -> ZSet[Pair[T, U | None]]: ...
+def asof_join(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    *,
+    on_left: Key[T],
+    on_right: Key[U],
+    at_left: Key[T],
+    at_right: Key[U],
+    direction: Direction = "backward",
+    tolerance: Any = None,
+    how: How = "inner",
+) -> ZSet[Any]:
+    """The changes of each row of `l` beside the row of `r` at the nearest time: D(asof(I l, I r)).
+
+    Of the rows of `r` with the same key: "backward" the last one that is not later, "forward" the
+    first that is not earlier, "nearest" the nearer of the two, of two as near the earlier one; and
+    none that is further away than `tolerance`. As `pandas.merge_asof` and DuckDB's ASOF JOIN have
+    it. Of several rows at one time it is the last by the whole row, and the first looking forward.
+    `how="inner"` leaves out rows of `l` that find nothing; with "left" they stand beside None.
+    A row whose key or time is NULL finds nothing, and is not found; one without a positive weight
+    is not there.
+
+    Keys are functions of the row, or a `st.Index`; times are of any type that has an order, for
+    "nearest" and a tolerance of one that has distances: of times those are timedeltas, of dates
+    timedeltas or numbers of days.
+
+    It is a window over the rows of both sides, so the optimizer makes H(z⁻¹I, change) of it: keeps
+    both sides, arranged together by the key; a step reads the rows of both sides that have the keys
+    of its rows. Raises `CompileError` where keys and times of the two sides are of different types.
+
+    >>> def query(
+    ...     orders: st.ZSet[tuple[str, int]], prices: st.ZSet[tuple[str, int, float]]
+    ... ) -> st.ZSet[tuple[int, float]]:
+    ...     priced = st.asof_join(
+    ...         orders, prices, on_left=lambda o: o[0], on_right=lambda p: p[0],
+    ...         at_left=lambda o: o[1], at_right=lambda p: p[1])
+    ...     return st.map(priced, f=lambda p: (p.left[1], p.right[2]))
+    >>> step = st.reference(st.compile(query)).step
+    >>> _ = step((st.ZSetPython({("tea", 5): 1}), st.ZSetPython({("tea", 1, 2.5): 1})))
+    >>> (out,) = step((None, st.ZSetPython({("tea", 4, 3.0): 1})))
+    >>> out == st.ZSetPython({(5, 2.5): -1, (5, 3.0): 1})
+    True
+    """
+    left, right = linear.integrate(l), linear.integrate(r)
+    joined = linear.asof_join(
+        left, right, on_left, on_right, at_left, at_right, direction, tolerance, how
+    )
+    differentiated = linear.differentiate(joined)
     return differentiated

@@ -16,7 +16,7 @@ from circuits.graphs import (
 from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
 from circuits.joins import antijoin, cross_join, delta_join, half_join, join, outer_join, semijoin
 from circuits.sets import except_, intersect, union
-from circuits.windows import window
+from circuits.windows import asof_join, window
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
 from stepping_spark.drawing.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.errors import (
@@ -135,6 +135,7 @@ __all__ = [
     "agg",
     "aggregate",
     "antijoin",
+    "asof_join",
     "compile",
     "connected_components",
     "count",

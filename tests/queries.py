@@ -1115,6 +1115,67 @@ def windows_per_group(ops: Any) -> Callable[..., Any]:
     return query
 
 
+@on_changes_and_tables("as-of join that keeps what finds nothing", Order, User)
+def asof_left(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order], b: st.ZSet[User]) -> st.ZSet[st.Pair[Order, User | None]]:
+        joined: st.ZSet[st.Pair[Order, User | None]] = ops.asof_join(
+            a,
+            b,
+            on_left=BY_USER,
+            on_right=BY_NAME,
+            at_left=lambda o: o.amount,
+            at_right=lambda u: u.limit,
+            how="left",
+        )
+        return joined
+
+    return query
+
+
+@on_changes_and_tables("as-of join with the nearest that is near enough", Order, Order)
+def asof_nearest(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order], b: st.ZSet[Order]) -> st.ZSet[st.Pair[Order, Order]]:
+        joined: st.ZSet[st.Pair[Order, Order]] = ops.asof_join(
+            a,
+            b,
+            on_left=lambda o: (o.rush, o.user),
+            on_right=lambda o: (o.rush, o.user),
+            at_left=lambda o: o.n,
+            at_right=lambda o: o.id,
+            direction="nearest",
+            tolerance=2,
+        )
+        return joined
+
+    return query
+
+
+@on_changes_and_tables("as-of join of each group, forward", Order)
+def asof_per_group(ops: Any) -> Callable[..., Any]:
+    def of_each(s: st.ZSet[Order]) -> st.ZSet[st.Pair[Order, int]]:
+        return cast(
+            "st.ZSet[st.Pair[Order, int]]",
+            ops.asof_join(
+                s,
+                ops.map(ops.filter(s, f=lambda o: o.rush), f=lambda o: o.id),
+                on_left=lambda o: o.id,
+                on_right=lambda n: n,
+                at_left=lambda o: o.n,
+                at_right=lambda n: n,
+                direction="forward",
+            ),
+        )
+
+    def query(a: st.ZSet[Order]) -> st.ZSet[st.Pair[st.Pair[Order, int], str | None]]:
+        g = ops.group(a, by=lambda o: o.user)
+        return cast(
+            "st.ZSet[st.Pair[st.Pair[Order, int], str | None]]",
+            ops.flatten(ops.per_group[g](of_each)),
+        )
+
+    return query
+
+
 @on_changes_and_tables("first n by whole rows, of each pair of a join", Order, User)
 def first_n_of_join(ops: Any) -> Callable[..., Any]:
     index = st.Index.pick(st.Pair[Order, User], lambda p: p.left, ascending=False)

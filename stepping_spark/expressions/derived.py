@@ -159,6 +159,29 @@ def given(n: Expr, value: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
+class Choice(Derived):
+    """The second part where the first is true, else the third."""
+
+    said: ClassVar[str] = "choice"
+
+    def _sql(self, row: str) -> str:
+        return f"if({', '.join(a.sql(row) for a in self.args)})"
+
+    def of(self, *values: Any) -> Any:
+        return values[1] if values[0] is True else values[2]
+
+    def arrow(self, columns: Sequence[Column]) -> Column:
+        condition, one, other = columns
+        return pc.if_else(condition.fill_null(False), one, other)
+
+
+def choice(condition: Expr, one: Expr, other: Expr) -> Expr:
+    """One value where a condition is true, else another, of the same type but for NULL."""
+    t = other.type if isinstance(other.type, Optional) else one.type
+    return Choice(t, (condition, one, other))
+
+
+@dataclass(frozen=True)
 class Otherwise(Derived):
     """The part, or an encoded constant where it is NULL."""
 

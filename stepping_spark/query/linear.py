@@ -24,6 +24,7 @@ from stepping_spark.expressions.index import Index, key_of
 from stepping_spark.graph.operators import Accumulate, Distinct, Flatten, Join, Map, Operator, Top
 from stepping_spark.query.agg import Collect
 from stepping_spark.query.aggregate import MANY, aggregate
+from stepping_spark.query.asof import asof_join
 from stepping_spark.query.lift import is_grouped, ungrouped
 from stepping_spark.query.outer_joins import (
     antijoin,
@@ -74,6 +75,7 @@ __all__ = [
     "add3",
     "aggregate",
     "antijoin",
+    "asof_join",
     "count",
     "cross_join",
     "delay",
