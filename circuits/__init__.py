@@ -11,7 +11,7 @@ from circuits.graphs import (
 from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
 from circuits.joins import antijoin, cross_join, delta_join, half_join, join, outer_join, semijoin
 from circuits.sets import except_, intersect, union
-from circuits.windows import asof_join, window
+from circuits.windows import asof_join, sessions, window
 
 __all__ = [
     "aggregate",
@@ -32,6 +32,7 @@ __all__ = [
     "reachable",
     "reduce",
     "semijoin",
+    "sessions",
     "shortest_paths",
     "transitive_closure",
     "union",

@@ -11,11 +11,12 @@ from stepping_spark.query.asof import Direction, How
 from stepping_spark.query.primitives import Key
 from stepping_spark.query.win import WindowFunction
 from stepping_spark.query.window import OrderGiven
-from stepping_spark.rows.data import Pair
+from stepping_spark.rows.data import Pair, Session
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
 U = TypeVar("U")
+A = TypeVar("A")
 R = TypeVar("R")
 
 
@@ -145,4 +146,41 @@ def asof_join(
         left, right, on_left, on_right, at_left, at_right, direction, tolerance, how
     )
     differentiated = linear.differentiate(joined)
+    return differentiated
+
+
+def sessions(
+    a: ZSet[T],
+    *,
+    by: Index[T, Any] | Callable[[T], Any] | None = None,
+    at: Index[T, A] | Callable[[T], A],
+    gap: Any,
+) -> ZSet[Session[T, A]]:
+    """The changes of the rows with the start and the end of their session: D(sessions(I(a))).
+
+    A session is the rows of one key of which each is at most `gap` after the one before, by `at`:
+    a time, a date or a number. `gap` is a timedelta, of dates also a number of days, of numbers a
+    number. `start` and `end` are the times of the first and of the last row; a row whose time is
+    NULL is in no session. A row that comes between two sessions makes them one, and they are two
+    again when it goes. Group by the key and `start` to count sessions, or to sum them up.
+
+    It is a window in the order of time, so the optimizer makes H(z⁻¹I(a), a) of it: keeps the
+    input, arranged by `by`; a step reads the rows of the keys that its rows have, and gives those
+    whose session has changed. Raises `CompileError` for times that have no distance, and for a gap
+    that is none of theirs.
+
+    >>> def query(clicks: st.ZSet[tuple[str, int]]) -> st.ZSet[tuple[int, int]]:
+    ...     found = st.sessions(clicks, by=lambda c: c[0], at=lambda c: c[1], gap=30)
+    ...     return st.distinct(st.map(found, f=lambda s: (s.start, s.end)))
+    >>> step = st.reference(st.compile(query)).step
+    >>> (out,) = step((st.ZSetPython({("Ann", 10): 1, ("Ann", 70): 1}),))
+    >>> out == st.ZSetPython({(10, 10): 1, (70, 70): 1})
+    True
+    >>> (out,) = step((st.ZSetPython({("Ann", 40): 1}),))
+    >>> out == st.ZSetPython({(10, 10): -1, (70, 70): -1, (10, 70): 1})
+    True
+    """
+    integrated = linear.integrate(a)
+    found = linear.sessions(integrated, by, at, gap)
+    differentiated = linear.differentiate(found)
     return differentiated

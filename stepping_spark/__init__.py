@@ -16,7 +16,7 @@ from circuits.graphs import (
 from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
 from circuits.joins import antijoin, cross_join, delta_join, half_join, join, outer_join, semijoin
 from circuits.sets import except_, intersect, union
-from circuits.windows import asof_join, window
+from circuits.windows import asof_join, sessions, window
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
 from stepping_spark.drawing.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.errors import (
@@ -73,7 +73,7 @@ from stepping_spark.query.recursion import fixpoint
 from stepping_spark.query.temporal import explode, join_function, temporal_filter
 from stepping_spark.reference.evaluator import reference
 from stepping_spark.rows.atoms import LocalDateTime, Precision
-from stepping_spark.rows.data import Data, Pair, Update
+from stepping_spark.rows.data import Data, Pair, Session, Update
 from stepping_spark.spark.session import get_session
 from stepping_spark.stepper import Stepper, actions, iteration
 from stepping_spark.store import Store
@@ -107,6 +107,7 @@ __all__ = [
     "Precision",
     "Prospect",
     "ReducePlan",
+    "Session",
     "Sink",
     "SinkError",
     "Source",
@@ -186,6 +187,7 @@ __all__ = [
     "reference",
     "rollup",
     "semijoin",
+    "sessions",
     "shortest_paths",
     "temporal_filter",
     "transitive_closure",

@@ -1176,6 +1176,29 @@ def asof_per_group(ops: Any) -> Callable[..., Any]:
     return query
 
 
+@on_changes_and_tables("sessions by user", Order)
+def sessions_by_user(ops: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> st.ZSet[st.Session[Order, int]]:
+        found: st.ZSet[st.Session[Order, int]] = ops.sessions(
+            a, by=BY_USER, at=lambda o: o.n, gap=1
+        )
+        return found
+
+    return query
+
+
+@on_changes_and_tables("sessions by local time, of each group", Some)
+def sessions_per_group(ops: Any) -> Callable[..., Any]:
+    def of_each(s: Any) -> Any:
+        return ops.sessions(s, by=None, at=lambda s: s[2], gap=dt.timedelta(days=170_000))
+
+    def query(a: st.ZSet[Some]) -> Any:
+        rows = ops.map(a, f=lambda s: (s.raw, s.day, s.local))
+        return ops.flatten(ops.per_group[ops.group(rows, by=lambda s: s[0])](of_each))
+
+    return query
+
+
 @on_changes_and_tables("first n by whole rows, of each pair of a join", Order, User)
 def first_n_of_join(ops: Any) -> Callable[..., Any]:
     index = st.Index.pick(st.Pair[Order, User], lambda p: p.left, ascending=False)

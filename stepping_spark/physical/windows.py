@@ -96,6 +96,9 @@ class WindowCall:
         lag lead                           the value `n` rows away, or else `args[1]`
         first_value nth_value last_value   a value of the frame; NULL if it has none
         count sum min max                  of those values of the frame that are known
+        session_start session_end          the first or the last value of the order, of a run of
+                                           rows that are each at most `gap` from the next; all such
+                                           functions of a window have one gap
     """
 
     kind: str
@@ -104,9 +107,10 @@ class WindowCall:
     frame: Frame | None = None
     n: int = 1
     ignore_nulls: bool = False
+    gap: Any = None
 
     def __str__(self) -> str:
-        shown = [str(a) for a in self.args]
+        shown = [str(a) for a in self.args] + [str(self.gap)] * (self.gap is not None)
         if self.kind in ("lag", "lead", "ntile", "nth_value"):
             shown.append(str(self.n))
         if self.ignore_nulls:

@@ -56,6 +56,7 @@ from stepping_spark.query.primitives import (
     map_many,
     neg,
 )
+from stepping_spark.query.sessions import sessions
 from stepping_spark.query.sets import except_, intersect, positive_part, union
 from stepping_spark.query.temporal import explode
 from stepping_spark.query.temporal import join_function_as_of as join_function
@@ -109,6 +110,7 @@ __all__ = [
     "positive_part",
     "reduce",
     "semijoin",
+    "sessions",
     "temporal_filter",
     "union",
     "window",

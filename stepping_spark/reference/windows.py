@@ -176,6 +176,18 @@ def _sum(c: WindowCall, values: list[Any]) -> Any:
         return fit(sum(known), c.type, "the sum over a frame")
 
 
+def _session(c: WindowCall, here: _Partition) -> list[Any]:
+    """Of each run of rows that are no further apart than the gap, the first or the last time."""
+    times = [at for (at,) in here.sorted_by]
+    runs: list[list[Any]] = []
+    for at in times:
+        if runs and _number(at) <= _number(runs[-1][-1]) + _number(c.gap):
+            runs[-1].append(at)
+        else:
+            runs.append([at])
+    return [run[0 if c.kind == "session_start" else -1] for run in runs for _ in run]
+
+
 _KINDS: dict[str, Callable[[WindowCall, _Partition], list[Any]]] = {
     "count": _framed(_count),
     "cume_dist": _of_order(_cume_dist_at),
@@ -191,5 +203,7 @@ _KINDS: dict[str, Callable[[WindowCall, _Partition], list[Any]]] = {
     "percent_rank": _of_order(_percent_rank_at),
     "rank": _of_order(_rank_at),
     "row_number": _of_order(lambda i, here: i + 1),
+    "session_end": _session,
+    "session_start": _session,
     "sum": _framed(_sum),
 }

@@ -276,6 +276,23 @@ class Timed(Data, Generic[V, W]):
     time: W
 
 
+class Session(Data, Generic[V, W]):
+    """A row, and the times of the first and of the last row of its session. See `st.sessions`.
+
+    >>> st.Session(row="a", start=3, end=7)
+    Session(row='a', start=3, end=7)
+    """
+
+    row: V
+    start: W
+    end: W
+
+
+def session_of(row: RowType, at: RowType) -> Struct:
+    """The type of a Session."""
+    return Struct("Session", (("row", row), ("start", at), ("end", at)), Session)
+
+
 def weighted(items: Iterable[Any] | None) -> Iterator[tuple[Any, int]]:
     """The values and weights of what an exploding function gave: of updates, with their times."""
     for item in items or ():

@@ -347,6 +347,18 @@ def _float_sums(values: Any, start: Numbers, end: Numbers) -> list[float]:
     return found
 
 
+def _session(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    """The first or the last value of the order, in the run of rows between two wide gaps."""
+    (by,), (column,) = at.sorting, at.sorted_by
+    values = _numbers(column, by)
+    begins = at.start == at.at
+    begins[1:] |= values[1:] > _moved(values, _unit(call.gap))[:-1]
+    start, end = _runs(begins)
+    edges = positions(start if call.kind == "session_start" else end - 1)
+    found: Array = column.take(edges)
+    return found
+
+
 _KINDS: dict[str, Callable[[WindowCall, Partitions, Sequence[Array]], Array]] = {
     "count": _count,
     "cume_dist": _cume_dist,
@@ -362,5 +374,7 @@ _KINDS: dict[str, Callable[[WindowCall, Partitions, Sequence[Array]], Array]] = 
     "percent_rank": _percent_rank,
     "rank": _rank,
     "row_number": _row_number,
+    "session_end": _session,
+    "session_start": _session,
     "sum": _sum,
 }

@@ -34,6 +34,10 @@ def windowed(n: Windowed, query: str) -> str:
     )
     if floats or any(map(_picks_by_value, n.calls)):
         text = f"SELECT t.*, row_number() OVER ({spec.by_row()}) AS _id_ FROM ({text}) t"
+    gaps = {c.gap for c in n.calls} - {None}
+    if gaps:
+        (gap,) = gaps
+        text = _with_sessions(spec, gap, text)
     shown = []
     for i, c in enumerate(n.calls):
         if i in floats:
@@ -45,6 +49,16 @@ def windowed(n: Windowed, query: str) -> str:
     if floats:
         text = _with_float_sums(spec, floats, text)
     return _pairs(n, text)
+
+
+def _with_sessions(spec: _Spec, gap: Any, query: str) -> str:
+    """The same rows, each with the number of its run: a wide gap before a row begins the next."""
+    (s,) = spec.node.sorting
+    own = distance_of(s.expr.sql("t"), s.expr.type)
+    query = f"SELECT t.*, lag({own}) OVER ({spec.by_row()}) AS _before_ FROM ({query}) t"
+    wide = closed(f"{own} > t._before_ + {offset_sql(gap, s.expr.type)}")
+    number = f"count_if({wide}) OVER ({spec.by_row()} ROWS UNBOUNDED PRECEDING)"
+    return f"SELECT t.*, {number} AS _session_ FROM ({query}) t"
 
 
 def _pairs(n: Windowed, query: str) -> str:
@@ -174,6 +188,10 @@ class _Spec:
             case "lag" | "lead":
                 given = ", ".join([args[0], str(c.n), *args[1:]])
                 return f"{c.kind}({given}){nulls} OVER ({self.by_row()})"
+            case "session_start" | "session_end":
+                edge = "min" if c.kind == "session_start" else "max"
+                at = self.node.sorting[0].expr.sql("t")
+                return f"{edge}({at}) OVER (PARTITION BY {self.keys}, t._session_)"
             case "first_value" | "last_value" | "nth_value" if _picks_by_value(c):
                 return self._picked(c, args[0])
             case "nth_value":
