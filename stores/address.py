@@ -15,7 +15,7 @@ from typing_extensions import TypeVarTuple
 from stepping_spark.errors import StoreUnavailable
 from stepping_spark.graph.graph import Graph
 from stepping_spark.store import Store
-from stores.inspection import State
+from stores.inspection import InspectedState
 from stores.memory import StoreMemory
 from stores.parquet.inspection import ParquetState
 from stores.parquet.store import StoreParquet
@@ -59,7 +59,7 @@ class Place:
                 return StorePostgres.from_graph(graph, self.where, schema=self.schema, create=True)
         return StoreMemory.from_graph(graph)
 
-    def state(self) -> State:
+    def state(self) -> InspectedState:
         """What is kept there, to be looked at."""
         match self.kind:
             case "parquet":

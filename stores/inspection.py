@@ -77,7 +77,7 @@ class Verification:
         return f"nothing wrong was found; not checked: {self.unchecked}"
 
 
-class State(Protocol):
+class InspectedState(Protocol):
     """A state on disk, or in a database."""
 
     def summary(self) -> Summary:

@@ -25,7 +25,7 @@ from stepping_spark.cli.output import NOT_DONE, Output, say
 from stepping_spark.cli.quiet import Commands, OnePlace
 from stepping_spark.errors import SteppingError, StoreCorrupt
 from stores.address import place_of
-from stores.inspection import Kept, State, Summary
+from stores.inspection import InspectedState, Kept, Summary
 
 FOUND = 1
 """The exit code where something is wrong with the state."""
@@ -67,7 +67,7 @@ def _told() -> Iterator[None]:
 
 
 def _of_a_place(
-    command: Callable[Concatenate[Console, State, P], None],
+    command: Callable[Concatenate[Console, InspectedState, P], None],
 ) -> Callable[..., None]:
     """A command on the state of a place."""
 
@@ -108,7 +108,7 @@ def state() -> None:
 
 @state.command(cls=OnePlace)
 @_of_a_place
-def show(console: Console, kept: State) -> None:
+def show(console: Console, kept: InspectedState) -> None:
     """Show what is kept: registers, their rows and sizes, the last step.
 
     Takes no lock: another process may be writing.
@@ -127,7 +127,7 @@ def show(console: Console, kept: State) -> None:
 
 @state.command(cls=OnePlace)
 @_of_a_place
-def verify(console: Console, kept: State) -> None:
+def verify(console: Console, kept: InspectedState) -> None:
     """Check all that is kept against what is said of it.
 
     Of Parquet files: each is there, of its size, rows and columns, with checksums that are right,
@@ -154,7 +154,7 @@ def verify(console: Console, kept: State) -> None:
 
 @state.command(cls=OnePlace)
 @_of_a_place
-def compact(console: Console, kept: State) -> None:
+def compact(console: Console, kept: InspectedState) -> None:
     """Merge what can be merged, and say what that saved.
 
     Takes the lock: no other process may be writing.

@@ -41,7 +41,7 @@ MOST_NOTED = 8
 
 
 @dataclass(frozen=True)
-class Box:
+class Shape:
     """One vertex, or one function; `scope` is the functions around it."""
 
     id: str
@@ -68,7 +68,7 @@ class Picture:
     """All that is drawn."""
 
     title: str
-    boxes: tuple[Box, ...]
+    boxes: tuple[Shape, ...]
     arrows: tuple[Arrow, ...]
 
 
@@ -104,7 +104,7 @@ class _Drawing(Generic[V]):
             self.shown = -1  # a query that calls no functions is one itself
 
     def picture(self) -> Picture:
-        boxes: dict[str, Box] = {}
+        boxes: dict[str, Shape] = {}
         for v in self.order:
             name = self._box(self.home[v])
             if name is not None and name not in boxes:
@@ -114,7 +114,7 @@ class _Drawing(Generic[V]):
             number = "" if len(self.graph.outputs) == 1 else f" {i}"
             called = self.graph.called[i] if self.graph.called else ""
             lines = (called or f"output{number}", shorten(str(v.type)))
-            boxes[f"output{i}"] = Box(f"output{i}", "output", lines, hint=str(v.type))
+            boxes[f"output{i}"] = Shape(f"output{i}", "output", lines, hint=str(v.type))
             arrows += [Arrow(t, f"output{i}", "", s, hint=str(v.type)) for t, s in self._tails(v)]
         for cache, v in self.graph.caches.items():
             if not self._is_drawn_as_state(v):
@@ -190,26 +190,26 @@ class _Drawing(Generic[V]):
 
     # -- what a box says
 
-    def _drawn(self, name: str, v: V) -> Box:
+    def _drawn(self, name: str, v: V) -> Shape:
         if name == "query":
             lines = (self.graph.name, *_noted(self.order), *self._kept(self.order))
-            return Box(name, "function", lines)
+            return Shape(name, "function", lines)
         if name.startswith("function "):
             inside = [m for m in self.order if self._inside(m)[:1] == self._inside(v)[:1]]
             lines = (self._inside(v)[0], *_noted(inside), *self._kept(inside))
-            return Box(name, "function", lines)
+            return Shape(name, "function", lines)
         path = ".".join(self.graph.paths[v].parts)
         detail = v.operator.describe()
         hint = f"{path}: {v.type} = {v.operator.name} {detail}".rstrip()
         lines = self._lines(v)
         scope = () if isinstance(v.operator, Input) or self.shown < 2 else self._inside(v)
-        return Box(name, _kind(v.operator), lines, scope, f"{hint} ({self.graph.line(v)})")
+        return Shape(name, _kind(v.operator), lines, scope, f"{hint} ({self.graph.line(v)})")
 
     def _is_drawn_as_state(self, v: V) -> bool:
         home = self.home[v]
         return _is_state(home.operator) and self._box(home) == f"v{self.number[home]}"
 
-    def _cache(self, name: str, v: V) -> Box:
+    def _cache(self, name: str, v: V) -> Shape:
         """A cache whose state is not that of a vertex that is drawn."""
         keys: list[str] = []
         kept = v
@@ -217,7 +217,7 @@ class _Drawing(Generic[V]):
             keys.append(f"kept by {kept.operator.key}")
             kept = kept.inputs[0]
         lines = tuple(line for text in (f"cache {name}", *reversed(keys)) for line in wrap(text))
-        return Box(f"cache {name}", "state", lines, hint=f"cache {name}: {v.type}")
+        return Shape(f"cache {name}", "state", lines, hint=f"cache {name}: {v.type}")
 
     def _lines(self, v: V) -> tuple[str, ...]:
         if isinstance(v.operator, Input):

@@ -13,7 +13,7 @@ import graphviz
 
 from stepping_spark.callsite import user_line
 from stepping_spark.drawing.flat import Circuit
-from stepping_spark.drawing.picture import Arrow, Box, Picture, picture_of
+from stepping_spark.drawing.picture import Arrow, Picture, Shape, picture_of
 from stepping_spark.errors import CompileError, SteppingError
 from stepping_spark.graph.states import V
 
@@ -166,7 +166,7 @@ def _add_frame(dot: Any, picture: Picture, scope: tuple[str, ...]) -> None:
             _add_frame(frame, picture, function)
 
 
-def _add_box(dot: Any, box: Box) -> None:
+def _add_box(dot: Any, box: Shape) -> None:
     hint = {"tooltip": _label((box.hint,))} if box.hint else {}
     dot.node(box.id, _label(box.lines), **_KINDS[box.kind], **hint)
 

@@ -21,7 +21,7 @@ from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Linearity
 from stepping_spark.limits import Limits
-from stepping_spark.plan.loop import ITERATION, LookUp, Loop, Round, due_at, without
+from stepping_spark.plan.loop import ITERATION, LoopPlan, Round, StateRead, due_at, without
 from stepping_spark.plan.terms import Leaf, Member, Side, Slice, State, When
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.atoms import INT
@@ -43,7 +43,7 @@ class Run:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: LoopPlan,
         store: Store,
         projection: Projection,
         state_around: Callable[[Vertex, tuple[Expr, ...]], State],
@@ -188,13 +188,13 @@ class Run:
 
     # -- what is kept
 
-    def _key_schema(self, x: LookUp) -> Schema:
+    def _key_schema(self, x: StateRead) -> Schema:
         """The key columns of what is looked up."""
         register = self._states[x.kept, x.key].register
         types = dict(register.schema.columns)
         return Schema(tuple((n, types[n]) for n in register.key), ())
 
-    def _look_up(self, x: LookUp) -> None:
+    def _look_up(self, x: StateRead) -> None:
         """Fetch what is kept at keys of the changes of this iteration, unless it is there."""
         change = self._now_by_key[x.by, x.by_key]
         if change.is_empty:
@@ -216,7 +216,7 @@ class Run:
                 else:
                     self._kept[x.kept, x.key].add(found)
 
-    def _keys_of(self, rows: Relation, x: LookUp) -> Relation:
+    def _keys_of(self, rows: Relation, x: StateRead) -> Relation:
         """The distinct keys of rows of `x.by`, called as those of `x.kept`."""
         own = self._states[x.by, x.by_key].register.key
         names = self._states[x.kept, x.key].register.key
@@ -242,7 +242,7 @@ class Run:
                 found.update(numbers(rows.table.column(ITERATION).unique()))
         return min(found, default=None)
 
-    def _live(self, changed: Layers, x: LookUp) -> Relation:
+    def _live(self, changed: Layers, x: StateRead) -> Relation:
         """The keys of what the step has changed so far."""
         state = self._states[x.by, x.by_key]
         types = dict(state.register.schema.columns)

@@ -28,7 +28,7 @@ from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import IdentityPrint
 from stepping_spark.limits import DEFAULT, Limits
-from stepping_spark.plan.loop import Loop
+from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, Stage, State
 from stepping_spark.relations.arrow import may_have_null
@@ -189,7 +189,7 @@ class Scheduler:
         if for_spark:
             yield from self._queries.computed(step, for_spark)
 
-    def _loop(self, step: Step, loop: Loop, members: Sequence[Member]) -> None:
+    def _loop(self, step: Step, loop: LoopPlan, members: Sequence[Member]) -> None:
         """The streams that a recursion gives."""
         begun = time.perf_counter()
         within = 0.0  # what the streams that it iterates take, told with them
@@ -308,7 +308,7 @@ class Scheduler:
         self._add(step, m.vertex, held)
         self._note(step, made)
 
-    def _note(self, step: Step, made: Computed, loop: Loop | None = None) -> None:
+    def _note(self, step: Step, made: Computed, loop: LoopPlan | None = None) -> None:
         """Tell what a stream took; those of a loop are called as it calls them."""
         m, names = made.member, loop.names if loop else self.plan.names
         read = step.rows_read(m)
@@ -319,7 +319,7 @@ class Scheduler:
         inner = {p: made.rows.get(v, _UNKNOWN) if v else _UNKNOWN for p, v in within}
         step.metrics.note(path, made.cost, read, rows_of(made.held), inner)
 
-    def _within(self, m: Member, loop: Loop | None) -> tuple[tuple[str, Vertex | None], ...]:
+    def _within(self, m: Member, loop: LoopPlan | None) -> tuple[tuple[str, Vertex | None], ...]:
         """The vertices within a stream, by path; those that were fused into one are none now."""
         names, origins = loop.names if loop else self.plan.names, self.plan.graph.origins
         inner: dict[str, Vertex | None] = {str(names[v][0]): v for v in m.inner}

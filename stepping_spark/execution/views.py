@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.engines.spark.rendering import Derived
+from stepping_spark.engines.spark.rendering import DerivedTable
 from stepping_spark.engines.spark.text import consolidated, names
 from stepping_spark.limits import Limits
 from stepping_spark.relations.codec import frame_of
@@ -60,7 +60,7 @@ class Sources:
         union = " UNION ALL ".join(single)
         self._inline[name] = consolidated(union, schema, few=False) if added_up else union
 
-    def derive(self, d: Derived) -> None:
+    def derive(self, d: DerivedTable) -> None:
         """Add Columns that SQL text cannot say to a query's."""
         frame = self.sql(d.query.text, d.query.uses)
         self._view(d.name, frame.select("*", *[c.alias(n) for n, c in d.columns]))

@@ -20,14 +20,14 @@ from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Struct, unwrap
 
-Columns: TypeAlias = list[Array]
+Arrays: TypeAlias = list[Array]
 Evaluator: TypeAlias = Callable[[pa.Table], Any]
 """Gives the column of an expression over a table's rows; None where Spark has to: an overflow."""
 
 
-Ask: TypeAlias = Callable[[pa.Table, Schema, tuple[Expr, ...]], Columns]
+Ask: TypeAlias = Callable[[pa.Table, Schema, tuple[Expr, ...]], Arrays]
 """Has Spark evaluate expressions over the rows of a relation."""
-Values: TypeAlias = Callable[[pa.Table, Ask], Columns]
+Values: TypeAlias = Callable[[pa.Table, Ask], Arrays]
 Relation: TypeAlias = Callable[[Sequence[Any]], pa.Table]
 
 
@@ -59,7 +59,7 @@ def values_of(schema: Schema, exprs: Sequence[Expr]) -> Values:
     evaluators = [evaluator(e) for e in distinct]
     places = None if len(distinct) == len(exprs) else [distinct.index(e) for e in exprs]
 
-    def values(table: pa.Table, ask: Ask) -> Columns:
+    def values(table: pa.Table, ask: Ask) -> Arrays:
         columns: list[Any] = []
         asked = []
         for i, compute in enumerate(evaluators):
@@ -129,7 +129,7 @@ def _at(name: str, *path: str) -> Evaluator:
     return read
 
 
-def _of_parts(parts: Sequence[Evaluator], made: Callable[[Columns], Any]) -> Evaluator:
+def _of_parts(parts: Sequence[Evaluator], made: Callable[[Arrays], Any]) -> Evaluator:
     """What makes a column of the columns of its parts."""
 
     def compute(table: pa.Table) -> Any:
@@ -144,11 +144,11 @@ def _of_parts(parts: Sequence[Evaluator], made: Callable[[Columns], Any]) -> Eva
     return compute
 
 
-def _singletons(e: Singleton) -> Callable[[Columns], Array]:
+def _singletons(e: Singleton) -> Callable[[Arrays], Array]:
     lists: Any = e.type.arrow
     fields = list(lists.value_type)
 
-    def made(columns: Columns) -> Array:
+    def made(columns: Arrays) -> Array:
         rows = len(columns[0])
         items = pa.StructArray.from_arrays(
             [columns[0], pa.array(np.ones(rows, np.int64))], fields=fields
@@ -158,17 +158,17 @@ def _singletons(e: Singleton) -> Callable[[Columns], Array]:
     return made
 
 
-def _struct(t: Struct) -> Callable[[Columns], Array]:
+def _struct(t: Struct) -> Callable[[Arrays], Array]:
     """What makes one column of rows, from the columns of their fields."""
     fields = [pa.field(n, ft.arrow) for n, ft in t.fields]
 
-    def made(columns: Columns) -> Array:
+    def made(columns: Arrays) -> Array:
         return pa.StructArray.from_arrays(cast(columns, fields), fields=fields)
 
     return made
 
 
-def cast(columns: Sequence[Any], fields: Sequence[pa.Field[Any]]) -> Columns:
+def cast(columns: Sequence[Any], fields: Sequence[pa.Field[Any]]) -> Arrays:
     """Columns of the types of fields."""
     made = list(columns)
     for i, f in enumerate(fields):
@@ -177,7 +177,7 @@ def cast(columns: Sequence[Any], fields: Sequence[pa.Field[Any]]) -> Columns:
     return made
 
 
-def spread(values: Array, t: RowType) -> Columns:
+def spread(values: Array, t: RowType) -> Arrays:
     """The columns of rows that stand in one column."""
     if not isinstance(t, Struct):
         return [values]

@@ -18,7 +18,7 @@ from stepping_spark.graph.operators import (
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.graph.states import States
-from stepping_spark.plan.loop import Loop
+from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.terms import Read, State, nodes
@@ -138,7 +138,7 @@ def _undelayed(v: Vertex) -> Vertex:
     return v
 
 
-def _body(loop: Loop) -> Iterator[VertexExplained]:
+def _body(loop: LoopPlan) -> Iterator[VertexExplained]:
     """The vertices that a recursion iterates."""
     for v in loop.body.walk():
         if not isinstance(v.operator, Input):

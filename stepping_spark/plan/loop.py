@@ -48,7 +48,7 @@ ITERATION = "_iter_"
 
 
 @dataclass(frozen=True)
-class LookUp:
+class StateRead:
     """What is kept of a stream by a key is looked up where a stream's changes have that key."""
 
     kept: Vertex
@@ -62,12 +62,12 @@ class LookUp:
 class Round:
     """Streams that can be computed together at an iteration, and the state that they need."""
 
-    look_ups: tuple[LookUp, ...]
+    look_ups: tuple[StateRead, ...]
     members: tuple[Member, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Loop:
+class LoopPlan:
     """How a recursion runs: rounds at each iteration, as long as there is anything to do."""
 
     path: Path
@@ -84,7 +84,7 @@ class Loop:
         return self.operator.body
 
     @cached_property
-    def look_ups(self) -> tuple[LookUp, ...]:
+    def look_ups(self) -> tuple[StateRead, ...]:
         """All that is looked up, each once."""
         return tuple(dict.fromkeys(x for r in self.rounds for x in r.look_ups))
 
@@ -116,7 +116,7 @@ class Loop:
         return "\n".join(lines)
 
 
-def loop_of(operator: Fixpoint, inputs: tuple[Vertex, ...], path: Path, line: Line) -> Loop:
+def loop_of(operator: Fixpoint, inputs: tuple[Vertex, ...], path: Path, line: Line) -> LoopPlan:
     """The plan of the loop of a recursion, from these streams of the circuit around."""
     return _LoopPlanner(operator, inputs, path, line).loop()
 
@@ -130,7 +130,7 @@ class _LoopPlanner:
         self.order = list(self.body.walk())
         self.computed = self._computed()
 
-    def loop(self) -> Loop:
+    def loop(self) -> LoopPlan:
         members = [m for v in self.computed if (m := self._member(v)) is not None]
         depth = self._depths(members)
         deepest = max(depth.values(), default=0)
@@ -144,7 +144,9 @@ class _LoopPlanner:
             for v, p in self.body.paths.items()
         }
         states = self._states([x for r in rounds for x in r.look_ups], names)
-        return Loop(self.path, self.line, self.operator, self.inputs, tuple(rounds), states, names)
+        return LoopPlan(
+            self.path, self.line, self.operator, self.inputs, tuple(rounds), states, names
+        )
 
     def _computed(self) -> list[Vertex]:
         """The streams whose changes are kept while the loop runs."""
@@ -185,17 +187,17 @@ class _LoopPlanner:
                 depth[v] = 1 + max((depth.get(w, 0) for w in waits), default=0)
         return depth
 
-    def _look_ups(self, m: Member) -> Iterator[LookUp]:
-        def under(v: Vertex) -> Iterator[LookUp]:
+    def _look_ups(self, m: Member) -> Iterator[StateRead]:
+        def under(v: Vertex) -> Iterator[StateRead]:
             op = v.operator
             if isinstance(op, Join):
                 (a, b), (left, right) = v.inputs, (op.left.parts, op.right.parts)
-                yield LookUp(b, right, a, left, nulls=False)
-                yield LookUp(a, left, b, right, nulls=False)
+                yield StateRead(b, right, a, left, nulls=False)
+                yield StateRead(a, left, b, right, nulls=False)
             elif op.linearity is Linearity.PER_KEY:
                 (a,) = v.inputs
                 key = key_of_each(op, a.type)
-                yield LookUp(a, key, a, key, nulls=True)
+                yield StateRead(a, key, a, key, nulls=True)
             else:
                 for i in v.inputs:
                     if i not in self.computed:
@@ -204,7 +206,7 @@ class _LoopPlanner:
         yield from under(m.vertex)
 
     def _states(
-        self, look_ups: list[LookUp], names: dict[Vertex, tuple[Path, Line]]
+        self, look_ups: list[StateRead], names: dict[Vertex, tuple[Path, Line]]
     ) -> tuple[State, ...]:
         states = []
         taken: dict[str, int] = {}

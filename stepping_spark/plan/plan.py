@@ -15,7 +15,7 @@ from functools import cached_property
 from stepping_spark.callsite import Line
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
 from stepping_spark.graph.operators import Temporal
-from stepping_spark.plan.loop import Loop
+from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.terms import Node, Read, Ref, Stage, State, Term, nodes, refs
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
@@ -30,7 +30,7 @@ class Plan:
     stages: tuple[Stage, ...]
     states: tuple[State, ...]
     outputs: tuple[Vertex, ...]  # the vertices that have the values of the graph's outputs
-    loops: dict[Vertex, Loop]  # of each recursive stream; those of one body share theirs
+    loops: dict[Vertex, LoopPlan]  # of each recursive stream; those of one body share theirs
     names: dict[Vertex, tuple[Path, Line]] = field(repr=False)
     summed: dict[Vertex, Vertex] = field(repr=False)  # what I, z⁻¹ and D keep the sum of
 

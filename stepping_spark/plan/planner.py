@@ -33,7 +33,7 @@ from stepping_spark.graph.operators import (
 )
 from stepping_spark.graph.states import States
 from stepping_spark.passes.fuse import fuse
-from stepping_spark.plan.loop import Loop, loop_of
+from stepping_spark.plan.loop import LoopPlan, loop_of
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import (
     Member,
@@ -103,8 +103,8 @@ class _Planner:
             elif isinstance(v.operator, Hold):
                 yield v, self._held_back(v)
 
-    def _loops(self, members: Sequence[Member]) -> dict[Vertex, Loop]:
-        made: dict[tuple[object, ...], Loop] = {}
+    def _loops(self, members: Sequence[Member]) -> dict[Vertex, LoopPlan]:
+        made: dict[tuple[object, ...], LoopPlan] = {}
         loops = {}
         for v in (m.vertex for m in members):
             if isinstance(v.operator, Fixpoint):
@@ -291,7 +291,9 @@ class _Planner:
 
     # -- registers
 
-    def _states(self, stages: tuple[Stage, ...], loops: dict[Vertex, Loop]) -> tuple[State, ...]:
+    def _states(
+        self, stages: tuple[Stage, ...], loops: dict[Vertex, LoopPlan]
+    ) -> tuple[State, ...]:
         # For each register that is needed, the caches of that value: each has one of its name.
         wanted: dict[tuple[Vertex, tuple[Expr, ...]], list[str]] = {}
         for cache, v in self.graph.caches.items():

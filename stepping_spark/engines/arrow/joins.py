@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.expressions.arrow import Columns
+from stepping_spark.expressions.arrow import Arrays
 from stepping_spark.relations.arrow import (
     FEW,
     Array,
@@ -21,7 +21,7 @@ from stepping_spark.relations.arrow import (
 from stepping_spark.spark.fetch import check_few
 
 
-def join_indices(left: Columns, right: Columns, most: int) -> tuple[Array, Array]:
+def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
     """The positions of rows whose keys are equal; NULL equals nothing.
 
     `FanOut` where they are more than `most`.
@@ -41,7 +41,7 @@ def join_indices(left: Columns, right: Columns, most: int) -> tuple[Array, Array
     return one_array(joined.column("i")), one_array(joined.column("j"))
 
 
-def _few_indices(left: Columns, right: Columns, most: int) -> tuple[Array, Array]:
+def _few_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
     """The same for few rows: a dictionary is made before Arrow has begun."""
     places: dict[tuple[Any, ...], list[int]] = {}
     for j, key in enumerate(zip(*(k.to_pylist() for k in right), strict=True)):

@@ -8,13 +8,10 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from stepping_spark.expressions.arrow import Columns
-from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.arrow import Ask
 from stepping_spark.limits import DEFAULT
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Now
-
-Ask = Callable[[pa.Table, Schema, tuple[Expr, ...]], Columns]
 
 
 @dataclass

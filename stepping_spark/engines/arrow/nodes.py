@@ -30,7 +30,7 @@ from stepping_spark.engines.arrow.folds import (
 from stepping_spark.engines.arrow.joins import join_indices
 from stepping_spark.engines.arrow.kernels import Context, Kernel
 from stepping_spark.errors import StepError
-from stepping_spark.expressions.arrow import Columns, relation_of, spread, values_of
+from stepping_spark.expressions.arrow import Arrays, relation_of, spread, values_of
 from stepping_spark.physical import (
     AntiJoin,
     Argument,
@@ -82,7 +82,7 @@ def _project(n: Project, rows: Kernel) -> Kernel:
 
     def project(run: Context) -> pa.Table:
         table = rows(run)
-        columns: Columns = []
+        columns: Arrays = []
         for (t, is_spread), found in zip(split, values(table, run.ask), strict=True):
             columns += spread(found, t) if is_spread else [found]
         for d in diffs:

@@ -19,7 +19,7 @@ from stepping_spark.rows.types import quote
 
 
 @dataclass(frozen=True)
-class Derived:
+class DerivedTable:
     """A relation that has Columns which SQL text cannot say, beside those of a query."""
 
     name: str
@@ -40,7 +40,7 @@ class Rendering:
     few: bool = True
     small: frozenset[str] = frozenset()
     now: str = "NULL"
-    derived: list[Derived] = field(default_factory=list)
+    derived: list[DerivedTable] = field(default_factory=list)
 
     def term(self, t: Term) -> Query:
         """The query with the columns of the term's schema, in order."""
@@ -69,7 +69,7 @@ class Rendering:
         name = f"{self.prefix}_c{len(self.derived)}"
         columns = {e: f"_c{i}_" for i, e in enumerate(opaque)}
         shown = tuple((c, to_column(e)) for e, c in columns.items())
-        self.derived.append(Derived(name, query, shown))
+        self.derived.append(DerivedTable(name, query, shown))
         texts = [
             e.sql(row) if e.in_sql else closed(f"{quote(row)}.{quote(columns[e])}") for e in exprs
         ]
