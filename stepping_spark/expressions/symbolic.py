@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+import decimal
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from pyspark.sql import Column
@@ -14,7 +15,7 @@ from stepping_spark.expressions.columns import ROW, ExprColumn, opaque, to_colum
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.expressions.results import to_expr
-from stepping_spark.rows.atoms import BOOL, DATE, RowType
+from stepping_spark.rows.atoms import BOOL, DATE, INT, Atom, RowType
 from stepping_spark.rows.types import Optional, Struct, unwrap
 
 __all__ = ["SymbolicColumn", "symbolic", "to_column", "trace_row"]
@@ -114,8 +115,21 @@ class SymbolicColumn(ExprColumn):
             _refuse(f"{op} with None", "use .isNull() or .isNotNull(); NULL equals nothing")
         if reverse:
             args = args[::-1]
-        t = result_type(op, tuple(a.type for a in args), str(user_line()))
+        t = result_type(op, _types_of(args), str(user_line()))
         return SymbolicColumn(Call(t, op, args))
+
+
+def _types_of(args: Sequence[Expr]) -> tuple[RowType, ...]:
+    """The types of what an operator takes.
+
+    A constant int beside a Decimal is to Spark a Decimal of as many digits as it has.
+    """
+    types = [a.type for a in args]
+    if any(isinstance(t := unwrap(a.type), Atom) and t.name == "Decimal" for a in args):
+        for i, a in enumerate(args):
+            if isinstance(a, Literal) and a.type == INT:
+                types[i] = Atom("Decimal", decimal.Decimal, len(str(abs(a.constant))), 0)
+    return tuple(types)
 
 
 def _whole_days(

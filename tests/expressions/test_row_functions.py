@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark.expressions.digest import digest_of
+from stepping_spark.expressions.functions import row_expr
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.schema import columns_of
-from stepping_spark.rows.types import row_type
+from stepping_spark.rows.types import row_type, unwrap
 from tests.cases import Z
 
 K = TypeVar("K")
@@ -383,3 +384,23 @@ def test_functions_of_columns_are_compared_without_asking_spark_again(
     assert dataclasses.replace(upper) == again
     assert dataclasses.replace(upper.f) == again.f
     assert upper != lower
+
+
+class Priced(st.Data):
+    n: int
+    price: Annotated[Decimal, st.Precision(10, 2)]
+    large: Annotated[Decimal, st.Precision(38, 10)]
+
+
+@pytest.mark.parametrize("column", ["price", "large"])
+@pytest.mark.parametrize("op", ["+", "-", "*", "/", "%"])
+@pytest.mark.parametrize("other", ["0", "7", "-100", "10**18", "Decimal('2.50')", "r.n"])
+def test_a_decimal_and_another_number_make_the_type_that_spark_gives_them(
+    spark: SparkSession, column: str, op: str, other: str
+) -> None:
+    columns = "n BIGINT, price DECIMAL(10, 2), large DECIMAL(38, 10)"
+    rows = spark.createDataFrame([], columns)
+    for text in (f"r.{column} {op} {other}", f"{other} {op} r.{column}"):
+        of: Any = eval(f"lambda r: {text}", {"Decimal": Decimal})
+        found = unwrap(row_expr(of, row_type(Priced)).type).ddl.replace(" ", "").lower()
+        assert found == rows.select(of(rows)).schema[0].dataType.simpleString(), text

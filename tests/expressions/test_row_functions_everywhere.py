@@ -300,6 +300,15 @@ def test_a_key_that_is_a_condition_is_not_read_with_what_stands_beside_it() -> N
     assert not found, shown(found)
 
 
+def test_a_key_of_a_decimal_and_a_constant_has_the_type_that_spark_gives_it() -> None:
+    cases = [
+        Case("delta join of three", (f"st.Pair(left=r.x, right={of})", "r.b"))
+        for of in ("r.d * 2", "100 - r.d", "r.d / 3", "r.d % 7", "r.d + r.x")
+    ]
+    found = list(differences(cases, steps_of(random.Random(1)), FEW, Counter()))
+    assert not found, shown(found)
+
+
 def test_a_function_in_each_place_gives_the_same_in_spark_as_on_the_driver() -> None:
     check(list(PLACES), 0, FEW)
 
