@@ -9,7 +9,16 @@ from circuits.graphs import (
     transitive_closure,
 )
 from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
-from circuits.joins import antijoin, cross_join, delta_join, half_join, join, outer_join, semijoin
+from circuits.joins import (
+    antijoin,
+    cross_join,
+    delta_join,
+    half_join,
+    join,
+    outer_join,
+    range_join,
+    semijoin,
+)
 from circuits.sets import except_, intersect, union
 from circuits.windows import asof_join, sessions, window
 
@@ -29,6 +38,7 @@ __all__ = [
     "intersect",
     "join",
     "outer_join",
+    "range_join",
     "reachable",
     "reduce",
     "semijoin",

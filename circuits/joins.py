@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from circuits.groups import distinct
 from circuits.sets import more_often
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
-from stepping_spark.query import linear, lookups, outer_joins
+from stepping_spark.query import linear, lookups, outer_joins, ranges
 from stepping_spark.query.lookups import Lookup
 from stepping_spark.query.primitives import Key
 from stepping_spark.rows.data import Pair
@@ -216,6 +217,56 @@ def cross_join(
     if how == "left":
         return outer_join(l, r, on_left=on, on_right=on, where=where)
     return join(l, r, on_left=on, on_right=on, where=where)
+
+
+def range_join(
+    l: ZSet[T],  # noqa: E741
+    r: ZSet[U],
+    *,
+    at: Callable[[T], Any],
+    low: Callable[[U], Any],
+    high: Callable[[U], Any],
+    width: int | float | dt.timedelta,
+    bounds: Literal["[]", "[)", "(]", "()"] = "[]",
+    on_left: Key[T] | None = None,
+    on_right: Key[U] | None = None,
+    how: Literal["inner", "left"] = "inner",
+    where: Callable[[Pair[T, U]], object] | None = None,
+) -> ZSet[Any]:
+    """The changes of the pairs where `at` of a row of l lies in an interval, `low` to `high`, of r.
+
+    ZSet[Pair[L, R]]; with `how="left"` a row of l that lies in none comes beside None. Values are
+    `int`, `float`, `Decimal`, `date`, `datetime` or `LocalDateTime`, all three of one type; NULL
+    lies nowhere. `bounds` says which ends belong to the interval. With `on_left` and `on_right`,
+    rows must have equal keys as well; `where`, a function of the `Pair`, is a further condition.
+    For a join by inequalities alone, without an interval, see `cross_join`.
+
+    A join by bands of so much `width` (a number, or a timedelta): an interval is in all that it
+    touches, a point in one. A width of about the length of an interval is good. An interval of
+    more than 64 bands is in one that all points are in: it is compared with all of them. Keeps l
+    twice and r once for each band, by band. A step reads the bands of the rows. Raises
+    `CompileError` for values that are of several types, or have no bands.
+
+    >>> def query(a: st.ZSet[int], b: st.ZSet[tuple[int, int]]) -> st.ZSet[int]:
+    ...     pairs = st.range_join(a, b, at=lambda n: n, low=lambda i: i[0], high=lambda i: i[1],
+    ...                           width=10)
+    ...     return st.map(pairs, f=lambda p: p.left)
+    >>> step = st.ZSetPython({5: 1, 25: 2}), st.ZSetPython({(20, 31): 1, (7, 25): 1})
+    >>> (out,) = st.reference(st.compile(query)).step(step)
+    >>> dict(out.iter())
+    {25: 4}
+    """
+    on = (on_left, on_right)
+    banded = ranges.Banded.of(l, r, (at, low, high), width, bounds, on, how)
+    by_left, by_right = cast(Any, banded.keys)
+    joined = join(banded.points, banded.intervals, on_left=by_left, on_right=by_right)
+    pairs = banded.pairs(joined)
+    if where is not None:
+        pairs = linear.filter(pairs, where)
+    if how == "inner":
+        return pairs
+    alone = more_often(l, outer_joins.side_of(pairs, l, "left"))
+    return outer_joins.completed(l, r, pairs, alone, None, None)
 
 
 def half_join(

@@ -14,7 +14,16 @@ from circuits.graphs import (
     transitive_closure,
 )
 from circuits.groups import aggregate, count, distinct, first_n, group_reduce_flatten, reduce
-from circuits.joins import antijoin, cross_join, delta_join, half_join, join, outer_join, semijoin
+from circuits.joins import (
+    antijoin,
+    cross_join,
+    delta_join,
+    half_join,
+    join,
+    outer_join,
+    range_join,
+    semijoin,
+)
 from circuits.sets import except_, intersect, union
 from circuits.windows import asof_join, sessions, window
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
@@ -182,6 +191,7 @@ __all__ = [
     "outer_join",
     "per_group",
     "python",
+    "range_join",
     "reachable",
     "reduce",
     "reference",

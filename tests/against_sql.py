@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import math
 import random
 from collections import Counter
@@ -102,9 +103,11 @@ def flat(row: Any) -> Iterator[Any]:
 
 
 def normal(value: Any) -> Any:
-    """A value that equals its like: floats to nine digits, NaN as text, lists as tuples."""
+    """A value that equals its like: floats of nine digits, lists as tuples, local times."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else float(f"{value:.9g}") + 0.0
     if isinstance(value, list | tuple):
         return tuple(map(normal, value))
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone().replace(tzinfo=None)  # as `collect` gives it
     return value

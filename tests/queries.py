@@ -419,6 +419,7 @@ def joins_with_conditions(ops: Any) -> Callable[..., Any]:
         st.ZSet[st.Pair[Order | None, User | None]],
         st.ZSet[Order],
         st.ZSet[st.Pair[Order, int | None]],
+        st.ZSet[st.Pair[Order, User]],
     ]:
         on: Any = {"on_left": BY_USER, "on_right": BY_NAME}
         many = st.filter(ops.count(b), f=lambda n: n > 2)
@@ -427,6 +428,14 @@ def joins_with_conditions(ops: Any) -> Callable[..., Any]:
             ops.outer_join(a, b, **on, how="full", where=below),
             ops.semijoin(a, b, **on, null_safe=True, where=below),
             ops.cross_join(a, many, how="left"),
+            ops.range_join(
+                a,
+                b,
+                at=lambda o: o.amount,
+                low=lambda u: u.limit,
+                high=lambda u: u.limit + 1,
+                width=1,
+            ),
         )
 
     return query
@@ -1254,7 +1263,6 @@ class Values(st.Data):
     median: float
     often: int | None
     ids: list[int]
-    corr: float | None
 
 
 class Kinds(st.Data):
@@ -1308,7 +1316,6 @@ _aggregated(
     median=st.agg.median(lambda o: o.amount),
     often=st.agg.mode(lambda o: o.n),
     ids=st.agg.collect_list(lambda o: o.n, order=st.Index.pick(Order, lambda o: o.id, False)),
-    corr=st.agg.corr(lambda o: o.amount, lambda o: o.n),
 )
 _aggregated(
     "aggregates of several kinds, by two fields",

@@ -56,6 +56,7 @@ from stepping_spark.query.primitives import (
     map_many,
     neg,
 )
+from stepping_spark.query.ranges import range_join
 from stepping_spark.query.sessions import sessions
 from stepping_spark.query.sets import except_, intersect, positive_part, union
 from stepping_spark.query.temporal import explode
@@ -108,6 +109,7 @@ __all__ = [
     "outer_join",
     "per_group",
     "positive_part",
+    "range_join",
     "reduce",
     "semijoin",
     "sessions",

@@ -1,0 +1,119 @@
+"""Bands of values: a point lies in one, an interval in those that it touches."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from stepping_spark.expressions.derived import Derived, widened
+from stepping_spark.expressions.expr import Expr, whole
+from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
+from stepping_spark.rows.data import Pair, pair_of
+from stepping_spark.rows.literals import literal
+from stepping_spark.rows.sql_text import closed, let_all
+from stepping_spark.rows.types import ListOf, unwrap
+
+MOST_BANDS = 64  # of an interval; a wider one is compared with every point
+WIDE = -(2**62)  # the band of those, in which each point is too
+FARTHEST = 2**52  # bands of floats
+
+MICROSECOND = dt.timedelta(microseconds=1)
+_UNITS: Mapping[str, tuple[Callable[[Any], int], str]] = {
+    "int": (lambda v: v, "{0}"),
+    "date": (lambda v: v.toordinal() - 719163, "CAST(unix_date({0}) AS BIGINT)"),
+    "datetime": (
+        lambda v: (v - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // MICROSECOND,
+        "unix_micros({0})",
+    ),
+    "LocalDateTime": (
+        lambda v: (v - dt.datetime(1970, 1, 1)) // MICROSECOND,
+        "unix_date(CAST({0} AS DATE)) * 86400000000L + (hour({0}) * 60L + minute({0})) * 60000000L"
+        " + CAST(extract(SECOND FROM {0}) * 1000000BD AS BIGINT)",
+    ),
+}
+BANDED = ("int", "float", "Decimal", "date", "datetime", "LocalDateTime")
+
+
+@dataclass(frozen=True)
+class Bands(Derived):
+    """The row in each band that it lies in: a list of Pair(left=row, right=number).
+
+    The parts: the row; the first and the last value of an interval, or twice that of a point. NULL
+    lies in no band.
+    """
+
+    width: int | float = 1
+    point: bool = False
+    said: ClassVar[str] = "bands"
+
+    def __str__(self) -> str:
+        return f"bands of {self.width} of {', '.join(map(str, dict.fromkeys(self.args[1:])))}"
+
+    @property
+    def _of(self) -> Atom:
+        t = unwrap(self.args[1].type)
+        assert isinstance(t, Atom)
+        return t
+
+    def band(self, value: Any) -> int:
+        """The number of the band of a value."""
+        if self._of != FLOAT:
+            return _UNITS[self._of.name][0](value) // int(self.width)
+        found = value / self.width
+        if found != found or found >= FARTHEST:
+            return FARTHEST
+        return -FARTHEST if found <= -FARTHEST else math.floor(found)
+
+    def of(self, *values: Any) -> Any:
+        row, low, high = values
+        if low is None or high is None:
+            return ()
+        first, last = self.band(low), self.band(high)
+        if self.point:
+            numbers: tuple[int, ...] = (first, WIDE)
+        elif last - first >= MOST_BANDS:
+            numbers = (WIDE,)
+        else:
+            numbers = tuple(range(first, last + 1))
+        return tuple(Pair(left=row, right=n) for n in numbers)
+
+    def _band_sql(self, value: str) -> str:
+        if self._of != FLOAT:
+            unit = closed(_UNITS[self._of.name][1].format(value))
+            width = f"{int(self.width)}L"
+            return f"{unit} DIV {width} - if({unit} % {width} < 0, 1L, 0L)"
+        found = closed(f"{value} / {literal(float(self.width), FLOAT)}")
+        far = f"{FARTHEST}L"
+        return (
+            f"CASE WHEN isnan({found}) OR {found} >= {far} THEN {far} "
+            f"WHEN {found} <= -{far} THEN -{far} ELSE floor({found}) END"
+        )
+
+    def _sql(self, row: str) -> str:
+        of_row, low, high = (a.sql(row) for a in self.args)
+        bands = {"first": self._band_sql(low), "last": self._band_sql(high)}
+        numbers = f"array(v.first, {WIDE}L)"
+        if not self.point:
+            numbers = (
+                f"CASE WHEN v.last - v.first >= {MOST_BANDS} THEN array({WIDE}L) "
+                "WHEN v.first <= v.last THEN sequence(v.first, v.last) END"
+            )
+        rows = f"transform({let_all('v', bands, numbers)}, b -> {_pair(of_row)})"
+        none = f"CAST(array() AS {self.type.ddl})"
+        known = f"{low} IS NOT NULL AND {high} IS NOT NULL"
+        return f"coalesce(if({known}, CAST({rows} AS {self.type.ddl}), {none}), {none})"
+
+
+def _pair(row: str) -> str:
+    return f"named_struct('left', {row}, 'right', b)"
+
+
+def bands(row: RowType, low: Expr, high: Expr, width: int | float, *, point: bool) -> Bands:
+    """The bands of a row that is an interval, or a point: see `Bands`."""
+    t = unwrap(low.type)
+    if isinstance(t, Atom) and t.name == "Decimal":  # a greater one is no lesser float
+        low, high = widened(low, FLOAT), widened(high, FLOAT)
+    return Bands(ListOf(pair_of(row, INT)), (whole(row), low, high), width, point)
