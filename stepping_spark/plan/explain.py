@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from stepping_spark.expressions.expr import Literal
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Vertex, check_is_graph
 from stepping_spark.graph.operators import (
@@ -14,6 +15,7 @@ from stepping_spark.graph.operators import (
     Input,
     Linearity,
     MakeSet,
+    join_of,
     parts_of,
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
@@ -121,14 +123,27 @@ def explain(graph: AnyGraph) -> Explanation:
 
 
 def _hints(graph: AnyGraph) -> tuple[str, ...]:
-    """What a circuit does that is seldom meant."""
+    """What a circuit does that is seldom meant, or costs much."""
     states = States(graph.loops)
-    return tuple(
+    crossed = (v for v in graph.walk() if _has_no_key(v))
+    lines = dict.fromkeys(graph.line(v) for v in crossed)
+    every = tuple(
+        f"a join by a constant ({line}) reads all of one side for each change of the other; keep "
+        "one of them small, or join by a key or a range (st.join, st.range_join)"
+        for line in lines
+    )
+    return every + tuple(
         f"cache {name!r} keeps the last change only, as {graph.paths[v]} is no integral; for all "
         "rows so far: cache[a](lambda a: st.integrate(a))"
         for name, v in graph.caches.items()
         if _undelayed(v) not in states
     )
+
+
+def _has_no_key(v: Vertex) -> bool:
+    """Whether a vertex joins all rows with all."""
+    join = join_of(v.operator)
+    return join is not None and all(isinstance(e, Literal) for e in join.left.parts)
 
 
 def _undelayed(v: Vertex) -> Vertex:

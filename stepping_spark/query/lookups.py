@@ -97,7 +97,14 @@ def operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
         if lookup.null_safe:
             looked_for, by = keys_where_null_is_equal(looked_for, by)
         on, key = looked_for.parts, by.parts
-        reached(on, {i for i, op in enumerate(found, 1) if op.left})
+        lefts = {i for i, op in enumerate(found, 1) if op.left}
+        if lookup.null_safe and any(inputs_of(part) & lefts for part in on):
+            raise CompileError(
+                f"{user_line()}: null_safe of lookup {place}, which reads a left one before it: no "
+                "key leads back to the rows that have None there; st.join that table with what the "
+                "lookups before it give"
+            )
+        reached(on, lefts)
         for part in key:
             inputs_of(part.under("_1"))
         if place == 1:  # the base stands alone yet

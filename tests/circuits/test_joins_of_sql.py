@@ -154,6 +154,40 @@ def test_the_lifted_circuits_are_those_of_whole_values(make: Any) -> None:
     assert whole == st.compile(make(st))
 
 
+def test_explain_says_that_a_cross_join_reads_all_of_a_side() -> None:
+    def query(a: Z[L], b: Z[R]) -> Z[st.Pair[L, R]]:
+        return st.cross_join(a, b)
+
+    (hint,) = st.explain(st.compile(query)).hints
+    assert "reads all of one side for each change of the other" in hint
+
+
+def test_per_group_rows_are_joined_within_their_group() -> None:
+    class Up(st.Data):
+        k: str | None
+        x: int
+
+    def query(a: Z[L]) -> Z[st.Pair[st.Pair[L, Up | None], str | None]]:
+        def larger_ones(g: Z[L]) -> Any:
+            others = st.map(g, f=lambda r: Up(k=r.k, x=r.x))
+            on: Any = {"on_left": k, "on_right": k, "null_safe": True}
+            return st.outer_join(g, others, **on, where=lambda p: p.left.x < p.right.x)
+
+        return st.flatten(st.per_group[st.group(a, by=k)](larger_ones))
+
+    rows = [L(k=None, j=None, x=1), L(k=None, j=None, x=2), L(k="a", j=1, x=9)]
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    reference = st.reference(graph)
+    shown: Any = st.ZSetPython()
+    for change in (st.ZSetPython([(r, 1) for r in rows]), st.ZSetPython({rows[1]: -1})):
+        (out,) = stepper.step((change,))
+        assert out == reference.step((change,))[0]
+        shown = shown + out.to_python()
+    alone = [st.Pair(left=st.Pair(left=r, right=None), right=r.k) for r in (rows[0], rows[2])]
+    assert shown == st.ZSetPython([(p, 1) for p in alone])
+
+
 def refused(query: Any) -> str:
     with pytest.raises(st.CompileError) as e:
         st.compile(query)
@@ -171,6 +205,11 @@ def test_what_cannot_be_joined_so_is_refused_with_the_remedy() -> None:
     def no_condition(a: Z[L], b: Z[R]) -> Z[Any]:
         return st.join(a, b, on_left=k, on_right=k, where=lambda p: p.left.x)
 
+    def after_a_left_one(a: Z[L], b: Z[R]) -> Z[Any]:
+        first = st.Lookup(b, key=k, on=lambda t: t[0].k, how="left")
+        return st.delta_join(a, first, st.Lookup(a, key=k, on=lambda t: t[1].k, null_safe=True))
+
+    assert "null_safe of lookup 2, which reads a left one before it" in refused(after_a_left_one)
     assert "join that table with st.outer_join(…, where=…)" in refused(left_lookup)
     assert "how='full' of a cross_join; it is 'inner' or 'left'" in refused(crossed)
     assert "compare it with something" in refused(no_condition)
