@@ -11,7 +11,7 @@ from typing import Any
 import stepping_spark as st
 
 START = dt.datetime(2024, 2, 29, 23, 59, tzinfo=dt.UTC)
-FIRST_ID = 1000
+FIRST_ID = 1100  # 1107, which is 9 · 123, comes soon
 OF_FIFTY = (1, 3)  # of fifty events so many are persons and auctions; the others bids
 CITIES = (
     ("Portland", "OR"),
