@@ -17,7 +17,7 @@ from stepping_spark.rows.sql_text import closed, let_all
 from stepping_spark.rows.types import ListOf, unwrap
 
 MOST_BANDS = 64  # of an interval; a wider one is compared with every point
-WIDE = -(2**62)  # the band of those, in which each point is too
+WIDE = -(2**63) + 1  # the band of those, in which each point is too; the others are above it
 FARTHEST = 2**52  # bands of floats
 
 MICROSECOND = dt.timedelta(microseconds=1)
@@ -61,7 +61,7 @@ class Bands(Derived):
     def band(self, value: Any) -> int:
         """The number of the band of a value."""
         if self._of != FLOAT:
-            return _UNITS[self._of.name][0](value) // int(self.width)
+            return max(_UNITS[self._of.name][0](value) // int(self.width), WIDE + 1)
         found = value / self.width
         if found != found or found >= FARTHEST:
             return FARTHEST
@@ -84,12 +84,13 @@ class Bands(Derived):
         if self._of != FLOAT:
             unit = closed(_UNITS[self._of.name][1].format(value))
             width = f"{int(self.width)}L"
-            return f"{unit} DIV {width} - if({unit} % {width} < 0, 1L, 0L)"
-        found = closed(f"{value} / {literal(float(self.width), FLOAT)}")
+            found = f"{unit} DIV {width} - if({unit} % {width} < 0, 1L, 0L)"
+            return f"greatest({found}, {WIDE + 1}L)"
+        share = closed(f"{value} / {literal(float(self.width), FLOAT)}")
         far = f"{FARTHEST}L"
         return (
-            f"CASE WHEN isnan({found}) OR {found} >= {far} THEN {far} "
-            f"WHEN {found} <= -{far} THEN -{far} ELSE floor({found}) END"
+            f"CASE WHEN isnan({share}) OR {share} >= {far} THEN {far} "
+            f"WHEN {share} <= -{far} THEN -{far} ELSE floor({share}) END"
         )
 
     def _sql(self, row: str) -> str:
@@ -98,7 +99,8 @@ class Bands(Derived):
         numbers = f"array(v.first, {WIDE}L)"
         if not self.point:
             numbers = (
-                f"CASE WHEN v.last - v.first >= {MOST_BANDS} THEN array({WIDE}L) "
+                f"CASE WHEN CAST(v.last AS DECIMAL(20, 0)) - v.first >= {MOST_BANDS} "
+                f"THEN array({WIDE}L) "
                 "WHEN v.first <= v.last THEN sequence(v.first, v.last) END"
             )
         rows = f"transform({let_all('v', bands, numbers)}, b -> {_pair(of_row)})"

@@ -197,6 +197,27 @@ def test_an_interval_of_many_bands_is_in_the_one_of_all_points() -> None:
     assert interval.of(7, None, 2) == ()
 
 
+def test_a_pair_meets_once_at_the_ends_of_64_bits_too(spark: SparkSession) -> None:
+    def query(a: Z[int], b: Z[tuple[int, int]]) -> Z[st.Pair[int, tuple[int, int]]]:
+        return st.range_join(a, b, at=lambda n: n, low=lambda i: i[0], high=lambda i: i[1], width=1)
+
+    graph = st.compile(query)
+    least, most = -(2**63), 2**63 - 1
+    points = st.ZSetPython([(n, 1) for n in (least, least + 1, least + 2, 0, most)])
+    spans = [(least, least), (least, least + 2), (least, most), (0, most), (most, most)]
+    intervals = st.ZSetPython([(s, 1) for s in spans])
+    for local_rows in (st.Limits.local_rows, 0):
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+        (out,) = stepper.step((points, intervals))
+        inside = [
+            st.Pair(left=n, right=(low, high))
+            for n, _ in points.iter()
+            for low, high in spans
+            if low <= n <= high
+        ]
+        assert out == st.ZSetPython([(p, 1) for p in inside])
+
+
 def refused(**changed: Any) -> str:
     def query(a: Z[Point], b: Z[Span]) -> Any:
         arguments: Any = {
