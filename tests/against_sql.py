@@ -53,20 +53,24 @@ def held_to_sql(
     many: int = 9,
     seed: int = 0,
 ) -> None:
-    """Compare the sums of a query's outputs with SQL's answers; `stepper` gives one for a step."""
+    """Compare the sum of a query's outputs with SQL's answers, and each with `st.reference`.
+
+    `stepper` gives one for a step.
+    """
     reference = st.reference(graph)
     total: list[st.ZSetPython[Any]] = [st.ZSetPython() for _ in texts]
+    there: dict[str, Counter[Any]] = {}
     for step, (there, change) in enumerate(changes(tables, steps=steps, many=many, seed=seed)):
         out = [z.to_python() for z in stepper().step(change)]
         plain = reference.step(change)
         for name, found, wanted in zip(texts, out, plain, strict=True):
             assert found == wanted, f"step {step}, {name}: not what st.reference gives"
         total = [a + b for a, b in zip(total, out, strict=True)]
-        for name, draw in tables.items():
-            rows = list(there[name].elements())
-            in_spark(spark, rows, type(draw(random.Random(0)))).createOrReplaceTempView(name)
-        for (name, text), found in zip(texts.items(), total, strict=True):
-            assert shown(found) == by_sql(spark, text), f"step {step}, {name}: not what SQL gives"
+    for name, draw in tables.items():
+        rows = list(there[name].elements())
+        in_spark(spark, rows, type(draw(random.Random(0)))).createOrReplaceTempView(name)
+    for (name, text), found in zip(texts.items(), total, strict=True):
+        assert shown(found) == by_sql(spark, text), f"{name}: not what SQL gives"
 
 
 def in_spark(spark: SparkSession, rows: list[Any], row: type) -> Any:
