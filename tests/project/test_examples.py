@@ -18,6 +18,7 @@ EXAMPLES = {
     "meters.py": f"{ROOT / 'examples' / 'meters.py'}",
     "receipts.py": f"{ROOT / 'examples' / 'receipts.py'}",
     "recent.py": f"{ROOT / 'examples' / 'recent.py'}",
+    "shop.py": f"{ROOT / 'examples' / 'shop.py'}",
     "routes.py": f"{ROOT / 'examples' / 'routes.py'} --days 4 --steps 12 --png routes.png",
 }
 COLUMNS = 80
@@ -71,6 +72,14 @@ def test_the_help_of_the_demo_says_how_it_is_called(tmp_path: Path) -> None:
     done = run(tmp_path, "-m stepping_spark.cli demo --help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: stepping-spark demo [OPTIONS]")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_ten_views_of_the_shop_are_the_plain_queries(tmp_path: Path) -> None:
+    done = run(tmp_path, EXAMPLES["shop.py"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Each of 10 views is what plain Spark SQL gives on the tables." in done.stdout
 
 
 @pytest.mark.spark
