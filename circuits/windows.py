@@ -39,8 +39,14 @@ def window(
     functions by names that are those of arguments. A row without a positive weight is not there.
 
     What a row is given depends on its partition alone, so the optimizer makes H(z⁻¹I(a), a) of it:
-    keeps the input, arranged by `by`; a step reads the partitions that its rows are in, whole, and
-    gives the rows for which something changes. To keep the first rows of each partition only, use
+    keeps the input, arranged by `by`; a step reads the partitions that its rows are in, and gives
+    the rows for which something changes. The state has no order within a partition. But on the
+    driver a step that touches few of them looks for the first place that changes, and computes from
+    there on, with as many rows before it as functions look back to: so it is for `row_number`,
+    `rank`, `lag`, `lead`, frames that end at a number of rows or a distance, and counts and sums
+    from the first row on, in the order of ints, dates or times. Other functions (`dense_rank`,
+    `ntile`, IGNORE NULLS, frames up to the last row) take the whole partition, as all do in Spark's
+    jobs; `st.explain` says which it is. To keep the first rows of each partition only, use
     `st.first_n`, which reads less.
 
     Raises `CompileError` where fields and functions do not fit, `StepError` for a sum beyond its

@@ -30,7 +30,7 @@ from stepping_spark.graph.operators import IdentityPrint
 from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import Leaf, Member, Read, Stage, State
+from stepping_spark.plan.terms import Leaf, Member, Read, Stage, State, read_as_batches
 from stepping_spark.relations.arrow import may_have_null
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
@@ -80,6 +80,7 @@ class Scheduler:
         self._queries = Queries(plan, lambda: self.spark, self._once, limits)
         for s in plan.states:
             self._adders.setdefault(s.change, []).append(s)
+        self._as_batches = read_as_batches(m for stage in plan.stages for m in stage.members)
         self._serves = {r: plan.state_of(r) for stage in plan.stages for r in stage.reads}
 
     @property
@@ -259,7 +260,8 @@ class Scheduler:
             return ()
         schema = read.change.type.schema
         parts = tuple(p.select(schema) for p in self.store.read(state.register.name, keys))
-        return parts if keys is None else added_up(parts, schema)
+        as_they_are = keys is None or read in self._as_batches
+        return parts if as_they_are else added_up(parts, schema)
 
     def _keys(self, step: Step, read: Read, state: State) -> Relation:
         assert read.by is not None

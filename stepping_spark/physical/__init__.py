@@ -37,6 +37,7 @@ from stepping_spark.physical.nodes import (
     of_columns,
     paths_of,
 )
+from stepping_spark.physical.reach import Reach, reach_of
 from stepping_spark.physical.trees import (
     times_read,
     walk,
@@ -66,6 +67,7 @@ __all__ = [
     "Positive",
     "Project",
     "Rank",
+    "Reach",
     "Sorting",
     "Totals",
     "Union",
@@ -77,6 +79,7 @@ __all__ = [
     "change_of",
     "of_columns",
     "paths_of",
+    "reach_of",
     "times_read",
     "walk",
 ]

@@ -15,11 +15,13 @@ from stepping_spark.graph.operators import (
     Input,
     Linearity,
     MakeSet,
+    Window,
     join_of,
     parts_of,
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.graph.states import States
+from stepping_spark.physical import reach_of
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
@@ -175,9 +177,22 @@ def _how(v: Vertex, full: dict[Vertex, str]) -> str:
         return f"recomputed in full: it reads all of {full[v]}"
     if isinstance(v.operator, Hold):
         return "linear, and keeps what is still to come"
+    if isinstance(v.operator, Haitch) and isinstance(v.operator.of, Window):
+        return f"not linear: recomputed for the partitions of the change, {_part(v.operator.of)}"
     if isinstance(v.operator, Haitch) or v.operator.linearity is Linearity.PER_KEY:
         return "not linear: recomputed for the keys of the change"
     return str(parts_of(v.operator)[0].linearity.value)
+
+
+def _part(op: Window) -> str:
+    """How much of a partition is computed, where it is large."""
+    reach = reach_of(op.sorting, op.calls)
+    if isinstance(reach, str):
+        return f"whole, because {reach}"
+    looks = [f"{n} rows" for n in (reach.back + reach.forward,) if n]
+    looks += [str(far) for far in (reach.far_back, reach.far_forward) if far]
+    before = f", and {' and '.join(looks)} before it" if looks else ""
+    return f"from the first row of the change on{before}"
 
 
 def _read_in_full(plan: Plan) -> dict[Vertex, str]:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.expressions.expr import Expr, Field, PythonCall
 from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import Operator, only_projects, parts_of, trees_of
+from stepping_spark.graph.operators import (
+    Haitch,
+    Operator,
+    Window,
+    only_projects,
+    parts_of,
+    trees_of,
+)
 from stepping_spark.physical import Argument, Physical, Project, Unnest, Where, times_read, walk
 from stepping_spark.rows.schema import Schema, StreamType
 from stepping_spark.rows.types import Struct
@@ -266,6 +273,19 @@ def nodes(t: Term) -> Iterator[Node]:
         for a in t.args:
             yield from nodes(a)
         yield t
+
+
+def read_as_batches(members: Iterable[Member]) -> set[Read]:
+    """The reads of registers whose rows need not be added up first: windows look at few of them."""
+    found: dict[Read, bool] = {}
+    for m in members:
+        for n in nodes(m.term):
+            op = n.operator
+            of_window = isinstance(op, Haitch) and isinstance(op.of, Window)
+            for a in n.args:
+                if isinstance(a, Read):
+                    found[a] = found.get(a, True) and of_window
+    return {read for read, is_so in found.items() if is_so}
 
 
 def _asks_spark(tree: Physical) -> bool:

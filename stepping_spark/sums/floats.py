@@ -19,6 +19,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+import numpy.typing as npt
+
 from stepping_spark.rows.atoms import FLOAT, NAN
 from stepping_spark.rows.sql_text import Sql, closed, let
 from stepping_spark.sums.overflow import fitting
@@ -39,6 +42,35 @@ def split(x: float) -> tuple[int, int]:
     mantissa = int(math.ldexp(fraction, exponent - lowest))
     bin_, shift = divmod(lowest + LOWEST, WIDTH) if mantissa else (0, 0)
     return bin_, mantissa << shift
+
+
+def limbs_of(values: npt.NDArray[np.float64], times: npt.NDArray[np.int64]) -> dict[int, int]:
+    """The sum of floats, each so often, as the sum of the limbs of each bin."""
+    finite = np.isfinite(values)
+    found: dict[int, int] = {}
+    for x, n in zip(values[~finite].tolist(), times[~finite].tolist(), strict=True):
+        bin_, limb = split(x)
+        found[bin_] = found.get(bin_, 0) + limb * n
+    fractions, exponents = np.frexp(values[finite])
+    mantissas = np.ldexp(fractions, 53).astype(np.int64)
+    for exponent in np.unique(exponents).tolist():
+        at = exponents == exponent
+        summed = added(mantissas[at], times[finite][at])
+        bin_, shift = divmod(max(exponent - 53 + LOWEST, 0), WIDTH)
+        lost = max(53 - LOWEST - exponent, 0)  # zeros at the end of subnormals
+        found[bin_] = found.get(bin_, 0) + ((summed << shift) >> lost)
+    return found
+
+
+def added(values: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> int:
+    """The exact sum of ints, each so often."""
+    if not len(values):
+        return 0
+    if max(int(times.max()), -int(times.min())) * len(times) >= 2**31:
+        return sum(v * n for v, n in zip(values.tolist(), times.tolist(), strict=True))
+    # The halves of the bits apart: no sum of so many 32 bits is beyond 64.
+    high, low = values >> 32, values & (2**32 - 1)
+    return (int((high * times).sum()) << 32) + int((low * times).sum())
 
 
 def total(limbs: Mapping[int, int]) -> float:

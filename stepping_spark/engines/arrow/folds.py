@@ -164,7 +164,7 @@ def window_kernel(n: Windowed, of: Kernel) -> Kernel:
         if (counts > 1).any():
             ids = np.repeat(ids, counts)
             rows = rows.take(positions(np.repeat(np.arange(len(counts)), counts)))
-        at = Partitions(ids, n.sorting, sorting(rows, run.ask))
+        at = Partitions(ids, n.sorting, sorting(rows, run.ask), run.carried)
         given = iter(args(rows, run.ask))
         found = [column_of(c, at, [next(given) for _ in c.args]) for c in n.calls]
         own = [one_array(rows.column(c)) for c, _ in schema.columns]

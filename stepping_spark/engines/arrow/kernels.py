@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ class Context:
     most_rows: int = DEFAULT.given_rows  # that a node may give, however few it reads
     args: Sequence[pa.Table] = ()
     filled: pa.Table | None = None  # what a fold is over, within the change of one
+    carried: Mapping[Any, Any] = field(default_factory=dict)  # of rows that were left out of that
 
 
 Kernel: TypeAlias = Callable[[Context], pa.Table]

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stepping_spark.engines.arrow.cuts import cut_of, whole
 from stepping_spark.engines.arrow.folds import (
     gather_kernel,
     pieces_kernel,
@@ -218,14 +219,17 @@ def _contributions(n: Contributions, rows: Kernel) -> Kernel:
 def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
     fold = prepared(n.fold)
     over, schema = n.state.schema, n.schema
+    cut = cut_of(n.fold, over) if isinstance(n.fold, Windowed) else whole
 
     def change_of(run: Context) -> pa.Table:
-        before = state(run)
-        after = concat([before, change(run)], over)
-        run.filled = before
-        before = fold(run)
-        run.filled = after
-        return concat([fold(run), negate(before, schema)], schema)
+        found = []
+        for before, more, carried in cut(state(run), change(run), run.ask):
+            run.filled, run.carried = before, carried
+            old = fold(run)
+            run.filled = concat([before, more], over)
+            found += [fold(run), negate(old, schema)]
+        run.carried = {}
+        return concat(found, schema)
 
     return change_of
 

@@ -8,7 +8,7 @@ runs of 1, 2, 4 … rows. All partitions are computed at once.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -41,6 +41,7 @@ class Partitions:
     ids: Numbers
     sorting: tuple[Sorting, ...]
     sorted_by: Sequence[Array]
+    carried: Mapping[WindowCall, Any] = field(default_factory=dict)  # see `cuts`
     frames: dict[Frame, Bounds] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -84,7 +85,7 @@ class Partitions:
         values = _numbers(column, by)
         own: list[Any] = [values]
         for bound in (frame.start, frame.end):
-            offset = 0 if bound is None else _unit(bound)
+            offset = 0 if bound is None else unit_of(bound)
             own.append(_moved(values, offset if by.ascending else -offset))
         every, codes = np.unique(np.concatenate(own), return_inverse=True)
         most = len(every) + 1
@@ -120,8 +121,8 @@ def _numbers(column: Any, by: Sorting) -> Any:
     return np.asarray(whole.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _unit(bound: Any) -> Any:
-    """A bound in the unit of the values: microseconds, days, or the number itself."""
+def unit_of(bound: Any) -> Any:
+    """A distance in the unit of the values: microseconds, days, or the number itself."""
     if isinstance(bound, int | float):
         return bound
     if isinstance(bound, decimal.Decimal):
@@ -148,11 +149,11 @@ def _ints(values: Any) -> Array:
 
 
 def _row_number(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
-    return _ints(at.at - at.start + 1)
+    return _ints(at.at - at.start + 1 + at.carried.get(call, 0))
 
 
 def _rank(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
-    return _ints(at.peer_start - at.start + 1)
+    return _ints(at.peer_start - at.start + 1 + at.carried.get(call, 0))
 
 
 def _dense_rank(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
@@ -229,7 +230,8 @@ def _counted(values: Array, start: Numbers, end: Numbers) -> Numbers:
 def _count(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     assert call.frame is not None
     start, end = at.bounds(call.frame)
-    return _ints(_counted(args[0], start, end) if args else end - start)
+    found = _counted(args[0], start, end) if args else end - start
+    return _ints(found + at.carried.get(call, 0))
 
 
 def _extreme(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
@@ -272,13 +274,16 @@ def _sum(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     (values,) = args
     assert call.frame is not None
     start, end = at.bounds(call.frame)
-    none = _counted(values, start, end) == 0
+    known, carried = at.carried.get(call, (0, {}))
+    none = _counted(values, start, end) + known == 0
     t = unwrap(call.type)
     assert isinstance(t, Atom)
     if t.name == "float":
-        floats: Array = pa.array(np.array(_float_sums(values, start, end)), mask=none)
+        floats: Array = pa.array(np.array(_float_sums(values, start, end, carried)), mask=none)
         return floats
     exact = _whole_sums(values, t, start, end)
+    if carried:
+        exact = exact.astype(object) + carried[0]
     if t.name == "int":
         _check_fits(exact, INT_MIN, INT_MAX, t, DECIMALS)
         ints: Array = pa.array(exact.astype(np.int64), mask=none)
@@ -327,14 +332,20 @@ def _check_fits(sums: Any, least: int, most: int, t: Atom, remedy: str) -> None:
         raise StepError(f"the sum {beyond[0]} over a frame is beyond {t}; {remedy}")
 
 
-def _float_sums(values: Any, start: Numbers, end: Numbers) -> list[float]:
+def _float_sums(
+    values: Any, start: Numbers, end: Numbers, carried: Mapping[int, int]
+) -> list[float]:
     """The exact sums of floats, each rounded once: of each bin the sums so far are kept."""
     limbs: dict[int, list[int]] = {}
     for i, v in enumerate(values.to_pylist()):
         if v is not None:
             bin_, limb = split(v)
             limbs.setdefault(bin_, [0] * len(values))[i] = limb
-    sums = {bin_: _differences(units, start, end).tolist() for bin_, units in limbs.items()}
+    sums = {
+        bin_: (_differences(units, start, end) + carried.get(bin_, 0)).tolist()
+        for bin_, units in limbs.items()
+    }
+    sums |= {b: [n] * len(values) for b, n in carried.items() if b not in sums}
     if not sums:
         return [0.0] * len(values)
     bins = list(sums)
@@ -352,7 +363,7 @@ def _session(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     (by,), (column,) = at.sorting, at.sorted_by
     values = _numbers(column, by)
     begins = at.start == at.at
-    begins[1:] |= values[1:] > _moved(values, _unit(call.gap))[:-1]
+    begins[1:] |= values[1:] > _moved(values, unit_of(call.gap))[:-1]
     start, end = _runs(begins)
     edges = positions(start if call.kind == "session_start" else end - 1)
     found: Array = column.take(edges)

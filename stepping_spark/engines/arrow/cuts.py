@@ -1,0 +1,154 @@
+"""The rows of a partition that a change can matter to, so that no others are computed.
+
+What functions over a window give changes for the rows from the first change on, and for as many
+before it as functions look forward. Those rows need the ones that functions look back to, and of
+all rows further back a count, or a sum: see `physical.reach`. Finding them takes a look at the
+values of the order, which is far less than to sort the partition and to compute it twice.
+
+Rows may come in several batches, and a row that came in one may go in another. What counts less
+than once is therefore kept, with all that has its place in the order, and is added up with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from stepping_spark.engines.arrow.groups import positions
+from stepping_spark.engines.arrow.windows import unit_of
+from stepping_spark.expressions.arrow import Ask, evaluator, values_of
+from stepping_spark.physical import Reach, Sorting, WindowCall, Windowed, reach_of
+from stepping_spark.relations.arrow import distinct_rows, one_array
+from stepping_spark.relations.hashes import Numbers
+from stepping_spark.rows.atoms import INT_MAX, INT_MIN
+from stepping_spark.rows.schema import COUNT, Schema
+from stepping_spark.rows.types import unwrap
+from stepping_spark.sums.floats import added, limbs_of
+
+pc: Any = pyarrow.compute
+Carried: TypeAlias = Mapping[WindowCall, Any]
+Cut: TypeAlias = Callable[[pa.Table, pa.Table, Ask], Iterator[tuple[pa.Table, pa.Table, Carried]]]
+FEW_ROWS = 1_000  # of a state; fewer are computed in less time than it takes to look at them
+MOST_KEYS = 8  # each takes a look at all rows
+
+
+def whole(state: pa.Table, change: pa.Table, ask: Ask) -> Iterator[tuple[pa.Table, pa.Table, Any]]:
+    """All rows of a state, and the change of it."""
+    yield state, change, {}
+
+
+def cut_of(n: Windowed, over: Schema) -> Cut:
+    """What gives, for each key of a change, the rows that matter, their change, what is carried."""
+    reach = reach_of(n.sorting, n.calls)
+    if isinstance(reach, str) or not all(map(_is_told_apart, n.keys)):
+        return whole
+    exprs = (*n.keys, n.sorting[0].expr, *(a for c in reach.carried for a in c.args))
+    if any(evaluator(e) is None for e in exprs):
+        return whole
+    values, by, keys = values_of(over, exprs), n.sorting[0], len(n.keys)
+
+    def cut(
+        state: pa.Table, change: pa.Table, ask: Ask
+    ) -> Iterator[tuple[pa.Table, pa.Table, Any]]:
+        if state.num_rows < FEW_ROWS:
+            yield from whole(state, change, ask)
+            return
+        of_change = values(change, ask)[:keys]
+        touched = distinct_rows(
+            pa.Table.from_arrays(of_change, names=[str(i) for i in range(keys)]), drop_nulls=False
+        )
+        if touched.num_rows > MOST_KEYS:
+            yield from whole(state, change, ask)
+            return
+        columns = values(state, ask)
+        counts = np.asarray(one_array(state.column(COUNT)).to_numpy(), np.int64)
+        places = _places(columns[keys], by)
+        for key in touched.to_pylist():
+            more = change.filter(pa.array(_have(of_change, key.values())))
+            first = int(_places(values(more, ask)[keys], by).min())
+            mine = np.flatnonzero(_have(columns[:keys], key.values()))
+            kept, rest = _divided(reach, mine, places[mine], counts[mine], first)
+            carried = _carried(reach, columns[keys + 1 :], counts, rest)
+            yield state.take(positions(kept)), more, carried
+
+    return cut
+
+
+def _is_told_apart(key: Any) -> bool:
+    t = key.type.arrow
+    return not (pa.types.is_nested(t) or pa.types.is_floating(t) or pa.types.is_duration(t))
+
+
+def _have(columns: Any, key: Any) -> Any:
+    """Which rows have a key."""
+    found = np.ones(len(columns[0]), np.bool_)
+    for column, value in zip(columns, key, strict=True):
+        if value is None:
+            found &= ~np.asarray(column.is_valid())
+        else:
+            same = pc.equal(column, pa.scalar(value, column.type)).fill_null(False)
+            found &= same.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _places(column: Any, by: Sorting) -> Numbers:
+    """The values of an order as ints, in the direction of the order; NULL is at an end of them."""
+    if pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    nulls = np.asarray(column.is_null())
+    found = np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+    found = found if by.ascending else ~found
+    return np.where(nulls, INT_MIN if by.nulls_first else INT_MAX, found)
+
+
+def _divided(
+    reach: Reach, rows: Numbers, places: Numbers, counts: Numbers, first: int
+) -> tuple[Numbers, Numbers]:
+    """The rows that matter to a change whose first place is given, and the rest, all before it."""
+    doubted = places[counts <= 0]
+    sure = ~np.isin(places, doubted) if len(doubted) else np.ones(len(places), np.bool_)
+    there = np.sort(places[sure & (places < first)])
+    begin = first
+    for rows_back, far in ((reach.forward, reach.far_forward), (reach.back, reach.far_back)):
+        before = there[: np.searchsorted(there, begin)]
+        begin = max(begin - unit_of(far), INT_MIN)
+        if rows_back and len(before):
+            begin = min(begin, int(before[max(len(before) - rows_back, 0)]))
+    kept = (places >= begin) | ~sure
+    return rows[kept], rows[~kept]
+
+
+def _carried(reach: Reach, args: Any, counts: Numbers, rows: Numbers) -> Carried:
+    """What functions have of the rows that are left out: their count, or their sum."""
+    found: dict[WindowCall, Any] = {}
+    left = iter(args)
+    for c in reach.carried:
+        values = [next(left) for _ in c.args]
+        if not values:
+            found[c] = int(counts[rows].sum())
+            continue
+        column = values[0].take(positions(rows))
+        valid = np.asarray(column.is_valid())
+        known = column.drop_null()
+        times = counts[rows][valid]
+        if c.kind == "count":
+            found[c] = int(times.sum())
+        else:
+            found[c] = int(times.sum()), _limbs(known, times, c)
+    return found
+
+
+def _limbs(values: Any, times: Numbers, c: WindowCall) -> dict[int, int]:
+    """The exact sum of values, each so often: of floats by bins, of other numbers in one."""
+    if pa.types.is_floating(values.type):
+        return limbs_of(values.to_numpy(), times)
+    if pa.types.is_decimal(values.type):
+        scale = unwrap(c.type).scale  # type: ignore[attr-defined]
+        wide = values.cast(pa.decimal256(76, scale))
+        sums = ((n, pc.sum(wide.filter(pa.array(times == n))).as_py()) for n in np.unique(times))
+        return {0: sum(int(n) * int(s.scaleb(scale)) for n, s in sums)}
+    return {0: added(values.to_numpy(), times)}

@@ -1,0 +1,86 @@
+"""How far the functions of a window look: which rows of a partition a change can matter to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from stepping_spark.physical.windows import Frame, Sorting, WindowCall
+from stepping_spark.rows.atoms import Atom
+from stepping_spark.rows.types import unwrap
+
+WHOLE_NUMBERS = ("int", "date", "datetime", "LocalDateTime", "timedelta")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far the functions of a window look back and forward: so many rows, and so far in value.
+
+    A row sees a change that its functions look forward to; all that it is given depends on what
+    they look back to. `carried` are functions over all rows before. They count or add them up, so
+    that of the rows further back only the count, or the sum, is needed.
+    """
+
+    back: int
+    forward: int
+    far_back: Any  # 0, or of the type that is added to values of the order
+    far_forward: Any
+    carried: tuple[WindowCall, ...]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """How far one function looks back and forward: rows, or distances in the order."""
+
+    back: Any = 0
+    forward: Any = 0
+    by_value: bool = False
+    is_carried: bool = False
+
+
+def reach_of(sorting: tuple[Sorting, ...], calls: tuple[WindowCall, ...]) -> Reach | str:
+    """How far functions look; or why all rows of a partition matter."""
+    if not sorting:
+        return "there is no order"
+    t = unwrap(sorting[0].expr.type)
+    if not isinstance(t, Atom) or t.name not in WHOLE_NUMBERS:
+        return f"the order is by {sorting[0].expr.type}"
+    looks: list[_Look] = []
+    for c in calls:
+        found = _look(c)
+        if found is None:
+            return f"of {c}"
+        looks.append(found)
+    carried = tuple(c for c, x in zip(calls, looks, strict=True) if x.is_carried)
+
+    def furthest(side: str, far: bool) -> Any:
+        found = (getattr(x, side) for x in looks if x.by_value == far)
+        return max((d for d in found if d), default=0)
+
+    back, forward = (furthest(side, False) for side in ("back", "forward"))
+    far_back, far_forward = (furthest(side, True) for side in ("back", "forward"))
+    return Reach(back, forward, far_back, far_forward, carried)
+
+
+def _look(c: WindowCall) -> _Look | None:
+    """How far a function looks; None: over the partition, or as far as values make it."""
+    if c.kind in ("row_number", "rank"):
+        return _Look(is_carried=True)
+    if c.kind in ("lag", "lead") and not c.ignore_nulls:
+        return _Look(back=c.n) if c.kind == "lag" else _Look(forward=c.n)
+    if c.frame is None or c.frame.end is None:
+        return None
+    return _look_of_frame(c, c.frame)
+
+
+def _look_of_frame(c: WindowCall, frame: Frame) -> _Look | None:
+    start, end = frame.start, frame.end
+    zero = type(end)(0)
+    forward, before = max(end, zero), max(-end, zero)
+    if start is not None:
+        return _Look(max(-start, type(start)(0)), forward, frame.by_value)
+    if c.kind in ("count", "sum"):
+        return _Look(before, forward, frame.by_value, is_carried=True)
+    if c.kind == "last_value" and not c.ignore_nulls:
+        return _Look(before, forward, frame.by_value)
+    return None

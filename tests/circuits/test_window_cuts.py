@@ -1,0 +1,144 @@
+"""Of a partition only the rows that a change can matter to are computed, and nothing else differs.
+
+The states of these tests are small, so the number of rows from which on a partition is cut is put
+to zero. What comes out is compared with plain Python, which knows of no cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as hs
+
+import stepping_spark as st
+from stepping_spark.engines.arrow import cuts
+from tests.queries import Order
+from tests.strategies import streams_of
+
+
+class Row(st.Data):
+    id: int
+    number: int
+    rank: int
+    before: int | None
+    after: str | None
+    so_far: float
+    price: Decimal | None
+    near: int
+    around: int | None
+    up_to: float | None
+    last: int | None
+
+
+def windows(**how: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Order]) -> st.ZSet[Row]:
+        given: dict[str, Any] = {"by": lambda o: o.user, "order": lambda o: o.n, **how}
+        return st.window(
+            a,
+            into=Row,
+            number=st.win.row_number(),
+            rank=st.win.rank(),
+            before=st.win.lag(lambda o: o.n, 2),
+            after=st.win.lead(lambda o: o.user),
+            so_far=st.win.sum(lambda o: o.amount),
+            price=st.win.sum(lambda o: o.price, rows=(None, -2)),
+            near=st.win.count(lambda o: o.n, range=(-1, 1)),
+            around=st.win.sum(lambda o: o.n, rows=(-1, 1)),
+            up_to=st.win.sum(lambda o: o.amount, range=(None, -1)),
+            last=st.win.last_value(lambda o: o.id, rows=(None, 1)),
+            **given,
+        )
+
+    return query
+
+
+WAYS = [
+    windows(),
+    windows(order=st.win.desc(lambda o: o.n, nulls="first"), by=lambda o: (o.rush, o.user)),
+    windows(order=st.win.asc(lambda o: o.n, nulls="last"), by=None),
+]
+
+
+@pytest.mark.parametrize("query", WAYS)
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(steps=streams_of(Order, max_steps=6))
+def test_a_cut_partition_gives_what_plain_python_gives(
+    query: Callable[..., Any], steps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuts, "FEW_ROWS", 0)
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    reference = st.reference(graph)
+    for step in steps:
+        (found,), (expected,) = stepper.step(step), reference.step(step)
+        assert found == expected
+
+
+def running(a: st.ZSet[tuple[int, float]]) -> st.ZSet[tuple[int, float]]:
+    class Summed(st.Data):
+        n: int
+        total: float
+
+    summed = st.window(
+        a,
+        order=lambda r: r[0],
+        into=Summed,
+        n=lambda r: r[0],
+        total=st.win.sum(lambda r: r[1], rows=(None, 0)),
+    )
+    return st.map(summed, f=lambda s: (s.n, s.total))
+
+
+@given(numbers=hs.lists(hs.floats(), min_size=1, max_size=20))
+def test_floats_that_are_left_out_are_added_exactly(numbers: list[float]) -> None:
+    graph = st.compile(running)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    reference = st.reference(graph)
+    rows = [(st.ZSetPython({(i, x): 1 + i % 3}),) for i, x in enumerate(numbers)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuts, "FEW_ROWS", 0)
+        for step in rows:
+            (found,), (expected,) = stepper.step(step), reference.step(step)
+            assert found == expected
+
+
+def test_of_a_large_partition_few_rows_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    divided = cuts._divided
+
+    def counted(*args: Any) -> Any:
+        found = divided(*args)
+        kept.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(cuts, "_divided", counted)
+    graph = st.compile(running)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    stepper.step((st.ZSetPython([((n, 1.0), 1) for n in range(5_000)]),))
+    stepper.step((st.ZSetPython({(5_000, 2.0): 1, (4_990, 1.0): -1}),))
+    (out,) = stepper.step((st.ZSetPython({(5_001, 4.0): 1}),))
+    assert dict(out.iter()) == {(5_001, 5_005.0): 1}
+    assert kept == [10, 2]  # at last of 4,990 that it came, and that it went
+
+
+def test_explain_says_from_where_on_a_partition_is_computed() -> None:
+    class Placed(st.Data):
+        id: int
+        place: int
+
+    def ranked(a: st.ZSet[Order]) -> st.ZSet[Placed]:
+        return st.window(a, order=lambda o: o.n, into=Placed, place=st.win.rank())
+
+    def dealt(a: st.ZSet[Order]) -> st.ZSet[Placed]:
+        return st.window(a, order=lambda o: o.n, into=Placed, place=st.win.ntile(4))
+
+    def by_text(a: st.ZSet[Order]) -> st.ZSet[Placed]:
+        return st.window(a, order=lambda o: o.user, into=Placed, place=st.win.rank())
+
+    assert "from the first row of the change on" in str(st.explain(st.compile(ranked)))
+    assert "whole, because of ntile(4)" in str(st.explain(st.compile(dealt)))
+    assert "whole, because the order is by str | None" in str(st.explain(st.compile(by_text)))
