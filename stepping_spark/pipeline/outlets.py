@@ -26,8 +26,9 @@ class Outlet:
     is what the sink has after a restart, or else the committed step itself.
     """
 
-    def __init__(self, view: str, number: int, t: StreamType, given: object) -> None:
+    def __init__(self, view: str, place: int, number: int, t: StreamType, given: object) -> None:
         self.view = view
+        self._key = sink_key(view, place)
         self.number = number
         self._type = t
         self.shown = told(given)
@@ -57,7 +58,7 @@ class Outlet:
         if found is None:
             return step > self._last  # what this process has given is not given again
         self._last = found
-        had = offsets.get(sink_key(self.view))
+        had = offsets.get(self._key)
         if step == 0 and found == 0:
             return False
         if had is None:
@@ -79,7 +80,7 @@ class Outlet:
     @property
     def kept(self) -> dict[str, int]:
         """What the store keeps of it with the next step."""
-        return {} if self._sink_forgets else {sink_key(self.view): self._last}
+        return {} if self._sink_forgets else {self._key: self._last}
 
     def write(self, step: int, change: Any) -> int | None:
         """Write the view's change of a step, if there is one; gives its rows, if they are known."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -39,7 +39,8 @@ VERSIONS = 1_000
 ROWS = 500_000
 
 Given: TypeAlias = "Source | ReadTable | Iterable[tuple[int, object]]"
-Into: TypeAlias = "Sink | WrittenTable | Callable[[int, Any], object]"
+To: TypeAlias = "Sink | WrittenTable | Callable[[int, Any], object]"
+Into: TypeAlias = "To | Sequence[To]"
 
 
 class Pipeline:
@@ -50,9 +51,9 @@ class Pipeline:
     is, in a word (`"parquet:state"`, `"postgresql://user@host/db?schema=s"`, `"memory"`), or is a
     store. Each input of the query has its source, by its name or in `sources={…}`: a table, as
     `st.DeltaTable(path)`, an iterable of `(position, change)`, each a step, or an `st.Source` of
-    your own. `into` has the sinks of views by name: a table, a function of `(step, change)`, or an
-    `st.Sink` of your own. A single query's view has the name of the query; where it gives several,
-    they have the names of the variables that it returns.
+    your own. `into` has the sinks of views by name: a table, a function of `(step, change)`, an
+    `st.Sink` of your own, or a list of these. A single query's view has the name of the query;
+    where it gives several, they have the names of the variables that it returns.
 
     Exactly once: a step's commit in the store says how far each source was read. A sink writes the
     step's number in the transaction that writes the step's rows. No step is begun before all sinks
@@ -129,11 +130,13 @@ class Pipeline:
                     f"{user_line()}: into= names {view!r}, and the views are "
                     f"{', '.join(self.views)}; name one of them"
                 )
-        numbers = {view: i for i, view in enumerate(self.views)}
-        return [
-            Outlet(view, numbers[view], self.graph.outputs[numbers[view]].type, sink)
-            for view, sink in into.items()
-        ]
+        outlets = []
+        for view, given in into.items():
+            number = self.views.index(view)
+            t = self.graph.outputs[number].type
+            sinks = given if isinstance(given, list | tuple) else [given]
+            outlets += [Outlet(view, i, number, t, sink) for i, sink in enumerate(sinks)]
+        return outlets
 
     # -- what users call
 

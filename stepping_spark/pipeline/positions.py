@@ -41,9 +41,9 @@ def position_of(name: str, offsets: Mapping[str, int]) -> Position | None:
     return tuple(found) if len(found) > 1 else found[0]
 
 
-def sink_key(view: str) -> str:
-    """What the step that a sink had is under."""
-    return f"into {view}"
+def sink_key(view: str, place: int) -> str:
+    """What the step that a sink had is under; a view may have several, in an order."""
+    return f"into {view}" if place == 0 else f"into {view}.{place}"
 
 
 def without(offsets: Mapping[str, int], names: list[str]) -> dict[str, int]:

@@ -209,6 +209,18 @@ def test_a_sink_of_another_state_or_of_an_older_copy_is_refused(tmp_path: Path) 
     assert view.steps[-1] == 6
 
 
+def test_a_view_may_go_into_several_sinks(tmp_path: Path) -> None:
+    users = numbered(Z({User(id=i, name=f"n{i}"): 1}) for i in range(3))
+    one, two = View(), View()
+    for steps in (1, 2):
+        with st.Pipeline(
+            names, store=f"parquet:{tmp_path / 's'}", users=users, into={"names": [one, two]}
+        ) as pipeline:
+            pipeline.run(max_steps=steps)
+    assert one.rows == two.rows == Z({"n0": 1, "n1": 1, "n2": 1})
+    assert one.steps == two.steps == [1, 2, 3]
+
+
 def test_a_sink_that_is_added_later_is_refused(tmp_path: Path) -> None:
     users = numbered(Z({User(id=i, name=f"n{i}"): 1}) for i in range(3))
     place = f"parquet:{tmp_path / 's'}"

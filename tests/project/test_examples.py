@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import ROOT
+from tests.postgres_server import PostgresServer
 
 EXAMPLES = {
     "enrichment.py": f"{ROOT / 'examples' / 'enrichment.py'}",
@@ -19,6 +20,7 @@ EXAMPLES = {
     "receipts.py": f"{ROOT / 'examples' / 'receipts.py'}",
     "recent.py": f"{ROOT / 'examples' / 'recent.py'}",
     "shop.py": f"{ROOT / 'examples' / 'shop.py'}",
+    "revenue.py": f"{ROOT / 'examples' / 'revenue.py'}",
     "routes.py": f"{ROOT / 'examples' / 'routes.py'} --days 4 --steps 12 --png routes.png",
 }
 COLUMNS = 80
@@ -137,3 +139,15 @@ def test_the_routes_show_that_the_maintained_views_are_what_networkx_finds(tmp_p
     assert done.stdout.count("equals what networkx finds") == 3
     assert max(map(len, done.stdout.splitlines())) <= COLUMNS
     assert (tmp_path / "routes.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_the_views_of_a_pipeline_that_was_killed_are_the_plain_query(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    done = run(tmp_path, f"{EXAMPLES['revenue.py']} {postgres.url}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ended by SIGTERM with 0; the shop goes on" in done.stdout
+    assert "ended by SIGKILL with -9; the shop goes on" in done.stdout
+    assert "The view in Delta is what one plain query gives.\n" in done.stdout
+    assert done.stdout.endswith("The view in Postgres is what one plain query gives.\n")
