@@ -1,27 +1,46 @@
-"""Change feeds as Z-sets: the rows of Delta's change data feed, and the records of Debezium."""
+"""Change feeds as Z-sets: rows with what became of them (Delta, Iceberg), records of Debezium."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from stepping_spark.errors import InputError
+from stepping_spark.relations.arrow import one_array
 from stepping_spark.rows.literals import text
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
+from stepping_spark.spark.relation import DriverRelation
+from stepping_spark.zsets.from_arrow import relation_of_arrow
 from stepping_spark.zsets.from_dataframe import check_frame, failure, relation_of, struct_of
 from stepping_spark.zsets.spark import ZSetSpark
 
-__all__ = ["change_feed", "from_change_feed", "is_change_feed"]
+__all__ = ["CHANGE", "change_feed", "counted_feed", "from_change_feed", "is_change_feed"]
+
+pc: Any = pyarrow.compute
 
 U = TypeVar("U")
 
 CHANGE = "_change_type"
-DELTA_META = (CHANGE, "_commit_version", "_commit_timestamp")
-DELTA_COUNTS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
+FEED_META = (
+    *(CHANGE, "_commit_version", "_commit_timestamp"),
+    *("_change_ordinal", "_commit_snapshot_id"),  # of Iceberg
+)
+FEED_COUNTS = {
+    "insert": 1,
+    "update_postimage": 1,
+    "delete": -1,
+    "update_preimage": -1,  # Delta, Spark
+    "INSERT": 1,
+    "UPDATE_AFTER": 1,
+    "DELETE": -1,
+    "UPDATE_BEFORE": -1,  # Iceberg
+}
 # What a record's rows count: each of them must be there.
 DEBEZIUM_COUNTS: dict[str, Mapping[str, int]] = {
     "c": {"after": 1},
@@ -32,14 +51,17 @@ DEBEZIUM_COUNTS: dict[str, Mapping[str, int]] = {
 RECORD = ("op", "before", "after")
 
 
-def from_change_feed(df: DataFrame, of: type[U]) -> ZSetSpark[U]:
+def from_change_feed(df: DataFrame | pa.Table, of: type[U]) -> ZSetSpark[U]:
     """The rows of a change feed as a Z-set of `of`: what came counts 1, what went counts −1.
 
     Two forms are known, by their columns:
 
-    - Delta's change data feed: the columns of `of`, beside `_change_type`. `insert` and
-      `update_postimage` count 1, `delete` and `update_preimage` −1; `_commit_version` and
-      `_commit_timestamp` are ignored.
+    - Delta's change data feed, what Spark's `changes` gives of a table, and Iceberg's changelog
+      (`create_changelog_view`): the columns of `of`, beside `_change_type`. `insert` and
+      `update_postimage` count 1, `delete` and `update_preimage` −1; so do Iceberg's `INSERT`,
+      `UPDATE_AFTER`, `DELETE` and `UPDATE_BEFORE`. `_commit_version`, `_commit_timestamp`,
+      `_change_ordinal` and `_commit_snapshot_id` are ignored. It may be an Arrow table too, as
+      deltalake's `load_cdf` gives it: then it is looked through at once, without Spark.
     - Debezium's records: `op`, `before` and `after`, at the top or inside a struct `payload`; what
       else there is (`source`, `ts_ms`, …) is ignored. `c` and `r` add `after`, `d` takes `before`
       away, `u` does both. The columns of `of` are the fields of `before` and `after`.
@@ -60,7 +82,32 @@ def from_change_feed(df: DataFrame, of: type[U]) -> ZSetSpark[U]:
     >>> stepper.step((st.from_change_feed(feed, Order), None))      # doctest: +SKIP
     """
     annotation: Any = of
-    return change_feed(df, ZSetType(row_type(annotation)), "from_change_feed")
+    t, where = ZSetType(row_type(annotation)), "from_change_feed"
+    if isinstance(df, pa.Table):
+        table = relation_of_arrow(counted_feed(df, where), t, COUNT, where)
+        return ZSetSpark(DriverRelation(table, t.schema), t)
+    return change_feed(df, t, where)
+
+
+def counted_feed(table: pa.Table, where: str) -> pa.Table:
+    """The rows of an Arrow table that says what became of them, with their counts."""
+    names = {name.lower(): name for name in table.schema.names}
+    if CHANGE not in names:
+        raise InputError(
+            f"{where}: expected the column {CHANGE}, found {', '.join(table.schema.names)}; a "
+            "table of whole rows is for ZSetSpark.from_arrow"
+        )
+    kinds: Any = one_array(table.column(names[CHANGE])).cast(pa.string())
+    at = pc.index_in(kinds, pa.array(list(FEED_COUNTS)))
+    if at.null_count:
+        odd = kinds.filter(pc.is_null(at))[0].as_py()
+        raise InputError(
+            f"{where}, column {CHANGE!r}: expected one of {_listed(FEED_COUNTS)}, found {odd!r}; "
+            "leave such rows out, or map them to these kinds"
+        )
+    counts: Any = pa.array(list(FEED_COUNTS.values()), pa.int64()).take(at)
+    kept = [name for lower, name in names.items() if lower not in FEED_META]
+    return table.select(kept).append_column(COUNT, counts)
 
 
 def is_change_feed(df: DataFrame) -> bool:
@@ -90,10 +137,10 @@ def _is_delta(df: DataFrame) -> bool:
 
 
 def _delta(df: DataFrame) -> DataFrame:
-    kept = [quote(n) for n in df.columns if n.lower() not in DELTA_META]
-    kinds = " ".join(f"WHEN {text(k)} THEN {n}L" for k, n in DELTA_COUNTS.items())
+    kept = [quote(n) for n in df.columns if n.lower() not in FEED_META]
+    kinds = " ".join(f"WHEN {text(k)} THEN {n}L" for k, n in FEED_COUNTS.items())
     said = (
-        f"concat({text(f'column {CHANGE!r}: expected one of {_listed(DELTA_COUNTS)}, found ')}, "
+        f"concat({text(f'column {CHANGE!r}: expected one of {_listed(FEED_COUNTS)}, found ')}, "
         f"coalesce({CHANGE}, 'NULL'), '; leave such rows out, or map them to these kinds')"
     )
     count = f"CASE {CHANGE} {kinds} ELSE {failure(said)} END"

@@ -6,6 +6,7 @@ import uuid
 from decimal import Decimal
 from typing import Annotated, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -85,6 +86,28 @@ def test_a_delta_feed_is_what_came_less_what_went(
     spark: SparkSession, changes: list[Change], expected: dict[Item, int]
 ) -> None:
     assert st.from_change_feed(delta(spark, *changes), Item) == Z(expected)
+
+
+def test_icebergs_changelog_is_what_came_less_what_went(spark: SparkSession) -> None:
+    feed = delta(
+        spark, ("INSERT", A), ("UPDATE_BEFORE", B), ("UPDATE_AFTER", UNNAMED), ("DELETE", C)
+    ).withColumnsRenamed({"_commit_version": "_change_ordinal"})
+    assert "_change_ordinal" in feed.columns
+    assert st.from_change_feed(feed, Item) == Z({A: 1, B: -1, UNNAMED: 1, C: -1})
+
+
+def test_a_feed_may_be_an_arrow_table_which_is_looked_through_at_once() -> None:
+    kinds = ["insert", "update_preimage", "update_postimage", "UPDATE_AFTER", "DELETE"]
+    table = pa.table(
+        {"_value_": [1, 2, 3, 4, 5], "_Change_Type": kinds, "_commit_version": [0] * 5}
+    )
+    assert st.from_change_feed(table, int) == Z({1: 1, 2: -1, 3: 1, 4: 1, 5: -1})
+    for odd in ("upsert", None):
+        table = pa.table({"_value_": [1], "_change_type": pa.array([odd], pa.string())})
+        with pytest.raises(st.InputError, match=f"UPDATE_BEFORE, found {odd!r}; leave such rows"):
+            st.from_change_feed(table, int)
+    with pytest.raises(st.InputError, match=r"found x; .*ZSetSpark\.from_arrow"):
+        st.from_change_feed(pa.table({"x": [1]}), int)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class Log:
         self._options = dict(options) if options else None
         self._failure = failure
         self._table: Table | None = None
-        self._mark: int | None = None
+        self._mark: tuple[int, int | None] = (-1, None)  # a version, and what it is told by
         self._files: pafs.PyFileSystem | None = None
 
     @contextmanager
@@ -85,14 +85,16 @@ class Log:
             return Table(self.uri, version=version, storage_options=self._options)
 
     def newest(self) -> Table:
-        """The table as it is now."""
-        if self._table is not None and self._mark == self._marked(self._table.version()):
+        """The table as it is now; opened anew where it is another one under the same path."""
+        if self._table is not None and self._mark[1] == self._marked(self._mark[0]):
             with self.trying("its log could not be read", "try again when it can be reached"):
                 self._table.update_incremental()
         else:
             with self.trying("it could not be opened", "see to the path and the credentials"):
                 self._table = Table(self.uri, storage_options=self._options)
-        self._mark = self._marked(self._table.version())
+        version = self._table.version()
+        if version != self._mark[0]:
+            self._mark = version, self._marked(version)
         return self._table
 
     def _marked(self, version: int) -> int | None:

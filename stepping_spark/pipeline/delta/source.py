@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 from deltalake import DeltaTable as Table
 from deltalake import QueryBuilder
 
@@ -16,9 +15,7 @@ from stepping_spark.pipeline.pieces import Pieces, at_most
 from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.rows.schema import COUNT
-from stepping_spark.zsets.from_change_feed import CHANGE, DELTA_COUNTS
-
-pc: Any = pyarrow.compute
+from stepping_spark.zsets.from_change_feed import CHANGE, counted_feed
 
 _RETRY = "see to the table, and run again"
 _VACUUMED = (
@@ -150,13 +147,8 @@ class DeltaSource:
                 yield self._with_counts(found, counts)
 
     def _counted(self, table: pa.Table) -> pa.Table:
-        kinds = table.column(CHANGE).cast(pa.string())
-        at = pc.index_in(kinds, pa.array(list(DELTA_COUNTS)))
-        if at.null_count:
-            odd = kinds.filter(pc.is_null(at))[0]
-            raise self._failure(f"the change feed has a change of the unknown kind {odd}")
-        counts = pa.array(list(DELTA_COUNTS.values()), pa.int64()).take(at.combine_chunks())
-        return self._with_counts(table, counts)
+        counted = counted_feed(table, f"Delta table {self._log.uri}")
+        return self._with_counts(counted, counted.column(COUNT))
 
     def _with_counts(self, table: pa.Table, counts: Any) -> pa.Table:
         columns = [_plain(table.column(said)) for said in self._names.values()]
