@@ -6,6 +6,8 @@ import logging
 import runpy
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -14,6 +16,7 @@ from stepping_spark.cli.interrupts import INTERRUPTED
 from stepping_spark.cli.output import NOT_DONE, Output, say
 from stepping_spark.errors import SteppingError
 from stepping_spark.pipeline import Pipeline
+from stepping_spark.pipeline.reporting import serve
 
 IN_FULL = 1
 """The exit code of a dry run that found something that is recomputed in full."""
@@ -25,8 +28,17 @@ LINE = "%(asctime)s %(levelname)s %(message)s"
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--every", help="Follow the sources: look again after so long, as 10s or 5min.")
 @click.option("--max-steps", type=click.IntRange(min=1), help="Stop after so many steps.")
+@click.option("--progress", is_flag=True, help="Show a line with the last step and the lag.")
+@click.option("--metrics-port", type=int, help="Serve metrics for Prometheus on this machine.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-def run(file: Path, every: str | None, max_steps: int | None, dry_run: bool) -> None:
+def run(
+    file: Path,
+    every: str | None,
+    max_steps: int | None,
+    progress: bool,
+    metrics_port: int | None,
+    dry_run: bool,
+) -> None:
     """Run the pipeline of FILE: the variable `pipeline`, or the only st.Pipeline there is.
 
     Takes all that is new, and ends; with --every it follows the sources. Each step is a line of log
@@ -43,7 +55,8 @@ def run(file: Path, every: str | None, max_steps: int | None, dry_run: bool) -> 
                 found = pipeline.dry_run()
                 Output().print(str(found), soft_wrap=True)
                 sys.exit(IN_FULL if found.in_full else 0)
-            steps = pipeline.run(every=every, max_steps=max_steps)
+            with _served(pipeline, metrics_port):
+                steps = pipeline.run(every=every, max_steps=max_steps, progress=progress)
             stopped = pipeline.stopped_by
     except SteppingError as e:
         say(str(e))
@@ -53,6 +66,19 @@ def run(file: Path, every: str | None, max_steps: int | None, dry_run: bool) -> 
         sys.exit(INTERRUPTED)
     Output().print(f"{steps:,} step{'' if steps == 1 else 's'} taken")
     sys.exit(INTERRUPTED if stopped == signal.SIGINT else 0)
+
+
+@contextmanager
+def _served(pipeline: Pipeline, port: int | None) -> Iterator[None]:
+    """Serve metrics while the pipeline runs."""
+    if port is None:
+        yield
+        return
+    end = serve(pipeline.collector(), port)
+    try:
+        yield
+    finally:
+        end()
 
 
 def _pipeline_of(file: Path) -> Pipeline:

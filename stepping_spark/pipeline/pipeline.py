@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import InputError, SinkError, StoreError, StoreMismatch
+from stepping_spark.errors import SinkError, StoreError, StoreMismatch
 from stepping_spark.execution.repeats import check_made_by
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
-from stepping_spark.pipeline.feeds import Feed, shown
-from stepping_spark.pipeline.outlets import Outlet
+from stepping_spark.pipeline.feeds import shown
+from stepping_spark.pipeline.given import (
+    Given,
+    Into,
+    at_least_1,
+    feeds_of,
+    outlets_of,
+    place_given,
+)
 from stepping_spark.pipeline.positions import (
     STATE,
     new_state_number,
@@ -25,22 +30,23 @@ from stepping_spark.pipeline.positions import (
     without,
 )
 from stepping_spark.pipeline.prospect import Prospect, prospect_of
-from stepping_spark.pipeline.protocols import Batch, Portion, ReadTable, Sink, Source, WrittenTable
+from stepping_spark.pipeline.protocols import Batch, Portion
+from stepping_spark.pipeline.reporting import (
+    PipelineCollector,
+    Reporting,
+    StepReport,
+    log,
+    text_of,
+)
 from stepping_spark.pipeline.stopping import Stopping, seconds_of
-from stepping_spark.pipeline.views import Query, graph_of, input_names
+from stepping_spark.pipeline.views import Query, graph_of
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Now, Store
 from stepping_spark.zsets.spark import ZSetSpark
-from stores.address import Place, place_of
-
-log = logging.getLogger("stepping_spark.pipeline")
+from stores.address import Place
 
 VERSIONS = 1_000
 ROWS = 500_000
-
-Given: TypeAlias = "Source | ReadTable | Iterable[tuple[int, object]]"
-To: TypeAlias = "Sink | WrittenTable | Callable[[int, Any], object]"
-Into: TypeAlias = "To | Sequence[To]"
 
 
 class Pipeline:
@@ -100,54 +106,32 @@ class Pipeline:
     ) -> None:
         self.graph, self.views = graph_of(query, append_only, strict)
         self._limits = checked_limits(limits)
-        self._portion = Portion(
-            _checked("max_versions", max_versions), _checked("max_rows", max_rows)
-        )
+        versions, rows = at_least_1("max_versions", max_versions), at_least_1("max_rows", max_rows)
+        self._portion = Portion(versions, rows)
         self._now = now
-        self._place = _place(store)
-        self._feeds = self._feeds_of({**(sources or {}), **inputs})
-        self._outlets = self._outlets_of(into or {})
+        self._place = place_given(store)
+        self._feeds = feeds_of(self.graph, {**(sources or {}), **inputs}, self._limits)
+        self._outlets = outlets_of(self.graph, self.views, into or {})
         self._stepper: Stepper[*tuple[Any, ...], Any] | None = None
         self._state = 0
         self._stopping = Stopping()
-
-    def _feeds_of(self, given: Mapping[str, Given]) -> list[Feed]:
-        names = input_names(self.graph)
-        wrong = [n for n in names if n not in given] + [n for n in given if n not in names]
-        if wrong:
-            raise InputError(
-                f"{user_line()}: {self.graph.name} has the inputs {', '.join(names)}, and sources "
-                f"are given for {', '.join(given) or 'none'}; give each input its source by name, "
-                f"as {names[0]}=st.DeltaTable(path)"
-            )
-        types = [v.type for v in self.graph.inputs]
-        return [Feed(n, t, given[n], self._limits) for n, t in zip(names, types, strict=True)]
-
-    def _outlets_of(self, into: Mapping[str, Into]) -> list[Outlet]:
-        for view in into:
-            if view not in self.views:
-                raise InputError(
-                    f"{user_line()}: into= names {view!r}, and the views are "
-                    f"{', '.join(self.views)}; name one of them"
-                )
-        outlets = []
-        for view, given in into.items():
-            number = self.views.index(view)
-            t = self.graph.outputs[number].type
-            sinks = given if isinstance(given, list | tuple) else [given]
-            outlets += [Outlet(view, i, number, t, sink) for i, sink in enumerate(sinks)]
-        return outlets
+        self._reporting = Reporting(self.graph.name, self.lag)
 
     # -- what users call
 
     def run(
-        self, *, every: str | float | dt.timedelta | None = None, max_steps: int | None = None
+        self,
+        *,
+        every: str | float | dt.timedelta | None = None,
+        max_steps: int | None = None,
+        progress: bool = False,
     ) -> int:
         """Take steps until there is nothing new; gives how many. For a scheduler.
 
         `every`, as "10s", follows the sources: it takes all there is, waits so long, and looks
         again. Ctrl-C, SIGTERM and `stop` end it after the step under way, and so does `max_steps`.
-        A source that waits for its next item is not interrupted.
+        A source that waits for its next item is not interrupted. `progress` shows a line with the
+        last step and how far the views are behind.
 
         Raises `SourceError`, `SinkError`, and what a step raises. What is committed stays: once it
         is mended, the same call goes on.
@@ -155,7 +139,7 @@ class Pipeline:
         pause = None if every is None else seconds_of(every)
         self._stopping = Stopping()
         taken = 0
-        with self._stopping.listening():
+        with self._stopping.listening(), self._reporting.shown(progress) as show:
             stepper = self._opened()
             self._go_back(stepper.store)
             self._catch_up(stepper)
@@ -163,6 +147,7 @@ class Pipeline:
                 read, stepped = self._round(stepper)
                 taken += stepped
                 self._stopping.listen()
+                show()
                 if read:
                     continue  # there may be more
                 if pause is None:
@@ -192,6 +177,28 @@ class Pipeline:
         """
         self._opened()
         return {feed.name: feed.behind() for feed in self._feeds}
+
+    def metrics(self) -> str:
+        """Steps, rows, seconds and lag of this process, in the text format of Prometheus.
+
+        Needs `pip install 'stepping-spark[metrics]'`. `collector()` is the same for a registry of
+        `prometheus_client`, which serves it, or hands it to OpenTelemetry.
+
+        >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
+        ...     return st.distinct(people)
+        >>> pipeline = st.Pipeline(names, store="memory", people=[(1, st.ZSetPython({"ann": 1}))])
+        >>> _ = pipeline.run()
+        >>> 'stepping_spark_rows_in_total{pipeline="names"} 1.0' in pipeline.metrics()
+        True
+        """
+        return text_of(self.collector())
+
+    def collector(self) -> PipelineCollector:
+        """The metrics of this process, for `prometheus_client.REGISTRY.register(…)`.
+
+        Lag is as it was after the last round.
+        """
+        return self._reporting.collector()
 
     def dry_run(self) -> Prospect:
         """What a run would read, what it keeps by which key, and what a step costs.
@@ -327,18 +334,18 @@ class Pipeline:
         rows = [outlet.write(step, outputs[outlet.number]) for outlet in self._outlets]
         for feed in self._feeds:
             feed.confirm()
-        log.info(
-            "step %d: %s; rows in %s, out %s; %.0f ms",
-            step,
-            ", ".join(
-                f"{feed.name} {old} -> {shown(feed.position)}"
-                for feed, old, batch in zip(self._feeds, before, batches, strict=True)
-                if batch is not None
+        self._reporting.tell(
+            StepReport(
+                step,
+                tuple(
+                    (feed.name, old, shown(feed.position))
+                    for feed, old, batch in zip(self._feeds, before, batches, strict=True)
+                    if batch is not None
+                ),
+                tuple(_rows(change) for _, change in taken),
+                tuple(rows),
+                (time.perf_counter() - begun) * 1e3,
             )
-            or "no changes",
-            _total(_rows(change) for _, change in taken),
-            _total(rows),
-            (time.perf_counter() - begun) * 1e3,
         )
         return read, True
 
@@ -366,28 +373,7 @@ class Pipeline:
         return offsets
 
 
-def _checked(name: str, given: int | None) -> int | None:
-    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given > 0):
-        return given
-    raise InputError(f"{user_line()}: {name}={given!r}: expected a whole number from 1 on, or None")
-
-
-def _place(store: str | Store | Place) -> Store | Place:
-    if not isinstance(store, str):
-        return store
-    try:
-        return place_of(store)
-    except ValueError as e:
-        raise InputError(f"{user_line()}: store=: {e}") from None
-
-
 def _rows(change: ZSetSpark[Any] | None) -> int | None:
     if change is None:
         return 0
     return None if change.in_spark else len(change)
-
-
-def _total(rows: Iterable[int | None]) -> str:
-    found = list(rows)
-    known = sum(n for n in found if n is not None)
-    return f"{known:,}" + (" and more, in Spark" if None in found else "")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from prometheus_client import CollectorRegistry
 
 import stepping_spark as st
 from stepping_spark.errors import (
@@ -23,6 +26,7 @@ from stepping_spark.errors import (
     StepError,
     StoreMismatch,
 )
+from stepping_spark.pipeline.reporting import serve
 from tests.cases import Order, User, Z
 from tests.pipeline.shop import Shop, Total, View, names, numbered, totals
 
@@ -403,3 +407,44 @@ def test_a_view_that_is_a_number_needs_a_function() -> None:
     into = {"total": lambda step, change: seen.append((step, change))}
     assert st.Pipeline(total, store="memory", numbers=numbers, into=into).run() == 1
     assert seen == [(1, 7)]
+
+
+# -- metrics
+
+
+def test_metrics_have_steps_rows_and_how_far_the_views_are_behind() -> None:
+    users = numbered(Z({User(id=i, name=f"n{i}"): 1}) for i in range(5))
+    pipeline = st.Pipeline(names, store="memory", users=users, into={"names": View()})
+    registry = CollectorRegistry()
+    registry.register(pipeline.collector())
+    pipeline.run(max_steps=3)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"stepping_spark_{name}", {"pipeline": "names", **labels})
+
+    assert [value(n) for n in ("steps_total", "rows_in_total", "rows_out_total")] == [3, 3, 3]
+    assert (value("last_step"), value("lag", source="users")) == (3, 2)
+    assert 'stepping_spark_lag{pipeline="names",source="users"} 2.0' in pipeline.metrics()
+
+
+def test_a_progress_line_says_the_step_and_how_far_the_views_are_behind(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    users = numbered(Z({User(id=i, name=f"n{i}"): 1}) for i in range(5))
+    st.Pipeline(names, store="memory", users=users).run(max_steps=2, progress=True)
+    assert "names: step 2, behind: users 3" in capsys.readouterr().out
+
+
+def test_metrics_are_served_at_a_port_of_this_machine() -> None:
+    users = [(1, Z({User(id=1, name="a"): 1}))]
+    pipeline = st.Pipeline(names, store="memory", users=users)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    end = serve(pipeline.collector(), port)
+    try:
+        pipeline.run()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert b'stepping_spark_steps_total{pipeline="names"} 1.0' in answer.read()
+    finally:
+        end()

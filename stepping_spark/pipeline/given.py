@@ -1,0 +1,67 @@
+"""What a pipeline is made of, as a user gives it: sources, sinks, a store and numbers, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import InputError
+from stepping_spark.graph.graph import AnyGraph
+from stepping_spark.limits import Limits
+from stepping_spark.pipeline.feeds import Feed
+from stepping_spark.pipeline.outlets import Outlet
+from stepping_spark.pipeline.protocols import ReadTable, Sink, Source, WrittenTable
+from stepping_spark.pipeline.views import input_names
+from stepping_spark.store import Store
+from stores.address import Place, place_of
+
+Given: TypeAlias = "Source | ReadTable | Iterable[tuple[int, object]]"
+To: TypeAlias = "Sink | WrittenTable | Callable[[int, Any], object]"
+Into: TypeAlias = "To | Sequence[To]"
+
+
+def feeds_of(graph: AnyGraph, given: Mapping[str, Given], limits: Limits) -> list[Feed]:
+    """A source for each input."""
+    names = input_names(graph)
+    if set(names) != set(given):
+        raise InputError(
+            f"{user_line()}: {graph.name} has the inputs {', '.join(names)}, and sources are given "
+            f"for {', '.join(given) or 'none'}; give each input its source by name, as "
+            f"{names[0]}=st.DeltaTable(path)"
+        )
+    types = [v.type for v in graph.inputs]
+    return [Feed(name, t, given[name], limits) for name, t in zip(names, types, strict=True)]
+
+
+def outlets_of(graph: AnyGraph, views: Sequence[str], into: Mapping[str, Into]) -> list[Outlet]:
+    """The sinks of each view that has some."""
+    outlets = []
+    for view, given in into.items():
+        if view not in views:
+            raise InputError(
+                f"{user_line()}: into= names {view!r}, and the views are {', '.join(views)}; name "
+                "one of them"
+            )
+        number = views.index(view)
+        t = graph.outputs[number].type
+        sinks = given if isinstance(given, list | tuple) else [given]
+        outlets += [Outlet(view, i, number, t, sink) for i, sink in enumerate(sinks)]
+    return outlets
+
+
+def place_given(store: str | Store | Place) -> Store | Place:
+    """A store, or the place that a text names."""
+    if not isinstance(store, str):
+        return store
+    try:
+        return place_of(store)
+    except ValueError as e:
+        raise InputError(f"{user_line()}: store=: {e}") from None
+
+
+def at_least_1(name: str, given: int | None) -> int | None:
+    """A number from 1 on, or None for no bound."""
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given > 0):
+        return given
+    raise InputError(f"{user_line()}: {name}={given!r}: expected a whole number from 1 on, or None")

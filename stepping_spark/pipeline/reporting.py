@@ -1,0 +1,201 @@
+"""What a pipeline says of its steps: a line of log, a progress bar, and metrics for Prometheus."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from stepping_spark.errors import InputError
+
+log = logging.getLogger("stepping_spark.pipeline")
+
+Lag = Mapping[str, "int | None"]
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """A step of a pipeline: how far each source was read before and after, rows, milliseconds.
+
+    Rows are those that the driver has: of what is in Spark only a job could tell.
+    """
+
+    step: int
+    read: tuple[tuple[str, str, str], ...]
+    rows_in: tuple[int | None, ...]
+    rows_out: tuple[int | None, ...]
+    ms: float
+
+    def __str__(self) -> str:
+        read = ", ".join(f"{name} {old} -> {new}" for name, old, new in self.read)
+        return (
+            f"step {self.step}: {read or 'no changes'}; rows in {_shown(self.rows_in)}, "
+            f"out {_shown(self.rows_out)}; {self.ms:.0f} ms"
+        )
+
+
+@dataclass
+class Reporting:
+    """Counts what the steps of a process did, and tells of each.
+
+    `lag` is asked in the thread that steps, and only where somebody wants to know it.
+    """
+
+    name: str
+    lag: Callable[[], Lag]
+    steps: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    seconds: float = 0.0
+    last_step: int = 0
+    last_time: float = 0.0
+    behind: Lag = field(default_factory=dict)
+    _wanted: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def tell(self, report: StepReport) -> None:
+        """Log a step, and count it."""
+        log.info("%s", report)
+        with self._lock:
+            self.steps += 1
+            self.rows_in += sum(n or 0 for n in report.rows_in)
+            self.rows_out += sum(n or 0 for n in report.rows_out)
+            self.seconds += report.ms / 1e3
+            self.last_step, self.last_time = report.step, time.time()
+
+    def look(self) -> None:
+        """Ask how far the views are behind, where it is wanted."""
+        if self._wanted:
+            behind = self.lag()
+            with self._lock:
+                self.behind = behind
+
+    @contextmanager
+    def shown(self, progress: bool) -> Iterator[Callable[[], None]]:
+        """A line that says what is done and how far the views are behind, if it is wanted.
+
+        What it gives is called after each round.
+        """
+        if not progress:
+            yield self.look
+            return
+        self._wanted = True
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns) as bar:
+            task = bar.add_task(f"{self.name}: reading")
+
+            def show() -> None:
+                self.look()
+                behind = ", ".join(f"{n} {'?' if k is None else k}" for n, k in self.behind.items())
+                told = f"{self.name}: step {self.last_step:,}, behind: {behind}"
+                bar.update(task, description=told)
+
+            yield show
+
+    def collector(self) -> PipelineCollector:
+        """The metrics of this process, as Prometheus' client collects them."""
+        self._wanted = True
+        return PipelineCollector(self)
+
+    def counted(self) -> tuple[Mapping[str, float], Lag]:
+        """What was counted so far, and how far the views were behind after the last round."""
+        with self._lock:
+            return {
+                "steps": self.steps,
+                "rows_in": self.rows_in,
+                "rows_out": self.rows_out,
+                "step_seconds": self.seconds,
+                "last_step": self.last_step,
+                "last_step_time_seconds": self.last_time,
+            }, self.behind
+
+
+WORDS = {
+    "steps": "Steps that this process took.",
+    "rows_in": "Rows of changes that were read, as far as the driver has them.",
+    "rows_out": "Rows of changes that were written into sinks.",
+    "step_seconds": "Seconds that the steps took, reading and writing included.",
+    "last_step": "The number of the last step.",
+    "last_step_time_seconds": "When the last step ended, in seconds since 1970.",
+}
+
+
+class PipelineCollector:
+    """What `prometheus_client` asks for metrics; see `Pipeline.collector`."""
+
+    def __init__(self, reporting: Reporting) -> None:
+        self._reporting = reporting
+
+    def collect(self) -> Iterator[Any]:
+        """The metrics as they are now."""
+        core = _prometheus().core
+        counts, behind = self._reporting.counted()
+        for name, value in counts.items():
+            last = name.startswith("last")
+            family = core.GaugeMetricFamily if last else core.CounterMetricFamily
+            metric = family(f"stepping_spark_{name}", WORDS[name], labels=["pipeline"])
+            metric.add_metric([self._reporting.name], value)
+            yield metric
+        lag = core.GaugeMetricFamily(
+            "stepping_spark_lag",
+            "How far a source is ahead of the views: versions, files or rows of a log.",
+            labels=["pipeline", "source"],
+        )
+        for source, n in behind.items():
+            if n is not None:
+                lag.add_metric([self._reporting.name, source], n)
+        yield lag
+
+
+try:
+    import prometheus_client
+    import prometheus_client.core
+
+    _client: Any = prometheus_client
+except ImportError:
+    _client = None
+
+
+def _prometheus() -> Any:
+    if _client is None:
+        raise InputError(
+            "metrics need prometheus_client, which is not installed; install it with "
+            "pip install 'stepping-spark[metrics]'"
+        )
+    return _client
+
+
+def text_of(collector: PipelineCollector) -> str:
+    """The metrics in the text format of Prometheus."""
+    client = _prometheus()
+    registry = client.CollectorRegistry()
+    registry.register(collector)
+    told: bytes = client.generate_latest(registry)
+    return told.decode()
+
+
+def serve(collector: PipelineCollector, port: int) -> Callable[[], None]:
+    """Serve the metrics at a port of this machine; what it gives ends that."""
+    client = _prometheus()
+    registry = client.CollectorRegistry()
+    registry.register(collector)
+    server, thread = client.start_http_server(port, addr="127.0.0.1", registry=registry)
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return end
+
+
+def _shown(rows: Iterable[int | None]) -> str:
+    found = list(rows)
+    known = sum(n for n in found if n is not None)
+    return f"{known:,}" + (" and more, in Spark" if None in found else "")
