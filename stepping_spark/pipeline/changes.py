@@ -63,6 +63,16 @@ def not_unique(where: str, key: Sequence[str], values: object) -> SinkError:
     )
 
 
+def first_in_both(a: pa.Table, b: pa.Table, key: Sequence[str]) -> dict[str, Any] | None:
+    """A key that two tables of the same columns have; NULL equals NULL."""
+    ids = _ids(pa.concat_tables([a, b]), key)
+    both = np.flatnonzero(np.isin(ids[: a.num_rows], ids[a.num_rows :]))
+    if not len(both):
+        return None
+    found: dict[str, Any] = a.select(list(key)).slice(int(both[0]), 1).to_pylist()[0]
+    return found
+
+
 def check_key(key: Sequence[str], columns: pa.Schema, where: str) -> None:
     """Refuse a key of columns that are not there."""
     missing = [name for name in key if name not in columns.names]

@@ -168,6 +168,8 @@ class Pipeline:
     def lag(self) -> dict[str, int | None]:
         """How far each source is ahead of the views: versions, files or rows; None: unknown.
 
+        It asks the sources, so it is for the thread that runs the pipeline.
+
         >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
         ...     return st.distinct(people)
         >>> changes = [(1, st.ZSetPython({"ann": 1})), (2, st.ZSetPython({"bob": 1}))]

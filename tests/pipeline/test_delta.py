@@ -319,6 +319,10 @@ def test_a_view_with_two_rows_of_a_key_is_refused_at_once_and_later(lake: Path) 
         pipeline([(1, Z({one: 1, two: 1}))], "a").run()
     with pytest.raises(SinkError, match="several rows with the key id"):
         pipeline([(1, Z({one: 1})), (2, Z({two: 1}))], "b").run()
+    into = {"notes": st.DeltaTable(lake / "d", key="text")}
+    items = [(1, Z({one: 1})), (2, Z({Note(id=2, text=None): 1}))]
+    with pytest.raises(SinkError, match=r"key text = \{'text': None\}"):
+        st.Pipeline(notes, store="memory", notes=items, into=into).run()
     pipeline([(1, Z({one: 1})), (2, Z({two: 1, one: -1}))], "c").run()
     assert rows_of(lake / "c") == [{"id": 1, "text": "x"}]
 

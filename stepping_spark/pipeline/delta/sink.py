@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake import DeltaTable as Table
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from stepping_spark.errors import SinkError
-from stepping_spark.pipeline.changes import by_key, check_key, feed_of, feed_schema, not_unique
+from stepping_spark.pipeline.changes import (
+    by_key,
+    check_key,
+    feed_of,
+    feed_schema,
+    first_in_both,
+    not_unique,
+)
 from stepping_spark.pipeline.delta.log import FEED, Log, quoted
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -21,6 +28,9 @@ ANY = "stepping_spark"
 """The application of every pipeline: two that write at the same moment are in each other's way."""
 
 GONE = "_gone_"
+
+MERGED_EVERY = 64
+"""Steps after which small files are merged: each step writes some, and a step by key reads keys."""
 
 
 class DeltaSink:
@@ -44,6 +54,7 @@ class DeltaSink:
         self._feed = changes
         self._columns = pa.schema([])
         self._owner = ""
+        self._written = 0  # steps, by this process
         self._seen = -1  # the version up to which nobody else wrote rows
         self._where = f"Delta table {uri}"
 
@@ -84,6 +95,14 @@ class DeltaSink:
             self._by_key(table, rows, properties)
         else:
             self._by_count(table, rows, properties)
+        self._written += 1
+        if self._written % MERGED_EVERY == 0:
+            self._merge_files()
+
+    def _merge_files(self) -> None:
+        """Merge small files, which changes no rows; if somebody else does it just now, leave it."""
+        with suppress(DeltaError, OSError):
+            self._log.newest().optimize.compact()
 
     # -- the three forms
 
@@ -150,9 +169,9 @@ class DeltaSink:
             found = rows.to_table(
                 columns=list(self._key), filter=pa.dataset.field(first).isin(values.unique())
             )
-        both = found.cast(wanted.schema).join(wanted, list(self._key), join_type="inner")
-        if both.num_rows:
-            raise not_unique(self._where, self._key, both.slice(0, 1).to_pylist()[0])
+        double = first_in_both(wanted, found.cast(wanted.schema), self._key)
+        if double is not None:
+            raise not_unique(self._where, self._key, double)
 
     # -- what is checked
 

@@ -40,6 +40,8 @@ class DeltaTable:
       `update_postimage` or `delete`, as Spark's `create_auto_cdc_flow` takes it, with
       `sequence_by="_step"` and `apply_as_deletes="_change_type = 'delete'"`.
 
+    Every 64 steps small files are merged (OPTIMIZE); VACUUM is for you to call.
+
     The number of the step goes into the same commit. A table with rows of others, and rows that
     others write between two steps, are a `SinkError`, and so is a second pipeline; OPTIMIZE and
     VACUUM are not.
