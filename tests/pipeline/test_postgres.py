@@ -18,6 +18,7 @@ from stepping_spark.errors import SinkError, SourceError
 from tests.cases import Z
 from tests.pipeline.shop import Note, Shop, Total, amounts, names, numbered, totals
 from tests.postgres_server import PostgresServer
+from tests.stores.postgres_stores import role
 
 
 class Database:
@@ -321,6 +322,35 @@ def test_rows_of_others_in_a_view_are_refused(db: Database, tmp_path: Path) -> N
         db.run("INSERT INTO names VALUES ('b')")
         with pytest.raises(SinkError, match="several rows with the key _value_"):
             running.run()
+
+
+def test_those_who_write_read_and_keep_views_need_no_more_rights_than_the_page_says(
+    db: Database, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    db.shop()
+    writer, reader, views = (
+        role(postgres, name, f"GRANT USAGE ON SCHEMA {db.schema} TO {{0}};" + rights)
+        for name, rights in (
+            ("writer", f"GRANT INSERT ON {db.schema}.users TO {{0}}"),
+            ("reader", f"GRANT SELECT ON {db.schema}.users, {db.schema}.users_changes TO {{0}}"),
+            ("views", f"GRANT CREATE ON SCHEMA {db.schema} TO {{0}}"),
+        )
+    )
+    with psycopg.connect(writer) as connection:
+        connection.execute(f"INSERT INTO {db.schema}.users VALUES (1, 'a')")
+    into = {"names": db.table("names", url=views, key="_value_")}
+    with following(db, tmp_path, source=db.table("users", url=reader), into=into) as running:
+        assert running.run() == 1
+    assert names_in(db) == ["a"]
+    refused = db.table("users", url=reader, trim=True)
+    db.run("INSERT INTO users VALUES (2, 'b')")
+    with (
+        pytest.raises(SourceError, match=r"permission denied.*give the user the right"),
+        following(db, tmp_path, source=refused, into=into) as running,
+    ):
+        running.run()
+    with pytest.raises(SourceError, match=r"permission denied|must be owner"):
+        db.table("users", url=writer).uninstall()
 
 
 def test_a_change_feed_and_rows_with_null_keys(db: Database) -> None:
