@@ -37,7 +37,7 @@ from tests.cases import User
 from tests.pipeline.shop import names
 from tests.stores.lives import Place, told, watch_within, watched
 
-STEPS = 6
+STEPS = 4
 OURS = (DeltaSource, DeltaSink, FilesSource, FilesSink, PostgresSource, PostgresSink)
 CALLS = ("read", "open", "last_step", "write", "close")
 

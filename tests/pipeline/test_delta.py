@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import enum
 import shutil
+import uuid
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
+from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.errors import SinkError, SourceError
 from tests.cases import Order, User, Z
-from tests.pipeline.shop import Note, Shop, Total, amounts, names, totals
+from tests.pipeline.shop import Note, Shop, Total, View, amounts, names, totals
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 TYPES = {"int": pa.int64()}
@@ -67,8 +72,18 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("diff", ["feed", "snapshot"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("seed", "diff"),
+    [
+        (1, "feed"),
+        (2, "snapshot"),
+        *(
+            pytest.param(seed, diff, marks=pytest.mark.long)
+            for seed in range(3, 9)
+            for diff in ("feed", "snapshot")
+        ),
+    ],
+)
 def test_views_of_tables_that_change_at_random_equal_the_plain_query(
     lake: Path, seed: int, diff: str
 ) -> None:
@@ -417,3 +432,110 @@ def test_a_table_that_is_not_there_and_columns_that_do_not_fit_are_said(lake: Pa
     into = {"names": st.DeltaTable(lake / "new", key="no")}
     with pytest.raises(SinkError, match="key= names no"):
         following(lake, users, into=into, store="memory").run()
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Kinds(st.Data):
+    id: uuid.UUID
+    price: Annotated[Decimal, st.Precision(12, 2)]
+    at: dt.datetime
+    local: st.LocalDateTime
+    day: dt.date | None
+    raw: bytes
+    ratio: float
+    ok: bool
+    colour: Colour
+    more: list[int]
+    pair: st.Pair[int, str | None]
+
+
+def kinds_of(number: int) -> Kinds:
+    local: Any = dt.datetime(2024, 5, 1, 12, number)
+    return Kinds(
+        id=uuid.UUID(int=number),
+        price=Decimal("1.25") * number,
+        at=dt.datetime(2024, 5, 1, 12, number, tzinfo=dt.UTC),
+        local=local,
+        day=None if number % 2 else dt.date(2024, 5, number),
+        raw=bytes([0, number]),
+        ratio=0.1 * number,
+        ok=number % 2 == 0,
+        colour=Colour.RED if number % 2 else Colour.BLUE,
+        more=[number] * number,
+        pair=st.Pair(left=number, right=None if number % 2 else "x"),
+    )
+
+
+def test_values_of_every_type_go_into_a_table_and_come_out_of_it(lake: Path) -> None:
+    def kinds(kinds: st.ZSet[Kinds]) -> st.ZSet[Kinds]:
+        return kinds
+
+    a, b, c, d = map(kinds_of, (1, 2, 3, 4))
+    into = {"kinds": st.DeltaTable(lake / "kinds", key="id")}
+    items = [(1, Z({a: 1, b: 1, c: 1})), (2, Z({a: -1, d: 1})), (3, Z({b: -1}))]
+    st.Pipeline(kinds, store="memory", kinds=items, into=into).run()
+    view = View()
+    st.Pipeline(
+        kinds, store="memory", kinds=st.DeltaTable(lake / "kinds"), into={"kinds": view}
+    ).run()
+    assert view.rows == Z({c: 1, d: 1})
+
+
+def test_durations_and_rows_that_cannot_be_found_again_are_refused(lake: Path) -> None:
+    class Took(st.Data):
+        id: int
+        time: dt.timedelta
+
+    class Ratio(st.Data):
+        id: int
+        ratio: float
+
+    def took(rows: st.ZSet[Took]) -> st.ZSet[Took]:
+        return rows
+
+    def ratio(rows: st.ZSet[Ratio]) -> st.ZSet[Ratio]:
+        return rows
+
+    into = {"took": st.DeltaTable(lake / "took", key="id")}
+    with pytest.raises(SinkError, match="column time: Delta has no durations"):
+        st.Pipeline(took, store="memory", rows=[], into=into).run()
+    with pytest.raises(SinkError, match="column ratio is double, by which rows cannot be found"):
+        st.Pipeline(
+            ratio, store="memory", rows=[], into={"ratio": st.DeltaTable(lake / "ratio")}
+        ).run()
+
+
+def test_steps_that_spark_computes_go_from_table_to_table(lake: Path, spark: SparkSession) -> None:
+    shop = Shop(5)
+    shop.change()
+    orders = make(lake / "orders", Order, shop.orders.values())
+    users = make(lake / "users", User, shop.users.values())
+    pipeline = st.Pipeline(
+        {"totals": totals, "amounts": amounts},
+        store="memory",
+        limits=st.Limits(local_rows=0),
+        orders=st.DeltaTable(orders),
+        users=st.DeltaTable(users),
+        into={
+            "totals": st.DeltaTable(lake / "totals", key="name"),
+            "amounts": st.Files(lake / "amounts"),
+        },
+    )
+    for _ in range(2):
+        pipeline.run()
+        assert totals_in(lake / "totals") == shop.totals
+        of_orders, of_users = shop.change()
+        apply(orders, Order, of_orders)
+        apply(users, User, of_users)
+
+
+def test_a_change_may_be_a_dataframe_with_more_columns(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT 1 AS id, 'a' AS name, 2.0 AS more UNION ALL SELECT 2, 'b', 3.0")
+    view = View()
+    items = [(1, frame), (2, frame.selectExpr("name", "id", "-1L AS _count_").where("id = 1"))]
+    st.Pipeline(names, store="memory", users=items, into={"names": view}).run()
+    assert view.rows == Z({"b": 1})

@@ -79,7 +79,9 @@ def names_in(db: Database) -> list[str]:
     return sorted(name for (name,) in db.rows("names"))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))]
+)
 def test_views_of_tables_that_change_at_random_equal_the_plain_query(
     db: Database, tmp_path: Path, seed: int
 ) -> None:

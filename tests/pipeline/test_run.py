@@ -106,7 +106,10 @@ def test_errors_and_files_without_a_pipeline_end_with_2(file: Path) -> None:
     assert (told.exit_code, "has no pipeline; call one of them" in told.stderr) == (2, True)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 0), pytest.param(signal.SIGINT, 130, marks=pytest.mark.long)],
+)
 def test_a_signal_ends_a_run_that_follows_and_the_next_goes_on(
     file: Path, number: int, code: int
 ) -> None:

@@ -226,8 +226,13 @@ def _plain_field(field: pa.Field[Any], name: str) -> pa.Field[Any]:
 
 
 def _plain_type(t: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(t):
+    """The type without views and dictionaries, at any depth."""
+    if isinstance(t, pa.DictionaryType):
         return _plain_type(t.value_type)
+    if isinstance(t, pa.StructType):
+        return pa.struct([_plain_field(field, field.name) for field in t])
+    if isinstance(t, pa.ListType | pa.LargeListType | pa.ListViewType):
+        return pa.list_(_plain_field(t.value_field, t.value_field.name))
     if pa.types.is_string_view(t) or pa.types.is_large_string(t):
         return pa.string()
     if pa.types.is_binary_view(t) or pa.types.is_large_binary(t):
