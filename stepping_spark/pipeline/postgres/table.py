@@ -18,9 +18,9 @@ class Postgres:
     write in the transaction that changes the rows. `install()`, or `stepping-spark source install`,
     makes it once, and puts the rows that are there into it; it takes a lock that waits for those
     who write the table. Each row that comes, goes or is replaced is a row in the log; TRUNCATE
-    is a deletion of all. Transactions are read in the order in which they began, up to the
-    oldest one that still runs: so none is missed that commits late, and one that stays open
-    holds the views back. Columns that the row class does not have are not read. The log stays
+    is a deletion of all. Transactions are read in the order of their numbers, up to the oldest
+    one that still runs on the server: so none is missed that commits late, and one that stays
+    open, in any database, holds the views back. Columns that the row class does not have are not read. The log stays
     as it is, for other pipelines; with `trim=True` what this one has committed is removed
     from it. `lag` counts rows of the log.
 
