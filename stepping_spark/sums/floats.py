@@ -66,7 +66,10 @@ def added(values: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> int:
     """The exact sum of ints, each so often."""
     if not len(values):
         return 0
-    if max(int(times.max()), -int(times.min())) * len(times) >= 2**31:
+    times_most = max(int(times.max()), -int(times.min())) * len(times)
+    if times_most * max(int(values.max()), -int(values.min())) < 2**63:
+        return int(np.dot(values, times))
+    if times_most >= 2**31:
         return sum(v * n for v, n in zip(values.tolist(), times.tolist(), strict=True))
     # The halves of the bits apart: no sum of so many 32 bits is beyond 64.
     high, low = values >> 32, values & (2**32 - 1)

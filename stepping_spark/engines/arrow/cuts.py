@@ -131,10 +131,9 @@ def _carried(reach: Reach, args: Any, counts: Numbers, rows: Numbers) -> Carried
         if not values:
             found[c] = int(counts[rows].sum())
             continue
-        column = values[0].take(positions(rows))
-        valid = np.asarray(column.is_valid())
-        known = column.drop_null()
-        times = counts[rows][valid]
+        known, times = values[0].take(positions(rows)), counts[rows]
+        if known.null_count:
+            known, times = known.drop_null(), times[np.asarray(known.is_valid())]
         if c.kind == "count":
             found[c] = int(times.sum())
         else:
