@@ -60,7 +60,8 @@ def held_to_sql(
     reference = st.reference(graph)
     total: list[st.ZSetPython[Any]] = [st.ZSetPython() for _ in texts]
     there: dict[str, Counter[Any]] = {}
-    for step, (there, change) in enumerate(changes(tables, steps=steps, many=many, seed=seed)):
+    given = changes(tables, steps=steps, many=many, seed=seed)
+    for step, (there, change) in enumerate(given):  # noqa: B007 - the last ones are looked at
         out = [z.to_python() for z in stepper().step(change)]
         plain = reference.step(change)
         for name, found, wanted in zip(texts, out, plain, strict=True):
