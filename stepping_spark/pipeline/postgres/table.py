@@ -20,9 +20,9 @@ class Postgres:
     who write the table. Each row that comes, goes or is replaced is a row in the log; TRUNCATE
     is a deletion of all. Transactions are read in the order of their numbers, up to the oldest
     one that still runs on the server: so none is missed that commits late, and one that stays
-    open, in any database, holds the views back. Columns that the row class does not have are not read. The log stays
-    as it is, for other pipelines; with `trim=True` what this one has committed is removed
-    from it. `lag` counts rows of the log.
+    open, in any database, holds the views back. Columns that the row class does not have are
+    not read. The log stays as it is, for other pipelines; with `trim=True` what this one has
+    committed is removed from it. `lag` counts rows of the log.
 
     **As a sink** it is made where there is none, as `st.DeltaTable` says for `key` and `changes`.
     The rows of a step and its number, in the table `stepping_spark_steps` of the schema, are one
