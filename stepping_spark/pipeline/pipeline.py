@@ -184,7 +184,7 @@ class Pipeline:
         """Steps, rows, seconds and lag of this process, in the text format of Prometheus.
 
         Needs `pip install 'stepping-spark[metrics]'`. `collector()` is the same for a registry of
-        `prometheus_client`, which serves it for Prometheus, or OpenTelemetry's collector, to scrape.
+        `prometheus_client`, which serves it; Prometheus, or OpenTelemetry's collector, scrapes it.
 
         >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
         ...     return st.distinct(people)
