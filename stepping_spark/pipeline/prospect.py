@@ -24,6 +24,12 @@ class Prospect:
     `waiting` is what each source has that was not read (None: unknown), `state` the key by which
     each register is kept, with its rows where the state says them, `costs` how each vertex takes a
     step, and `in_full` the vertices whose cost grows with the tables, and not with the change.
+
+    >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(people)
+    >>> found = st.Pipeline(names, store="memory", people=[], into={"names": print}).dry_run()
+    >>> isinstance(found, st.Prospect), found.step, found.into, found.in_full
+    (True, 0, (('names', 'print'),), ())
     """
 
     name: str
