@@ -83,6 +83,7 @@ def place_of(text: str, schema: str | None = None) -> Place:
     elif is_of_postgres(text):
         found = _postgres(text)
     else:
+        _check_kind(text)
         found = _files(rest if kind == PARQUET and not rest.startswith("//") else text)
     if schema is None:
         return found
@@ -91,6 +92,18 @@ def place_of(text: str, schema: str | None = None) -> Place:
     if found.schema not in (SCHEMA, schema):
         raise ValueError(f"the URL says the schema {found.schema!r}, and --schema {schema!r}")
     return Place(POSTGRES, found.where, schema)
+
+
+def _check_kind(text: str) -> None:
+    """A ValueError for a word that looks like a kind of store, and is none."""
+    kind, colon, rest = text.partition(":")
+    is_path = not kind.isalnum() or len(kind) == 1 or kind == "file" or rest.startswith("//")
+    if text.lower() == MEMORY or (colon and kind != PARQUET and not is_path):
+        raise ValueError(
+            f"{kind!r} is no kind of store; write memory, parquet:PATH, or "
+            "postgresql://user@host/database (a directory with a colon in its name is "
+            "parquet:PATH too)"
+        )
 
 
 def _files(path: str) -> Place:

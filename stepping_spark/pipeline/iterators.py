@@ -16,6 +16,7 @@ from stepping_spark.zsets.spark import ZSetSpark
 class Items:
     """The items of an iterable: `(position, change)`, with positions that grow; each is a step.
 
+    A position that does not rise is a `SourceError`, for it would be taken for one that was read.
     What is at or before the position that was read is left out, so the iterable may begin anew in
     each process; it gives the same change for the same position. A list is read to its end, and
     what is appended to it later comes then; an iterator that has ended gives nothing more.
@@ -27,10 +28,14 @@ class Items:
         self._items: Iterator[tuple[int, Change]] = iter(())
         self._next = 0  # of a list: where to look first
         self._ahead: tuple[int, Change] | None = None  # given, and perhaps not committed
+        self._last: int | None = None  # of an iterator: the position that it gave last
 
     def open(self, columns: pa.Schema) -> None:
         """Begin with the first item; an iterator goes on where it is."""
-        self._items = iter(self._given)
+        items = iter(self._given)
+        if items is not self._given:
+            self._last = None
+        self._items = items
 
     def close(self) -> None:
         """Nothing to do."""
@@ -58,19 +63,34 @@ class Items:
         i = min(self._next, len(items))
         while i > 0 and _is_after(self._checked(items[i - 1])[0], after):
             i -= 1
-        while i < len(items) and not _is_after(self._checked(items[i])[0], after):
+        while i < len(items):
+            at, change = self._checked(items[i])
+            self._check_rises(at, self._checked(items[i - 1])[0] if i else None)
+            if _is_after(at, after):
+                self._next = i
+                return at, change
             i += 1
         self._next = i
-        return self._checked(items[i]) if i < len(items) else None
+        return None
 
     def _of_iterator(self, after: Position | None) -> tuple[int, Change] | None:
         if self._ahead is not None and _is_after(self._ahead[0], after):
             return self._ahead
         for item in self._items:
             at, change = self._checked(item)
+            self._check_rises(at, self._last)
+            self._last = at
             if _is_after(at, after):
                 return at, change
         return None
+
+    def _check_rises(self, at: int, before: int | None) -> None:
+        if before is not None and at <= before:
+            raise SourceError(
+                f"input {self._name!r}: position {at} comes after position {before}; each position "
+                "is greater than the one before, else its change is taken for one that was read: "
+                "number the changes, enumerate(changes, 1)"
+            )
 
     def _checked(self, item: Any) -> tuple[int, Change]:
         match item:

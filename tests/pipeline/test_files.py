@@ -122,6 +122,20 @@ def test_files_that_are_not_only_added_are_refused_and_mended(tmp_path: Path, ho
     assert names_in(tmp_path) == ["n1", "n2", "n4"]
 
 
+def test_directories_within_the_directory_are_refused(tmp_path: Path) -> None:
+    add(tmp_path / "users", "a", [user(1)])
+    (tmp_path / "users" / "_temporary").mkdir()
+    with pipeline(tmp_path) as running:
+        assert running.run() == 1
+        add(tmp_path / "users" / "day=2026-01-01", "b", [user(2)])
+        with pytest.raises(SourceError, match="it has the directory 'day=2026-01-01'"):
+            running.run()
+        shutil.rmtree(tmp_path / "users" / "day=2026-01-01")
+        add(tmp_path / "users", "b", [user(2)])
+        assert running.run() == 1
+    assert names_in(tmp_path) == ["n1", "n2"]
+
+
 def test_a_damaged_file_and_a_missing_column_name_the_file(tmp_path: Path) -> None:
     folder = tmp_path / "users"
     folder.mkdir()

@@ -364,6 +364,8 @@ def test_rows_go_by_themselves_where_each_round_is_a_step_with_its_time() -> Non
         ),
         ({"orders": [], "users": [], "max_rows": 0}, InputError, "max_rows=0"),
         ({"orders": [], "users": [], "store": "postgres:x"}, InputError, "a store in Postgres is"),
+        ({"orders": [], "users": [], "store": "parket:state"}, InputError, "'parket' is no kind"),
+        ({"orders": [], "users": [], "store": "Memory"}, InputError, "write memory, parquet:PATH"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_pipeline_is_made(
@@ -378,6 +380,15 @@ def test_items_without_a_position_and_times_that_are_none_are_refused() -> None:
         st.Pipeline(names, store="memory", users=[Z({User(id=1, name="a"): 1})]).run()  # type: ignore[list-item]
     with pytest.raises(InputError, match=r"write \"10s\""):
         st.Pipeline(names, store="memory", users=[]).run(every="soon")
+
+
+@pytest.mark.parametrize("of", [list, iter], ids=["list", "iterator"])
+def test_a_position_that_does_not_rise_is_an_error_and_loses_nothing(of: Any) -> None:
+    users = [(at, Z({User(id=i, name=f"n{i}"): 1})) for i, at in enumerate((1, 2, 2, 3))]
+    running = st.Pipeline(names, store="memory", users=of(users))
+    with pytest.raises(SourceError, match="position 2 comes after position 2; each position is"):
+        running.run()
+    assert running.stepper.store.last_step() == 2
 
 
 def test_views_that_read_each_other_and_inputs_of_two_types_are_refused() -> None:

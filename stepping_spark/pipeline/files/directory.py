@@ -72,11 +72,25 @@ class Directory:
         with self.trying("it could not be made", "see to the path and the rights"):
             self.place[0].create_dir(self.place[1], recursive=True)
 
-    def files(self) -> list[File]:
-        """The files in it, in the order of their names; none that are being written."""
+    def files(self, *, only: bool = False) -> list[File]:
+        """The files in it, in the order of their names; none that are being written.
+
+        `only`: directories in it are an error, for nobody would read what is in them.
+        """
         system, path = self.place
         with self.trying("it could not be listed", "create the directory, or see to the path"):
             found = system.get_file_info(pafs.FileSelector(path))
+        inner = sorted(
+            info.base_name
+            for info in found
+            if info.type == pafs.FileType.Directory and not info.base_name.startswith(HIDDEN)
+        )
+        if only and inner:
+            raise self._failure(
+                f"it has the directory {inner[0]!r}, and only the files of one directory are read: "
+                "those of partitions lack the columns that their directories are named by; write "
+                "without partitions, or give a source to each directory"
+            )
         return sorted(
             (
                 File(info.base_name, info.size or 0, info.mtime_ns or 0)

@@ -85,7 +85,7 @@ class FilesSource:
         self._pieces = at, pieces
 
     def _files(self) -> list[File]:
-        files = self._directory.files()
+        files = self._directory.files(only=True)
         if self._order == "time":
             files.sort(key=lambda file: (file.time, file.name))
         return files
