@@ -42,7 +42,8 @@ def deaths(world: World, every: int) -> Iterator[str]:
         while (killed := life(world, number, moment)) is not None:
             yield killed
             assert world.view() in (before, view)
-            moment += every
+            # Once the step is committed, what is left to do is disturbed from its first moment on.
+            moment = 1 if killed == "after commit" else moment + every
         assert world.view() == view
 
 
