@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.engines.arrow.cuts import cut_of, whole
+from stepping_spark.engines.arrow.cuts import cut_of
 from stepping_spark.engines.arrow.folds import (
     gather_kernel,
     pieces_kernel,
@@ -217,21 +217,27 @@ def _contributions(n: Contributions, rows: Kernel) -> Kernel:
 
 
 def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
-    fold = prepared(n.fold)
-    over, schema = n.state.schema, n.schema
-    cut = cut_of(n.fold, over) if isinstance(n.fold, Windowed) else whole
+    fold, over, schema = prepared(n.fold), n.state.schema, n.schema
 
-    def change_of(run: Context) -> pa.Table:
+    def difference(run: Context, before: pa.Table, more: pa.Table) -> list[pa.Table]:
+        run.filled = before
+        old = fold(run)
+        run.filled = concat([before, more], over)
+        return [fold(run), negate(old, schema)]
+
+    if not isinstance(n.fold, Windowed):
+        return lambda run: concat(difference(run, state(run), change(run)), schema)
+    cut = cut_of(n.fold, over)
+
+    def change_of_windows(run: Context) -> pa.Table:
         found = []
         for before, more, carried in cut(state(run), change(run), run.ask):
-            run.filled, run.carried = before, carried
-            old = fold(run)
-            run.filled = concat([before, more], over)
-            found += [fold(run), negate(old, schema)]
+            run.carried = carried
+            found += difference(run, before, more)
         run.carried = {}
         return concat(found, schema)
 
-    return change_of
+    return change_of_windows
 
 
 NODES: dict[type[Physical], Callable[..., Kernel]] = {
