@@ -13,7 +13,7 @@ from stepping_spark.expressions.expr import Expr, whole
 from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
 from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.literals import literal
-from stepping_spark.rows.sql_text import closed, let_all
+from stepping_spark.rows.sql_text import all_of, closed, let_all
 from stepping_spark.rows.types import ListOf, unwrap
 
 MOST_BANDS = 64  # of an interval; a wider one is compared with every point
@@ -84,7 +84,7 @@ class Bands(Derived):
         if self._of != FLOAT:
             unit = closed(_UNITS[self._of.name][1].format(value))
             width = f"{int(self.width)}L"
-            found = f"{unit} DIV {width} - if({unit} % {width} < 0, 1L, 0L)"
+            found = closed(f"{unit} DIV {width} - if({unit} % {width} < 0, 1L, 0L)")
             return f"greatest({found}, {WIDE + 1}L)"
         share = closed(f"{value} / {literal(float(self.width), FLOAT)}")
         far = f"{FARTHEST}L"
@@ -105,7 +105,7 @@ class Bands(Derived):
             )
         rows = f"transform({let_all('v', bands, numbers)}, b -> {_pair(of_row)})"
         none = f"CAST(array() AS {self.type.ddl})"
-        known = f"{low} IS NOT NULL AND {high} IS NOT NULL"
+        known = all_of([f"{low} IS NOT NULL", f"{high} IS NOT NULL"])
         return f"coalesce(if({known}, CAST({rows} AS {self.type.ddl}), {none}), {none})"
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from stepping_spark.expressions.derived import Derived
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.rows.atoms import FLOAT, NAN, RowType
-from stepping_spark.rows.sql_text import closed, let, let_all
+from stepping_spark.rows.sql_text import all_of, closed, let, let_all
 from stepping_spark.rows.types import Optional
 
 SPLIT = 134217729.0  # 2**27 + 1
@@ -140,9 +140,9 @@ class Deviation(Derived):
             "(n * p_rest + n * e - 2D * (s * s_rest))"
         )
         by = "n * n" if self.population else "n * (n - 1D)"
-        found = f"if(t > 0D, t, 0D) / ({by})"
+        found = closed(f"if(t > 0D, t, 0D) / ({by})")
         if self.root:
-            found = f"sqrt({found})"
+            found = closed(f"sqrt({found})")
         body = let(
             "t", f"(a - b) + {small}", f"if(abs(t) < double('Infinity'), {found}, double('NaN'))"
         )
@@ -190,7 +190,7 @@ class Correlation(Derived):
             "yy": _centred_sql(*ys, *ys, *products[3:6]),
             "xy": _centred_sql(*xs, *ys, *products[6:]),
         }
-        finite = " AND ".join(f"abs(of.{name}) < double('Infinity')" for name in squares)
+        finite = all_of(f"abs(of.{name}) < double('Infinity')" for name in squares)
         found = "greatest(least(of.xy / (sqrt(of.xx) * sqrt(of.yy)), 1D), -1D)"
         body = (
             "CASE WHEN of.xx <= 0D OR of.yy <= 0D THEN NULL "
@@ -226,7 +226,7 @@ def _times_rest(x: float, y: float, p: float) -> float:
 
 def _times_rest_sql(x: str, y: str, p: str) -> str:
     """The same in SQL, of names."""
-    small = f"abs({x}) < {LARGE}D AND abs({y}) < {LARGE}D"
+    small = all_of([f"abs({x}) < {LARGE}D", f"abs({y}) < {LARGE}D"])
     return f"if({small}, {_product_rest_sql(x, y, p)}, 0D)"
 
 

@@ -58,9 +58,10 @@ _TOKEN = re.compile(
 )
 # What begins so is a query, or a part of one, and not a value.
 _QUERY = re.compile(
-    r"\s*(?:SELECT|FROM|WITH|WHERE|WHEN|OVER|JOIN|GROUP BY|OR REPLACE|COPY|GRANT)\b"
+    r"\s*(?:SELECT|INSERT|ON CONFLICT|DELETE|CREATE|FROM|WITH|WHERE|WHEN|OVER|JOIN|GROUP BY"
+    r"|OR REPLACE|COPY|GRANT)\b"
 )
-_CLOSES = {"closed", "let", "all_of", "any_of"}
+_CLOSES = {"closed", "let", "let_all", "all_of", "any_of"}
 
 
 def has_open_operator(text: str) -> bool:
@@ -89,7 +90,7 @@ def open_texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def _is_closed(node: ast.AST, above: dict[ast.AST, ast.AST]) -> bool:
     call = above[node]
-    if isinstance(call, ast.GeneratorExp | ast.List):
+    if isinstance(call, ast.GeneratorExp | ast.List | ast.Dict):
         call = above[call]
     return isinstance(call, ast.Call) and getattr(call.func, "id", "") in _CLOSES
 
@@ -138,6 +139,7 @@ def test_no_module_puts_text_beside_an_operator_without_closing_it(path: Path) -
         ('f"f({a} + {b})"', False),
         ('closed(f"{a} = {b}")', False),
         ('all_of(f"{a} = {b}" for a in c)', False),
+        ('let_all("v", {"x": f"{a} + {b}"}, c)', False),
         ('f"SELECT {a} = {b} AS c"', False),
         ('raise StepError(f"{a} = {b}: too large")', False),
     ],
