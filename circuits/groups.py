@@ -13,6 +13,7 @@ from stepping_spark.expressions.index import Index
 from stepping_spark.query import linear
 from stepping_spark.query.agg import Aggregate
 from stepping_spark.query.grouping import GroupingSets
+from stepping_spark.query.orders import OrderGiven
 from stepping_spark.rows.data import Pair
 from stepping_spark.zsets.spark import ZSet, ZSetPython
 
@@ -42,7 +43,7 @@ def distinct(a: ZSet[T]) -> ZSet[T]:
 
 def first_n(
     a: ZSet[T],
-    index: Index[T, Any] | Callable[[T], Any],
+    index: OrderGiven[T],
     n: int,
     *,
     by: Index[T, Any] | Callable[[T], Any] | None = None,
@@ -50,10 +51,12 @@ def first_n(
 ) -> ZSet[T]:
     """The changes of ORDER BY index LIMIT n, or with `by` of that in each group: D(first_n(I(a))).
 
-    Rows of `a` in, rows of `a` out: the first n by the order of `index` (`ascending` says which
-    way), a row of weight 2 counting as two, ties by the whole row. NULL comes first and NaN last,
-    the reverse where the order descends, as in Spark. A row without a positive weight is not there.
-    With `ties=True`, all rows that tie with the n-th are there too: those with RANK() <= n.
+    Rows of `a` in, rows of `a` out: the first n by the order of `index`, a row of weight 2 counting
+    as two, ties by the whole row. `index` is an order as `st.window` takes it: descending it is
+    `st.win.desc(lambda a: a.x)`, `lambda a: a.x.desc()`, or a `st.Index` with `ascending=False`.
+    NULL comes first and NaN last, the reverse where the order descends, as in Spark. A row without
+    a positive weight is not there. With `ties=True`, all rows that tie with the n-th are there too:
+    those with RANK() <= n.
 
     The first n of a whole are the first n of the first n of its parts, so the optimizer keeps a
     tower: the rows by 4,096 buckets of their hash, the first n of each of those by 64, and of each

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar, overload
 from stepping_spark.expressions.index import Index
 from stepping_spark.query import linear
 from stepping_spark.query.asof import Direction, How
+from stepping_spark.query.orders import OrderGiven
 from stepping_spark.query.primitives import Key
 from stepping_spark.query.win import WindowFunction
-from stepping_spark.query.window import OrderGiven
 from stepping_spark.rows.data import Pair, Session
 from stepping_spark.zsets.spark import ZSet
 
@@ -35,6 +35,7 @@ def window(
     window functions of their names (see `st.win`), by functions of the row, and the others by the
     row's fields of the same names. `order` is a function of the row, a `st.Index`, `st.win.asc` or
     `st.win.desc`, or several of them in a tuple; NULL comes first where it ascends, as in Spark.
+    To descend write `st.win.desc(lambda a: a.x)`, or `lambda a: a.x.desc()` as in PySpark.
     Ties go by the whole row, so that the same rows give the same answer every time. `fields` has
     functions by names that are those of arguments. A row without a positive weight is not there.
 

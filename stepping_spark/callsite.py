@@ -8,12 +8,15 @@ import sys
 from dataclasses import dataclass
 from types import FrameType
 
+import pyspark
+
 # The folders of this library's source files, the engine's first.
 FOLDERS = tuple(
     os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), name) + os.sep
     for name in ("stepping_spark", "circuits", "stores")
 )
 ENGINE = FOLDERS[0]
+PYSPARK = os.path.dirname(os.path.abspath(pyspark.__file__)) + os.sep
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,14 @@ def is_engine(file: str) -> bool:
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame that is not this library's; a `with` of ours calls us by contextlib."""
+    """The innermost frame that is not this library's.
+
+    A `with` of ours calls us by contextlib, and PySpark where it is given a Column of ours.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (
-        is_ours(frame.f_code.co_filename) or frame.f_code.co_filename == contextlib.__file__
+        frame.f_code.co_filename.startswith((*FOLDERS, PYSPARK))
+        or frame.f_code.co_filename == contextlib.__file__
     ):
         frame = frame.f_back
     return frame

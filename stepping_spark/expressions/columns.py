@@ -8,10 +8,11 @@ from contextvars import ContextVar
 from pyspark.sql import Column, functions
 
 from stepping_spark.callsite import user_line
+from stepping_spark.expressions.directions import Directed, not_a_value
 from stepping_spark.expressions.expr import Build, Call, Expr, Items, Opaque, Singleton
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.types import Struct, unwrap
-from stepping_spark.spark.columns import DeferredColumn
+from stepping_spark.spark.columns import DeferredColumn, sort_order
 from stepping_spark.spark.session import get_session
 from stepping_spark.spark.types import analyzed, text_of
 
@@ -41,6 +42,8 @@ _OF_COLUMNS: dict[str, Callable[..., Column]] = {
 
 def to_column(expr: Expr) -> Column:
     """The pyspark Column of an expression; starts a session where none is active."""
+    if isinstance(expr, Directed):
+        raise not_a_value(expr, str(user_line()))
     get_session()
     if isinstance(expr, Opaque):
         return expr.column
@@ -63,5 +66,9 @@ def to_column(expr: Expr) -> Column:
 
 def opaque(column: Column, at: str = "") -> Expr:
     """A Column that only Spark can read, with the type that Spark's analyzer says it has."""
+    ordered = sort_order(column)
+    if ordered is not None:
+        of = opaque(ordered.of, at)
+        return Directed(of.type, of, ordered.ascending, ordered.nulls_first)
     t, frame = analyzed(column, ROW.get(), at or str(user_line()))
     return Opaque.traced(t, column, frame, text_of(column))

@@ -17,6 +17,7 @@ from pyspark.sql import Column
 
 from stepping_spark.callsite import Line, is_ours, user_line
 from stepping_spark.errors import CompileError, SteppingError
+from stepping_spark.expressions.directions import TAKERS, By, refuse_orders
 from stepping_spark.expressions.expr import Expr, PythonCall, coerce
 from stepping_spark.expressions.symbolic import trace_row
 from stepping_spark.rows.atoms import RowType
@@ -98,12 +99,19 @@ def row_expr(
     to: Any = None,
     item: bool = False,
     named: Callable[[Expr], Expr] = lambda e: e,
+    in_order: bool = False,
 ) -> Expr:
     """The expression that a row function is, over rows of the type.
 
     `item`: the function gives a list of what `to`, or its annotation, names (for `map_many`).
-    `named` may give names to the structs that Spark made.
+    `named` may give names to the structs that Spark made. `in_order`: it, or each part of its
+    tuple, may be `Directed`.
     """
+    if isinstance(f, By):
+        raise CompileError(
+            f"{user_line()}: expected a function of the row, found the order {f}; write the "
+            f"function alone, without st.win ({TAKERS})"
+        )
     if not callable(f):
         remedy = f"write lambda row: row.{f if isinstance(f, str) else 'field'}"
         if isinstance(f, Column):
@@ -115,6 +123,7 @@ def row_expr(
         return _python_expr(f, to, where)
     _refuse_is(f, where)
     expr = named(_call(f, row, where))
+    refuse_orders(expr, where, in_order=in_order)
     declared = to if to is not None else (None if item else _declared(f))
     if declared is not None:
         expr = coerce(expr, _type_of(declared, where), where)

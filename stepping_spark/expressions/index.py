@@ -104,8 +104,17 @@ def _same(row: K) -> K:
     return row
 
 
-def key_of(index: Index[Any, Any] | Callable[[Any], Any] | Key, row: RowType, what: str) -> Key:
-    """The key that an index, or a bare function, is over rows of the type; a key is one already."""
+def key_of(
+    index: Index[Any, Any] | Callable[[Any], Any] | Key,
+    row: RowType,
+    what: str,
+    *,
+    in_order: bool = False,
+) -> Key:
+    """The key that an index, or a bare function, is over rows of the type; a key is one already.
+
+    `in_order`: its parts may be `Directed`.
+    """
     if isinstance(index, Key):
         return index
     if not isinstance(index, Index):
@@ -121,7 +130,7 @@ def key_of(index: Index[Any, Any] | Callable[[Any], Any] | Key, row: RowType, wh
         if isinstance(row, Struct) and row.python is tuple:  # each part has its direction
             expr = Build(row, tuple(Field(t, (n,)) for n, t in row.fields))
     else:
-        expr = row_expr(index.f, row, to=index.to)
+        expr = row_expr(index.f, row, to=index.to, in_order=in_order)
     if isinstance(expr, PythonCall):
         raise CompileError(
             f"{where}: the key is a st.python function; map the rows first, with the key as a "

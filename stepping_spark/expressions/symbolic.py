@@ -12,6 +12,7 @@ from pyspark.sql import Column
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.columns import ROW, ExprColumn, opaque, to_column
+from stepping_spark.expressions.directions import Directed
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.expressions.results import to_expr
@@ -103,6 +104,28 @@ class SymbolicColumn(ExprColumn):
     def between(self, low: Any, high: Any) -> Column:
         within: Column = (self >= low) & (self <= high)
         return within
+
+    def asc(self) -> Column:
+        return self._directed(ascending=True, nulls_first=True)
+
+    def asc_nulls_first(self) -> Column:
+        return self._directed(ascending=True, nulls_first=True)
+
+    def asc_nulls_last(self) -> Column:
+        return self._directed(ascending=True, nulls_first=False)
+
+    def desc(self) -> Column:
+        return self._directed(ascending=False, nulls_first=False)
+
+    def desc_nulls_first(self) -> Column:
+        return self._directed(ascending=False, nulls_first=True)
+
+    def desc_nulls_last(self) -> Column:
+        return self._directed(ascending=False, nulls_first=False)
+
+    def _directed(self, *, ascending: bool, nulls_first: bool) -> Column:
+        expr: Expr = self.__expr__
+        return ExprColumn(Directed(expr.type, expr, ascending, nulls_first))
 
     def _apply(self, op: str, *others: Any, reverse: bool = False) -> Column:
         if any(isinstance(o, Column) and not isinstance(o, SymbolicColumn) for o in others):

@@ -51,7 +51,7 @@ class Aggregate(Generic[T]):
 
     kind: str
     value: Callable[[T], Any] | None = None
-    order: Any = None  # a function of the row, or an Index
+    order: Any = None  # as `st.window` takes it
     n: int = 1
     other: Callable[[T], Any] | None = None  # the second value, of those that are of two
     option: float | str | bool | None = None
@@ -149,8 +149,9 @@ def median(f: Callable[[T], Any]) -> Aggregate[T]:
 
 
 def collect_list(f: Callable[[T], Any], *, order: Any = None) -> Aggregate[T]:
-    """The list of `f(row)`, in the order of an index or a function of the row.
+    """The list of `f(row)`, in an order, as `st.window` takes it: a function of the row, an index.
 
+    To descend write `order=st.win.desc(lambda a: a.x)`, or `order=lambda a: a.x.desc()`.
     Of equals by the order, and without one, the lesser value comes first. An empty list where there
     is none. The state has every value; a step reads the values of the groups that it touches.
     """
@@ -160,7 +161,8 @@ def collect_list(f: Callable[[T], Any], *, order: Any = None) -> Aggregate[T]:
 def string_agg(f: Callable[[T], Any], separator: str = "", *, order: Any = None) -> Aggregate[T]:
     """The strings `f(row)`, joined with a separator, in the order that `collect_list` has.
 
-    NULL where there is none. Also called listagg.
+    To descend write `order=st.win.desc(lambda a: a.x)`. NULL where there is none. Also called
+    listagg.
     """
     return Aggregate("string_agg", f, order, option=separator)
 
@@ -191,8 +193,9 @@ def arg_max(order: Callable[[T], Any], value: Callable[[T], Any] | None = None) 
 
 
 def first_n(index: Any, n: int, value: Callable[[T], Any] | None = None) -> Aggregate[T]:
-    """The list of `value(row)`, or of the rows, of the first n by an index or a function.
+    """The list of `value(row)`, or of the rows, of the first n by an order, as of `st.window`.
 
+    The last ones are those by `st.win.desc(lambda a: a.x)`, or by `lambda a: a.x.desc()`.
     A row of weight 2 is there twice; of equals by the index, the lesser value comes first.
     """
     return Aggregate("first_n", value, index, n)

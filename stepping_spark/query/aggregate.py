@@ -20,14 +20,16 @@ from stepping_spark.expressions.expr import (
     whole,
 )
 from stepping_spark.expressions.functions import row_expr
-from stepping_spark.expressions.index import Index, key_of
+from stepping_spark.expressions.index import Index
 from stepping_spark.graph.monotone import grows
 from stepping_spark.graph.operators import (
     Map,
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
+from stepping_spark.physical import Sorting
 from stepping_spark.query.agg import Aggregate, Collect
 from stepping_spark.query.grouping import GroupingSets, Groups, groups_of
+from stepping_spark.query.orders import sorting_of, under
 from stepping_spark.query.primitives import beside
 from stepping_spark.query.reduce_planner import Planner
 from stepping_spark.query.reduced import collated
@@ -138,19 +140,18 @@ def _asked(name: str, given: Any, row: RowType, where: str) -> Asked:
             f"{where}: {name}={given!r}: expected an aggregate, such as st.agg.sum(lambda a: a.x)"
         )
     _check_options(name, given, where)
-    order: tuple[tuple[Expr, bool], ...] = ()
+    order: tuple[Sorting, ...] = ()
     value, other = (None if f is None else row_expr(f, row) for f in (given.value, given.other))
     if given.order is not None and given.kind in ORDERED:
-        key = key_of(given.order, row, f"the order of {name}")
-        order = tuple(zip(key.parts, key.ascending, strict=True))
+        order = sorting_of(given.order, row, f"the order of {name}")
     elif given.order is not None:
-        order = ((row_expr(given.order, row), True),)
+        order = (Sorting(row_expr(given.order, row), True, True),)
     if value is None and given.kind not in ("count", GROUPING_ID):
         value = whole(row)
     return Asked(name, given.kind, value, order, given.n, where, other, given.option)
 
 
-ORDERED = ("first_n", "collect_list", "string_agg")  # by an index, with a direction for each part
+ORDERED = ("first_n", "collect_list", "string_agg")  # by an order, as a window has it
 
 
 def _check_options(name: str, given: Aggregate[Any], where: str) -> None:
@@ -171,7 +172,7 @@ def _check_options(name: str, given: Aggregate[Any], where: str) -> None:
 
 
 @dataclass(frozen=True)
-class _All:
+class Together:
     """Several Python functions as one."""
 
     functions: tuple[Callable[[Any], Any], ...]
@@ -184,12 +185,12 @@ def _mapped(
     a: Any, row: RowType, groups: Groups | None, asked: list[Asked]
 ) -> tuple[Any, Groups | None, list[Asked]]:
     """The stream and expressions of its rows, after what is Python has been mapped."""
-    found = [e for x in asked for e in (x.value, x.other, *(e for e, _ in x.order))]
+    found = [e for x in asked for e in (x.value, x.other, *(s.expr for s in x.order))]
     calls = list(dict.fromkeys(e for e in found if isinstance(e, PythonCall)))
     if not calls:
         return a, groups, asked
     t = tuple_of(c.type for c in calls)
-    together = PythonCall(t, _All(tuple(c.function for c in calls)), ", ".join(map(str, calls)))
+    together = PythonCall(t, Together(tuple(c.function for c in calls)), ", ".join(map(str, calls)))
     stream = make(Map(beside(together, row)), a)
 
     def moved(e: Expr) -> Expr:
@@ -205,7 +206,7 @@ def _mapped(
                 x,
                 value=None if x.value is None else moved(x.value),
                 other=None if x.other is None else moved(x.other),
-                order=tuple((moved(e), up) for e, up in x.order),
+                order=under(x.order, [moved(s.expr) for s in x.order]),
             )
             for x in asked
         ],
@@ -269,7 +270,7 @@ def _fields(
         found = values[name].type
         if name in believed and isinstance(found, Optional) and not isinstance(t, Optional):
             values[name] = Call(found.inner, "known", (values[name],))
-    return tuple(_coerced(values[n], t, n, where) for n, t in target.fields)
+    return tuple(coerced(values[n], t, n, where) for n, t in target.fields)
 
 
 def _misfit(target: Struct, left: list[str], parts: list[str]) -> str:
@@ -287,7 +288,7 @@ def _misfit(target: Struct, left: list[str], parts: list[str]) -> str:
     )
 
 
-def _coerced(e: Expr, t: RowType, name: str, where: str) -> Expr:
+def coerced(e: Expr, t: RowType, name: str, where: str) -> Expr:
     if isinstance(e.type, Optional) and not isinstance(t, Optional):
         raise CompileError(
             f"{where}: field {name!r} is {t}, and what fills it may be NULL (of no rows or of "

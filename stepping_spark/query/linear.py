@@ -22,10 +22,12 @@ from stepping_spark.expressions.expr import (
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, key_of
 from stepping_spark.graph.operators import Accumulate, Distinct, Flatten, Join, Map, Operator, Top
+from stepping_spark.physical import Sorting
 from stepping_spark.query.agg import Collect
 from stepping_spark.query.aggregate import MANY, aggregate
 from stepping_spark.query.asof import asof_join
 from stepping_spark.query.lift import is_grouped, ungrouped
+from stepping_spark.query.orders import OrderGiven, order_of, sorting_of, under
 from stepping_spark.query.outer_joins import (
     antijoin,
     cross_join,
@@ -64,7 +66,7 @@ from stepping_spark.query.temporal import join_function_as_of as join_function
 from stepping_spark.query.temporal import temporal_filter_as_of as temporal_filter
 from stepping_spark.query.trace import make, row_of, vertex_of
 from stepping_spark.query.window import ONE_GROUP, window
-from stepping_spark.rows.atoms import Atom
+from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.schema import Accumulated
 from stepping_spark.rows.types import Struct, ZSetOf, row_type, tuple_of, unwrap
@@ -155,7 +157,7 @@ def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
 
 def first_n(
     a: ZSet[T],
-    index: Key[T],
+    index: OrderGiven[T],
     n: int,
     *,
     by: Key[T] | None = None,
@@ -171,21 +173,32 @@ def first_n(
     where = f"{user_line()}: first_n"
     if type(n) is not int or not 1 <= n <= MANY:
         raise CompileError(f"{where}: n should be an int from 1 to {MANY}, found {n!r}")
-    ordered = key_of(index, row, "the index of first_n")
+    ordered = _first_by(index, row, where)
     keys = () if by is None else key_of(by, row, "`by` of first_n").parts
-    parts = (*keys, *ordered.parts)
+    parts = (*keys, *(s.expr for s in ordered))
     if all(p.in_sql for p in parts):
-        order = tuple(zip(ordered.parts, ordered.ascending, strict=True))
-        return cast("ZSet[T]", make(Top(keys or ONE_GROUP, order, n, ties), a, name=name))
+        top = Top(keys or ONE_GROUP, order_of(ordered), n, ties)
+        return cast("ZSet[T]", make(top, a, name=name))
     beside_row = Build(
         pair_of(row, tuple_of(p.type for p in parts)),
         (whole(row), Build(tuple_of(p.type for p in parts), parts)),
     )
     mapped = make(Map(beside_row), a)
     fields = tuple(Field(p.type, ("right", f"_{i}")) for i, p in enumerate(parts, 1))
-    order = tuple(zip(fields[len(keys) :], ordered.ascending, strict=True))
+    order = order_of(under(ordered, fields[len(keys) :]))
     first = make(Top(fields[: len(keys)] or ONE_GROUP, order, n, ties), mapped)
     return cast("ZSet[T]", make(Map(Field(row, ("left",))), first, name=name))
+
+
+def _first_by(index: Any, row: RowType, where: str) -> tuple[Sorting, ...]:
+    """The order whose first rows are wanted."""
+    ordered = sorting_of(index, row, "the index of first_n")
+    if not ordered:
+        raise CompileError(
+            f"{where}: expected an order, found {index!r}; write lambda row: row.field, or "
+            "st.win.desc(lambda row: row.field)"
+        )
+    return ordered
 
 
 def reduce(

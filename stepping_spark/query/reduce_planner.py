@@ -10,6 +10,7 @@ from stepping_spark.expressions.derived import Otherwise, given, known, widened
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.lists import compact, joined, percentile
 from stepping_spark.query.accumulable import SUMMED, summed_type
+from stepping_spark.query.orders import order_of, under
 from stepping_spark.query.reductions import (
     ONE,
     Asked,
@@ -78,7 +79,7 @@ class Planner:
         """min, max, any_value, arg_min, arg_max: a value of the first row by an order."""
         r = First()
         up = not a.kind.endswith("max")
-        ordered = a.order[0][0] if a.order else a.picked
+        ordered = a.order[0].expr if a.order else a.picked
         by = r.arg(ordered)
         value = r.arg(a.picked)
         nullable = isinstance(by.type, Optional)
@@ -96,7 +97,7 @@ class Planner:
     def _listed(self, a: Asked) -> tuple[Reduction, Shown]:
         """The list of the first rows' values."""
         r = First(n=a.n, listed=True)
-        r.order = tuple((r.arg(e), up) for e, up in a.order)
+        r.order = order_of(under(a.order, [r.arg(s.expr) for s in a.order]))
         item = r.arg(a.picked)
         r.values = (item,)
         there = self._kept(r)
@@ -123,7 +124,7 @@ class Planner:
             item = r.arg(widened(a.picked, FLOAT))
             r.order = ((item, True),)
         else:
-            r.order = tuple((r.arg(e), up) for e, up in a.order)
+            r.order = order_of(under(a.order, [r.arg(s.expr) for s in a.order]))
             item = r.arg(a.picked)
         r.values = (item,)
         there = self._kept(r)

@@ -16,6 +16,7 @@ from typing import ClassVar
 from stepping_spark.expressions.expr import Build, Expr, Field, Literal, Singleton
 from stepping_spark.expressions.index import Order
 from stepping_spark.graph.reduce_plan import ReducePart
+from stepping_spark.physical import Sorting
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.types import ZSetOf, tuple_of
 from stepping_spark.zsets.spark import ZSetPython
@@ -148,14 +149,14 @@ class Asked:
     field: str
     kind: str
     value: Expr | None
-    order: tuple[tuple[Expr, bool], ...]
+    order: tuple[Sorting, ...]
     n: int
     where: str
     other: Expr | None = None  # the second value, of those that are of two
     option: float | str | bool | None = None
 
     def __str__(self) -> str:
-        shown = [f"{e}{'' if up else ' desc'}" for e, up in self.order]
+        shown = [str(s) for s in self.order]
         shown += [str(self.n)] * (self.kind == "first_n")
         shown += [str(e) for e in (self.value, self.other) if e is not None]
         shown += [] if self.option is None else [repr(self.option)]

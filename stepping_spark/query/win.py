@@ -18,18 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from stepping_spark.expressions.directions import By
+
 T = TypeVar("T")
 
 Bounds = tuple[Any, Any]
-
-
-@dataclass(frozen=True)
-class By(Generic[T]):
-    """A part of an order; made by `asc` and `desc`."""
-
-    f: Callable[[T], Any]
-    ascending: bool
-    nulls: str | None
 
 
 def asc(f: Callable[[T], Any], *, nulls: str | None = None) -> By[T]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from stepping_spark.callsite import user_line
@@ -13,16 +13,17 @@ from stepping_spark.errors import CompileError, InputError
 from stepping_spark.expressions.derived import Mean, widened
 from stepping_spark.expressions.expr import Build, Expr, Field, Literal, PythonCall, whole
 from stepping_spark.expressions.functions import row_expr
-from stepping_spark.expressions.index import Index, key_of
+from stepping_spark.expressions.index import key_of
 from stepping_spark.graph.operators import Map, Window
 from stepping_spark.physical import Frame, Sorting, WindowCall
 from stepping_spark.physical.windows import offset_type
 from stepping_spark.query.accumulable import mean_type, summed_type
-from stepping_spark.query.aggregate import MANY, _All, _coerced
+from stepping_spark.query.aggregate import MANY, Together, coerced
+from stepping_spark.query.orders import OrderGiven, sorting_of, under
 from stepping_spark.query.primitives import Key, beside
 from stepping_spark.query.reductions import Asked
 from stepping_spark.query.trace import make, row_of
-from stepping_spark.query.win import By, WindowFunction
+from stepping_spark.query.win import WindowFunction
 from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import BIG_INT
@@ -32,7 +33,6 @@ from stepping_spark.zsets.spark import ZSet
 T = TypeVar("T")
 R = TypeVar("R")
 
-OrderGiven = By[T] | Key[T] | Sequence[By[T] | Key[T]] | None
 ONE_GROUP: tuple[Expr, ...] = (Literal(INT, 0),)  # the key of all rows, where there is none
 OF_ORDER = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead")
 FLOATS = ("percent_rank", "cume_dist")
@@ -61,7 +61,7 @@ def window(
     given = [e for n, e in values.items() if e is not None and not _is_function(wanted[n])]
     used = (*keys, *(s.expr for s in sorting), *(e for e in values.values() if e is not None))
     source = prepared(a, row, used, given)
-    planned = _Planned(tuple(replace(s, expr=source.moved(s.expr)) for s in sorting), where)
+    planned = _Planned(under(sorting, [source.moved(s.expr) for s in sorting]), where)
     filled: dict[str, Expr] = {}
     for n, f in wanted.items():
         e = values[n]
@@ -128,27 +128,6 @@ def _value(f: Any, row: RowType) -> Expr | None:
     return row_expr(f, row)
 
 
-def sorting_of(order: Any, row: RowType, what: str) -> tuple[Sorting, ...]:
-    """The parts of an order, as a user gives it: one, or several in a tuple or list."""
-    if order is None:
-        return ()
-    if isinstance(order, tuple | list):
-        return tuple(s for part in order for s in sorting_of(part, row, what))
-    nulls = None
-    if isinstance(order, By):
-        nulls = order.nulls
-        if nulls not in (None, "first", "last"):
-            raise CompileError(
-                f"{user_line()}: {what}: nulls={nulls!r}: expected 'first' or 'last'"
-            )
-        order = Index(order.f, ascending=order.ascending)
-    key = key_of(order, row, what)
-    return tuple(
-        Sorting(e, up, up if nulls is None else nulls == "first")
-        for e, up in zip(key.parts, key.ascending, strict=True)
-    )
-
-
 # -- the rows that the window is over
 
 
@@ -175,7 +154,7 @@ def prepared(a: Any, row: RowType, used: Iterable[Expr], given: Iterable[Expr]) 
     first = Prepared(a, {}, ())
     if calls:
         t = tuple_of(c.type for c in calls)
-        function = _All(tuple(c.function for c in calls))
+        function = Together(tuple(c.function for c in calls))
         called = PythonCall(t, function, ", ".join(map(str, calls)))
         first = Prepared(make(Map(beside(called, row)), a), _at(calls), ("left",))
         row = pair_of(row, t)
@@ -344,7 +323,7 @@ def _fields(
         raise CompileError(f"{where}: {target} has no field {unknown[0]!r}; it has {names}")
     left = [n for n in names if n not in filled]
     values = filled | _of_row(target, left, row, own, where)
-    return tuple(_coerced(values[n], t, n, where) for n, t in target.fields)
+    return tuple(coerced(values[n], t, n, where) for n, t in target.fields)
 
 
 def _of_row(

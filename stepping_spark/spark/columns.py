@@ -8,11 +8,15 @@ base here. All of this stands in this module.
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql.classic.column import Column as ClassicColumn
+
+from stepping_spark.spark.session import get_session
 
 
 class DeferredColumn(ClassicColumn):
@@ -32,3 +36,34 @@ class DeferredColumn(ClassicColumn):
     @property
     def _expr(self) -> Any:
         return self.__spark_column__()._expr
+
+
+@dataclass(frozen=True)
+class SortOrder:
+    """What a Column of `desc` and its like says: a Column, and in which order."""
+
+    of: Column
+    ascending: bool
+    nulls_first: bool
+
+
+def sort_order(column: Column) -> SortOrder | None:
+    """The order that a Column is; None where it is a value."""
+    shown = _ORDER.search(str(column))
+    if shown is None:
+        return None
+    made: Any = column
+    if isinstance(column, ClassicColumn):
+        node = made._jc.node()
+        if node.getClass().getSimpleName() != "SortOrder":  # a text may end so too
+            return None
+        jvm: Any = get_session()._jvm
+        of: Column = type(made)(jvm.org.apache.spark.sql.Column(node.child()))
+    else:
+        if type(made._expr).__name__ != "SortOrder":
+            return None
+        of = type(made)(made._expr._child)
+    return SortOrder(of, shown[1] == "ASC", shown[2] == "FIRST")
+
+
+_ORDER = re.compile(r" (ASC|DESC) NULLS (FIRST|LAST)'?>?$")

@@ -1,0 +1,69 @@
+"""Orders, as users give them to windows, aggregates and `first_n`: their parts and directions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import CompileError
+from stepping_spark.expressions.directions import By, Directed
+from stepping_spark.expressions.index import Index, Order, key_of
+from stepping_spark.physical import Sorting
+from stepping_spark.query import win
+from stepping_spark.query.primitives import Key
+from stepping_spark.rows.atoms import RowType
+
+T = TypeVar("T")
+
+OrderGiven = By[T] | Key[T] | Sequence[By[T] | Key[T]] | None
+
+
+def sorting_of(order: Any, row: RowType, what: str) -> tuple[Sorting, ...]:
+    """The parts of an order, as a user gives it: one, or several in a tuple or list."""
+    if order is None:
+        return ()
+    if isinstance(order, tuple | list):
+        return tuple(s for part in order for s in sorting_of(part, row, what))
+    where = f"{user_line()}: {what}"
+    if order is win.asc or order is win.desc:
+        name = order.__name__
+        raise CompileError(
+            f"{where}: found st.win.{name} itself; write st.win.{name}(lambda row: …)"
+        )
+    if not isinstance(order, By):
+        return _sortings(order, row, what)
+    if order.nulls not in (None, "first", "last"):
+        raise CompileError(f"{where}: nulls={order.nulls!r}: expected 'first' or 'last'")
+    sortings = _sortings(Index(order.f), row, what, f" in {order}")
+    first = order.ascending if order.nulls is None else order.nulls == "first"
+    return tuple(Sorting(s.expr, order.ascending, first) for s in sortings)
+
+
+def order_of(sortings: Iterable[Sorting]) -> Order:
+    """The order that these parts make, with the place of NULL as a part of its own."""
+    return tuple(part for s in sortings for part in s.order)
+
+
+def under(sortings: Sequence[Sorting], exprs: Sequence[Any]) -> tuple[Sorting, ...]:
+    """The same parts, of what has been computed of them."""
+    pairs = zip(sortings, exprs, strict=True)
+    return tuple(dataclasses.replace(s, expr=e) for s, e in pairs)
+
+
+def _sortings(index: Any, row: RowType, what: str, within: str = "") -> tuple[Sorting, ...]:
+    key = key_of(index, row, what, in_order=True)
+    given = zip(key.parts, key.ascending, strict=True)
+    return tuple(_sorting(e, up, what, within) for e, up in given)
+
+
+def _sorting(e: Any, ascending: bool, what: str, within: str) -> Sorting:
+    if not isinstance(e, Directed):
+        return Sorting(e, ascending, ascending)
+    if within or not ascending:
+        raise CompileError(
+            f"{user_line()}: {what}: {e}{within or ' in an Index with ascending=False'} says the "
+            "direction twice; leave one out"
+        )
+    return Sorting(e.of, e.ascending, e.nulls_first)
