@@ -46,8 +46,8 @@ def join(
     >>> dict(out.iter())
     {7: 2}
     """
-    if null_safe:
-        on_left, on_right = _null_safe(l, r, on_left, on_right, "join")
+    if null_safe is not False:
+        on_left, on_right = _null_safe(l, r, on_left, on_right, "join", null_safe)
     l_integrated = linear.integrate_indexed(l, indexes=(on_left,))
     r_integrated = linear.integrate_delay_indexed(r, indexes=(on_right,))
     joined_1 = linear.join(l_integrated, r, on_left=on_left, on_right=on_right)
@@ -62,9 +62,10 @@ def _null_safe(
     on_left: Any,
     on_right: Any,
     what: str,
+    null_safe: bool,
 ) -> Any:
     """The keys by which NULL matches NULL."""
-    return outer_joins.keys_of_both(l, r, on_left, on_right, what, null_safe=True)
+    return outer_joins.keys_of_both(l, r, on_left, on_right, what, null_safe=null_safe)
 
 
 def semijoin(
@@ -97,8 +98,8 @@ def semijoin(
     if where is not None:
         alone = antijoin(l, r, on_left=on_left, on_right=on_right, where=where, null_safe=null_safe)
         return linear.add(l, linear.neg(alone))
-    if null_safe:
-        on_left, on_right = _null_safe(l, r, on_left, on_right, "semijoin")
+    if null_safe is not False:
+        on_left, on_right = _null_safe(l, r, on_left, on_right, "semijoin", null_safe)
     keys = outer_joins.keys_of(r, on_right)
     present = distinct(keys)
     matched = join(l, present, on_left=on_left, on_right=outer_joins.itself(present))
@@ -170,8 +171,8 @@ def outer_join(
     True
     """
     outer_joins.check_how(how)
-    if null_safe:
-        on_left, on_right = _null_safe(l, r, on_left, on_right, "outer_join")
+    if null_safe is not False:
+        on_left, on_right = _null_safe(l, r, on_left, on_right, "outer_join", null_safe)
     left = right = None
     if where is not None:
         joined = join(l, r, on_left=on_left, on_right=on_right, where=where)
@@ -202,7 +203,7 @@ def cross_join(
     a scalar subquery is that may have no row. `where`, a function of the `Pair`, is a further
     condition of the match. Keeps both inputs. A step reads all of the other side for the rows of a
     change: whatever r has for a change of l, and all of l where r changes. For rows that lie in
-    intervals see `range_join`. Raises `CompileError` for another `how`.
+    intervals see `st.range_join`. Raises `CompileError` for another `how`.
 
     >>> def query(prices: st.ZSet[int], least: st.ZSet[int]) -> st.ZSet[int]:
     ...     pairs = st.cross_join(prices, least, where=lambda p: p.left >= p.right)
@@ -239,7 +240,7 @@ def range_join(
     `int`, `float`, `Decimal`, `date`, `datetime` or `LocalDateTime`, all three of one type; NULL
     lies nowhere. `bounds` says which ends belong to the interval. With `on_left` and `on_right`,
     rows must have equal keys as well; `where`, a function of the `Pair`, is a further condition.
-    For a join by inequalities alone, without an interval, see `cross_join`.
+    For a join by inequalities alone, without an interval, see `st.cross_join`.
 
     A join by bands of so much `width` (a number, or a timedelta): an interval is in all that it
     touches, a point in one. A width of about the length of an interval is good. An interval of
@@ -298,8 +299,8 @@ def half_join(
     """
     if state not in ("new", "old"):
         raise CompileError(f"{user_line()}: state={state!r} of a half_join; it is 'new' or 'old'")
-    if null_safe:
-        on_left, on_right = _null_safe(change, r, on_left, on_right, "half_join")
+    if null_safe is not False:
+        on_left, on_right = _null_safe(change, r, on_left, on_right, "half_join", null_safe)
     if state == "new":
         known = linear.integrate_indexed(r, indexes=(on_right,))
     else:

@@ -222,8 +222,8 @@ if not TYPE_CHECKING:  # a checker would take any name for one that there is
 
     def __getattr__(name: str) -> NoReturn:
         """Say which name may have been meant."""
-        near = [f"st.agg.{name}"] if name in agg.AGGREGATES else []
-        near += [f"st.win.{name}"] if name in win.FUNCTIONS else []
+        near = [f"st.agg.{name}"] if name in agg.__all__ else []
+        near += [f"st.win.{name}"] if name in win.__all__ else []
         near += [f"st.{n}" for n in get_close_matches(name, __all__, 3)]
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
         raise AttributeError(

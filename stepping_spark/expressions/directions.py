@@ -54,16 +54,16 @@ def refuse_orders(e: Expr, where: str, *, in_order: bool) -> None:
 
     An order may be one, and in a tuple each part may be.
     """
+    t = e.type
+    is_tuple = isinstance(e, Build) and isinstance(t, Struct) and t.python is tuple
+    pending = list(e.parts()) if in_order and is_tuple else [e]
     if in_order:
-        t = e.type
-        is_tuple = isinstance(e, Build) and isinstance(t, Struct) and t.python is tuple
-        for part in e.parts() if is_tuple else (e,):
-            refuse_orders(part.of if isinstance(part, Directed) else part, where, in_order=False)
-        return
-    if isinstance(e, Directed):
-        raise not_a_value(e, where)
-    for part in e.parts():
-        refuse_orders(part, where, in_order=False)
+        pending = [part.of if isinstance(part, Directed) else part for part in pending]
+    while pending:  # deep expressions are refused with a better word, further on
+        part = pending.pop()
+        if isinstance(part, Directed):
+            raise not_a_value(part, where)
+        pending += part.parts()
 
 
 def not_a_value(e: Directed, where: str) -> CompileError:

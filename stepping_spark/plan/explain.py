@@ -185,14 +185,14 @@ def _how(v: Vertex, full: dict[Vertex, str]) -> str:
 
 
 def _part(op: Window) -> str:
-    """How much of a partition is computed, where it is large."""
+    """How much of a partition the driver computes, where it is large; Spark's jobs do all of it."""
     reach = reach_of(op.sorting, op.calls)
     if isinstance(reach, str):
         return f"whole, because {reach}"
     looks = [f"{n} rows" for n in (reach.back + reach.forward,) if n]
     looks += [str(far) for far in (reach.far_back, reach.far_forward) if far]
     before = f", and {' and '.join(looks)} before it" if looks else ""
-    return f"from the first row of the change on{before}"
+    return f"from the first row of the change on{before}; in Spark's jobs whole"
 
 
 def _read_in_full(plan: Plan) -> dict[Vertex, str]:

@@ -13,6 +13,32 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 from stepping_spark.zsets.spark import ZSetPython
 
+__all__ = [
+    "any_value",
+    "arg_max",
+    "arg_min",
+    "avg",
+    "bool_and",
+    "bool_or",
+    "collect",
+    "collect_list",
+    "corr",
+    "count",
+    "count_distinct",
+    "first_n",
+    "grouping_id",
+    "max",
+    "median",
+    "min",
+    "mode",
+    "percentile",
+    "stddev",
+    "string_agg",
+    "sum",
+    "sum_distinct",
+    "variance",
+]
+
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -145,7 +171,7 @@ def percentile(f: Callable[[T], Any], p: float) -> Aggregate[T]:
 
 def median(f: Callable[[T], Any]) -> Aggregate[T]:
     """The median of `f(row)`: `percentile(f, 0.5)`."""
-    return Aggregate("percentile", f, option=0.5)
+    return Aggregate("median", f, option=0.5)
 
 
 def collect_list(f: Callable[[T], Any], *, order: Any = None) -> Aggregate[T]:
@@ -211,17 +237,16 @@ def sum_distinct(f: Callable[[T], Any]) -> Aggregate[T]:
     return Aggregate("sum_distinct", f)
 
 
-AGGREGATES = (
-    *("any_value", "arg_max", "arg_min", "avg", "bool_and", "bool_or", "collect", "collect_list"),
-    *("corr", "count", "count_distinct", "first_n", "grouping_id", "max", "median", "min", "mode"),
-    *("percentile", "stddev", "string_agg", "sum", "sum_distinct", "variance"),
-)
+def __dir__() -> list[str]:
+    """The aggregates, without what they are made of."""
+    return sorted(__all__)
+
 
 if not TYPE_CHECKING:  # a checker would take any name for one that there is
 
     def __getattr__(name: str) -> NoReturn:
         """Say which aggregates there are."""
         raise AttributeError(
-            f"st.agg has no {name!r}; it has {', '.join(AGGREGATES)}: for others gather the group "
+            f"st.agg has no {name!r}; it has {', '.join(__all__)}: for others gather the group "
             "with st.agg.collect, and compute them in a function that is wrapped in st.python"
         )

@@ -27,8 +27,10 @@ from stepping_spark.graph.operators import (
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.physical import Sorting
+from stepping_spark.query import agg
 from stepping_spark.query.agg import Aggregate, Collect
 from stepping_spark.query.grouping import GroupingSets, Groups, groups_of
+from stepping_spark.query.miscalls import call_of
 from stepping_spark.query.orders import sorting_of, under
 from stepping_spark.query.primitives import beside
 from stepping_spark.query.reduce_planner import Planner
@@ -135,6 +137,11 @@ def _target(into: Any, where: str) -> Struct:
 def _asked(name: str, given: Any, row: RowType, where: str) -> Asked:
     if isinstance(given, Collect):
         return Asked(name, "collect", row_expr(given.f, row, to=given.to), (), 1, where)
+    call = call_of(given, agg, "st.agg")
+    if call is not None:
+        raise CompileError(
+            f"{where}: {name}= is a function that is not called; write {name}={call}"
+        )
     if not isinstance(given, Aggregate):
         raise CompileError(
             f"{where}: {name}={given!r}: expected an aggregate, such as st.agg.sum(lambda a: a.x)"

@@ -18,9 +18,10 @@ from stepping_spark.expressions.index import Key, key_of
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.graph.operators import Add, Filter, Map, Window
 from stepping_spark.physical import Frame, Sorting, WindowCall
+from stepping_spark.physical.windows import offset_type
 from stepping_spark.query.primitives import Key as By
 from stepping_spark.query.trace import Stream, make, row_of
-from stepping_spark.rows.atoms import BOOL, DATE, INT, TIMEDELTA, RowType
+from stepping_spark.rows.atoms import BOOL, DATE, INT, TIMEDELTA, Atom, RowType
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.types import Optional, Struct, tuple_of, unwrap
 from stepping_spark.zsets.spark import ZSet
@@ -54,6 +55,9 @@ def asof_join(
     left = _side(l, on_left, at_left, "left", where)
     right = _side(r, on_right, at_right, "right", where)
     _check_alike(left, right, where)
+    if direction == "nearest" or tolerance is not None:
+        said = "direction='nearest'" if direction == "nearest" else f"tolerance={tolerance!r}"
+        _check_has_distances(unwrap(left.at), f"{where}: {said}")
     found = _Joined(left, right, direction, where).found(tolerance)
     beside = Field(Optional(unwrap(right.row)), ("right",))
     if how == "inner":
@@ -114,6 +118,16 @@ def _check_alike(left: _Side, right: _Side, where: str) -> None:
         raise CompileError(
             f"{where}: keys and times of {' and of '.join(shown)}: those of both sides must be of "
             "the same types; convert one side with .cast"
+        )
+
+
+def _check_has_distances(at: RowType, said: str) -> None:
+    numbers = isinstance(at, Atom) and at.name in ("int", "float", "Decimal")
+    if not numbers and offset_type(at) is None:
+        raise CompileError(
+            f"{said}: times are {at}, and nothing is near or far among those; what has distances: "
+            "int, float, Decimal, date, datetime, st.LocalDateTime, timedelta; convert them, or "
+            "use direction='backward' or 'forward' without a tolerance"
         )
 
 

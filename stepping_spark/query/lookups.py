@@ -84,6 +84,10 @@ def operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
             raise CompileError(
                 f"{user_line()}: how={lookup.how!r} of a Lookup; it is 'inner' or 'left'"
             )
+        if type(lookup.null_safe) is not bool:
+            raise CompileError(
+                f"{user_line()}: null_safe={lookup.null_safe!r} of a Lookup; it is True or False"
+            )
         left = lookup.how == "left"
         if left and lookup.where is not None:
             raise CompileError(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import itertools
+import linecache
 import re
 from collections.abc import Callable
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType, ModuleType, TracebackType
 
 from stepping_spark.callsite import Line, is_ours
 from stepping_spark.errors import CompileError
@@ -24,7 +27,8 @@ def miscalled(e: Exception) -> CompileError | None:
         return None
     code = place.tb_frame.f_code
     line = Line(code.co_filename, place.tb_lineno, code.co_qualname)
-    f = _named(called[1], place.tb_frame)
+    text = _called_as(place)
+    f = _found(text, called[1], place.tb_frame)
     takes = f"; it takes {called[1]}{_plain_signature(f)}" if f is not None else ""
     twice = _TWICE.search(str(e))
     if twice is not None and called[1] == "aggregate":
@@ -34,6 +38,38 @@ def miscalled(e: Exception) -> CompileError | None:
 
 _MISCALL = re.compile(r"(\w+)\(\) (?:missing|takes|got) ")
 _TWICE = re.compile(r"multiple values for (?:keyword )?argument '(\w+)'")
+
+
+def _called_as(place: TracebackType) -> str | None:
+    """What is called at a place, as the user wrote it: `st.win.sum`. None: it cannot be seen."""
+    code = place.tb_frame.f_code
+    positions = next(itertools.islice(code.co_positions(), place.tb_lasti // 2, None))
+    first, last, start, end = positions
+    if first is None or last is None or start is None or end is None:
+        return None
+    lines = [line.encode() for line in linecache.getlines(code.co_filename)[first - 1 : last]]
+    if not lines:
+        return None
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][start:]
+    try:
+        call = ast.parse(b"".join(lines).strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    return ast.unparse(call.func) if isinstance(call, ast.Call) else None
+
+
+def _found(text: str | None, name: str, frame: FrameType) -> Callable[..., object] | None:
+    """The function that a dotted name means in a frame, or else one that is called so."""
+    if text is None or not all(part.isidentifier() for part in text.split(".")):
+        return _named(name, frame)
+    first, *parts = text.split(".")
+    found = {**frame.f_globals, **frame.f_locals}.get(first)
+    for part in parts:
+        if not isinstance(found, ModuleType | type):  # another's attribute may be anything
+            return _named(name, frame)
+        found = getattr(found, part, None)
+    return found if isinstance(found, FunctionType) and found.__name__ == name else None
 
 
 def _named(name: str, frame: FrameType) -> Callable[..., object] | None:
@@ -49,3 +85,12 @@ def _plain_signature(f: Callable[..., object]) -> str:
     signature = inspect.signature(f)
     bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     return str(signature.replace(parameters=bare, return_annotation=signature.empty))
+
+
+def call_of(f: object, module: ModuleType, name: str) -> str | None:
+    """How a function of a module is called, where it is given itself; None: it is none of those."""
+    if not isinstance(f, FunctionType) or f.__module__ != module.__name__:
+        return None
+    given = [p for p in inspect.signature(f).parameters.values() if p.default is p.empty]
+    shown = ["lambda row: …" if p.name == "f" else "…" for p in given]
+    return f"{name}.{f.__name__}({', '.join(shown)})"

@@ -158,9 +158,19 @@ def keys_of_both(
     null_safe: bool = False,
 ) -> tuple[Key, Key]:
     """The keys of the two sides of a join."""
+    check_null_safe(null_safe)
     left = key_of(on_left, row_of(l, what), f"on_left of {what}")
     right = key_of(on_right, row_of(r, what), f"on_right of {what}")
     return keys_where_null_is_equal(left, right) if null_safe else (left, right)
+
+
+def check_null_safe(null_safe: object) -> None:
+    """A CompileError unless it is True or False."""
+    if type(null_safe) is not bool:
+        raise CompileError(
+            f"{user_line()}: null_safe={null_safe!r}: expected True, so that NULL keys "
+            "match each other, or False"
+        )
 
 
 def check_how(how: str) -> None:

@@ -119,7 +119,7 @@ class Planner:
     def _gathered(self, a: Asked) -> tuple[Reduction, Shown]:
         """collect_list, string_agg, percentile: of the list of all values, in an order."""
         r = Gathered()
-        if a.kind == "percentile":
+        if LISTED[a.kind] is _percentile:
             summed_type(a)
             item = r.arg(widened(a.picked, FLOAT))
             r.order = ((item, True),)
@@ -178,6 +178,7 @@ def _percentile(a: Asked, items: Expr, nullable: bool) -> Expr:
 
 LISTED: dict[str, Callable[[Asked, Expr, bool], Expr]] = {
     "collect_list": _collect_list,
+    "median": _percentile,
     "percentile": _percentile,
     "string_agg": _string_agg,
 }

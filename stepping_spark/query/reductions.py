@@ -159,7 +159,7 @@ class Asked:
         shown = [str(s) for s in self.order]
         shown += [str(self.n)] * (self.kind == "first_n")
         shown += [str(e) for e in (self.value, self.other) if e is not None]
-        shown += [] if self.option is None else [repr(self.option)]
+        shown += [] if self.option is None or self.kind == "median" else [repr(self.option)]
         return f"{self.field} = {self.kind}({', '.join(shown)})"
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -15,8 +14,8 @@ from stepping_spark.physical import Sorting, WindowCall
 from stepping_spark.physical.windows import offset_type
 from stepping_spark.query.primitives import Key
 from stepping_spark.query.trace import make, row_of
-from stepping_spark.query.window import ONE_GROUP, prepared
-from stepping_spark.rows.atoms import BOOL, FLOAT, INT, RowType
+from stepping_spark.query.window import ONE_GROUP, in_days, prepared
+from stepping_spark.rows.atoms import BOOL, FLOAT, RowType
 from stepping_spark.rows.data import Session, session_of
 from stepping_spark.rows.types import Optional, unwrap
 from stepping_spark.zsets.spark import ZSet
@@ -64,13 +63,12 @@ def _width(gap: Any, t: RowType, where: str) -> Any:
         )
     said = f"{where}: gap={gap!r}"
     try:
-        found = kind.encode(gap.days if kind == INT and _is_days(gap) else gap, said)
+        found = kind.encode(in_days(gap, t), said)
     except InputError as e:
         raise CompileError(f"{e}; at gives {t}") from None
     if found < type(found)(0):
-        raise CompileError(f"{said}: expected how much time there may be within a session")
+        raise CompileError(
+            f"{said}: expected the most that a row of a session is after the one before, which is "
+            f"not below zero, found {gap}"
+        )
     return found
-
-
-def _is_days(gap: Any) -> bool:
-    return isinstance(gap, dt.timedelta) and not gap % dt.timedelta(days=1)

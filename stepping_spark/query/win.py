@@ -20,6 +20,27 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from stepping_spark.expressions.directions import By
 
+__all__ = [
+    "asc",
+    "avg",
+    "count",
+    "cume_dist",
+    "dense_rank",
+    "desc",
+    "first_value",
+    "lag",
+    "last_value",
+    "lead",
+    "max",
+    "min",
+    "nth_value",
+    "ntile",
+    "percent_rank",
+    "rank",
+    "row_number",
+    "sum",
+]
+
 T = TypeVar("T")
 
 Bounds = tuple[Any, Any]
@@ -179,16 +200,16 @@ def max(  # noqa: A001 - the field's name
     return WindowFunction("max", f, 1, None, rows, range)
 
 
-FUNCTIONS = (
-    *("avg", "count", "cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead"),
-    *("max", "min", "nth_value", "ntile", "percent_rank", "rank", "row_number", "sum"),
-)
+def __dir__() -> list[str]:
+    """The functions and `asc` and `desc`, without what they are made of."""
+    return sorted(__all__)
+
 
 if not TYPE_CHECKING:  # a checker would take any name for one that there is
 
     def __getattr__(name: str) -> NoReturn:
         """Say which functions there are."""
         raise AttributeError(
-            f"st.win has no {name!r}; it has asc, desc, {', '.join(FUNCTIONS)}: other aggregates "
+            f"st.win has no {name!r}; it has {', '.join(__all__)}: other aggregates "
             "of a whole partition are those of st.aggregate, joined with the rows"
         )

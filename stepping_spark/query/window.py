@@ -17,14 +17,16 @@ from stepping_spark.expressions.index import key_of
 from stepping_spark.graph.operators import Map, Window
 from stepping_spark.physical import Frame, Sorting, WindowCall
 from stepping_spark.physical.windows import offset_type
+from stepping_spark.query import win
 from stepping_spark.query.accumulable import mean_type, summed_type
 from stepping_spark.query.aggregate import MANY, Together, coerced
+from stepping_spark.query.miscalls import call_of
 from stepping_spark.query.orders import OrderGiven, sorting_of, under
 from stepping_spark.query.primitives import Key, beside
 from stepping_spark.query.reductions import Asked
 from stepping_spark.query.trace import make, row_of
 from stepping_spark.query.win import WindowFunction
-from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
+from stepping_spark.rows.atoms import DATE, FLOAT, INT, Atom, RowType
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import BIG_INT
 from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of, unwrap
@@ -54,7 +56,7 @@ def window(
     row = row_of(a, "window")
     where = f"{user_line()}: window"
     target = _target(into, where)
-    wanted = _by_field(fields, functions, where)
+    wanted = _by_field(fields, functions, target, where)
     keys = () if by is None else key_of(by, row, "`by` of window").parts
     sorting = sorting_of(order, row, "`order` of window")
     values = {n: _value(f, row) for n, f in wanted.items()}
@@ -91,8 +93,19 @@ def _target(into: Any, where: str) -> Struct:
     return t
 
 
-def _by_field(fields: Any, functions: Mapping[str, Any], where: str) -> dict[str, Any]:
+ARGUMENTS = {"partition_by": "by", "partitionBy": "by", "order_by": "order", "orderBy": "order"}
+
+
+def _by_field(
+    fields: Any, functions: Mapping[str, Any], target: Struct, where: str
+) -> dict[str, Any]:
     """What is asked for, by the field that it fills."""
+    for n in functions:
+        if n in ARGUMENTS and n not in dict(target.fields):
+            raise CompileError(
+                f"{where}: {n}= is no argument, and {target} has no field of that name; write "
+                f"{ARGUMENTS[n]}=, as in by=lambda row: row.x, order=lambda row: row.y"
+            )
     if fields is not None and not isinstance(fields, Mapping):
         raise CompileError(
             f"{where}: fields={fields!r}: expected functions by the names of the fields that they "
@@ -105,6 +118,9 @@ def _by_field(fields: Any, functions: Mapping[str, Any], where: str) -> dict[str
             f"{where}: {twice[0]!r} is in fields= and is an argument too; leave one out"
         )
     for n, f in wanted.items():
+        call = call_of(f, win, "st.win")
+        if call is not None:
+            raise CompileError(f"{where}: {n}= is a function that is not called; write {n}={call}")
         if not _is_function(f) and not callable(f):
             raise CompileError(
                 f"{where}: {n}={f!r}: expected a window function, such as st.win.row_number(), or "
@@ -284,6 +300,12 @@ def _count_of_rows(bound: Any, said: str) -> int | None:
     return bound
 
 
+def in_days(distance: Any, t: RowType) -> Any:
+    """What is added to values of a type: of dates, the days of a timedelta of whole days."""
+    is_days = isinstance(distance, dt.timedelta) and not distance % dt.timedelta(days=1)
+    return distance.days if is_days and unwrap(t) == DATE else distance
+
+
 def _offset(bound: Any, sorting: tuple[Sorting, ...], said: str) -> Any:
     """A distance in the order, of the type that is added to its values; 0 is that of any type."""
     if bound is None or (type(bound) is int and bound == 0):
@@ -300,10 +322,8 @@ def _offset(bound: Any, sorting: tuple[Sorting, ...], said: str) -> Any:
         if isinstance(unwrap(t), Atom) and unwrap(t).name == "Decimal":  # type: ignore[attr-defined]
             remedy = "annotate the field with Annotated[Decimal, st.Precision(37, s)], or " + remedy
         raise CompileError(f"{said}: the order is by {t}, to which no distance is added; {remedy}")
-    if kind == INT and isinstance(bound, dt.timedelta) and not bound % dt.timedelta(days=1):
-        bound = bound.days
     try:
-        found = kind.encode(bound, said)
+        found = kind.encode(in_days(bound, t), said)
     except InputError as e:
         raise CompileError(f"{e}; the order is by {t}") from None
     if isinstance(found, float) and not math.isfinite(found):

@@ -139,6 +139,8 @@ def test_explain_says_from_where_on_a_partition_is_computed() -> None:
     def by_text(a: st.ZSet[Order]) -> st.ZSet[Placed]:
         return st.window(a, order=lambda o: o.user, into=Placed, place=st.win.rank())
 
-    assert "from the first row of the change on" in str(st.explain(st.compile(ranked)))
+    assert "from the first row of the change on; in Spark's jobs whole" in str(
+        st.explain(st.compile(ranked))
+    )
     assert "whole, because of ntile(4)" in str(st.explain(st.compile(dealt)))
     assert "whole, because the order is by str | None" in str(st.explain(st.compile(by_text)))

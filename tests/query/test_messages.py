@@ -194,7 +194,7 @@ def test_an_unknown_aggregate_says_which_there_are() -> None:
     ):
         getattr(st.agg, "first")  # noqa: B009
     there = {n for n, f in vars(st.agg).items() if getattr(f, "__module__", "") == st.agg.__name__}
-    assert {n for n in there if n.islower() and n[0] != "_"} == set(st.agg.AGGREGATES)
+    assert {n for n in there if n.islower() and n[0] != "_"} == set(st.agg.__all__)
 
 
 @pytest.mark.parametrize(
