@@ -87,7 +87,7 @@ def _inner(f: Callable[..., Any]) -> Callable[..., Any]:
 def line_of_function(f: Callable[..., Any]) -> Line:
     """Where a function was written."""
     code = getattr(f, "__code__", None)
-    if code is None or _is_spark_s(f):
+    if code is None or _is_spark_s(f) or is_ours(code.co_filename):
         return user_line()
     return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
 

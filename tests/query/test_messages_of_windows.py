@@ -70,6 +70,11 @@ SAID: list[Any] = [
         lambda a: aggregated(a, n=st.agg.count),
         "aggregate: n= is a function that is not called; write n=st.agg.count()",
     ),
+    (
+        lambda a: st.map(a, f=ANY.win.rank),
+        "in <lambda>: function 'rank' takes () -> 'WindowFunction[Any]'; a function of rows is "
+        "called with one argument",
+    ),
     # arguments that a function does not take
     (
         lambda a: windowed(a, n=ANY.win.sum(lambda v: v.id, frame=(0, 1))),
@@ -119,7 +124,7 @@ SAID: list[Any] = [
     *[
         (
             lambda a, join=join: by_id(join, a, null_safe="yes"),
-            "in by_id: null_safe='yes': expected True, so that NULL keys match each other, or False",
+            "null_safe='yes': expected True, so that NULL keys match each other, or False",
         )
         for join in (
             *(st.join, st.semijoin, st.antijoin, st.outer_join, st.half_join),
