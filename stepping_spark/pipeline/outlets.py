@@ -17,6 +17,11 @@ from stepping_spark.zsets.spark import ZSetSpark
 
 METHODS = ("open", "last_step", "write", "close")
 
+AGAIN = (
+    "a sink gets a view from its first step on: start with a new store, so that the view is built "
+    "again"
+)
+
 
 class Outlet:
     """A sink of one view.
@@ -45,6 +50,20 @@ class Outlet:
         columns = arrow_of(self._type.schema)
         self._sink.open(columns, f"{state:012x} {self.view}")
 
+    def look(self, state: int, step: int, offsets: Mapping[str, int]) -> None:
+        """See whether a run could write, and change nothing; a sink without `look` is left alone.
+
+        Raises what `open` and `lacks` raise.
+        """
+        look = getattr(self._sink, "look", None)
+        if not callable(look):
+            return
+        try:
+            found = look(arrow_of(self._type.schema), f"{state:012x} {self.view}")
+            self._lacks(found, step, offsets)
+        finally:
+            self._sink.close()
+
     def close(self) -> None:
         """Let go of what the sink holds."""
         self._sink.close()
@@ -58,22 +77,31 @@ class Outlet:
         if found is None:
             return step > self._last  # what this process has given is not given again
         self._last = found
+        return self._lacks(found, step, offsets)
+
+    def _lacks(self, found: int, step: int, offsets: Mapping[str, int]) -> bool:
+        """Whether a sink that has the steps up to `found` is without the last committed one."""
         had = offsets.get(self._key)
         if step == 0 and found == 0:
             return False
         if had is None:
             raise SinkError(
                 f"view {self.view!r}: the state has {step} steps, and none of them went to this "
-                f"sink, which has {found or 'none'}; a sink gets a view from its first step on: "
-                "start with a new store, so that the view is built again"
+                f"sink, {self.shown}, which has {found or 'none'}; {AGAIN}"
             )
         if found == step:
             return False
+        if found == 0 and had:
+            raise SinkError(
+                f"view {self.view!r}: the sink {self.shown} has no step of this pipeline, and the "
+                f"state is at step {step}: the sink is a new one, or what it had was deleted. "
+                f"Bring back what it had; or {AGAIN}"
+            )
         if found != had:
             raise SinkError(
-                f"view {self.view!r}: the sink has the steps up to {found}, and the state, at step "
-                f"{step}, says up to {had}: one of the two is an older copy. Bring back the two "
-                "that belong together; or empty the sink and start with a new store"
+                f"view {self.view!r}: the sink {self.shown} has the steps up to {found}, and the "
+                f"state, at step {step}, says up to {had}: one of the two is an older copy. Bring "
+                "back the two that belong together; or empty the sink and start with a new store"
             )
         return True
 

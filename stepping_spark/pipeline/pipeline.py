@@ -24,9 +24,9 @@ from stepping_spark.pipeline.given import (
 )
 from stepping_spark.pipeline.positions import (
     STATE,
-    new_state_number,
     offsets_of,
     position_of,
+    state_of,
     without,
 )
 from stepping_spark.pipeline.prospect import Prospect, prospect_of
@@ -205,8 +205,10 @@ class Pipeline:
     def dry_run(self) -> Prospect:
         """What a run would read, what it keeps by which key, and what a step costs.
 
-        Changes nothing: no table is made, and no lock is taken. `in_full` of what it gives, an
-        `st.Prospect`, has the vertices that are computed anew at each step: none, if all is well.
+        Changes nothing: no table is made, and no lock is taken. Sources and sinks are looked at,
+        and a sink that a run would refuse is a `SinkError`; a sink of your own is looked at where
+        it has the method `look`. `in_full` of what it gives, an `st.Prospect`, has the vertices
+        that are computed anew at each step: none, if all is well.
 
         >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
         ...     return st.distinct(people)
@@ -248,8 +250,8 @@ class Pipeline:
         store = place.store(self.graph) if isinstance(place, Place) else place
         try:
             stepper = Stepper(self.graph, store, limits=self._limits)
-            self._state = self._state_of(store)
             offsets = store.last_offsets()
+            self._state = state_of(store.last_step(), offsets)
             for feed in self._feeds:
                 feed.open(position_of(feed.name, offsets))
             for outlet in self._outlets:
@@ -268,19 +270,6 @@ class Pipeline:
             feed.close()
         for outlet in self._outlets:
             outlet.close()
-
-    def _state_of(self, store: Store) -> int:
-        """The number of the state; a new one before the first step."""
-        number = store.last_offsets().get(STATE)
-        if number is not None:
-            return number
-        step = store.last_step()
-        if step:
-            raise StoreMismatch(
-                f"the store has {step} steps that no pipeline took, so nobody knows how far its "
-                "sources were read; give the pipeline a store of its own"
-            )
-        return new_state_number()
 
     def _catch_up(self, stepper: Stepper[*tuple[Any, ...], Any]) -> None:
         """Give the last step again to the sinks that may not have it."""

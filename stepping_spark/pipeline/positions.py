@@ -9,14 +9,23 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
+from stepping_spark.errors import StoreMismatch
 from stepping_spark.pipeline.protocols import Position
 
 STATE = "pipeline"
 """What a state's own number is under; an input cannot be called so."""
 
 
-def new_state_number() -> int:
-    """A number that no other state has."""
+def state_of(step: int, offsets: Mapping[str, int]) -> int:
+    """The number of the state that is at a step; a new one before the first step."""
+    number = offsets.get(STATE)
+    if number is not None:
+        return number
+    if step:
+        raise StoreMismatch(
+            f"the store has {step} steps that no pipeline took, so nobody knows how far its "
+            "sources were read; give the pipeline a store of its own"
+        )
     return secrets.randbits(48) | 1
 
 

@@ -9,7 +9,7 @@ from stepping_spark.errors import StoreUnavailable
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.pipeline.feeds import Feed, shown
 from stepping_spark.pipeline.outlets import Outlet
-from stepping_spark.pipeline.positions import position_of
+from stepping_spark.pipeline.positions import position_of, state_of
 from stepping_spark.plan.explain import explain
 from stepping_spark.store import Store
 from stores.address import MEMORY, Place
@@ -61,8 +61,11 @@ class Prospect:
 def prospect_of(
     graph: AnyGraph, place: Store | Place, feeds: Sequence[Feed], outlets: Sequence[Outlet]
 ) -> Prospect:
-    """Look, and change nothing: no lock is taken, and no sink is opened."""
+    """Look, and change nothing: no lock is taken, and no table is made."""
     step, offsets, rows = _known(place)
+    state = state_of(step, offsets)
+    for outlet in outlets:
+        outlet.look(state, step, offsets)
     waiting = {}
     for feed in feeds:
         feed.open(position_of(feed.name, offsets))

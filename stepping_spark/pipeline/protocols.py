@@ -107,6 +107,9 @@ class Sink(Protocol):
     The step's number is written in the transaction that writes the step's rows: after a crash the
     pipeline asks for it, and writes the last step again where the sink does not have it.
 
+    It may have the method `look(columns, owner)` too, which a dry run calls: it raises what `open`
+    would raise, changes nothing, and gives the last step of the owner, or 0.
+
     >>> class Log:
     ...     '''Keeps changes in memory.'''
     ...     def __init__(self): self.steps = []

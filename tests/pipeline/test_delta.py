@@ -276,8 +276,27 @@ def test_a_column_more_is_not_read_and_one_that_is_gone_is_an_error(lake: Path) 
 def test_a_table_with_rows_of_others_is_refused(lake: Path) -> None:
     users = make(lake / "users", User, [User(id=1, name="a")])
     write_deltalake(str(lake / "names"), pa.table({"_value_": ["mine"]}))
-    with pytest.raises(SinkError, match=r"somebody else has changed its rows in version 0"):
+    with pytest.raises(SinkError, match=r"has rows that no pipeline wrote") as told:
         following(lake, users).run()
+    assert "version" not in str(told.value)
+    assert names_in(lake) == ["mine"]
+
+
+def test_a_dry_run_refuses_a_table_that_a_run_refuses_and_makes_none(lake: Path) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a")])
+    with following(lake, users) as pipeline:
+        pipeline.dry_run()
+        assert not (lake / "names").exists()
+        pipeline.run()
+        write_deltalake(users, arrow([User(id=2, name="b")], User), mode="append")
+        pipeline.run()
+        pipeline.dry_run()
+    shutil.rmtree(lake / "names")
+    with pytest.raises(SinkError, match=r"DeltaTable\(.*names'\) has no step of this pipeline"):
+        following(lake, users).dry_run()
+    write_deltalake(str(lake / "names"), pa.table({"_value_": ["mine"]}))
+    with pytest.raises(SinkError, match="has rows that no pipeline wrote"):
+        following(lake, users).dry_run()
     assert names_in(lake) == ["mine"]
 
 

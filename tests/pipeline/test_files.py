@@ -196,6 +196,17 @@ def test_files_of_others_and_a_full_disk_are_refused(tmp_path: Path) -> None:
         running.run()
 
 
+def test_a_dry_run_refuses_a_directory_that_a_run_refuses(tmp_path: Path) -> None:
+    add(tmp_path / "users", "1", [user(1)])
+    add(tmp_path / "names", "alien", [user(1)])
+    with pytest.raises(SinkError, match="is not of this pipeline"):
+        pipeline(tmp_path).dry_run()
+    shutil.rmtree(tmp_path / "names")
+    (tmp_path / "names").write_text("a file")
+    with pytest.raises(SinkError, match="could not be listed"):
+        pipeline(tmp_path).dry_run()
+
+
 def test_a_row_that_comes_and_goes_with_nulls_leaves_the_snapshot(tmp_path: Path) -> None:
     def notes(notes: st.ZSet[Note]) -> st.ZSet[Note]:
         return notes

@@ -301,6 +301,28 @@ def test_a_second_pipeline_on_a_table_is_refused(db: Database, tmp_path: Path) -
     assert names_in(db) == ["a"]
 
 
+def test_a_dry_run_refuses_a_sink_that_a_run_refuses_and_makes_nothing(
+    db: Database, tmp_path: Path
+) -> None:
+    db.shop()
+    db.run("INSERT INTO users VALUES (1, 'a')")
+    wrong = db.table("names", key="_value_", url=db.url.replace("@", "SECRET@"))
+    with pytest.raises(SinkError, match="the server is there and refuses"):
+        following(db, tmp_path, into={"names": wrong}).dry_run()
+    with following(db, tmp_path) as running:
+        running.dry_run()
+        tables = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        assert not {("names",), ("stepping_spark_steps",)} & set(db.run(tables))
+        running.run()
+        running.dry_run()
+    with pytest.raises(SinkError, match="another pipeline writes it, and has written step 1"):
+        following(db, tmp_path, store="memory").dry_run()
+    db.run("CREATE TABLE other (x int)")
+    into = {"names": db.table("other", key="_value_")}
+    with pytest.raises(SinkError, match="it has the columns x"):
+        following(db, tmp_path, store="memory", into=into).dry_run()
+
+
 def test_rows_of_others_in_a_view_are_refused(db: Database, tmp_path: Path) -> None:
     db.shop()
     db.run("CREATE TABLE names (_value_ text)")

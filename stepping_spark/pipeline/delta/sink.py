@@ -60,9 +60,7 @@ class DeltaSink:
 
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Make the table, or see that it is this owner's."""
-        check_key(self._key, columns, self._where)
-        self._columns, self._owner = columns, f"{ANY} {owner}"
-        self._check_types()
+        self._prepare(columns, owner)
         if not self._log.exists():
             with self._writing("it could not be made"):
                 Table.create(
@@ -74,10 +72,24 @@ class DeltaSink:
         self._check_schema()
         self._check_owner(self._log.newest())
 
+    def look(self, columns: pa.Schema, owner: str) -> int:
+        """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
+        self._prepare(columns, owner)
+        if not self._log.exists():
+            return 0
+        self._check_schema()
+        self._check_owner(self._log.newest())
+        return self.last_step()
+
+    def _prepare(self, columns: pa.Schema, owner: str) -> None:
+        check_key(self._key, columns, self._where)
+        self._columns, self._owner = columns, f"{ANY} {owner}"
+        self._check_types()
+
     def close(self) -> None:
         """Nothing to do."""
 
-    def last_step(self) -> int | None:
+    def last_step(self) -> int:
         """The last step of this owner."""
         return self._log.newest().transaction_version(self._owner) or 0
 
@@ -229,6 +241,10 @@ class DeltaSink:
                 break
             if commit.changes_rows:
                 foreign = commit.version
+        if foreign is not None and mine is None:
+            raise self._failure(
+                "it has rows that no pipeline wrote; give a path where no table is, or an empty one"
+            )
         if foreign is not None:
             raise self._failure(
                 f"somebody else has changed its rows in version {foreign}; a table that a pipeline "

@@ -72,6 +72,12 @@ class Directory:
         with self.trying("it could not be made", "see to the path and the rights"):
             self.place[0].create_dir(self.place[1], recursive=True)
 
+    def is_there(self) -> bool:
+        """Whether there is a directory, or something else that is in its place."""
+        system, path = self.place
+        with self.trying("it could not be looked for", "see to the path and the credentials"):
+            return system.get_file_info(path).type != pafs.FileType.NotFound
+
     def files(self, *, only: bool = False) -> list[File]:
         """The files in it, in the order of their names; none that are being written.
 

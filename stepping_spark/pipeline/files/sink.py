@@ -35,16 +35,24 @@ class FilesSink:
 
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Make the directory, or see that it is this owner's."""
+        self._prepare(columns, owner)
+        self._directory.make()
+        self._steps()
+
+    def look(self, columns: pa.Schema, owner: str) -> int:
+        """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
+        self._prepare(columns, owner)
+        return self.last_step() if self._directory.is_there() else 0
+
+    def _prepare(self, columns: pa.Schema, owner: str) -> None:
         check_key(self._key, columns, f"directory {self._directory.shown}")
         self._columns = columns
         self._owner = hashlib.sha256(owner.encode()).hexdigest()[:12]
-        self._directory.make()
-        self._steps()
 
     def close(self) -> None:
         """Nothing to do."""
 
-    def last_step(self) -> int | None:
+    def last_step(self) -> int:
         """The last step of this owner."""
         return max(self._steps(), default=0)
 

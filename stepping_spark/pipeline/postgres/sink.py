@@ -64,6 +64,22 @@ class PostgresSink:
                     self._check_empty(connection)
             self._own(connection, found)
 
+    def look(self, columns: pa.Schema, owner: str) -> int:
+        """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
+        check_key(self._key, columns, self._where)
+        self._columns, self._owner = columns, owner
+        with self._link.transaction("could not be looked at") as connection:
+            there = columns_of(connection, self._link.schema, self._link.table)
+            counted = columns_of(connection, self._link.schema, STEPS)
+            if not there or not counted:
+                self._check_may_create(connection)
+            found = self._noted(connection) if counted else None
+            if there:
+                self._check_columns(there)
+                if found is None or found[1] == 0:
+                    self._check_empty(connection)
+            return self._checked(found) if found is not None and found[1] else 0
+
     def close(self) -> None:
         """Close the connection."""
         self._link.close()
@@ -97,7 +113,10 @@ class PostgresSink:
 
     def _claim(self, connection: Connection) -> tuple[str, int] | None:
         """The owner and the step of the table, locked until the transaction ends."""
-        text = "SELECT owner, step FROM {steps} WHERE name = $1 FOR UPDATE"
+        return self._noted(connection, "FOR UPDATE")
+
+    def _noted(self, connection: Connection, lock: str = "") -> tuple[str, int] | None:
+        text = f"SELECT owner, step FROM {{steps}} WHERE name = $1 {lock}"
         found = run(connection, text, self._link.table, steps=self._steps).fetchone()
         return None if found is None else (str(found[0]), int(found[1]))
 
@@ -121,6 +140,15 @@ class PostgresSink:
                 f"take over, drop the table and its row in {STEPS}, and start with a new store"
             )
         return found[1]
+
+    def _check_may_create(self, connection: Connection) -> None:
+        text = "SELECT pg_catalog.has_schema_privilege($1, 'CREATE')"
+        ((may,),) = connection.execute(text, [self._link.schema]).fetchall()
+        if not may:
+            raise self._link.failure(
+                f"this user may not make tables in the schema {self._link.schema}; "
+                "GRANT CREATE ON SCHEMA to it, or give another schema"
+            )
 
     def _check_empty(self, connection: Connection) -> None:
         ((some,),) = run(
