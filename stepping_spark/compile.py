@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import networkx as nx
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.callsite import Line, line_of, user_line
+from stepping_spark.callsite import Line, is_ours, line_of, user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.graph.graph import Graph, Vertex
 from stepping_spark.graph.operators import Delay
@@ -132,7 +132,7 @@ def incrementalize(query: Callable[[*Ins], Out]) -> Callable[[*Ins], Out]:
 
 def _line(query: Callable[..., Any]) -> Line:
     code = getattr(inspect.unwrap(query), "__code__", None)
-    if code is None:
+    if code is None or is_ours(code.co_filename):
         return user_line()
     return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
 

@@ -17,6 +17,7 @@ from stepping_spark.cli.output import NOT_DONE, Output, say
 from stepping_spark.errors import SteppingError
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.reporting import serve
+from stepping_spark.pipeline.stopping import seconds_in
 
 IN_FULL = 1
 """The exit code of a dry run that found something that is recomputed in full."""
@@ -24,16 +25,29 @@ IN_FULL = 1
 LINE = "%(asctime)s %(levelname)s %(message)s"
 
 
+def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float | None:
+    """The seconds that --every says."""
+    try:
+        return None if every is None else seconds_in(every)
+    except ValueError as e:
+        raise click.BadParameter(str(e)) from None
+
+
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--every", help="Follow the sources: look again after so long, as 10s or 5min.")
+@click.option(
+    "--every",
+    callback=_seconds,
+    metavar="TIME",
+    help="Follow the sources: look again after so long, as 10s, 5min or 10 (seconds).",
+)
 @click.option("--max-steps", type=click.IntRange(min=1), help="Stop after so many steps.")
 @click.option("--progress", is_flag=True, help="Show a line with the last step and the lag.")
 @click.option("--metrics-port", type=int, help="Serve metrics for Prometheus on this machine.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 def run(
     file: Path,
-    every: str | None,
+    every: float | None,
     max_steps: int | None,
     progress: bool,
     metrics_port: int | None,

@@ -9,7 +9,7 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits
-from stepping_spark.pipeline.feeds import Feed
+from stepping_spark.pipeline.feeds import Feed, told
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.protocols import ReadTable, Sink, Source, WrittenTable
 from stepping_spark.pipeline.views import input_names
@@ -21,14 +21,17 @@ To: TypeAlias = "Sink | WrittenTable | Callable[[int, Any], object]"
 Into: TypeAlias = "To | Sequence[To]"
 
 
-def feeds_of(graph: AnyGraph, given: Mapping[str, Given], limits: Limits) -> list[Feed]:
+def feeds_of(
+    graph: AnyGraph, views: Sequence[str], given: Mapping[str, Given], limits: Limits
+) -> list[Feed]:
     """A source for each input."""
     names = input_names(graph)
     if set(names) != set(given):
+        several = f"; or, where a view is meant, name one of {', '.join(views)}"
         raise InputError(
             f"{user_line()}: {graph.name} has the inputs {', '.join(names)}, and sources are given "
             f"for {', '.join(given) or 'none'}; give each input its source by name, as "
-            f"{names[0]}=st.DeltaTable(path)"
+            f"{names[0]}=st.DeltaTable(path)" + (several if len(views) > 1 else "")
         )
     types = [v.type for v in graph.inputs]
     return [Feed(name, t, given[name], limits) for name, t in zip(names, types, strict=True)]
@@ -48,6 +51,23 @@ def outlets_of(graph: AnyGraph, views: Sequence[str], into: Mapping[str, Into]) 
         sinks = given if isinstance(given, list | tuple) else [given]
         outlets += [Outlet(view, i, number, t, sink) for i, sink in enumerate(sinks)]
     return outlets
+
+
+def check_apart(given: Mapping[str, Given], into: Mapping[str, Into]) -> None:
+    """Refuse a table that a view goes into where an input, or another view, has the same one."""
+    taken: list[tuple[str, object]] = [
+        (f"the source of input {name!r}", source) for name, source in given.items()
+    ]
+    for view, sinks in into.items():
+        for sink in sinks if isinstance(sinks, list | tuple) else [sinks]:
+            known = getattr(sink, "identity", None)
+            for what, other in taken:
+                if known is not None and getattr(other, "identity", None) == known:
+                    raise InputError(
+                        f"{user_line()}: into[{view!r}] is {told(sink)}, which is {what} too; a "
+                        "table that a view goes into is the view's alone: give it another one"
+                    )
+            taken.append((f"a sink of view {view!r}", sink))
 
 
 def place_given(store: str | Store | Place) -> Store | Place:

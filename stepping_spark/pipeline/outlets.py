@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,6 +40,8 @@ class Outlet:
         self.shown = told(given)
         self._sink = sink_of(view, given)
         self._last = 0
+        if isinstance(self._sink, Given):
+            check_called(view, given)
         if not isinstance(t, ZSetType) and not isinstance(self._sink, Given):
             raise InputError(
                 f"{user_line()}: view {view!r} is {t}, and a table has rows; give a function of "
@@ -141,3 +144,18 @@ def sink_of(view: str, given: object) -> Sink:
         f"{user_line()}: into[{view!r}] is {short(given)}; give a table, as st.DeltaTable(path, "
         "key=…), a function of (step, change), or an object with the methods of st.Sink"
     )
+
+
+def check_called(view: str, given: Any) -> None:
+    """Refuse a function that cannot be called with a step and a change."""
+    try:
+        signature = inspect.signature(given)
+    except (TypeError, ValueError):  # one of C, that does not say what it takes
+        return
+    try:
+        signature.bind(1, None)
+    except TypeError as e:
+        raise InputError(
+            f"{user_line()}: into[{view!r}] is {told(given)}{signature}, which cannot be called "
+            f"with (step, change): {e}; write a function of these two: def f(step, change): …"
+        ) from None

@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import os
+import posixpath
+from urllib.parse import unquote
+
+import pyarrow.fs as pafs
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError
 from stores.urls import uri_of, wrong_with_files
+
+
+def same_path(path: str, filesystem: object = None) -> tuple[object, ...]:
+    """What two paths have in common that are the same place, however they are written."""
+    if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
+        return filesystem, posixpath.normpath(path)
+    scheme, there, rest = path.partition("://")
+    if not there:
+        return ("file", os.path.realpath(path))
+    if scheme == "file":
+        return ("file", os.path.realpath(unquote(rest)))
+    scheme = "s3" if scheme in ("s3a", "s3n") else scheme
+    return (scheme, posixpath.normpath(rest))
 
 
 def checked_path(path: str | os.PathLike[str], secrets: str) -> str:

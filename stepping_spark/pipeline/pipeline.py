@@ -18,6 +18,7 @@ from stepping_spark.pipeline.given import (
     Given,
     Into,
     at_least_1,
+    check_apart,
     feeds_of,
     outlets_of,
     place_given,
@@ -110,8 +111,10 @@ class Pipeline:
         self._portion = Portion(versions, rows)
         self._now = now
         self._place = place_given(store)
-        self._feeds = feeds_of(self.graph, {**(sources or {}), **inputs}, self._limits)
+        given = {**(sources or {}), **inputs}
+        self._feeds = feeds_of(self.graph, self.views, given, self._limits)
         self._outlets = outlets_of(self.graph, self.views, into or {})
+        check_apart(given, into or {})
         self._stepper: Stepper[*tuple[Any, ...], Any] | None = None
         self._state = 0
         self._stopping = Stopping()

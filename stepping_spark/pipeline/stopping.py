@@ -15,7 +15,7 @@ from stepping_spark.errors import InputError
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
-_EVERY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)\s*")
+_EVERY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?\s*")
 
 
 class Stopping:
@@ -73,17 +73,26 @@ class Stopping:
 
 
 def seconds_of(every: str | float | dt.timedelta) -> float:
-    """A time like "10s", "500ms", "5min" or "1h", a number of seconds, or a timedelta."""
+    """A time like "10s", "500ms", "5min", "5m" or "1h", a number of seconds, or a timedelta."""
+    try:
+        return seconds_in(every)
+    except ValueError as e:
+        raise InputError(f"{user_line()}: every={e}") from None
+
+
+def seconds_in(every: str | float | dt.timedelta) -> float:
+    """The seconds of such a time; a ValueError where it is none."""
     found: float | None = None
     if isinstance(every, dt.timedelta):
         found = every.total_seconds()
     elif isinstance(every, int | float) and not isinstance(every, bool):
         found = float(every)
     elif isinstance(every, str) and (match := _EVERY.fullmatch(every)):
-        found = float(match[1]) * UNITS[match[2]]
+        found = float(match[1]) * UNITS[match[2] or "s"]
     if found is None or not 0 < found < float("inf"):
-        raise InputError(
-            f'{user_line()}: every={every!r} is no time to wait; write "10s", "500ms", '
-            '"5min" or "1h", a number of seconds, or a timedelta'
+        wrong = "is no time to wait" if found is None else "is not a time above 0"
+        raise ValueError(
+            f'{every!r} {wrong}; write "10s", "500ms", "5min" (or "5m") or "1h", a number of '
+            "seconds, or a timedelta"
         )
     return found

@@ -68,7 +68,13 @@ def _together(queries: Mapping[str, Query]) -> Query:
         for p in _parameters(q):
             if p in queries:
                 continue
-            found = known.get(p, inspect.Parameter.empty)
+            if p not in known:
+                raise CompileError(
+                    f"{line}: parameter {p!r} of query {name!r} has no annotation, and is the name "
+                    f"of no view; annotate what flows in, {p}: st.ZSet[A], or name a view: "
+                    f"{', '.join(queries)}"
+                )
+            found = known[p]
             if annotations.setdefault(p, found) != found:
                 raise CompileError(
                     f"{line}: input {p!r} is {annotations[p]} in one query, and {found} in "
@@ -92,9 +98,7 @@ def _together(queries: Mapping[str, Query]) -> Query:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(p, kind) for p in annotations]
     pipeline.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    pipeline.__annotations__ = {
-        p: a for p, a in annotations.items() if a is not inspect.Parameter.empty
-    }
+    pipeline.__annotations__ = annotations
     return pipeline
 
 

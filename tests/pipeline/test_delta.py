@@ -18,7 +18,7 @@ from deltalake.schema import PrimitiveType
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.errors import SinkError, SourceError
+from stepping_spark.errors import InputError, SinkError, SourceError
 from tests.cases import Order, User, Z
 from tests.pipeline.shop import Note, Shop, Total, View, amounts, names, totals
 
@@ -298,6 +298,22 @@ def test_a_dry_run_refuses_a_table_that_a_run_refuses_and_makes_none(lake: Path)
     with pytest.raises(SinkError, match="has rows that no pipeline wrote"):
         following(lake, users).dry_run()
     assert names_in(lake) == ["mine"]
+
+
+@pytest.mark.parametrize("path", ["users", "./x/../users/", "link", "file://{}/users"])
+def test_a_table_that_is_a_source_is_no_sink(lake: Path, path: str) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a")])
+    (lake / "link").symlink_to(users)
+    same = st.DeltaTable(path.format(lake) if "{}" in path else f"{lake}/{path}", key="_value_")
+    with pytest.raises(InputError, match=r"is the source of input 'users' too.*another one"):
+        following(lake, users, into={"names": same})
+
+
+def test_two_views_do_not_go_into_one_table(lake: Path) -> None:
+    users = make(lake / "users", User, [User(id=1, name="a")])
+    into = {"names": [st.DeltaTable(lake / "names"), st.DeltaTable(f"{lake}/names/")]}
+    with pytest.raises(InputError, match="is a sink of view 'names' too"):
+        following(lake, users, into=into)
 
 
 def test_rows_that_others_write_into_a_view_are_found_and_mended_by_restoring(lake: Path) -> None:

@@ -27,6 +27,7 @@ from stepping_spark.errors import (
     StoreMismatch,
 )
 from stepping_spark.pipeline.reporting import serve
+from stepping_spark.pipeline.stopping import seconds_of
 from tests.cases import Order, User, Z
 from tests.pipeline.shop import Shop, Total, View, names, numbered, totals
 
@@ -387,6 +388,11 @@ def test_rows_go_by_themselves_where_each_round_is_a_step_with_its_time() -> Non
             InputError,
             r"\['totals'\] is 7 .int.",
         ),
+        (
+            {"orders": [], "users": [], "into": {"totals": lambda change: None}},
+            InputError,
+            r"\['totals'\] is .*\(change\), which cannot be called with \(step, change\): too many",
+        ),
         ({"orders": [], "users": [], "max_rows": 0}, InputError, "max_rows=0"),
         ({"orders": [], "users": [], "store": "postgres:x"}, InputError, "a store in Postgres is"),
         ({"orders": [], "users": [], "store": "parket:state"}, InputError, "'parket' is no kind"),
@@ -405,6 +411,18 @@ def test_items_without_a_position_and_times_that_are_none_are_refused() -> None:
         st.Pipeline(names, store="memory", users=[Z({User(id=1, name="a"): 1})]).run()  # type: ignore[list-item]
     with pytest.raises(InputError, match=r"write \"10s\""):
         st.Pipeline(names, store="memory", users=[]).run(every="soon")
+    with pytest.raises(InputError, match="every='0s' is not a time above 0"):
+        st.Pipeline(names, store="memory", users=[]).run(every="0s")
+
+
+@pytest.mark.parametrize(
+    ("every", "seconds"),
+    [("10", 10), (10, 10), ("0.5", 0.5), ("5m", 300), ("5 min", 300), ("500ms", 0.5), ("1h", 3600)],
+)
+def test_a_time_to_wait_is_a_number_of_seconds_or_has_a_unit(
+    every: str | float, seconds: float
+) -> None:
+    assert seconds_of(every) == seconds
 
 
 @pytest.mark.parametrize("of", [list, iter], ids=["list", "iterator"])
@@ -430,6 +448,27 @@ def test_views_that_read_each_other_and_inputs_of_two_types_are_refused() -> Non
         st.Pipeline({"a": a, "b": b}, store="memory")
     with pytest.raises(CompileError, match="share an input by its name"):
         st.Pipeline({"names": names, "other": other}, store="memory", users=[])
+
+
+def test_a_parameter_that_is_neither_annotated_nor_a_view_is_said_at_the_users_line() -> None:
+    def bare(orders) -> st.ZSet[Order]:  # type: ignore[no-untyped-def]
+        return orders  # type: ignore[no-any-return]
+
+    def misspelt(namse: st.ZSet[str]) -> st.ZSet[str]:
+        return namse
+
+    with pytest.raises(
+        CompileError,
+        match=r"^test_pipeline\.py:\d+, .*'orders' of query 'bare' has no annotation.*bare, names",
+    ):
+        st.Pipeline({"bare": bare, "names": names}, store="memory", users=[])
+    with pytest.raises(InputError, match="where a view is meant, name one of misspelt, names"):
+        st.Pipeline({"misspelt": misspelt, "names": names}, store="memory", users=[])
+
+
+def test_inputs_of_several_queries_have_the_line_of_the_pipeline() -> None:
+    made = st.Pipeline({"names": names}, store="memory", users=[])
+    assert "views.py" not in str(st.explain(made.graph))
 
 
 def test_a_view_that_is_a_number_needs_a_function() -> None:

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 import stepping_spark as st
-from stepping_spark.errors import SinkError, SourceError
+from stepping_spark.errors import InputError, SinkError, SourceError
 from tests.cases import Z
 from tests.pipeline.shop import Note, Shop, Total, amounts, names, numbered, totals
 from tests.postgres_server import PostgresServer
@@ -321,6 +321,17 @@ def test_a_dry_run_refuses_a_sink_that_a_run_refuses_and_makes_nothing(
     into = {"names": db.table("other", key="_value_")}
     with pytest.raises(SinkError, match="it has the columns x"):
         following(db, tmp_path, store="memory", into=into).dry_run()
+
+
+def test_a_table_that_is_a_source_is_no_sink() -> None:
+    def table(url: str) -> st.Postgres:
+        return st.Postgres(url, table="users", schema="public")
+
+    one, same = "postgresql://a@localhost/shop", "postgresql://b@localhost:5432/shop"
+    with pytest.raises(InputError, match="is the source of input 'users' too"):
+        st.Pipeline(names, store="memory", users=table(one), into={"names": table(same)})
+    elsewhere = table("postgresql://a@localhost/other")
+    st.Pipeline(names, store="memory", users=table(one), into={"names": elsewhere})
 
 
 def test_rows_of_others_in_a_view_are_refused(db: Database, tmp_path: Path) -> None:

@@ -106,6 +106,15 @@ def test_errors_and_files_without_a_pipeline_end_with_2(file: Path) -> None:
     assert (told.exit_code, "has no pipeline; call one of them" in told.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("every", ["10 seconds", "0s"])
+def test_a_time_that_is_none_is_said_of_the_option(file: Path, every: str) -> None:
+    told = call("run", file, "--every", every)
+    assert told.exit_code == 2
+    assert f"Invalid value for '--every': '{every}' is no" in told.stderr
+    assert ".py:" not in told.stderr
+    assert not (file.parent / "state").exists()
+
+
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGTERM, 0), pytest.param(signal.SIGINT, 130, marks=pytest.mark.long)],

@@ -9,7 +9,7 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError
 from stepping_spark.pipeline.delta.sink import DeltaSink
 from stepping_spark.pipeline.delta.source import DeltaSource
-from stepping_spark.pipeline.paths import checked_path
+from stepping_spark.pipeline.paths import checked_path, same_path
 
 DIFFS = ("feed", "snapshot")
 
@@ -91,6 +91,11 @@ class DeltaTable:
 
     def __repr__(self) -> str:
         return f"DeltaTable({self.path!r})"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is the same for two that name the same table."""
+        return same_path(self.path)
 
     def source(self) -> DeltaSource:
         """The table as a source."""

@@ -16,7 +16,7 @@ from stepping_spark.errors import InputError
 from stepping_spark.pipeline.files.formats import FORMATS
 from stepping_spark.pipeline.files.sink import FilesSink
 from stepping_spark.pipeline.files.source import FilesSource
-from stepping_spark.pipeline.paths import checked_path
+from stepping_spark.pipeline.paths import checked_path, same_path
 
 __all__ = ["Files"]
 
@@ -84,6 +84,11 @@ class Files:
 
     def __repr__(self) -> str:
         return f"Files({self.path!r}, {self.kind!r})"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is the same for two that name the same directory."""
+        return same_path(self.path, self._filesystem)
 
     def source(self) -> FilesSource:
         """The files as a source."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from stepping_spark.errors import SteppingError, StoreError
 from stores.postgres.connection import Address, Connection
@@ -103,6 +104,20 @@ def columns_of(connection: Connection, schema: str, table: str) -> dict[str, str
         [schema, table],
     )
     return {str(name): str(kind) for name, kind in found.fetchall()}
+
+
+def database_of(url: str) -> tuple[str, ...]:
+    """The server and the database of a URL, whoever the user is."""
+    try:
+        known = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return (url,)  # what is wrong with it is said when it is opened
+    user = known.get("user") or ""
+    return (
+        str(known.get("host") or "localhost"),
+        str(known.get("port") or 5432),
+        str(known.get("dbname") or user),
+    )
 
 
 def listed(names: list[str], form: Callable[[sql.Identifier], sql.Composable]) -> sql.Composed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stepping_spark.pipeline.postgres.link import database_of
 from stepping_spark.pipeline.postgres.sink import PostgresSink
 from stepping_spark.pipeline.postgres.source import PostgresSource
 
@@ -66,6 +67,11 @@ class Postgres:
 
     def __repr__(self) -> str:
         return f"Postgres(…, table={self.table!r}, schema={self.schema!r})"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is the same for two that name the same table."""
+        return database_of(self._url), self.schema, self.table
 
     def install(self) -> bool:
         """Make the log of changes and its triggers; False: they are there already."""
