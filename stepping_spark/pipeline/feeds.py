@@ -21,7 +21,7 @@ from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.schema import COUNT, Schema, StreamType, ZSetType
 from stepping_spark.rows.types import Optional
 from stepping_spark.spark.relation import DriverRelation, Relation, plus
-from stepping_spark.zsets.from_arrow import relation_of_arrow
+from stepping_spark.zsets.from_arrow import Misfit, relation_of_arrow
 from stepping_spark.zsets.from_dataframe import relation_of
 from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
@@ -68,7 +68,8 @@ class Feed:
                 f"{self._where}: read gave {short(batch)}; a source gives an st.Batch, or None "
                 "where there is nothing new"
             )
-        parts = [self._relation(change) for change in _changes(batch)]
+        where = f"{self._where}, {self._read_with(batch)}"
+        parts = [self._relation(change, where) for change in _changes(batch)]
         whole = plus(parts, self.type.schema)
         if isinstance(whole, DriverRelation):
             whole = whole.added_up()
@@ -80,31 +81,45 @@ class Feed:
         if confirm is not None and self.position is not None:
             confirm(self.position)
 
-    def _relation(self, change: Change) -> Relation:
+    def _read_with(self, batch: Batch) -> str:
+        """Where in the source a batch is: which version, or whatever it counts."""
+        to = numbers_of(batch.position)[0]
+        if isinstance(self._source, Items):
+            return f"position {to}"
+        unit = getattr(self._source, "unit", "position")
+        if self.position is None:
+            return f"{self.shown}, up to {unit} {to}"
+        before = numbers_of(self.position)[0]
+        further = f", up to {to}" if to > before + 1 else ""
+        return f"{self.shown}, after {unit} {before}{further}"
+
+    def _relation(self, change: Change, where: str) -> Relation:
         schema = self.type.schema
         if isinstance(change, pa.Table):
             count = COUNT if COUNT in change.schema.names else None
             kept = _kept(change.schema.names, schema, count)
-            return DriverRelation(self._converted(change.select(kept), count), schema)
+            return DriverRelation(self._converted(change.select(kept), count, where), schema)
         if isinstance(change, DataFrame):
             count = COUNT if COUNT in change.columns else None
             frame = change.select(*(f"`{n}`" for n in _kept(change.columns, schema, count)))
             held: object = ZSetSpark.unchecked(
-                relation_of(frame, self.type, count, self._where), self.type
+                relation_of(frame, self.type, count, where), self.type
             )
         else:
             held = change
-        return held_input(held, self.type, self._where, self._limits)
+        return held_input(held, self.type, where, self._limits)
 
-    def _converted(self, table: pa.Table, count: str | None) -> pa.Table:
+    def _converted(self, table: pa.Table, count: str | None, where: str) -> pa.Table:
         """A table as the rows have it; rows that do not fit may come and go within one step."""
         try:
-            return relation_of_arrow(table, self.type, count, self._where)
+            return relation_of_arrow(table, self.type, count, where)
+        except Misfit as e:
+            raise InputError(e.said) from None
         except InputError:
             left = table if count is None else _left(table, count)
             if left.num_rows == table.num_rows:
                 raise
-            return relation_of_arrow(left, self.type, count, self._where)
+            return relation_of_arrow(left, self.type, count, where)
 
 
 def shown(position: Position | None) -> str:

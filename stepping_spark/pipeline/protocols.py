@@ -54,7 +54,8 @@ class Source(Protocol):
     """Where the changes of one input come from.
 
     A source is asked for what comes after a position, and gives the same changes for the same
-    position each time, also in the next process: that is what makes a step exactly once.
+    position each time, also in the next process: that is what makes a step exactly once. It may
+    have a text `unit`, what the first number of a position counts, as "version", for messages.
 
     >>> class Lines:
     ...     '''The lines of a file that only grows.'''

@@ -48,6 +48,21 @@ _TAKEN: dict[str, Callable[[Any], bool]] = {
 }
 
 
+_SHOWN = {
+    "LocalDateTime": "st.LocalDateTime",
+    "Decimal": "Annotated[Decimal, st.Precision(…)]",
+}
+"""How a type is written that is not written by its name."""
+
+
+class Misfit(InputError):
+    """A column of another type; `said` is the message without what only some can follow."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(f"{said}, or make a DataFrame of the table: st.ZSetSpark.from_dataframe")
+        self.said = said
+
+
 def relation_of_arrow(table: pa.Table, t: ZSetType, count: str | None, where: str) -> pa.Table:
     """The table with the columns of the Z-set's schema.
 
@@ -149,7 +164,9 @@ def _check(values: Array, right: Any, expected: str, where: str) -> None:
 
 
 def _misfit(array: Array, t: RowType, where: str) -> InputError:
-    return InputError(
+    named = [name for name, takes in _TAKEN.items() if takes(array.type)]
+    fitting = f" ({_SHOWN.get(named[0], named[0])})" if named else ""
+    return Misfit(
         f"{where}: expected {t} ({t.arrow}), found {array.type}; cast it, change the type of the "
-        "field, or make a DataFrame of the table: st.ZSetSpark.from_dataframe"
+        f"field{fitting}"
     )

@@ -218,8 +218,9 @@ def test_files_that_were_removed_before_they_were_read_are_an_error_that_names_t
         write_deltalake(users, arrow([User(id=2, name="b")], User), mode="append")
         DeltaTable(users).optimize.compact()
         DeltaTable(users).vacuum(0, dry_run=False, enforce_retention_duration=False)
-        with pytest.raises(SourceError, match=r"version 1 cannot be read.*VACUUM"):
+        with pytest.raises(SourceError, match=r"version 1 cannot be read.*VACUUM") as told:
             pipeline.run()
+        assert "error" not in str(told.value)
         assert pipeline.stepper.store.last_step() == 1
 
 
@@ -467,6 +468,26 @@ def test_a_table_that_is_not_there_and_columns_that_do_not_fit_are_said(lake: Pa
     into = {"names": st.DeltaTable(lake / "new", key="no")}
     with pytest.raises(SinkError, match="key= names no"):
         following(lake, users, into=into, store="memory").run()
+
+
+def test_columns_of_another_type_name_the_table_the_version_and_what_would_fit(lake: Path) -> None:
+    class Visit(st.Data):
+        id: str
+        at: dt.datetime
+
+    def visits(visits: st.ZSet[Visit]) -> st.ZSet[Visit]:
+        return visits
+
+    at = pa.array([dt.datetime(2024, 1, 1)], pa.timestamp("us"))
+    for name, table, said in (
+        ("ids", pa.table({"id": [1], "at": at.cast(pa.timestamp("us", "UTC"))}), r"'id'.*\(int\)$"),
+        ("times", pa.table({"id": ["1"], "at": at}), r"'at'.*\(st\.LocalDateTime\)$"),
+    ):
+        path = str(lake / name)
+        write_deltalake(path, table)
+        where = rf"^input 'visits', DeltaTable\('{path}'\), up to version 0, column "
+        with pytest.raises(InputError, match=where + said):
+            st.Pipeline(visits, store="memory", visits=st.DeltaTable(path)).run()
 
 
 class Colour(enum.Enum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,11 @@ from deltalake.fs import DeltaStorageHandler
 from stepping_spark.errors import SteppingError
 
 FEED = "delta.enableChangeDataFeed"
+
+_MISSING = re.compile(r"(?:location|file) (\S+?):? not found")
+_THROUGH = re.compile(
+    r"^(?:(?:C Data interface|External|Arrow|Parquet|Kernel|Object Store) error: )+"
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,9 @@ class Log:
                 f"there is no Delta table; create it, or see to the path: {first(e)}"
             ) from e
         except (DeltaError, OSError, pa.ArrowException) as e:
+            missing = _MISSING.search(str(e))
+            if gone is not None and missing is not None:
+                raise self._failure(f"{what}: {missing[1]} is not there; {gone}") from e
             would_do = gone if gone is not None and "not found" in str(e) else remedy
             raise self._failure(f"{what}: {first(e)}; {would_do}") from e
 
@@ -160,8 +169,9 @@ def number_of(table: str) -> int:
 
 
 def first(e: BaseException) -> str:
-    """The first line of an error."""
-    return str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+    """The first line of an error, without the names of the libraries that it came through."""
+    line = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+    return _THROUGH.sub("", line)
 
 
 def _commit(version: int, text: str) -> Commit:

@@ -32,6 +32,9 @@ class DeltaSource:
     next version k of n pieces are read, and with -n, of the snapshot of this version.
     """
 
+    unit = "version"
+    """What the first number of a position counts, as messages say it."""
+
     def __init__(self, uri: str, options: Mapping[str, str] | None, *, by_snapshot: bool) -> None:
         self._log = Log(uri, options, self._failure)
         self._by_snapshot = by_snapshot

@@ -23,6 +23,9 @@ class FilesSource:
     a file that is read in pieces it is (files, digest, n, k): of the next one k of n are read.
     """
 
+    unit = "file"
+    """What the first number of a position counts, as messages say it."""
+
     def __init__(self, path: str, kind: str, order: str, filesystem: Any) -> None:
         self._directory = Directory(path, filesystem, self._failure)
         self._kind = kind

@@ -76,6 +76,9 @@ class PostgresSource:
     are transactions before the oldest one that still runs: none that is read later is before them.
     """
 
+    unit = "transaction"
+    """What the first number of a position counts, as messages say it."""
+
     def __init__(self, url: str, schema: str, table: str, *, trim: bool) -> None:
         self._link = Link(url, schema, table, "source", SourceError)
         self._trim = trim
