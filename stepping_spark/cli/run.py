@@ -45,6 +45,7 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
 @click.option("--progress", is_flag=True, help="Show a line with the last step and the lag.")
 @click.option("--metrics-port", type=int, help="Serve metrics for Prometheus on this machine.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--verbose", is_flag=True, help="With --dry-run: say how each vertex takes a step.")
 def run(
     file: Path,
     every: float | None,
@@ -52,6 +53,7 @@ def run(
     progress: bool,
     metrics_port: int | None,
     dry_run: bool,
+    verbose: bool,
 ) -> None:
     """Run the pipeline of FILE: the variable `pipeline`, or the only st.Pipeline there is.
 
@@ -67,7 +69,7 @@ def run(
         with _pipeline_of(file) as pipeline:
             if dry_run:
                 found = pipeline.dry_run()
-                Output().print(str(found), soft_wrap=True)
+                Output().print(found.in_detail() if verbose else str(found), soft_wrap=True)
                 sys.exit(IN_FULL if found.in_full else 0)
             with _served(pipeline, metrics_port):
                 steps = pipeline.run(every=every, max_steps=max_steps, progress=progress)

@@ -57,10 +57,11 @@ class Pipeline:
     name, and a parameter with the name of another view is that view. `store` says where the state
     is, in a word (`"parquet:state"`, `"postgresql://user@host/db?schema=s"`, `"memory"`), or is a
     store. Each input of the query has its source, by its name or in `sources={…}`: a table, as
-    `st.DeltaTable(path)`, an iterable of `(position, change)`, each a step, or an `st.Source` of
-    your own. `into` has the sinks of views by name: a table, a function of `(step, change)`, an
-    `st.Sink` of your own, or a list of these. A single query's view has the name of the query;
-    where it gives several, they have the names of the variables that it returns.
+    `st.DeltaTable(path)`, an iterable of `(position, change)`, each a step, whose positions are
+    whole numbers, each greater than the one before, or an `st.Source` of your own. `into` has the
+    sinks of views by name: a table, a function of `(step, change)`, an `st.Sink` of your own, or a
+    list of these. A single query's view has the name of the query; where it gives several, they
+    have the names of the variables that it returns.
 
     Exactly once: a step's commit in the store says how far each source was read. A sink writes the
     step's number in the transaction that writes the step's rows. No step is begun before all sinks
@@ -75,7 +76,8 @@ class Pipeline:
     `st.temporal_filter` needs it. `append_only`, `strict` are as for `st.compile`, `limits` as for
     `st.Stepper`.
 
-    A step logs a line to `stepping_spark.pipeline` (INFO). `stepper` is what steps, with metrics.
+    A step logs a line to `stepping_spark.pipeline` (INFO), with the rows that sinks were given.
+    `stepper` is what steps, with metrics.
 
     >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(people)
@@ -218,7 +220,7 @@ class Pipeline:
         >>> print(st.Pipeline(names, store="memory", people=[(1, None)]).dry_run().waiting)
         {'people': 1}
         """
-        return prospect_of(self.graph, self._place, self._feeds, self._outlets)
+        return prospect_of(self.graph, self.views, self._place, self._feeds, self._outlets)
 
     @property
     def stepper(self) -> Stepper[*tuple[Any, ...], Any]:
@@ -337,7 +339,7 @@ class Pipeline:
                     if batch is not None
                 ),
                 tuple(_rows(change) for _, change in taken),
-                tuple(rows),
+                tuple(rows) if rows else None,
                 (time.perf_counter() - begun) * 1e3,
             )
         )

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stepping_spark.errors import StoreUnavailable
-from stepping_spark.graph.graph import AnyGraph
+from stepping_spark.graph.graph import AnyGraph, Vertex
+from stepping_spark.graph.operators import Input
 from stepping_spark.pipeline.feeds import Feed, shown
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.positions import position_of, state_of
 from stepping_spark.plan.explain import explain
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.terms import Read, nodes
 from stepping_spark.store import Store
 from stores.address import MEMORY, Place
 
@@ -19,11 +22,13 @@ FULL = "recomputed in full"
 
 @dataclass(frozen=True)
 class Prospect:
-    """What a run would do. Printed, it is a page of text.
+    """What a run would do. Printed, it is a page of text, and `in_detail()` a longer one.
 
     `waiting` is what each source has that was not read (None: unknown), `state` the key by which
-    each register is kept, with its rows where the state says them, `costs` how each vertex takes a
-    step, and `in_full` the vertices whose cost grows with the tables, and not with the change.
+    each register is kept, with its rows where the state says them: rows as stored, of which
+    several may add up to one row. `views` is what a step reads for each view, `costs` how each
+    vertex takes a step, and `in_full` the vertices whose cost grows with the tables, and not with
+    the change.
 
     >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(people)
@@ -39,6 +44,7 @@ class Prospect:
     waiting: Mapping[str, int | None]
     into: tuple[tuple[str, str], ...]
     state: tuple[tuple[str, str], ...]
+    views: tuple[tuple[str, str], ...]
     costs: tuple[tuple[str, str, str], ...]
     in_full: tuple[str, ...]
 
@@ -52,14 +58,23 @@ class Prospect:
         lines += [f"  {view}: {sink}" for view, sink in self.into] or ["  nothing"]
         lines.append("keeps")
         lines += [f"  {register}: {kept}" for register, kept in self.state] or ["  nothing"]
-        lines.append("a step costs")
-        lines += [f"  {path}: {how}  ({line})" for path, how, line in self.costs]
+        lines.append("a step of")
+        lines += [f"  {view}: {does}" for view, does in self.views]
         lines += [f"{path} is {FULL} at each step" for path in self.in_full]
         return "\n".join(lines)
 
+    def in_detail(self) -> str:
+        """The page, and how each vertex takes a step."""
+        more = [f"  {path}: {how}  ({line})" for path, how, line in self.costs]
+        return "\n".join([str(self), "how each vertex takes a step", *more])
+
 
 def prospect_of(
-    graph: AnyGraph, place: Store | Place, feeds: Sequence[Feed], outlets: Sequence[Outlet]
+    graph: AnyGraph,
+    views: Sequence[str],
+    place: Store | Place,
+    feeds: Sequence[Feed],
+    outlets: Sequence[Outlet],
 ) -> Prospect:
     """Look, and change nothing: no lock is taken, and no table is made."""
     step, offsets, rows = _known(place)
@@ -82,6 +97,7 @@ def prospect_of(
         waiting=waiting,
         into=tuple((outlet.view, outlet.shown) for outlet in outlets),
         state=tuple((name, _kept(key, rows.get(name))) for name, key in found.arrangements),
+        views=tuple(zip(views, _steps_of(graph), strict=True)),
         costs=tuple((v.path, v.how, v.line) for v in found.vertices),
         in_full=tuple(v.path for v in found.vertices if v.how.startswith(FULL)),
     )
@@ -100,6 +116,44 @@ def _known(place: Store | Place) -> tuple[int, Mapping[str, int], Mapping[str, i
     return found.step, found.offsets, {kept.register.name: kept.rows for kept in found.registers}
 
 
+def _steps_of(graph: AnyGraph) -> list[str]:
+    """What a step reads for each output of a circuit: changes, and registers that it keeps."""
+    plan = plan_of(graph)
+    reads = [
+        (node.vertex, plan.state_of(leaf).register.name)
+        for stage in plan.stages
+        for member in stage.streams
+        for node in nodes(member.term)
+        for leaf in member.leaves_of(node)
+        if isinstance(leaf, Read)
+    ]
+    told = []
+    for output in plan.graph.outputs:
+        above = _above(output, plan.graph)
+        inputs = [v.operator.label for v in above if isinstance(v.operator, Input)]
+        loops = [plan.loops[v] for v in above if v in plan.loops]
+        around = {v for loop in loops for v in loop.inputs}
+        within = [s for loop in loops for s in loop.states]
+        within += [s for s in plan.states if s.change in around]
+        n = len({name for v, name in reads if v in above} | {s.register.name for s in within})
+        kept = f"{n:,} register{'' if n == 1 else 's'}" if n else "nothing that is kept"
+        told.append(f"reads the change of {', '.join(inputs) or 'no input'}, and {kept}")
+    return told
+
+
+def _above(output: Vertex, graph: AnyGraph) -> list[Vertex]:
+    """The vertices that an output is computed from, in the order of the circuit."""
+    found: set[Vertex] = set()
+    pending = [output]
+    while pending:
+        v = pending.pop()
+        if v not in found:
+            found.add(v)
+            pending += v.inputs
+            pending += [graph.loops[v]] if v in graph.loops else []
+    return [v for v in graph.walk() if v in found]
+
+
 def _kept(key: tuple[str, ...], rows: int | None) -> str:
     by = f"by {', '.join(key)}" if key else "whole"
-    return by if rows is None else f"{by}, {rows:,} rows"
+    return by if rows is None else f"{by}, {rows:,} rows as stored"

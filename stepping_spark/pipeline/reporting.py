@@ -23,20 +23,22 @@ Lag = Mapping[str, "int | None"]
 class StepReport:
     """A step of a pipeline: how far each source was read before and after, rows, milliseconds.
 
-    Rows are those that the driver has: of what is in Spark only a job could tell.
+    Rows are those that the driver has: of what is in Spark only a job could tell. `rows_out` are
+    those that were given to sinks; None: there are no sinks.
     """
 
     step: int
     read: tuple[tuple[str, str, str], ...]
     rows_in: tuple[int | None, ...]
-    rows_out: tuple[int | None, ...]
+    rows_out: tuple[int | None, ...] | None
     ms: float
 
     def __str__(self) -> str:
         read = ", ".join(f"{name} {old} -> {new}" for name, old, new in self.read)
+        out = "no sinks" if self.rows_out is None else f"out {_shown(self.rows_out)}"
         return (
-            f"step {self.step}: {read or 'no changes'}; rows in {_shown(self.rows_in)}, "
-            f"out {_shown(self.rows_out)}; {self.ms:.0f} ms"
+            f"step {self.step}: {read or 'no changes'}; rows in {_shown(self.rows_in)}, {out}; "
+            f"{self.ms:.0f} ms"
         )
 
 
@@ -65,7 +67,7 @@ class Reporting:
         with self._lock:
             self.steps += 1
             self.rows_in += sum(n or 0 for n in report.rows_in)
-            self.rows_out += sum(n or 0 for n in report.rows_out)
+            self.rows_out += sum(n or 0 for n in report.rows_out or ())
             self.seconds += report.ms / 1e3
             self.last_step, self.last_time = report.step, time.time()
 

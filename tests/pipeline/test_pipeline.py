@@ -350,7 +350,25 @@ def test_a_step_logs_a_line_with_versions_rows_and_milliseconds(
     lines = [r.getMessage() for r in caplog.records if r.name == "stepping_spark.pipeline"]
     assert len(lines) == 2
     assert lines[1].startswith("step 2: orders 1 -> 2, users 1 -> 2; rows in ")
+    assert ", no sinks; " in lines[1]
     assert lines[1].endswith(" ms")
+
+
+def test_a_dry_run_says_for_each_view_what_a_step_reads() -> None:
+    def reached(edges: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
+        return st.transitive_closure(edges)
+
+    made = st.Pipeline(
+        {"totals": totals, "names": names, "reached": reached},
+        store="memory",
+        orders=[],
+        users=[],
+        edges=[],
+    )
+    told = dict(made.dry_run().views)
+    assert told["totals"].startswith("reads the change of orders, users, and ")
+    assert told["names"] == "reads the change of users, and 1 register"
+    assert told["reached"] == "reads the change of edges, and 4 registers"
 
 
 def test_rows_go_by_themselves_where_each_round_is_a_step_with_its_time() -> None:

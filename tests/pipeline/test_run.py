@@ -77,8 +77,12 @@ def test_a_dry_run_says_what_would_be_read_kept_and_cost_and_makes_nothing(file:
     assert "step 2\n" in text
     assert "users: Files(" in text
     assert "1 to read" in text
-    assert "whole, 2 rows" in text or "by _value_, 2 rows" in text
-    assert "not linear: recomputed for the keys of the change" in text
+    assert "by _value_, 2 rows as stored" in text
+    assert "a step of\n  names: reads the change of users, and 1 register\n" in text
+    assert "linear" not in text
+    more = call("run", file, "--dry-run", "--verbose").stdout
+    assert more.startswith(text)
+    assert "not linear: recomputed for the keys of the change" in more
 
 
 def test_a_dry_run_ends_with_1_where_something_is_recomputed_in_full(tmp_path: Path) -> None:

@@ -29,12 +29,17 @@ class Files:
     `path` is a directory, or a URI of pyarrow (`s3://bucket/orders`), or a path in `filesystem`.
 
     **As a source** it gives the rows of the files that are added, in the order of their names, or
-    with `order="time"` of the times at which they were written: `kind` is `"parquet"`, `"json"` (an
-    object in each line) or `"csv"` (with a header). Rows only come, so that the query may be
-    compiled with `append_only`. Columns that the row class does not have are not read. Names that
-    begin with `_` or `.` are left out: write a file under such a name and rename it, so that it
-    appears whole. A file that was read and is changed or removed, and one that comes before others
-    that were read, is a `SourceError`. `lag` counts files.
+    with `order="time"` of the times at which they were written: `kind` is `"parquet"`, `"json"`
+    (an object in each line) or `"csv"` (with a header, commas between fields, and double quotes
+    around a field with commas or lines in it; an empty field of `str` or `str | None` is an empty
+    text, and of other types NULL). Rows only come, so that the query may be compiled with
+    `append_only`. Columns that the row class does not have are not read. Names that begin with `_`
+    or `.` are left out: write a file under such a name and rename it, so that it appears whole.
+    Directories within it are not read, and are a `SourceError`. Spark gives its files names that
+    are in no order (`part-00000-…` with a UUID): read what it writes with `order="time"`, and run
+    the pipeline when no job of Spark is writing there, because a job names its files one after
+    another. A file that was read and is changed or removed, and one that comes before others that
+    were read, is a `SourceError`. `lag` counts files.
 
     **As a sink** it has a Parquet file for each step that changed the view, `step-….parquet`: the
     whole view after the step (the newest file is the view, and the one before it stays for those
