@@ -220,7 +220,8 @@ class Pipeline:
         >>> print(st.Pipeline(names, store="memory", people=[(1, None)]).dry_run().waiting)
         {'people': 1}
         """
-        return prospect_of(self.graph, self.views, self._place, self._feeds, self._outlets)
+        opened = None if self._stepper is None else self._stepper.store
+        return prospect_of(self.graph, self.views, self._place, opened, self._feeds, self._outlets)
 
     @property
     def stepper(self) -> Stepper[*tuple[Any, ...], Any]:

@@ -73,11 +73,12 @@ def prospect_of(
     graph: AnyGraph,
     views: Sequence[str],
     place: Store | Place,
+    opened: Store | None,
     feeds: Sequence[Feed],
     outlets: Sequence[Outlet],
 ) -> Prospect:
     """Look, and change nothing: no lock is taken, and no table is made."""
-    step, offsets, rows = _known(place)
+    step, offsets, rows = _known(place, opened)
     state = state_of(step, offsets)
     for outlet in outlets:
         outlet.look(state, step, offsets)
@@ -103,12 +104,14 @@ def prospect_of(
     )
 
 
-def _known(place: Store | Place) -> tuple[int, Mapping[str, int], Mapping[str, int]]:
+def _known(
+    place: Store | Place, opened: Store | None
+) -> tuple[int, Mapping[str, int], Mapping[str, int]]:
     """The last step, the offsets, and the rows of each register; none of a state to be made."""
     if not isinstance(place, Place):
         return place.last_step(), place.last_offsets(), {}
     if place.kind == MEMORY:
-        return 0, {}, {}
+        return (0, {}, {}) if opened is None else _known(opened, None)
     try:
         found = place.state().summary()
     except StoreUnavailable:

@@ -15,7 +15,7 @@ import pytest
 import stepping_spark as st
 from stepping_spark.errors import InputError, SinkError, SourceError
 from tests.cases import Order, User, Z
-from tests.pipeline.shop import Note, Shop, Total, names, numbered, totals
+from tests.pipeline.shop import Note, Shop, Total, View, names, numbered, totals
 
 
 def add(folder: Path, name: str, rows: list[Any], kind: str = "parquet") -> None:
@@ -205,6 +205,39 @@ def test_a_dry_run_refuses_a_directory_that_a_run_refuses(tmp_path: Path) -> Non
     (tmp_path / "names").write_text("a file")
     with pytest.raises(SinkError, match="could not be listed"):
         pipeline(tmp_path).dry_run()
+
+
+def test_a_dry_run_knows_the_state_in_memory_of_a_pipeline_that_runs(tmp_path: Path) -> None:
+    add(tmp_path / "users", "1", [user(1)])
+    running = st.Pipeline(
+        names,
+        store="memory",
+        users=st.Files(tmp_path / "users"),
+        into={"names": st.Files(tmp_path / "names")},
+    )
+    running.run()
+    assert running.dry_run().step == 1
+    add(tmp_path / "users", "2", [user(2)])
+    assert running.dry_run().waiting == {"users": 1}
+    assert running.run() == 1
+    assert names_in(tmp_path) == ["n1", "n2"]
+
+
+def test_an_empty_field_of_csv_is_an_empty_text_or_null(tmp_path: Path) -> None:
+    class Line(st.Data):
+        id: int
+        text: str | None
+        size: int | None
+
+    def lines(lines: st.ZSet[Line]) -> st.ZSet[Line]:
+        return lines
+
+    (tmp_path / "a.csv").write_text('id,text,size\n1,,\n2,"a,b\nc",3\n')
+    view = View()
+    source = st.Files(tmp_path, "csv")
+    st.Pipeline(lines, store="memory", lines=source, into={"lines": view}).run()
+    wanted = Line(id=1, text="", size=None), Line(id=2, text="a,b\nc", size=3)
+    assert view.rows == Z(dict.fromkeys(wanted, 1))
 
 
 def test_a_row_that_comes_and_goes_with_nulls_leaves_the_snapshot(tmp_path: Path) -> None:

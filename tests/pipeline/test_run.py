@@ -110,6 +110,14 @@ def test_errors_and_files_without_a_pipeline_end_with_2(file: Path) -> None:
     assert (told.exit_code, "has no pipeline; call one of them" in told.stderr) == (2, True)
 
 
+def test_a_dry_run_ends_with_2_where_a_run_would(file: Path) -> None:
+    add(file.parent / "names", "alien", [user(1)])
+    for arguments in (["--dry-run"], []):
+        told = call("run", file, *arguments)
+        assert (told.exit_code, "is not of this pipeline" in told.stderr) == (2, True)
+    assert os.listdir(file.parent / "names") == ["alien"]
+
+
 @pytest.mark.parametrize("every", ["10 seconds", "0s"])
 def test_a_time_that_is_none_is_said_of_the_option(file: Path, every: str) -> None:
     told = call("run", file, "--every", every)
