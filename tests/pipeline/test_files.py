@@ -147,8 +147,13 @@ def test_a_damaged_file_and_a_missing_column_name_the_file(tmp_path: Path) -> No
         pq.write_table(pa.table({"id": [1]}), folder / "a")
         with pytest.raises(SourceError, match="there is no column name; the columns are id"):
             running.run()
-        add(folder, "a", [user(1)])
+        pq.write_table(pa.table({"id": [1], "name": [7]}), folder / "a")
+        with pytest.raises(SourceError, match="column 'name': expected string, found int64"):
+            running.run()
+        texts = pa.array(["n1"]).dictionary_encode()
+        pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "name": texts}), folder / "a")
         assert running.run() == 1
+    assert names_in(tmp_path) == ["n1"]
 
 
 def test_a_directory_has_the_view_after_each_step_and_its_changes(tmp_path: Path) -> None:

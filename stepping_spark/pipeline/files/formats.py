@@ -58,6 +58,40 @@ def csv(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[pa.T
             yield pa.Table.from_batches([batch])
 
 
+def as_wanted(table: pa.Table, columns: pa.Schema) -> pa.Table:
+    """A table's columns in the wanted types, of the same kind: a number does not become text.
+
+    An ArrowInvalid for a column of another kind, and for a value that does not fit.
+    """
+    for found in table.schema:
+        wanted = columns.field(found.name).type
+        if not pa.types.is_null(found.type) and _kind(found.type) != _kind(wanted):
+            raise pa.ArrowInvalid(f"column {found.name!r}: expected {wanted}, found {found.type}")
+    return table.cast(pa.schema([pa.field(n, columns.field(n).type) for n in table.column_names]))
+
+
+_KINDS: tuple[Callable[[Any], bool], ...] = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_boolean,
+    lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t),
+    lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t) or pa.types.is_binary_view(t),
+    pa.types.is_date,
+    lambda t: pa.types.is_timestamp(t) and t.tz is None,
+    pa.types.is_timestamp,
+    pa.types.is_duration,
+    pa.types.is_nested,
+)
+
+
+def _kind(t: pa.DataType) -> int:
+    """The number of a kind of types, among which a cast keeps what a value means."""
+    if isinstance(t, pa.DictionaryType):
+        t = t.value_type
+    return next((i for i, is_one in enumerate(_KINDS) if is_one(t)), -1)
+
+
 FORMATS: dict[str, Reader] = {"parquet": parquet, "json": json, "csv": csv}
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from stepping_spark.errors import SourceError
 from stepping_spark.pipeline.files.directory import Directory, File, digest
-from stepping_spark.pipeline.files.formats import FORMATS
+from stepping_spark.pipeline.files.formats import FORMATS, as_wanted
 from stepping_spark.pipeline.pieces import Pieces, at_most
 from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
@@ -110,12 +110,7 @@ class FilesSource:
                 system, self._directory.path_of(file.name), self._columns
             ):
                 counts = pa.repeat(pa.scalar(1, pa.int64()), table.num_rows)
-                plain = table.cast(self._columns_as_text(table.schema))
-                yield plain.append_column(COUNT, counts)
-
-    def _columns_as_text(self, schema: pa.Schema) -> pa.Schema:
-        """The wanted types, where nothing is lost: the rest is said of the input."""
-        return pa.schema([pa.field(f.name, self._columns.field(f.name).type) for f in schema])
+                yield as_wanted(table, self._columns).append_column(COUNT, counts)
 
     @property
     def _schema(self) -> pa.Schema:
