@@ -62,7 +62,8 @@ class Renamed(ast.NodeTransformer):
         stored = {
             n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
-        self._local = before | stored
+        given = {n.arg for n in ast.walk(node.args) if isinstance(n, ast.arg)}
+        self._local = before | (stored - given)  # a parameter is called by its name
         self.generic_visit(node)
         self._local = before
         if self._functions:
