@@ -71,7 +71,7 @@ def aggregate(
                 f"st.agg.{'collect' if isinstance(given, Collect) else given.kind}; for a field of "
                 f"that name write fields={{{argument!r}: st.agg.…}}"
             )
-    target = _target(into, where)
+    target = target_of(into, "each aggregate and each part of the key", where)
     wanted = _by_field(fields, aggregates, where)
     asked = [_asked(name, given, row, where) for name, given in wanted.items()]
     groups = groups_of(by, row)
@@ -118,16 +118,14 @@ def _by_field(fields: Any, aggregates: Mapping[str, Any], where: str) -> dict[st
     return {**fields, **aggregates}
 
 
-def _target(into: Any, where: str) -> Struct:
+def target_of(into: Any, of: str, where: str) -> Struct:
+    """The rows that an aggregate or a window gives, with a field for each of these."""
     try:
         t = row_type(into)
     except TypeError as e:
         raise CompileError(f"{where}: into: {e}") from None
     if not isinstance(t, Struct) or t.python is tuple:
-        raise CompileError(
-            f"{where}: into={into!r}: expected a st.Data with a field for each aggregate and each "
-            "part of the key"
-        )
+        raise CompileError(f"{where}: into={into!r}: expected a st.Data with a field for {of}")
     return t
 
 

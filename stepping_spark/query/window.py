@@ -19,7 +19,7 @@ from stepping_spark.physical import Frame, Sorting, WindowCall
 from stepping_spark.physical.windows import offset_type
 from stepping_spark.query import win
 from stepping_spark.query.accumulable import mean_type, summed_type
-from stepping_spark.query.aggregate import MANY, Together, coerced
+from stepping_spark.query.aggregate import MANY, Together, coerced, target_of
 from stepping_spark.query.miscalls import call_of
 from stepping_spark.query.orders import OrderGiven, sorting_of, under
 from stepping_spark.query.primitives import Key, beside
@@ -29,7 +29,7 @@ from stepping_spark.query.win import WindowFunction
 from stepping_spark.rows.atoms import DATE, FLOAT, INT, Atom, RowType
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import BIG_INT
-from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of, unwrap
+from stepping_spark.rows.types import Optional, Struct, tuple_of, unwrap
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
@@ -55,7 +55,8 @@ def window(
     """
     row = row_of(a, "window")
     where = f"{user_line()}: window"
-    target = _target(into, where)
+    needed = "each function, and for each field of the row that is to be there"
+    target = target_of(into, needed, where)
     wanted = _by_field(fields, functions, target, where)
     keys = () if by is None else key_of(by, row, "`by` of window").parts
     sorting = sorting_of(order, row, "`order` of window")
@@ -78,19 +79,6 @@ def window(
     made = make(operator, source.stream)
     built = Build(target, _fields(target, filled, row, ("left", *source.own), where))
     return cast("ZSet[R]", make(Map(built), made))
-
-
-def _target(into: Any, where: str) -> Struct:
-    try:
-        t = row_type(into)
-    except TypeError as e:
-        raise CompileError(f"{where}: into: {e}") from None
-    if not isinstance(t, Struct) or t.python is tuple:
-        raise CompileError(
-            f"{where}: into={into!r}: expected a st.Data with a field for each function, and for "
-            "each field of the row that is to be there"
-        )
-    return t
 
 
 ARGUMENTS = {"partition_by": "by", "partitionBy": "by", "order_by": "order", "orderBy": "order"}
