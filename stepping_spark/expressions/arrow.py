@@ -43,7 +43,7 @@ def evaluator(e: Expr) -> Evaluator | None:
         return None
     t = unwrap(e.type)
     if isinstance(e, Build) and isinstance(t, Struct):
-        return _of_parts(known, _struct(t))
+        return _of_parts(known, struct_of(t))
     if isinstance(e, Singleton):
         return _of_parts(known, _singletons(e))
     if isinstance(e, Derived):
@@ -92,12 +92,6 @@ def relation_of(schema: Schema) -> Relation:
     return relation
 
 
-def column(e: Expr, table: pa.Table) -> Array | None:
-    """The column that an expression is, as far as Arrow can say; None: Spark must evaluate it."""
-    compute = evaluator(e)
-    return None if compute is None else compute(table)
-
-
 def _constant(e: Literal) -> Evaluator:
     value = e.type.encode(e.constant, "a constant")
     t = e.type.arrow
@@ -112,7 +106,7 @@ def _field(e: Field) -> Evaluator:
     if not e.path:
         t = unwrap(e.type)
         assert isinstance(t, Struct)
-        return _of_parts([_at(n) for n, _ in t.fields], _struct(t))
+        return _of_parts([_at(n) for n, _ in t.fields], struct_of(t))
     return _at(*e.path)
 
 
@@ -158,7 +152,7 @@ def _singletons(e: Singleton) -> Callable[[Arrays], Array]:
     return made
 
 
-def _struct(t: Struct) -> Callable[[Arrays], Array]:
+def struct_of(t: Struct) -> Callable[[Arrays], Array]:
     """What makes one column of rows, from the columns of their fields."""
     fields = [pa.field(n, ft.arrow) for n, ft in t.fields]
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.expressions.arrow import column
+from stepping_spark.expressions.arrow import evaluator
 from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.expressions.expr import Call, Field, Literal
 from stepping_spark.expressions.operations import result_type
@@ -58,7 +58,9 @@ def test_arrow_says_of_two_values_what_spark_says(
     found = spark.sql(f"SELECT {shown} FROM VALUES {texts} AS t(i, a, b) ORDER BY i").collect()
     table = pa.table({n: pa.array([r[i] for r in rows], t.arrow) for i, n in enumerate("ab")})
     for i, e in enumerate(calls):
-        computed = column(e, table)
+        compute = evaluator(e)
+        assert compute is not None
+        computed = compute(table)
         assert computed is not None
         assert computed.to_pylist() == [row[i] for row in found], str(e)
 
@@ -68,8 +70,10 @@ def test_arrow_says_of_two_values_what_spark_says(
 )
 def test_what_is_beyond_64_bits_is_left_to_spark(op: str, a: int, b: int) -> None:
     e = Call(INT, op, (Field(INT, ("a",)), Field(INT, ("b",))))
-    assert column(e, pa.table({"a": [1, a], "b": [1, b]})) is None
-    assert column(e, pa.table({"a": [1], "b": [1]})) is not None
+    compute = evaluator(e)
+    assert compute is not None
+    assert compute(pa.table({"a": [1, a], "b": [1, b]})) is None
+    assert compute(pa.table({"a": [1], "b": [1]})) is not None
 
 
 def test_floats_and_division_are_left_to_spark() -> None:

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.expressions.arrow import column
+from stepping_spark.expressions.arrow import evaluator
 from stepping_spark.expressions.derived import Bucket, Mean, bucket, given, known
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.relations.xxhash import spark_hash, spark_hashes
@@ -66,7 +66,9 @@ def in_spark(spark: SparkSession, e: Expr, types: Sequence[RowType], rows: list[
 def in_arrow(e: Expr, types: Sequence[RowType], rows: list[Any]) -> list[Any]:
     arrays = [pa.array([row[i] for row in rows], t.arrow) for i, t in enumerate(types)]
     table = pa.Table.from_arrays(arrays, names=[f"c{i}" for i in range(len(types))])
-    found = column(e, table)
+    compute = evaluator(e)
+    assert compute is not None
+    found: pa.Array[Any] | None = compute(table)
     assert found is not None
     return found.to_pylist()
 

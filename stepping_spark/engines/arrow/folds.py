@@ -19,7 +19,7 @@ from stepping_spark.engines.arrow.groups import (
 )
 from stepping_spark.engines.arrow.kernels import Context, Kernel
 from stepping_spark.engines.arrow.windows import Partitions, column_of
-from stepping_spark.expressions.arrow import cast, relation_of, spread, values_of
+from stepping_spark.expressions.arrow import relation_of, spread, struct_of, values_of
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Order
 from stepping_spark.physical import (
@@ -32,7 +32,6 @@ from stepping_spark.physical import (
     Windowed,
 )
 from stepping_spark.relations.arrow import Ids, consolidate, empty, one_array
-from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import COUNT, GroupedType
 from stepping_spark.rows.types import Struct
 from stepping_spark.spark.fetch import check_few
@@ -157,6 +156,8 @@ def window_kernel(n: Windowed, of: Kernel) -> Kernel:
     schema, sorting = n.of.schema, values_of(n.of.schema, [s.expr for s in n.sorting])
     args = values_of(schema, [a for c in n.calls for a in c.args])
     (_, row), (_, results) = n.schema.columns
+    assert isinstance(results, Struct)
+    made_row, made_results = struct_of(row) if isinstance(row, Struct) else None, struct_of(results)
 
     def window(run: Context) -> pa.Table:
         rows, ids, counts = ordered(run)
@@ -168,13 +169,7 @@ def window_kernel(n: Windowed, of: Kernel) -> Kernel:
         given = iter(args(rows, run.ask))
         found = [column_of(c, at, [next(given) for _ in c.args]) for c in n.calls]
         own = [one_array(rows.column(c)) for c, _ in schema.columns]
-        left = _struct(own, row) if isinstance(row, Struct) else own[0]
-        return relation([left, _struct(found, results), _ones(rows.num_rows)])
+        left = own[0] if made_row is None else made_row(own)
+        return relation([left, made_results(found), _ones(rows.num_rows)])
 
     return window
-
-
-def _struct(columns: Sequence[Any], t: RowType) -> Any:
-    nested: Any = t.arrow
-    fields = list(nested)
-    return pa.StructArray.from_arrays(cast(columns, fields), fields=fields)
