@@ -6,6 +6,7 @@ on. What a sink had before the step is under `into name`. A state has a number o
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping
 
@@ -32,6 +33,11 @@ def state_of(step: int, offsets: Mapping[str, int]) -> int:
 def numbers_of(position: Position) -> tuple[int, ...]:
     """A position as a tuple."""
     return position if isinstance(position, tuple) else (position,)
+
+
+def number_of(table: str) -> int:
+    """A whole number for the identity of a table: one that is made anew has another."""
+    return int.from_bytes(hashlib.sha256(table.encode()).digest()[:6], "big")
 
 
 def offsets_of(name: str, position: Position) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -161,11 +160,6 @@ class Log:
 def quoted(name: str) -> str:
     """The name of a column in SQL: it may be a keyword, and have capitals."""
     return '"{}"'.format(name.replace('"', '""'))
-
-
-def number_of(table: str) -> int:
-    """A whole number for the identity of a table: one that is made anew has another."""
-    return int.from_bytes(hashlib.sha256(table.encode()).digest()[:6], "big")
 
 
 def first(e: BaseException) -> str:

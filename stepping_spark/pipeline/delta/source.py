@@ -10,9 +10,10 @@ from deltalake import DeltaTable as Table
 from deltalake import QueryBuilder
 
 from stepping_spark.errors import SourceError
-from stepping_spark.pipeline.delta.log import FEED, Log, Meta, number_of, quoted
+from stepping_spark.pipeline.delta.log import FEED, Log, Meta, quoted
 from stepping_spark.pipeline.pieces import Pieces, at_most
-from stepping_spark.pipeline.positions import numbers_of
+from stepping_spark.pipeline.plain import plain, plain_field
+from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.from_change_feed import CHANGE, counted_feed
@@ -154,14 +155,14 @@ class DeltaSource:
         return self._with_counts(counted, counted.column(COUNT))
 
     def _with_counts(self, table: pa.Table, counts: Any) -> pa.Table:
-        columns = [_plain(table.column(said)) for said in self._names.values()]
+        columns = [plain(table.column(said)) for said in self._names.values()]
         return pa.table([*columns, counts], names=[*self._names, COUNT])
 
     @property
     def _schema(self) -> pa.Schema:
         """The schema of what is read, by the newest version that was looked at."""
         found = self._log.schema()
-        fields = [_plain_field(found.field(said), name) for name, said in self._names.items()]
+        fields = [plain_field(found.field(said), name) for name, said in self._names.items()]
         return pa.schema([*fields, pa.field(COUNT, pa.int64())])
 
     # -- what is checked
@@ -217,27 +218,3 @@ def _scanned(table: Table, columns: list[str]) -> Iterator[pa.Table]:
     reader = QueryBuilder().register("t", table).execute(f"SELECT {names} FROM t")
     for batch in pa.RecordBatchReader.from_stream(reader):
         yield pa.Table.from_batches([batch])
-
-
-def _plain(column: Any) -> Any:
-    """A column whose text is no view: what hashes and files know."""
-    return column.cast(_plain_type(column.type))
-
-
-def _plain_field(field: pa.Field[Any], name: str) -> pa.Field[Any]:
-    return pa.field(name, _plain_type(field.type))
-
-
-def _plain_type(t: pa.DataType) -> pa.DataType:
-    """The type without views and dictionaries, at any depth."""
-    if isinstance(t, pa.DictionaryType):
-        return _plain_type(t.value_type)
-    if isinstance(t, pa.StructType):
-        return pa.struct([_plain_field(field, field.name) for field in t])
-    if isinstance(t, pa.ListType | pa.LargeListType | pa.ListViewType):
-        return pa.list_(_plain_field(t.value_field, t.value_field.name))
-    if pa.types.is_string_view(t) or pa.types.is_large_string(t):
-        return pa.string()
-    if pa.types.is_binary_view(t) or pa.types.is_large_binary(t):
-        return pa.binary()
-    return t
