@@ -51,6 +51,7 @@ from stepping_spark.limits import Limits
 from stepping_spark.pipeline import Batch, Pipeline, Portion, Prospect, Sink, Source
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
+from stepping_spark.pipeline.iceberg import IcebergTable
 from stepping_spark.pipeline.postgres import Postgres
 from stepping_spark.plan.explain import explain
 from stepping_spark.query import agg, linear, win
@@ -103,6 +104,7 @@ __all__ = [
     "FixpointError",
     "Graph",
     "Grouped",
+    "IcebergTable",
     "Index",
     "InputError",
     "Limits",

@@ -1,0 +1,108 @@
+"""`st.IcebergTable`: an Iceberg table that a pipeline reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import InputError
+from stepping_spark.pipeline.protocols import Source
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+
+class IcebergTable:
+    """An Iceberg table as a source: `st.IcebergTable("shop.orders", catalog="prod")`.
+
+    Needs `pip install 'stepping-spark[iceberg]'`, and what pyiceberg needs for the catalog, as
+    `pip install 'pyiceberg[sql-sqlite]'`; reads without Spark. `name` has the namespace and the
+    table. `catalog` is the name of a catalog, which `options`, pyiceberg's configuration file or
+    its environment variables describe, or a catalog that pyiceberg has loaded.
+
+    It gives the rows of the current snapshot, then what each newer one changed. A change is the
+    difference between two snapshots: files that both have are not read, and a row that a rewritten
+    file keeps cancels out. So rows may be appended, overwritten, merged and deleted, and a table
+    may be rolled back; compaction changes nothing. pyiceberg applies position deletes, and cannot
+    read equality deletes. The cost is that of the files that differ, and of the list of files of
+    both snapshots.
+
+    The snapshot that was read last must still be there: snapshots are kept for longer than the
+    pipeline may stand still. Columns are found by name; those that the row class does not have
+    are not read. A position is (snapshot, table), and `lag` counts snapshots. A transaction of
+    several snapshots, as pyiceberg's `upsert`, is one step, but where `max_versions` or `max_rows`
+    end a step within it.
+
+    Raises `SourceError`, which names the table and the snapshot.
+
+    >>> from pyiceberg.catalog import load_catalog
+    >>> lake = load_catalog("lake", type="sql", uri="sqlite:///lake.db", warehouse="warehouse")
+    >>> lake.create_namespace("shop")
+    >>> orders = lake.create_table("shop.orders", pa.schema([("_value_", pa.int64())]))
+    >>> orders.append(pa.table({"_value_": [5, 20, 30]}))
+    >>> def big(orders: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.filter(orders, f=lambda x: x > 10)
+    >>> seen = {}
+    >>> pipeline = st.Pipeline(
+    ...     big,
+    ...     store="memory",
+    ...     orders=st.IcebergTable("shop.orders", catalog=lake),
+    ...     into={"big": seen.setdefault},
+    ... )
+    >>> pipeline.run()
+    1
+    >>> orders.delete("_value_ = 20")
+    >>> pipeline.run(), pipeline.lag(), seen[2] == st.ZSetPython({20: -1})
+    (1, {'orders': 0}, True)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        catalog: str | Catalog = "default",
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        if not isinstance(name, str) or "." not in name.strip("."):
+            raise InputError(
+                f"{user_line()}: expected the name of an Iceberg table with its namespace, as "
+                f"'shop.orders', found {name!r}"
+            )
+        if not isinstance(catalog, str) and not callable(getattr(catalog, "load_table", None)):
+            raise InputError(
+                f"{user_line()}: catalog=: expected the name of a catalog or one that pyiceberg "
+                f"has loaded, found {type(catalog).__name__}"
+            )
+        if options is not None and not isinstance(catalog, str):
+            raise InputError(
+                f"{user_line()}: options= describe a catalog that is named, and catalog= has one "
+                "that is loaded; give its name, or leave options= out"
+            )
+        self.name = name
+        self._catalog = catalog
+        self._options = dict(options or {})
+
+    def __repr__(self) -> str:
+        return f"IcebergTable({self.name!r})"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is the same for two that name the same table."""
+        catalog = self._catalog if isinstance(self._catalog, str) else self._catalog.name
+        return ("iceberg", catalog, self.name)
+
+    def source(self) -> Source:
+        """The table as a source; an InputError where pyiceberg is not installed."""
+        try:
+            made: Any = import_module("stepping_spark.pipeline.iceberg.source")
+        except ImportError as e:
+            if "pyiceberg" not in f"{e.name} {e}":
+                raise
+            raise InputError(
+                f"st.IcebergTable needs pyiceberg, and importing it gives: {e}; install it with "
+                "pip install 'stepping-spark[iceberg]'"
+            ) from e
+        source: Source = made.IcebergSource(self.name, self._catalog, self._options)
+        return source
