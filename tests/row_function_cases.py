@@ -213,12 +213,14 @@ GROUPS = {
 }
 
 _HOLE = re.compile(r"\{(\w+)(!?)\}")
+_SAME_BRANCHES = re.compile(r"F\.when\(.*, (.+)\)\.otherwise\(\1\)")
 
 
 def a_function(source: random.Random, kind: str, depth: int = 2, *, failing: bool = False) -> str:
     """A function of a row that gives a type of `FIELDS`, or one of a group of types.
 
-    `failing`: it may fail for some rows.
+    `failing`: it may fail for some rows. A condition that fails does not stand before two values
+    that are the same: Spark's optimizer leaves it out where it plans the query, and only there.
     """
     kind = source.choice(GROUPS.get(kind, (kind,)))
     ways = [FIELDS[kind], *[PLAIN[kind]] * 3, OF_SPARK[kind]]
@@ -231,7 +233,8 @@ def a_function(source: random.Random, kind: str, depth: int = 2, *, failing: boo
             return source.choice(CONSTANTS["int" if hole[1] == "scalar" else hole[1]])
         return a_function(source, hole[1], depth - 1, failing=failing)
 
-    return _HOLE.sub(filled, form)
+    made = _HOLE.sub(filled, form)
+    return source.choice(FIELDS[kind]) if failing and _SAME_BRANCHES.fullmatch(made) else made
 
 
 def function(text: str) -> Callable[[Any], Any]:
