@@ -64,10 +64,14 @@ def to_expr(value: Any, beside: RowType | None = None, at: str = "") -> Expr:
 
 
 def _list(values: list[Any], at: str) -> Expr:
-    """A list: its items are values of one type, the widest of theirs."""
+    """A list: its items are values of one type, the widest of theirs.
+
+    Where one of them may be NULL, the items may be.
+    """
     parts = [to_expr(v, at=at) for v in values]
     types = list(dict.fromkeys(p.type for p in parts))
-    for t in (*types, *(Optional(unwrap(t)) for t in types)):
+    optional = [Optional(unwrap(t)) for t in types]
+    for t in optional if any(isinstance(t, Optional) for t in types) else types:
         try:
             items = tuple(coerce(p, t, at) for p in parts)
         except CompileError:

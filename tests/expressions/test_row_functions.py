@@ -283,6 +283,21 @@ def test_a_class_made_of_a_generic_one_has_the_types_in_its_head() -> None:
     assert counted == st.ZSetPython({Counted(left=1, right=1): 1})
 
 
+def test_a_list_with_an_item_that_may_be_null_has_items_that_may_be(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Row]) -> st.ZSet[st.Pair[st.ZSetPython[list[int | None]], str]]:
+        items: Any = lambda r: [r.x, F.nullif(r.x, F.lit(1))]  # noqa: E731
+        collected: Any = st.agg.collect(items)
+        return st.group_reduce_flatten(a, by=lambda r: r.name, zero=Z, pick_value=collected)
+
+    graph = st.compile(query)
+    rows = Z({Row(x=1, name="a"): 1})
+    lists: Any = st.Pair(left=Z([((1, None), 1)]), right="a")
+    for local_rows in (st.Limits.local_rows, 0):
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+        (given,) = stepper.step((rows,))
+        assert given == Z({lists: 1})
+
+
 class Tagged(st.Data, Generic[K]):
     value: K
     more: list[K] = ()  # type: ignore[assignment]
