@@ -52,6 +52,7 @@ from stepping_spark.pipeline import Batch, Pipeline, Portion, Prospect, Sink, So
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.iceberg import IcebergTable
+from stepping_spark.pipeline.micro_batches import MicroBatches
 from stepping_spark.pipeline.postgres import Postgres
 from stepping_spark.plan.explain import explain
 from stepping_spark.query import agg, linear, win
@@ -110,6 +111,7 @@ __all__ = [
     "Limits",
     "LocalDateTime",
     "Lookup",
+    "MicroBatches",
     "Pair",
     "Path",
     "Pipeline",

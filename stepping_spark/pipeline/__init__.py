@@ -4,10 +4,11 @@ A circuit takes changes and gives changes; tables are what there is. `pipeline` 
 what is new of each source, take a step, write what it gave into each sink. `protocols` says what a
 source and a sink are. `feeds` is one source and its input, `outlets` one view and its sink,
 `positions` how far each is as the store keeps it, `views` several queries as one circuit,
-`iterators` sources and sinks of plain Python, `stopping` signals and waiting, `prospect` what a run
-would do, `reporting` logs, bars and metrics, `given` checks what a pipeline is made of. `delta`,
-`files`, `iceberg` and `postgres` are tables of one kind each; `changes` is what they write, `paths`
-where they are, `plain` the types that they read, and `pieces` cuts what is too large for a step.
+`iterators` sources and sinks of plain Python, `micro_batches` streams of Spark as sources,
+`stopping` signals and waiting, `prospect` what a run would do, `reporting` logs, bars and metrics,
+`given` checks what a pipeline is made of. `delta`, `files`, `iceberg` and `postgres` are tables of
+one kind each; `changes` is what they write, `paths` where they are, `plain` the types that they
+read, and `pieces` cuts what is too large for a step.
 
 What is exactly once rests on three things. The store commits a step together with the positions of
 its sources. A sink commits the rows of a step together with the step's number. And the store keeps

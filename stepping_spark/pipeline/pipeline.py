@@ -319,7 +319,8 @@ class Pipeline:
         taken = [feed.take(self._portion) for feed in self._feeds]
         batches = [batch for batch, _ in taken]
         read = any(batch is not None for batch in batches)
-        if self._now is None and all(change is None for _, change in taken):
+        final = any(batch is not None and batch.final for batch in batches)
+        if self._now is None and not final and all(change is None for _, change in taken):
             self._advance(batches)
             return read, False
         offsets = self._offsets(stepper.store, batches)

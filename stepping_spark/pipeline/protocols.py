@@ -39,7 +39,9 @@ class Batch:
     """The next changes of a source, and how far it is read with them.
 
     `changes` are added up. None of them: there is a new position, and nothing has changed.
-    `versions` counts what the source counts: commits, files, items.
+    `versions` counts what the source counts: commits, files, items. `final`: the source cannot give
+    the batch again once it is asked for the next, so its position is committed, by a step without
+    rows where nothing has changed.
 
     >>> st.Batch(7, (st.ZSetPython({"a": 1}),)).position
     7
@@ -48,6 +50,7 @@ class Batch:
     position: Position
     changes: tuple[Change, ...] = ()
     versions: int = 1
+    final: bool = False
 
 
 class Source(Protocol):
@@ -55,7 +58,9 @@ class Source(Protocol):
 
     A source is asked for what comes after a position, and gives the same changes for the same
     position each time, also in the next process: that is what makes a step exactly once. It may
-    have a text `unit`, what the first number of a position counts, as "version", for messages.
+    have a text `unit`, what the first number of a position counts, as "version", for messages, and
+    a method `confirm(position)`, which is called when the step that read up to it is committed and
+    all sinks have its rows.
 
     >>> class Lines:
     ...     '''The lines of a file that only grows.'''

@@ -66,7 +66,10 @@ def test_an_example_prints_what_it_says(
 
 
 @pytest.mark.parametrize("name", with_example(spark=True))
-def test_an_example_with_spark_prints_what_it_says(name: str, spark: SparkSession) -> None:
+def test_an_example_with_spark_prints_what_it_says(
+    name: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     test = examples(name)
     test.globs["spark"] = spark
     run(test)

@@ -1,0 +1,218 @@
+"""A streaming DataFrame of Spark as a source: each of its micro-batches is a batch of the source.
+
+The streaming query runs on a thread of its own. Its `foreachBatch` function offers a batch to the
+pipeline, and returns when the step that read it is committed: so Spark's checkpoint never has a
+batch that the store does not have.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import InputError, SourceError
+from stepping_spark.pipeline.positions import number_of, numbers_of
+from stepping_spark.pipeline.protocols import Batch, Change, Portion, Position
+from stepping_spark.spark.errors import first_line
+from stepping_spark.spark.session import streaming_query
+
+LOOKS = 0.1
+"""Seconds after which a source that waits for a batch looks whether the query has ended."""
+
+
+class MicroBatches:
+    """The micro-batches of a streaming DataFrame, as a source: Kafka, files, tables of catalogs.
+
+    `df` is what `spark.readStream` gives, before `writeStream`. `checkpoint` is the directory in
+    which Spark keeps how far the stream is read. Each line of a batch is a row that comes; a column
+    `_count_` counts it. `to_zset` is a function from the batch to a Z-set for what is neither, as
+    `lambda batch: st.from_change_feed(batch, Order)` for a change feed or Debezium's records.
+
+    Each round of the pipeline reads what is there (`trigger(availableNow=True)`): a batch, whose
+    size the stream's own options bound (`maxFilesPerTrigger`, `maxOffsetsPerTrigger`), is a step,
+    without rows too. A batch of more rows than the driver takes stays in Spark. A position is
+    (batch, query). The query is known by its checkpoint, and store and checkpoint belong together:
+    a new checkpoint, and one that is older or newer than the store, is a `SourceError`. How far
+    the stream is ahead is not known: `lag` has None.
+
+    Raises `InputError` for a DataFrame that is no stream, and on Spark Connect, where
+    `foreachBatch` runs in another process. Raises `SourceError` where the query fails.
+
+    >>> folder = Path("orders").absolute()
+    >>> folder.mkdir()
+    >>> _ = (folder / "1.json").write_text('{"_value_": 5}\\n{"_value_": 20}')
+    >>> def big(orders: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.filter(orders, f=lambda x: x > 10)
+    >>> orders = spark.readStream.schema("_value_ BIGINT").json(str(folder))
+    >>> seen = {}
+    >>> pipeline = st.Pipeline(
+    ...     big,
+    ...     store="parquet:state",
+    ...     orders=st.MicroBatches(orders, checkpoint=Path("checkpoint").absolute()),
+    ...     into={"big": seen.setdefault},
+    ... )
+    >>> pipeline.run(), seen[1] == st.ZSetPython({20: 1})
+    (1, True)
+    """
+
+    def __init__(
+        self,
+        df: DataFrame,
+        *,
+        checkpoint: str | os.PathLike[str],
+        to_zset: Callable[[DataFrame], Change] | None = None,
+    ) -> None:
+        if not getattr(df, "isStreaming", False):
+            raise InputError(
+                f"{user_line()}: expected a streaming DataFrame, as spark.readStream gives it, "
+                f"found {type(df).__name__}; for rows that are there, give [(1, df)]"
+            )
+        if not isinstance(df.sparkSession, SparkSession):
+            raise InputError(
+                f"{user_line()}: st.MicroBatches needs a session that is not Spark Connect: there "
+                "foreachBatch runs in another process; use one with a master"
+            )
+        self._df = df
+        self._checkpoint = os.fspath(checkpoint)
+        self._to_zset = to_zset
+
+    def __repr__(self) -> str:
+        return f"MicroBatches(checkpoint={self._checkpoint!r})"
+
+    def source(self) -> MicroBatchSource:
+        """The stream as a source."""
+        return MicroBatchSource(self._df, self._checkpoint, self._to_zset)
+
+
+class _Closed(Exception):
+    """Ends a query whose batch was not committed: Spark gives it again."""
+
+
+class MicroBatchSource:
+    """Takes batches from the thread of the streaming query, one at a time."""
+
+    unit = "batch"
+    """What the first number of a position counts, as messages say it."""
+
+    def __init__(
+        self, df: DataFrame, checkpoint: str, to_zset: Callable[[DataFrame], Change] | None
+    ) -> None:
+        self._df = df
+        self._checkpoint = checkpoint
+        self._to_zset = to_zset
+        self._query: StreamingQuery | None = None
+        self._changed = threading.Condition()
+        # Of both threads, and only read or written by the one that has `_changed`:
+        self._committed: tuple[int, int] | None = None
+        self._offered: tuple[int, int, DataFrame] | None = None
+        self._wrong: SourceError | None = None
+        self._closing = False
+
+    def open(self, columns: pa.Schema) -> None:
+        """Nothing to do: the query starts when the source is read."""
+
+    def close(self) -> None:
+        """End the query; a batch that is not committed comes again."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._query is not None:
+            self._query.stop()
+        self._query, self._offered, self._closing = None, None, False
+
+    def behind(self, after: Position | None) -> int | None:
+        """Unknown: only Spark's source knows."""
+        return None
+
+    def confirm(self, position: Position) -> None:
+        """Let the query go on: the batch is committed."""
+        with self._changed:
+            self._release(position)
+
+    def read(self, after: Position | None, portion: Portion) -> Batch | None:
+        """The next batch; None where the query has read all that is there."""
+        with self._changed:
+            self._release(after)
+            if self._query is None or not (self._query.isActive or self._offered):
+                self._query = self._started()
+            query = self._query
+            while self._offered is None and self._wrong is None and query.isActive:
+                self._changed.wait(LOOKS)
+            if self._offered is None:
+                self._check_ended(query)
+                return None
+            number, key, batch = self._offered
+        change: Change = batch if self._to_zset is None else self._to_zset(batch)
+        return Batch((number, key), (change,), final=True)
+
+    def _release(self, position: Position | None) -> None:
+        """Everything up to a position is committed."""
+        if position is None:
+            self._committed = None
+            return
+        number, key = numbers_of(position)
+        self._committed = number, key
+        if self._offered is not None and self._offered[:2] == (number, key):
+            self._offered = None
+            self._changed.notify_all()
+
+    def _started(self) -> StreamingQuery:
+        self._wrong = None
+        writer = self._df.writeStream.foreachBatch(self._take).trigger(availableNow=True)
+        try:
+            return writer.option("checkpointLocation", self._checkpoint).start()
+        except (PySparkException, Py4JError) as e:
+            raise self._failure(f"the query does not start: {first_line(e)}") from e
+
+    def _check_ended(self, query: StreamingQuery) -> None:
+        """Raise what ended a query, if it was an error."""
+        wrong, self._wrong = self._wrong, None
+        if wrong is not None:
+            raise wrong
+        error = query.exception()
+        if error is not None:
+            raise self._failure(f"the query ended: {first_line(error)}")
+
+    def _take(self, batch: DataFrame, number: int) -> None:
+        """Offer a batch, and wait until it is committed; on the thread of the query."""
+        key = number_of(str(streaming_query(batch)))
+        with self._changed:
+            if self._committed == (number, key):
+                return  # the process ended before the checkpoint had it
+            self._wrong = self._out_of_order(number, key)
+            if self._wrong is None:
+                self._offered = number, key, batch
+            self._changed.notify_all()
+            if self._wrong is not None:
+                raise _Closed
+            self._changed.wait_for(lambda: self._offered is None or self._closing)
+            if self._offered is not None:
+                raise _Closed
+
+    def _out_of_order(self, number: int, key: int) -> SourceError | None:
+        """What is wrong with a batch that is not the next one."""
+        last, known = (-1, key) if self._committed is None else self._committed
+        if known != key:
+            return self._failure(
+                "this is another streaming query than the one that the store has read: it has "
+                "another checkpoint, and would read everything again; give the checkpoint of the "
+                "one before, or start with a new store"
+            )
+        if number != last + 1:
+            return self._failure(
+                f"the query gives batch {number}, and the next one for the store is {last + 1}: "
+                "one of the two is an older copy; bring back the two that belong together, or "
+                "start with a new store and a new checkpoint"
+            )
+        return None
+
+    def _failure(self, said: str) -> SourceError:
+        return SourceError(f"the stream with checkpoint {self._checkpoint}: {said}")
