@@ -104,7 +104,7 @@ def asof_join(
     direction: Direction = "backward",
     tolerance: Any = None,
     how: Literal["left"],
-) -> ZSet[Pair[T, U | None]]: ...
+) -> ZSet[Pair[T, U | Any]]: ...
 def asof_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],

@@ -73,7 +73,7 @@ PLAIN = """
 TABLES = ("parcels", "customers", "addresses", "couriers")
 
 
-def changes(tables: dict[str, st.ZSetPython[Any]], chance: random.Random) -> list[Any]:
+def changes(tables: dict[str, st.ZSetPython[Any]], chance: random.Random) -> tuple[Any, ...]:
     """New rows for each table, and some of the old ones taken back."""
 
     def some(limit: int) -> int | None:
@@ -89,24 +89,24 @@ def changes(tables: dict[str, st.ZSetPython[Any]], chance: random.Random) -> lis
             district=chance.choice(["N1", "N2", "N3"]), name=chance.choice(["Ann", "Bob"])
         ),
     }
-    given = []
+    given: list[Any] = []
     for name, table in tables.items():
         old = sorted((row for row, _ in table.iter()), key=repr)
         gone = [(row, -1) for row in chance.sample(old, len(old) // 3)]
         come = [(new[name](), 1) for _ in range(20 if name == "parcels" else 12)]
         given.append(st.ZSetPython([*gone, *come]))
-    return given
+    return tuple(given)
 
 
 def main() -> None:
     graph = st.compile(enriched)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
     tables: dict[str, st.ZSetPython[Any]] = {name: st.ZSetPython() for name in TABLES}
-    view: Any = st.ZSetPython()
+    view = st.ZSetPython[Enriched]()
     chance = random.Random(1)
     for _ in range(12):
         given = changes(tables, chance)
-        (change,) = stepper.step(tuple(given))
+        (change,) = stepper.step(given)
         view = view + change.to_python()
         tables = {name: tables[name] + z for name, z in zip(tables, given, strict=True)}
 

@@ -203,7 +203,7 @@ def changes(
         today = st.ZSetPython([(f, 1) for f in planned])
         yield yesterday + today, line, airport
         yesterday = st.ZSetPython([(f, 1) for f in real]) - today
-        line, airport = None, st.ZSetPython()
+        line, airport = None, st.ZSetPython[Airport]()
     yield yesterday, None, None
 
 
@@ -237,7 +237,7 @@ def plain_view(
 
 def milliseconds_to_recompute(view: DataFrame, times: int = 5) -> float:
     """The median time of the plain query on cached tables."""
-    taken = []
+    taken: list[float] = []
     for _ in range(times):
         begun = time.perf_counter()
         view.toArrow()
@@ -292,7 +292,7 @@ def summary(
 
 # -- the run
 
-FlightsStepper = st.Stepper[Any, Any, Any, Any]
+FlightsStepper = st.Stepper[Any, Any]
 
 
 def day_of(step: int) -> dt.date:

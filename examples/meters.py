@@ -80,7 +80,7 @@ PRICES = [Price(hour_of_day=h, cents=20 if h < 7 else 35) for h in range(24)]
 
 def readings(chance: random.Random) -> list[Reading]:
     """Two days of readings of each meter."""
-    made = []
+    made: list[Reading] = []
     for meter in HOUSEHOLDS:
         shown = chance.randrange(10_000)
         for hour in range(49):

@@ -95,9 +95,10 @@ class Shop:
 
     def works(self) -> None:
         """Orders come, one is cancelled, one corrected, a customer moves; then files are merged."""
+        orders = deltalake.DeltaTable(self.orders)
         for _ in range(5):
             deltalake.write_deltalake(self.orders, self.new_orders(5), mode="append")
-            orders = deltalake.DeltaTable(self.orders)
+            orders.update_incremental()
             orders.delete(f"id = {self.rng.randrange(self.sold)}")
             orders.update(
                 {"cents": "cents + 100"}, predicate=f"id = {self.rng.randrange(self.sold)}"
@@ -148,8 +149,8 @@ def main(lake: str, url: str | None) -> None:
 
 def in_postgres(url: str) -> list[dict[str, object]]:
     """The rows of the view in Postgres."""
-    with psycopg.connect(url, row_factory=dict_row) as connection:
-        return connection.execute("SELECT country, orders, cents FROM revenue").fetchall()
+    with psycopg.connect(url) as connection, connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute("SELECT country, orders, cents FROM revenue").fetchall()
 
 
 def follow(lake: str, url: str | None) -> None:

@@ -13,9 +13,8 @@ import random
 from collections import Counter
 from typing import Any
 
-from pyspark.sql import functions as F
-
 import stepping_spark as st
+from stepping_spark import functions as F
 
 HALF_AN_HOUR, WEEK, MONTH = dt.timedelta(minutes=30), dt.timedelta(days=6), dt.timedelta(days=30)
 
@@ -72,11 +71,11 @@ class Sold(st.Data):
     category: str
 
 
-def month(day: Any) -> Any:
+def month(day: dt.date) -> str:
     return F.date_format(day, "yyyy-MM")
 
 
-def cents(s: Any) -> Any:
+def cents(s: Sold) -> int:
     return s.line.qty * s.line.cents
 
 
@@ -92,9 +91,15 @@ def sold(
         st.Lookup(customers, key=lambda c: c.id, on=lambda t: t[1].customer),
         st.Lookup(products, key=lambda p: p.id, on=lambda t: t[0].product),
     )
-    of: Any = lambda t: {"line": t[0], "day": t[1].placed, "month": month(t[1].placed)}  # noqa: E731
     return st.map(
-        found, f=lambda t: Sold(**of(t), country=t[2].country, category=t[3].category), to=Sold
+        found,
+        f=lambda t: Sold(
+            line=t[0],
+            day=t[1].placed,
+            month=month(t[1].placed),
+            country=t[2].country,
+            category=t[3].category,
+        ),
     )
 
 
@@ -105,19 +110,26 @@ class Revenue(st.Data):
     cents: int
 
 
+def where(s: Sold) -> tuple[str, str, str]:
+    return s.month, s.country, s.category
+
+
 def revenue(sales: st.ZSet[Sold]) -> st.ZSet[Revenue]:
-    by: Any = lambda s: (s.month, s.country, s.category)  # noqa: E731
-    return st.aggregate(sales, by, into=Revenue, cents=st.agg.sum(cents))
+    return st.aggregate(sales, by=where, into=Revenue, cents=st.agg.sum(cents))
 
 
 def net_revenue(sales: st.ZSet[Sold], returns: st.ZSet[Return]) -> st.ZSet[Revenue]:
-    of_line: Any = lambda s: (s.line.order, s.line.no)  # noqa: E731
-    back = st.join(sales, returns, on_left=of_line, on_right=lambda r: (r.order, r.no))
-    where: Any = lambda s: (s.month, s.country, s.category)  # noqa: E731
+    back = st.join(
+        sales,
+        returns,
+        on_left=lambda s: (s.line.order, s.line.no),
+        on_right=lambda r: (r.order, r.no),
+    )
     came = st.map(sales, f=lambda s: (*where(s), cents(s)))
     went = st.map(back, f=lambda p: (*where(p.left), p.right.qty * p.left.line.cents * -1))
-    by: Any = lambda t: (t[0], t[1], t[2])  # noqa: E731
-    return st.aggregate(came + went, by, into=Revenue, cents=st.agg.sum(lambda t: t[3]))
+    return st.aggregate(
+        came + went, by=lambda t: (t[0], t[1], t[2]), into=Revenue, cents=st.agg.sum(lambda t: t[3])
+    )
 
 
 class Share(st.Data):
@@ -126,9 +138,10 @@ class Share(st.Data):
 
 
 def returned_share(orders: st.ZSet[Order], returns: st.ZSet[Return]) -> st.ZSet[Share]:
-    on: dict[str, Any] = {"on_left": lambda o: o.id, "on_right": lambda r: r.order}
-    with_one = st.map(st.semijoin(orders, returns, **on), f=lambda o: (month(o.placed), 1))
-    without = st.map(st.antijoin(orders, returns, **on), f=lambda o: (month(o.placed), 0))
+    back = st.semijoin(orders, returns, on_left=lambda o: o.id, on_right=lambda r: r.order)
+    kept = st.antijoin(orders, returns, on_left=lambda o: o.id, on_right=lambda r: r.order)
+    with_one = st.map(back, f=lambda o: (month(o.placed), 1))
+    without = st.map(kept, f=lambda o: (month(o.placed), 0))
     both = with_one + without
     return st.aggregate(both, lambda t: t[0], into=Share, share=st.agg.avg(lambda t: t[1]))
 
@@ -144,8 +157,12 @@ class Best(Bought):
 
 
 def best_products(sales: st.ZSet[Sold]) -> st.ZSet[Best]:
-    by = lambda s: (s.category, s.line.product)  # noqa: E731
-    totals = st.aggregate(sales, by, into=Bought, qty=st.agg.sum(lambda s: s.line.qty))
+    totals = st.aggregate(
+        sales,
+        by=lambda s: (s.category, s.line.product),
+        into=Bought,
+        qty=st.agg.sum(lambda s: s.line.qty),
+    )
     ranked = st.window(
         totals,
         by=lambda t: t.category,
@@ -219,9 +236,15 @@ class Listed(st.Data):
 
 
 def list_prices(sales: st.ZSet[Sold], prices: st.ZSet[Price]) -> st.ZSet[Listed]:
-    on: dict[str, Any] = {"on_left": lambda s: s.line.product, "on_right": lambda p: p.product}
-    at: dict[str, Any] = {"at_left": lambda s: s.day, "at_right": lambda p: p.since}
-    priced: Any = st.asof_join(sales, prices, **on, **at, how="left")
+    priced = st.asof_join(
+        sales,
+        prices,
+        on_left=lambda s: s.line.product,
+        on_right=lambda p: p.product,
+        at_left=lambda s: s.day,
+        at_right=lambda p: p.since,
+        how="left",
+    )
     return st.map(
         priced,
         f=lambda p: Listed(order=p.left.line.order, no=p.left.line.no, list_cents=p.right.cents),
@@ -240,8 +263,9 @@ class Median(st.Data):
 
 
 def median_value(sales: st.ZSet[Sold]) -> st.ZSet[Median]:
-    by = lambda s: (s.line.order, s.country)  # noqa: E731
-    values = st.aggregate(sales, by, into=Value, cents=st.agg.sum(cents))
+    values = st.aggregate(
+        sales, by=lambda s: (s.line.order, s.country), into=Value, cents=st.agg.sum(cents)
+    )
     return st.aggregate(
         values, by=lambda v: v.country, into=Median, median=st.agg.median(lambda v: v.cents)
     )
@@ -255,7 +279,18 @@ def shop(
     lines: st.ZSet[Line],
     returns: st.ZSet[Return],
     clicks: st.ZSet[Click],
-) -> Any:
+) -> tuple[
+    st.ZSet[Revenue],
+    st.ZSet[Revenue],
+    st.ZSet[Share],
+    st.ZSet[Best],
+    st.ZSet[Customer],
+    st.ZSet[DaySoFar],
+    st.ZSet[DayOfWeek],
+    st.ZSet[Visit],
+    st.ZSet[Listed],
+    st.ZSet[Median],
+]:
     sales = sold(lines, orders, customers, products)
     days = daily(sales)
     return (
@@ -350,17 +385,19 @@ def week_of_trade(number: int, old: dict[str, Any], chance: random.Random) -> tu
     )
 
 
-def as_sql(value: Any) -> Any:
+def as_sql(value: object) -> object:
     return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value
 
 
-def differences(tables: dict[str, Any], views: list[Any], now: dt.date) -> list[str]:
+def differences(
+    tables: dict[str, Any], views: list[st.ZSetPython[st.Data]], now: dt.date
+) -> list[str]:
     """The views that are not what plain Spark SQL gives on the tables."""
     spark = st.get_session()
     for name, table in tables.items():
         table.to_dataframe(spark).drop("_count_").createOrReplaceTempView(name)
     spark.sql(SOLD).createOrReplaceTempView("sold")
-    wrong = []
+    wrong: list[str] = []
     for (name, text), view in zip(PLAIN.items(), views, strict=True):
         rows = spark.sql(text.replace("{now}", str(now))).collect()
         plain = Counter(tuple(map(as_sql, row)) for row in rows)
@@ -373,8 +410,8 @@ def main() -> None:
     graph = st.compile(shop)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
     tables: dict[str, Any] = {name: st.ZSetPython() for name in TABLES}
-    views: list[Any] = [st.ZSetPython() for _ in PLAIN]
-    chance = random.Random(2)
+    views: list[st.ZSetPython[st.Data]] = [st.ZSetPython() for _ in PLAIN]
+    chance, now = random.Random(2), START
     for number in range(3):
         changes = week_of_trade(number, tables, chance)
         now = START + dt.timedelta(days=7 * number)

@@ -26,6 +26,8 @@ from circuits.joins import (
 )
 from circuits.sets import except_, intersect, union
 from circuits.windows import asof_join, sessions, window
+from stepping_spark import functions
+from stepping_spark.actions import Action, actions, iteration
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
 from stepping_spark.drawing.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.errors import (
@@ -86,7 +88,7 @@ from stepping_spark.reference.evaluator import reference
 from stepping_spark.rows.atoms import LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair, Session, Update
 from stepping_spark.spark.session import get_session
-from stepping_spark.stepper import Stepper, actions, iteration
+from stepping_spark.stepper import Stepper
 from stepping_spark.store import Store
 from stepping_spark.streaming import foreach_batch
 from stepping_spark.zsets.from_change_feed import from_change_feed
@@ -96,6 +98,7 @@ from stores.parquet.store import StoreParquet
 from stores.postgres import StorePostgres
 
 __all__ = [
+    "Action",
     "Batch",
     "Cache",
     "CompileError",
@@ -170,6 +173,7 @@ __all__ = [
     "flatten",
     "foreach_batch",
     "from_change_feed",
+    "functions",
     "get_session",
     "group",
     "group_reduce_flatten",

@@ -8,14 +8,14 @@ import inspect
 import typing
 from collections.abc import Callable, Iterable
 from types import FunctionType, MethodType
-from typing import Any, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast, overload
 
 import networkx as nx
-from typing_extensions import TypeVarTuple
+from typing_extensions import TypeVarTuple, Unpack
 
 from stepping_spark.callsite import Line, is_ours, line_of, user_line
 from stepping_spark.errors import CompileError
-from stepping_spark.graph.graph import Graph, Vertex
+from stepping_spark.graph.graph import AnyGraph, Graph, Vertex
 from stepping_spark.graph.operators import Delay
 from stepping_spark.graph.rewrite import Circuit
 from stepping_spark.passes import optimize as run_passes
@@ -28,15 +28,71 @@ from stepping_spark.rows.schema import StreamType, ZSetType
 
 Ins = TypeVarTuple("Ins")
 Out = TypeVar("Out")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
+G = TypeVar("G")
+H = TypeVar("H")
 
 
+class Options(TypedDict, total=False):
+    """What may be said to `compile` beside the query."""
+
+    optimize: bool
+    append_only: Iterable[str]
+    strict: bool | Iterable[str]
+
+
+# Python has no type for a tuple of any length in which each change may be None.
+@overload
+def compile(  # noqa: A001
+    query: Callable[[A], Out], **options: Unpack[Options]
+) -> Graph[tuple[A | None], Out]: ...
+@overload
+def compile(  # noqa: A001
+    query: Callable[[A, B], Out], **options: Unpack[Options]
+) -> Graph[tuple[A | None, B | None], Out]: ...
+@overload
+def compile(  # noqa: A001
+    query: Callable[[A, B, C], Out], **options: Unpack[Options]
+) -> Graph[tuple[A | None, B | None, C | None], Out]: ...
+@overload
+def compile(  # noqa: A001
+    query: Callable[[A, B, C, D], Out], **options: Unpack[Options]
+) -> Graph[tuple[A | None, B | None, C | None, D | None], Out]: ...
+@overload
+def compile(  # noqa: A001
+    query: Callable[[A, B, C, D, E], Out], **options: Unpack[Options]
+) -> Graph[tuple[A | None, B | None, C | None, D | None, E | None], Out]: ...
+@overload
+def compile(  # noqa: A001
+    query: Callable[[A, B, C, D, E, F], Out], **options: Unpack[Options]
+) -> Graph[tuple[A | None, B | None, C | None, D | None, E | None, F | None], Out]: ...
+@overload
+def compile(  # noqa: A001
+    query: Callable[[A, B, C, D, E, F, G], Out], **options: Unpack[Options]
+) -> Graph[tuple[A | None, B | None, C | None, D | None, E | None, F | None, G | None], Out]: ...
+@overload
+def compile(  # noqa: A001
+    query: Callable[[A, B, C, D, E, F, G, H], Out], **options: Unpack[Options]
+) -> Graph[
+    tuple[A | None, B | None, C | None, D | None, E | None, F | None, G | None, H | None],
+    Out,
+]: ...
+@overload
+def compile(  # noqa: A001
+    query: Callable[..., Out], **options: Unpack[Options]
+) -> Graph[tuple[Any, ...], Out]: ...
 def compile(  # noqa: A001 - the interface's name
-    query: Callable[[*Ins], Out],
+    query: Callable[..., Any],
     *,
     optimize: bool = True,
     append_only: Iterable[str] = (),
     strict: bool | Iterable[str] = False,
-) -> Graph[*Ins, Out]:
+) -> AnyGraph:
     """Trace a query into a circuit, and optimize it.
 
     `query` is a function (a method too), called once, with symbolic streams; each parameter is
@@ -101,7 +157,7 @@ def compile(  # noqa: A001 - the interface's name
             graph = dataclasses.replace(run_passes(graph), optimized=True)
         except RecursionError:
             raise too_deep(f"{line}: {name}") from None
-    return cast("Graph[*Ins, Out]", graph)
+    return graph
 
 
 def incrementalize(query: Callable[[*Ins], Out]) -> Callable[[*Ins], Out]:

@@ -1,4 +1,4 @@
-"""Stepping a circuit: `iteration`, `actions` and the `Stepper`."""
+"""Stepping a circuit: the `Stepper`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Never, TypeVar, overload
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
-from stepping_spark.execution.io import answer, check_grows, check_one_by_one, held_input
+from stepping_spark.execution.io import answer, check_grows, held_input
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.repeats import check_made_by
 from stepping_spark.execution.scheduler import Scheduler
 from stepping_spark.expressions.clock import TIMES, is_time
-from stepping_spark.graph.graph import Graph, Vertex
+from stepping_spark.graph.graph import Graph, In, Out, Vertex
 from stepping_spark.graph.operators import Input
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import plan_of
@@ -29,16 +29,15 @@ from stepping_spark.rows.schema import ZSetType
 from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.relation import Relation
 from stepping_spark.store import Now, Store, now_to_text
-from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
+from stepping_spark.zsets.spark import ZSetSpark
 
 KEPT_METRICS = 1_000  # steps
 
-Ins = TypeVarTuple("Ins")
-Out = TypeVar("Out")
-T = TypeVar("T")
+Outs = TypeVarTuple("Outs")
+One = TypeVar("One")
 
 
-class Stepper(Generic[*Ins, Out]):
+class Stepper(Generic[In, Out]):
     """A circuit and its store, ready to be stepped: holds the compiled plan.
 
     `progress`: whether `run` shows a progress bar. A stream that reads at most `local_rows` rows is
@@ -60,7 +59,7 @@ class Stepper(Generic[*Ins, Out]):
 
     def __init__(
         self,
-        graph: Graph[*Ins, Out],
+        graph: Graph[In, Out],
         store: Store,
         *,
         progress: bool = False,
@@ -84,14 +83,41 @@ class Stepper(Generic[*Ins, Out]):
         self._lock = threading.Lock()
         store.open(self._plan.registers, self._plan.output_schemas)
 
+    @overload  # what checkers take for a query that gives Any
     def step(
-        self,
-        inputs: Sequence[object],
+        self: Stepper[In, Never],
+        inputs: In,
         *,
         step: int | None = None,
         now: Now = None,
         offsets: Mapping[str, int] | None = None,
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Any, ...]: ...
+    @overload
+    def step(  # type: ignore[overload-overlap]
+        self: Stepper[In, tuple[*Outs]],
+        inputs: In,
+        *,
+        step: int | None = None,
+        now: Now = None,
+        offsets: Mapping[str, int] | None = None,
+    ) -> tuple[*Outs]: ...
+    @overload
+    def step(
+        self: Stepper[In, One],
+        inputs: In,
+        *,
+        step: int | None = None,
+        now: Now = None,
+        offsets: Mapping[str, int] | None = None,
+    ) -> tuple[One]: ...
+    def step(
+        self,
+        inputs: Any,
+        *,
+        step: int | None = None,
+        now: Now = None,
+        offsets: Mapping[str, int] | None = None,
+    ) -> Any:
         """Feed one change to each input; gives the change, or value, of each output.
 
         An input is a `ZSetPython`, a `ZSetSpark`, a number, or None for no change. All or nothing:
@@ -108,7 +134,7 @@ class Stepper(Generic[*Ins, Out]):
         with self._lock:
             return self._step(inputs, step, now, offsets)
 
-    def step_from(self, source: str, position: int, inputs: Sequence[object]) -> bool:
+    def step_from(self, source: str, position: int, inputs: In) -> bool:
         """Take a step with changes of a source that counts them, exactly once.
 
         `position` is the number of these changes in their source (a batch id, an offset): what is
@@ -126,7 +152,7 @@ class Stepper(Generic[*Ins, Out]):
 
     def _step(
         self,
-        inputs: Sequence[object],
+        inputs: Any,
         step: int | None,
         now: Now,
         offsets: Mapping[str, int] | None,
@@ -188,9 +214,19 @@ class Stepper(Generic[*Ins, Out]):
     def _answers(self, outputs: Sequence[Relation]) -> tuple[Any, ...]:
         return tuple(answer(h, v.type) for h, v in zip(outputs, self._plan.outputs, strict=True))
 
+    @overload
     def run(
-        self, steps: Iterable[Sequence[object]], *, source: str | None = None
-    ) -> list[tuple[Any, ...]]:
+        self: Stepper[In, Never], steps: Iterable[In], *, source: str | None = None
+    ) -> list[tuple[Any, ...]]: ...
+    @overload
+    def run(  # type: ignore[overload-overlap]
+        self: Stepper[In, tuple[*Outs]], steps: Iterable[In], *, source: str | None = None
+    ) -> list[tuple[*Outs]]: ...
+    @overload
+    def run(
+        self: Stepper[In, One], steps: Iterable[In], *, source: str | None = None
+    ) -> list[tuple[One]]: ...
+    def run(self, steps: Iterable[Any], *, source: str | None = None) -> Any:
         """Take a step for each tuple of inputs; with `progress`, behind a progress bar.
 
         `source` is a name for where the steps come from, which gives the same ones each time: then
@@ -284,43 +320,6 @@ def _check_number(step: int, last: int) -> None:
         )
 
 
-def iteration(
-    store: Store,
-    graph: Graph[*Ins, Out],
-    inputs: Sequence[object],
-    *,
-    step: int | None = None,
-    now: Now = None,
-    limits: Limits | None = None,
-) -> tuple[Any, ...]:
-    """Take one step: a tuple of changes in, a tuple of changes (or values) out.
-
-    See `Stepper.step`, which this calls, for what goes in, what is raised, and what `step` and
-    `now` are; the compiled plan is kept with the graph. `limits` is as for `Stepper`.
-
-    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
-    ...     return st.distinct(a)
-    >>> graph = st.compile(query)
-    >>> store = st.StoreMemory.from_graph(graph)
-    >>> (out,) = st.iteration(store, graph, (st.ZSetPython({"a": 2}),))
-    >>> out == st.ZSetPython({"a": 1})
-    True
-    """
-    return stepper_of(graph, store, limits).step(inputs, step=step, now=now)
-
-
-def stepper_of(
-    graph: Graph[*Ins, Out], store: Store, limits: Limits | None = None
-) -> Stepper[*Ins, Out]:
-    """The stepper of a graph, a store and limits; the same object while those are the same."""
-    plan_of(graph)  # refuses what is no graph
-    limits = _limits(limits, None)
-    known = graph.memo.get("stepper")
-    if not isinstance(known, Stepper) or known.store is not store or known.limits != limits:
-        known = graph.memo["stepper"] = Stepper(graph, store, limits=limits)
-    return known
-
-
 def _limits(limits: Limits | None, local_rows: int | None) -> Limits:
     """The limits that were given, with or without the short form for one of them."""
     if limits is None and local_rows is not None:
@@ -333,54 +332,3 @@ def _limits(limits: Limits | None, local_rows: int | None) -> Limits:
             f"limits=st.Limits(local_rows={local_rows!r}, …)"
         )
     return limits
-
-
-class Action(Generic[T]):
-    """Changes to one input, each a step of its own."""
-
-    def __init__(self, stepper: Stepper[*tuple[Any, ...], Any], number: int) -> None:
-        self._stepper = stepper
-        self._number = number
-
-    def insert(self, *rows: T) -> Any:
-        """Add rows. Gives the output, or a tuple of them where the query gives a tuple."""
-        return self._change([(row, 1) for row in rows])
-
-    def remove(self, *rows: T) -> Any:
-        """Take rows away."""
-        return self._change([(row, -1) for row in rows])
-
-    def replace(self, old: T, new: T) -> Any:
-        """Put one row in the place of another."""
-        return self._change([(old, -1), (new, 1)])
-
-    def _change(self, rows: list[tuple[T, int]]) -> Any:
-        graph = self._stepper.graph
-        v = graph.inputs[self._number]
-        check_one_by_one((row for row, _ in rows), v.type, f"input {graph.paths[v].parts[-1]!r}")
-        inputs: list[object] = [None] * len(graph.inputs)
-        inputs[self._number] = ZSetPython(rows)
-        outputs = self._stepper.step(inputs)
-        return outputs[0] if graph.single else outputs
-
-
-def actions(
-    store: Store, graph: Graph[*Ins, Out], *, limits: Limits | None = None
-) -> tuple[Action[Any], ...]:
-    """For each input, a way to insert, remove and replace rows, a step each.
-
-    `insert(*rows)`, `remove(*rows)` and `replace(old, new)` give the output of the query, or a
-    tuple of them where it gives a tuple. They raise what `Stepper.step` raises. `limits` is as for
-    `Stepper`.
-
-    >>> def query(a: st.ZSet[str], b: st.ZSet[str]) -> st.ZSet[str]:
-    ...     return st.add(a, b)
-    >>> graph = st.compile(query)
-    >>> a, b = st.actions(st.StoreMemory.from_graph(graph), graph)
-    >>> b.insert("x", "y") == st.ZSetPython({"x": 1, "y": 1})
-    True
-    >>> b.replace("x", "z") == st.ZSetPython({"x": -1, "z": 1})
-    True
-    """
-    stepper = stepper_of(graph, store, limits)
-    return tuple(Action(stepper, i) for i in range(len(graph.inputs)))

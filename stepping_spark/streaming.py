@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any
 
 from pyspark.sql import DataFrame
-from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import InputError, StoreError
-from stepping_spark.graph.graph import Graph
+from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.graph.operators import Input
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.spark.session import streaming_query
@@ -22,13 +21,11 @@ from stepping_spark.zsets.spark import ZSetSpark
 
 __all__ = ["foreach_batch"]
 
-Ins = TypeVarTuple("Ins")
-Out = TypeVar("Out")
 ToZSet = Callable[[DataFrame], ZSet[object]]
 
 
 def foreach_batch(
-    stepper: Stepper[*Ins, Out],
+    stepper: Stepper[Any, Any],
     input: str | int,  # noqa: A002 - the field's name for it
     *,
     source: str | None = None,
@@ -84,7 +81,7 @@ def foreach_batch(
     return take
 
 
-def _input_of(graph: Graph[*Ins, Out], wanted: str | int) -> tuple[int, str, ZSetType]:
+def _input_of(graph: AnyGraph, wanted: str | int) -> tuple[int, str, ZSetType]:
     """The number, name and type of an input that takes Z-sets."""
     names = [v.operator.label for v in graph.inputs if isinstance(v.operator, Input)]
     listed = ", ".join(names)

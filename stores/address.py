@@ -7,13 +7,10 @@ URL alone is as good. Whatever is shown of a place has no password.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeVar
 from urllib.parse import unquote
 
-from typing_extensions import TypeVarTuple
-
 from stepping_spark.errors import StoreUnavailable
-from stepping_spark.graph.graph import Graph
+from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.store import Store
 from stores.inspection import InspectedState
 from stores.memory import StoreMemory
@@ -21,9 +18,6 @@ from stores.parquet.inspection import ParquetState
 from stores.parquet.store import StoreParquet
 from stores.postgres import PostgresState, StorePostgres
 from stores.urls import is_of_postgres, uri_of, wrong_with_files, wrong_with_postgres
-
-Ins = TypeVarTuple("Ins")
-Out = TypeVar("Out", covariant=True)
 
 MEMORY, PARQUET, POSTGRES = "memory", "parquet", "postgres"
 SCHEMA = "stepping_spark"
@@ -50,7 +44,7 @@ class Place:
         where = f"{uri.scheme}://{user}{uri.host}{uri.path}" if uri else ""
         return f"{where}, schema {self.schema!r}"
 
-    def store(self, graph: Graph[*Ins, Out]) -> Store:
+    def store(self, graph: AnyGraph) -> Store:
         """The store of a circuit there; made, where there is none."""
         match self.kind:
             case "parquet":

@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import Self
 
 from pyspark.sql import SparkSession
-from typing_extensions import TypeVarTuple
 
-from stepping_spark.graph.graph import Graph
+from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform
@@ -26,8 +25,6 @@ from stores.registers import Served, check_are_registers, check_has_key, describ
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
 
-Ins = TypeVarTuple("Ins")
-Out = TypeVar("Out", covariant=True)
 Batch = DriverBatch | SparkBatch
 Batches = tuple[Batch, ...]
 
@@ -99,7 +96,7 @@ class StoreMemory(Closing):
     @classmethod
     def from_graph(
         cls,
-        graph: Graph[*Ins, Out],
+        graph: AnyGraph,
         *,
         driver_bytes: int | None = None,
         spark: SparkSession | None = None,

@@ -15,7 +15,7 @@ from stepping_spark.callsite import user_line
 from stepping_spark.drawing.flat import Circuit
 from stepping_spark.drawing.picture import Arrow, Picture, Shape, picture_of
 from stepping_spark.errors import CompileError, SteppingError
-from stepping_spark.graph.states import V
+from stepping_spark.graph.graph import AnyGraph
 
 __all__ = ["to_dot", "to_svg", "write_dot", "write_png", "write_svg"]
 
@@ -72,7 +72,7 @@ _ENDINGS = {"write_dot": (".dot", ".gv"), "write_svg": (".svg",), "write_png": (
 _FILLS = ("#f6f8fa", "#eaeef2")  # of a frame in a frame, by turns
 
 
-def write_dot(graph: Circuit[V], path: str | os.PathLike[str], level: int = 2) -> None:
+def write_dot(graph: AnyGraph, path: str | os.PathLike[str], level: int = 2) -> None:
     """Write the picture of a circuit as DOT, Graphviz's own text; see `write_svg`.
 
     Needs no other program. The same circuit gives the same text, in every process. The path ends
@@ -86,7 +86,7 @@ def write_dot(graph: Circuit[V], path: str | os.PathLike[str], level: int = 2) -
     _write(path, to_dot(graph, level).encode())
 
 
-def write_svg(graph: Circuit[V], path: str | os.PathLike[str], level: int = 2) -> None:
+def write_svg(graph: AnyGraph, path: str | os.PathLike[str], level: int = 2) -> None:
     """Write the picture of a circuit as SVG.
 
     Data flows down, from inputs to outputs. `level` says how much of it is drawn:
@@ -114,7 +114,7 @@ def write_svg(graph: Circuit[V], path: str | os.PathLike[str], level: int = 2) -
     _write(path, _svg(to_dot(graph, level)).encode())
 
 
-def write_png(graph: Circuit[V], path: str | os.PathLike[str], level: int = 2) -> None:
+def write_png(graph: AnyGraph, path: str | os.PathLike[str], level: int = 2) -> None:
     """Write the picture of a circuit as PNG; see `write_svg`.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
@@ -125,12 +125,12 @@ def write_png(graph: Circuit[V], path: str | os.PathLike[str], level: int = 2) -
     _write(path, _png(graph, level))
 
 
-def to_svg(graph: Circuit[V]) -> str:
+def to_svg(graph: Circuit[Any]) -> str:
     """The picture of a circuit as the text of an SVG, every vertex drawn."""
     return _svg(to_dot(graph, 2))
 
 
-def to_dot(graph: Circuit[V], level: int, dpi: int | None = None) -> str:
+def to_dot(graph: Circuit[Any], level: int, dpi: int | None = None) -> str:
     """The picture of a circuit as DOT."""
     picture = picture_of(graph, level)
     dot = graphviz.Digraph(graph_attr=_GRAPH, node_attr=_NODE, edge_attr=_EDGE)
@@ -198,7 +198,7 @@ def _svg(dot: str) -> str:
         ) from e
 
 
-def _png(graph: Circuit[V], level: int) -> bytes:
+def _png(graph: Circuit[Any], level: int) -> bytes:
     if shutil.which("dot"):
         return _run_dot(to_dot(graph, level, dpi=PNG_DPI), "png")
     svg = _svg(to_dot(graph, level))
@@ -241,7 +241,7 @@ def _nothing_to_draw_with(found: str) -> SteppingError:
     )
 
 
-def _check(graph: Circuit[V], path: str | os.PathLike[str], writer: str) -> None:
+def _check(graph: Circuit[Any], path: str | os.PathLike[str], writer: str) -> None:
     """Refuse what is no graph, and a path that ends otherwise than what is written into it."""
     if not hasattr(graph, "walk"):
         raise CompileError(

@@ -15,6 +15,8 @@ from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of
 
 T = TypeVar("T")
 K = TypeVar("K")
+U = TypeVar("U")  # of the functions that make an index: T and K belong to the class
+V = TypeVar("V")
 
 Order = tuple[tuple[Expr, bool], ...]  # what to order by, and whether ascending
 
@@ -71,36 +73,36 @@ class Index(Generic[T, K]):
 
     @staticmethod
     def pick(
-        of: type[T], f: Callable[[T], K], ascending: bool | tuple[bool, ...] = True
-    ) -> Index[T, K]:
+        of: type[U], f: Callable[[U], V], ascending: bool | tuple[bool, ...] = True
+    ) -> Index[U, V]:
         """A field, or a tuple of fields, of rows of type `of`."""
         return Index(f, of=of, ascending=ascending)
 
     @staticmethod
     def atom(
-        name: str, of: type[T], to: type[K], f: Callable[[T], K], ascending: bool = True
-    ) -> Index[T, K]:
+        name: str, of: type[U], to: type[V], f: Callable[[U], V], ascending: bool = True
+    ) -> Index[U, V]:
         """A computed key of type `to`, called `name`."""
         return Index(f, of=of, to=to, ascending=ascending, names=(name,))
 
     @staticmethod
     def composite(
         names: tuple[str, ...],
-        of: type[T],
-        to: type[K],
-        f: Callable[[T], K],
+        of: type[U],
+        to: type[V],
+        f: Callable[[U], V],
         ascending: bool | tuple[bool, ...] = True,
-    ) -> Index[T, K]:
+    ) -> Index[U, V]:
         """A key of several named parts; `to` is the type of their tuple."""
         return Index(f, of=of, to=to, ascending=ascending, names=names)
 
     @staticmethod
-    def identity(of: type[K], ascending: bool | tuple[bool, ...] = True) -> Index[K, K]:
+    def identity(of: type[V], ascending: bool | tuple[bool, ...] = True) -> Index[V, V]:
         """The whole row as its own key."""
         return Index(_same, of=of, ascending=ascending)
 
 
-def _same(row: K) -> K:
+def _same(row: V) -> V:
     return row
 
 

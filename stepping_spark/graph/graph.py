@@ -7,10 +7,10 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias
 
 import networkx as nx
-from typing_extensions import TypeVarTuple
+from typing_extensions import TypeVar
 
 from stepping_spark.callsite import Line, user_line
 from stepping_spark.errors import CompileError, InputError
@@ -19,8 +19,9 @@ from stepping_spark.graph.operators import Input, Linearity, Operator
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.rows.schema import StreamType
 
-Ins = TypeVarTuple("Ins")
-Out = TypeVar("Out", covariant=True)
+# To a checker: the tuple of changes that a step takes, and what the query gives.
+In = TypeVar("In", default=Any)
+Out = TypeVar("Out", default=Any, covariant=True)
 
 
 class Vertex:
@@ -116,7 +117,7 @@ class Origin:
 
 
 @dataclass(frozen=True, eq=False)
-class Graph(Generic[*Ins, Out]):
+class Graph(Generic[In, Out]):
     """A circuit, as `compile` makes it: vertices, and the edges between them.
 
     `vertices` has them by `Path`; `input`, `internal`, `output` and `run_no_output` are its edges,
@@ -283,7 +284,7 @@ class Graph(Generic[*Ins, Out]):
         )
 
 
-AnyGraph: TypeAlias = "Graph[*tuple[Any, ...], Any]"
+AnyGraph: TypeAlias = "Graph[Any, Any]"
 
 
 def check_is_graph(value: object, hint: str = "") -> None:

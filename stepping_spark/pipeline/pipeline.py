@@ -117,7 +117,7 @@ class Pipeline:
         self._feeds = feeds_of(self.graph, self.views, given, self._limits)
         self._outlets = outlets_of(self.graph, self.views, into or {})
         check_apart(given, into or {})
-        self._stepper: Stepper[*tuple[Any, ...], Any] | None = None
+        self._stepper: Stepper[Any, Any] | None = None
         self._state = 0
         self._stopping = Stopping()
         self._reporting = Reporting(self.graph.name, self.lag)
@@ -224,7 +224,7 @@ class Pipeline:
         return prospect_of(self.graph, self.views, self._place, opened, self._feeds, self._outlets)
 
     @property
-    def stepper(self) -> Stepper[*tuple[Any, ...], Any]:
+    def stepper(self) -> Stepper[Any, Any]:
         """What takes the steps: its `metrics` say what each did, its `store` has the caches."""
         return self._opened()
 
@@ -248,7 +248,7 @@ class Pipeline:
 
     # -- opening
 
-    def _opened(self) -> Stepper[*tuple[Any, ...], Any]:
+    def _opened(self) -> Stepper[Any, Any]:
         """The stepper; sources and sinks are ready."""
         if self._stepper is not None:
             return self._stepper
@@ -277,7 +277,7 @@ class Pipeline:
         for outlet in self._outlets:
             outlet.close()
 
-    def _catch_up(self, stepper: Stepper[*tuple[Any, ...], Any]) -> None:
+    def _catch_up(self, stepper: Stepper[Any, Any]) -> None:
         """Give the last step again to the sinks that may not have it."""
         step = stepper.store.last_step()
         offsets = stepper.store.last_offsets()
@@ -300,7 +300,7 @@ class Pipeline:
         for outlet in lacking:
             outlet.write(step, outputs[outlet.number])
 
-    def _check_query(self, stepper: Stepper[*tuple[Any, ...], Any], step: int) -> None:
+    def _check_query(self, stepper: Stepper[Any, Any], step: int) -> None:
         """Refuse to go on with tables that have rows of another query."""
         try:
             check_made_by(stepper.store.last_made_by(), self.graph, step)
@@ -313,7 +313,7 @@ class Pipeline:
 
     # -- a step
 
-    def _round(self, stepper: Stepper[*tuple[Any, ...], Any]) -> tuple[bool, bool]:
+    def _round(self, stepper: Stepper[Any, Any]) -> tuple[bool, bool]:
         """Take what is new as a step; gives whether anything was read, and whether it is a step."""
         begun = time.perf_counter()
         taken = [feed.take(self._portion) for feed in self._feeds]

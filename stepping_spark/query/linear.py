@@ -27,11 +27,11 @@ from stepping_spark.query.agg import Collect
 from stepping_spark.query.aggregate import MANY, aggregate
 from stepping_spark.query.asof import asof_join
 from stepping_spark.query.lift import is_grouped, ungrouped
+from stepping_spark.query.lookups import delta_join
 from stepping_spark.query.orders import OrderGiven, order_of, sorting_of, under
 from stepping_spark.query.outer_joins import (
     antijoin,
     cross_join,
-    delta_join,
     keys_of_both,
     outer_join,
     semijoin,

@@ -1,10 +1,10 @@
-"""`st.Lookup`: one table of a delta join, and how it becomes an operator."""
+"""`st.Lookup`: one table of a delta join, and how it becomes an operator; the join of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
@@ -18,11 +18,19 @@ from stepping_spark.query.trace import make, row_of
 from stepping_spark.rows.types import Optional, tuple_of, unwrap
 from stepping_spark.zsets.spark import ZSet
 
+T = TypeVar("T")
 U = TypeVar("U")
+Found = TypeVar("Found", covariant=True)  # to a checker `U | Any`, where it may be None
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
 
 
 @dataclass(frozen=True)
-class Lookup(Generic[U]):
+class Lookup(Generic[Found]):
     """A table that a `delta_join` looks rows up in.
 
     `key` is the key of its rows: a function of a row, or an `st.Index`. `on` is what is looked
@@ -42,12 +50,107 @@ class Lookup(Generic[U]):
     {(('x', 2), None): 1}
     """
 
-    r: ZSet[U]
-    key: By[U]
+    r: ZSet[Any]
+    key: By[Any]
     on: Callable[[Any], Any]
     how: Literal["inner", "left"] = "inner"
     null_safe: bool = False
     where: Callable[[Any], object] | None = None
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: Lookup[U],
+            r: ZSet[U],
+            key: By[U],
+            on: Callable[[Any], Any],
+            how: Literal["inner"] = "inner",
+            null_safe: bool = False,
+            where: Callable[[Any], object] | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Lookup[U | Any],
+            r: ZSet[U],
+            key: By[U],
+            on: Callable[[Any], Any],
+            how: Literal["left"],
+            null_safe: bool = False,
+        ) -> None: ...
+        def __init__(self, *given: Any, **named: Any) -> None: ...
+
+
+@overload
+def delta_join(base: ZSet[T], a: Lookup[A], /, *, name: str | None = None) -> ZSet[tuple[T, A]]: ...
+@overload
+def delta_join(
+    base: ZSet[T], a: Lookup[A], b: Lookup[B], /, *, name: str | None = None
+) -> ZSet[tuple[T, A, B]]: ...
+@overload
+def delta_join(
+    base: ZSet[T], a: Lookup[A], b: Lookup[B], c: Lookup[C], /, *, name: str | None = None
+) -> ZSet[tuple[T, A, B, C]]: ...
+@overload
+def delta_join(
+    base: ZSet[T],
+    a: Lookup[A],
+    b: Lookup[B],
+    c: Lookup[C],
+    d: Lookup[D],
+    /,
+    *,
+    name: str | None = None,
+) -> ZSet[tuple[T, A, B, C, D]]: ...
+@overload
+def delta_join(
+    base: ZSet[T],
+    a: Lookup[A],
+    b: Lookup[B],
+    c: Lookup[C],
+    d: Lookup[D],
+    e: Lookup[E],
+    /,
+    *,
+    name: str | None = None,
+) -> ZSet[tuple[T, A, B, C, D, E]]: ...
+@overload
+def delta_join(
+    base: ZSet[T],
+    a: Lookup[A],
+    b: Lookup[B],
+    c: Lookup[C],
+    d: Lookup[D],
+    e: Lookup[E],
+    f: Lookup[F],
+    /,
+    *,
+    name: str | None = None,
+) -> ZSet[tuple[T, A, B, C, D, E, F]]: ...
+@overload
+def delta_join(
+    base: ZSet[Any],
+    a: Lookup[Any],
+    b: Lookup[Any],
+    c: Lookup[Any],
+    d: Lookup[Any],
+    e: Lookup[Any],
+    f: Lookup[Any],
+    /,
+    *more: Lookup[Any],
+    name: str | None = None,
+) -> ZSet[tuple[Any, ...]]: ...
+def delta_join(base: ZSet[Any], *lookups: Lookup[Any], name: str | None = None) -> ZSet[Any]:
+    """The tuples of a value's rows and what each lookup has for them: (base, r1, r2, …).
+
+    Of an inner lookup all rows with the key, of a left one None where there is none. Keeps no
+    state. Raises `CompileError` where `st.delta_join` does.
+    """
+    joined: Any = base
+    operators = operators_of(base, lookups)
+    for n, (operator, lookup) in enumerate(zip(operators, lookups, strict=True), 1):
+        joined = make(operator, joined, lookup.r, name=name if n == len(lookups) else None)
+    return chosen(joined, lookups)
 
 
 def joined(base: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:

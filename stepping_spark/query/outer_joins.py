@@ -1,9 +1,9 @@
-"""Semijoins, antijoins, outer and delta joins of the values of one step."""
+"""Semijoins, antijoins and outer joins of the values of one step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, overload
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
@@ -11,7 +11,6 @@ from stepping_spark.expressions.expr import Build, Expr, Field
 from stepping_spark.expressions.expr import Literal as Constant
 from stepping_spark.expressions.index import Index, Key, key_of, keys_where_null_is_equal
 from stepping_spark.graph.operators import Distinct, Join, Map
-from stepping_spark.query.lookups import Lookup, chosen, operators_of
 from stepping_spark.query.primitives import Key as By
 from stepping_spark.query.primitives import add, add3, filter, neg  # noqa: A004
 from stepping_spark.query.sets import positive_part
@@ -74,6 +73,42 @@ def antijoin(
     return add(l, neg(with_match), name=name)
 
 
+@overload
+def outer_join(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    on_left: By[T],
+    on_right: By[U],
+    how: Literal["left"] = "left",
+    *,
+    where: Callable[[Pair[T, U]], object] | None = None,
+    null_safe: bool = False,
+    name: str | None = None,
+) -> ZSet[Pair[T, U | Any]]: ...
+@overload
+def outer_join(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    on_left: By[T],
+    on_right: By[U],
+    how: Literal["right"],
+    *,
+    where: Callable[[Pair[T, U]], object] | None = None,
+    null_safe: bool = False,
+    name: str | None = None,
+) -> ZSet[Pair[T | Any, U]]: ...
+@overload
+def outer_join(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    on_left: By[T],
+    on_right: By[U],
+    how: Literal["full"],
+    *,
+    where: Callable[[Pair[T, U]], object] | None = None,
+    null_safe: bool = False,
+    name: str | None = None,
+) -> ZSet[Pair[T | Any, U | Any]]: ...
 def outer_join(
     l: ZSet[T],  # noqa: E741
     r: ZSet[U],
@@ -109,6 +144,24 @@ def outer_join(
     return completed(l, r, make(Join(*keys), l, r), left, right, name)
 
 
+@overload
+def cross_join(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    how: Literal["inner"] = "inner",
+    *,
+    where: Callable[[Pair[T, U]], object] | None = None,
+    name: str | None = None,
+) -> ZSet[Pair[T, U]]: ...
+@overload
+def cross_join(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    how: Literal["left"],
+    *,
+    where: Callable[[Pair[T, U]], object] | None = None,
+    name: str | None = None,
+) -> ZSet[Pair[T, U | Any]]: ...
 def cross_join(
     l: ZSet[T],  # noqa: E741
     r: ZSet[U],
@@ -127,19 +180,6 @@ def cross_join(
         return outer_join(l, r, on, on, where=where, name=name)
     joined: ZSet[Any] = make(Join(on, on), l, r, name=None if where else name)  # type: ignore[assignment]
     return filter(joined, where, name=name) if where else joined
-
-
-def delta_join(base: ZSet[Any], *lookups: Lookup[Any], name: str | None = None) -> ZSet[Any]:
-    """The tuples of a value's rows and what each lookup has for them: (base, r1, r2, …).
-
-    Of an inner lookup all rows with the key, of a left one None where there is none. Keeps no
-    state. Raises `CompileError` where `st.delta_join` does.
-    """
-    joined: Any = base
-    operators = operators_of(base, lookups)
-    for n, (operator, lookup) in enumerate(zip(operators, lookups, strict=True), 1):
-        joined = make(operator, joined, lookup.r, name=name if n == len(lookups) else None)
-    return chosen(joined, lookups)
 
 
 # -- the parts, which the lifted circuits are made of too

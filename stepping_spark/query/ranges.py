@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, overload
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
@@ -31,6 +31,38 @@ Width = int | float | dt.timedelta
 Bounds = Literal["[]", "[)", "(]", "()"]
 
 
+@overload
+def range_join(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    at: Callable[[T], Any],
+    low: Callable[[U], Any],
+    high: Callable[[U], Any],
+    width: Width,
+    *,
+    bounds: Bounds = "[]",
+    on_left: By[T] | None = None,
+    on_right: By[U] | None = None,
+    how: Literal["inner"] = "inner",
+    where: Callable[[Pair[T, U]], object] | None = None,
+    name: str | None = None,
+) -> ZSet[Pair[T, U]]: ...
+@overload
+def range_join(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    at: Callable[[T], Any],
+    low: Callable[[U], Any],
+    high: Callable[[U], Any],
+    width: Width,
+    *,
+    bounds: Bounds = "[]",
+    on_left: By[T] | None = None,
+    on_right: By[U] | None = None,
+    how: Literal["left"],
+    where: Callable[[Pair[T, U]], object] | None = None,
+    name: str | None = None,
+) -> ZSet[Pair[T, U | Any]]: ...
 def range_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Never, TypeVar, overload
 
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import not_there, refused_deletion
 from stepping_spark.graph.fixpoint import Fixpoint
-from stepping_spark.graph.graph import Graph, Vertex, check_is_graph
+from stepping_spark.graph.graph import Graph, In, Out, Vertex, check_is_graph
 from stepping_spark.graph.operators import Delay, Feedback, Hold, Input, Integrate
 from stepping_spark.reference.meaning import MEANING, REMEMBERS, together
 from stepping_spark.reference.values import NOTHING, Value, added, check, read, show
 from stepping_spark.reference.vertices import order, place_of
 from stepping_spark.zsets.spark import ZSetPython
 
-Ins = TypeVarTuple("Ins")
-Out = TypeVar("Out")
+Outs = TypeVarTuple("Outs")
+One = TypeVar("One")
 
 
-def reference(graph: Graph[*Ins, Out]) -> Reference[*Ins, Out]:
+def reference(graph: Graph[In, Out]) -> Reference[In, Out]:
     """A plain-Python evaluator of a circuit, with nothing in its state: for tests of circuits.
 
     Needs no Spark where the functions of rows are operators on fields, or `st.python`; a function
@@ -38,10 +38,10 @@ def reference(graph: Graph[*Ins, Out]) -> Reference[*Ins, Out]:
     return Reference(graph)
 
 
-class Reference(Generic[*Ins, Out]):
+class Reference(Generic[In, Out]):
     """A circuit and its state: the values that its delays, integrals and differences remember."""
 
-    def __init__(self, graph: Graph[*Ins, Out]) -> None:
+    def __init__(self, graph: Graph[In, Out]) -> None:
         self.graph = graph
         self._order = order(graph.walk(), graph.loops)
         self._remembered: dict[Vertex, Value] = {}
@@ -53,7 +53,15 @@ class Reference(Generic[*Ins, Out]):
         """The values of the circuit's caches, by name, at the last step."""
         return self._cached
 
-    def step(self, inputs: Sequence[object], *, now: Any = None) -> tuple[Any, ...]:
+    @overload  # what checkers take for a query that gives Any
+    def step(self: Reference[In, Never], inputs: In, *, now: Any = None) -> tuple[Any, ...]: ...
+    @overload
+    def step(  # type: ignore[overload-overlap]
+        self: Reference[In, tuple[*Outs]], inputs: In, *, now: Any = None
+    ) -> tuple[*Outs]: ...
+    @overload
+    def step(self: Reference[In, One], inputs: In, *, now: Any = None) -> tuple[One]: ...
+    def step(self, inputs: Any, *, now: Any = None) -> Any:
         """Feed one change to each input; gives the change, or value, of each output.
 
         An input is a `ZSetPython`, a `ZSetSpark`, a number, or None for no change; `now` is the

@@ -17,8 +17,8 @@ from typing_extensions import dataclass_transform, get_original_bases
 from stepping_spark.rows.atoms import ATOMS, STORABLE, RowType
 from stepping_spark.rows.types import Optional, Struct, bound, canonical, is_open, row_type, unwrap
 
-L = TypeVar("L")
-R = TypeVar("R")
+L = TypeVar("L", covariant=True)  # rows never change
+R = TypeVar("R", covariant=True)
 
 _MADE_CANONICAL = (float, list, tuple)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.expressions.index import Index
+
+if TYPE_CHECKING:
+    from stepping_spark.zsets.python import ZSetPython
 
 U = TypeVar("U")
 K = TypeVar("K")
@@ -84,8 +88,12 @@ class ZSet(Protocol[T_co]):
         """Whether no row is there."""
         raise NotImplementedError
 
-    def to_python(self) -> ZSet[T_co]:
+    def to_python(self) -> ZSetPython[T_co]:
         """The same value as a `ZSetPython`; brings all its rows to the driver."""
+        raise NotImplementedError
+
+    def to_arrow(self) -> pa.Table:
+        """The columns of the row (an atom's: `_value_`), then `_count_`, as an Arrow table."""
         raise NotImplementedError
 
     def to_dataframe(self, spark: SparkSession | None = None) -> DataFrame:

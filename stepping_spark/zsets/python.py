@@ -143,14 +143,22 @@ class ZSetPython(ZSet[T_co]):
     def to_python(self) -> ZSetPython[T_co]:
         return self
 
+    def to_arrow(self) -> pa.Table:
+        return self._encoded("to_arrow")[0]
+
     def to_dataframe(self, spark: SparkSession | None = None) -> DataFrame:
+        table, t = self._encoded("to_dataframe")
+        return frame_of(table, t.schema, spark or get_session())
+
+    def _encoded(self, where: str) -> tuple[pa.Table, ZSetType]:
+        """The rows and counts as an Arrow table, and their type."""
         if not self._items and self._of is None:
             raise InputError(
-                "to_dataframe: an empty ZSetPython does not say what its columns are; make it "
+                f"{where}: an empty ZSetPython does not say what its columns are; make it "
                 "with ZSetPython(of=T)"
             )
         t = ZSetType(self._row_type())
-        return frame_of(encode(self.iter(), t, "to_dataframe"), t.schema, spark or get_session())
+        return encode(self.iter(), t, where), t
 
     def __repr__(self) -> str:
         return self.box().text()

@@ -6,14 +6,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Self, TypeVar
+from typing import Self
 
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
-from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreError, StoreLocked
-from stepping_spark.graph.graph import Graph
+from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.schema import Schema
@@ -29,9 +28,6 @@ from stores.parquet.reading import Reading
 from stores.parquet.writer import Added, BatchFiles
 from stores.registers import Served, check_are_registers, check_has_key
 from stores.steps import Closing, Turns, check_is_next
-
-Ins = TypeVarTuple("Ins")
-Out = TypeVar("Out", covariant=True)
 
 DRIVER_BATCH_ROWS = 100_000
 """The rows of the largest batch that the driver reads and writes itself."""
@@ -124,7 +120,7 @@ class StoreParquet(Closing):
     @classmethod
     def from_graph(
         cls,
-        graph: Graph[*Ins, Out],
+        graph: AnyGraph,
         path: str | os.PathLike[str],
         *,
         create: bool = False,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Self, TypeVar
+from typing import Self
 
 import pyarrow as pa
 from psycopg import sql
 from pyspark.sql import SparkSession
-from typing_extensions import TypeVarTuple
 
 from stepping_spark.errors import StoreError
-from stepping_spark.graph.graph import Graph
+from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.arrow import concat
@@ -33,9 +32,6 @@ from stores.postgres.statements import Layout
 from stores.registers import Served, check_are_registers, check_has_key, described, matched
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
-
-Ins = TypeVarTuple("Ins")
-Out = TypeVar("Out", covariant=True)
 
 DRIVER_BYTES = 64 << 20
 
@@ -125,7 +121,7 @@ class StorePostgres(Closing):
     @classmethod
     def from_graph(
         cls,
-        graph: Graph[*Ins, Out],
+        graph: AnyGraph,
         url: str,
         *,
         schema: str = "stepping_spark",

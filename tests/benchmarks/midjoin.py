@@ -12,7 +12,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import click
 import pyarrow as pa
@@ -50,7 +49,7 @@ def updates(batches: int, keys: int, rows: int, schema: Schema) -> tuple[Relatio
     return tuple(made)
 
 
-def stepper_of(batches: int, keys: int, rows: int) -> st.Stepper[Any, Any, Any]:
+def stepper_of(batches: int, keys: int, rows: int) -> st.Stepper:
     """A stepper whose state of orders is in so many batches."""
     graph = st.compile(query)
     store = InBatches.from_graph(graph)

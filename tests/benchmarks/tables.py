@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -55,7 +54,7 @@ class Tables:
         """The customers, as a query."""
         return f"SELECT id, id % 5 AS region FROM range({self.customers})"
 
-    def load(self, spark: SparkSession, stepper: st.Stepper[Any, Any, Any]) -> None:
+    def load(self, spark: SparkSession, stepper: st.Stepper) -> None:
         """Feed all of them, in one step."""
         stepper.step(
             (

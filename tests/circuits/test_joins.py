@@ -14,6 +14,7 @@ from hypothesis import strategies as hs
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
+from stepping_spark import functions as F
 from stepping_spark.execution.views import Sources
 from stepping_spark.query import linear
 from tests.cases import Z
@@ -84,10 +85,7 @@ def enriched(ops: Any, how: str) -> Callable[..., Any]:
 
 
 def left_join(facts: st.ZSet[Fact], users: st.ZSet[User]) -> st.ZSet[st.Pair[Fact, User | None]]:
-    joined: st.ZSet[st.Pair[Fact, User | None]] = st.outer_join(
-        facts, users, on_left=lambda f: f.user, on_right=lambda u: u.id
-    )
-    return joined
+    return st.outer_join(facts, users, on_left=lambda f: f.user, on_right=lambda u: u.id)
 
 
 def pair(left: object, right: object) -> Any:
@@ -333,7 +331,7 @@ def test_a_key_that_is_there_where_its_row_is_not_cannot_be_followed_back() -> N
         return st.delta_join(
             a,
             st.Lookup(b, key=lambda r: r.id, on=lambda row: row[0].next, how="left"),
-            st.Lookup(c, key=lambda r: r.next.isNull(), on=lambda row: row[1].next.isNull()),
+            st.Lookup(c, key=lambda r: F.col(r.next).isNull(), on=lambda row: row[1].next.isNull()),
         )
 
     with pytest.raises(st.CompileError, match="no part of the key is read from one input alone"):

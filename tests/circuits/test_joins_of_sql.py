@@ -196,11 +196,13 @@ def refused(query: Any) -> str:
 
 def test_what_cannot_be_joined_so_is_refused_with_the_remedy() -> None:
     def left_lookup(a: Z[L], b: Z[R]) -> Z[Any]:
-        table = st.Lookup(b, key=k, on=lambda t: t[0].k, how="left", where=lambda t: t[0].x > 1)
+        table: st.Lookup[R] = st.Lookup(  # type: ignore[call-overload]
+            b, key=k, on=lambda t: t[0].k, how="left", where=lambda t: t[0].x > 1
+        )
         return st.delta_join(a, table)
 
     def crossed(a: Z[L], b: Z[R]) -> Z[Any]:
-        return st.cross_join(a, b, how="full")  # type: ignore[arg-type]
+        return st.cross_join(a, b, how="full")  # type: ignore[call-overload, no-any-return]
 
     def no_condition(a: Z[L], b: Z[R]) -> Z[Any]:
         return st.join(a, b, on_left=k, on_right=k, where=lambda p: p.left.x)

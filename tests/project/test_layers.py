@@ -26,6 +26,7 @@ ORDER = (
     "errors",
     "callsite",
     "limits",
+    "functions",
     "rows",
     "relations",
     "sums",
@@ -44,6 +45,7 @@ ORDER = (
     "engines",
     "execution",
     "stepper",
+    "actions",
     "streaming",
 )
 
@@ -75,7 +77,14 @@ NEVER = {
 MOST_LINES = 400
 
 # What users may import. The examples use these alone, and of them only what `__all__` names.
-PUBLIC = {"stepping_spark", "stepping_spark.cli", "circuits", "stores", "stores.contract"}
+PUBLIC = {
+    "stepping_spark",
+    "stepping_spark.cli",
+    "stepping_spark.functions",
+    "circuits",
+    "stores",
+    "stores.contract",
+}
 
 PACKAGES = ("stepping_spark", "circuits", "stores")
 ROOT_FOLDERS = {"stepping_spark", "circuits", "stores", "tests", "examples", "docs"}

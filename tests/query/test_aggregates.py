@@ -501,5 +501,5 @@ def test_append_only_inputs_give_what_others_give() -> None:
     source = random.Random(3)
     one, two = st.reference(growing), st.reference(other)
     for _ in range(5):
-        step = tuple(Z([(r, 1) for r in some_rows(source, 3)]) for _ in range(2))
-        assert one.step(step) == two.step(step)
+        a, b = (Z([(r, 1) for r in some_rows(source, 3)]) for _ in range(2))
+        assert one.step((a, b)) == two.step((a, b))

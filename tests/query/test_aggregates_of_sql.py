@@ -178,7 +178,8 @@ def test_per_group_they_are_those_of_the_key() -> None:
     graph = st.compile(both)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
     for _, change in changes({"a": draw}, steps=4, many=12, seed=6):
-        keyed, grouped = stepper.step(change)
+        (a,) = change
+        keyed, grouped = stepper.step((a,))
         assert keyed == grouped
 
 

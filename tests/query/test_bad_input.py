@@ -131,7 +131,7 @@ def test_a_pandas_dataframe_as_it_is() -> None:
     )
     refused((PANDAS, None), "pandas DataFrame", "spark.createDataFrame(df)")
     with pytest.raises(st.InputError, match=remedy):
-        st.reference(st.compile(total)).step((PANDAS, None))
+        st.reference(st.compile(total)).step((PANDAS, None))  # type: ignore[arg-type]
     with pytest.raises(st.InputError, match=remedy):
         st.ZSetSpark.from_dataframe(PANDAS, A)  # type: ignore[arg-type]
     with pytest.raises(st.InputError, match=remedy):
@@ -371,7 +371,7 @@ def test_a_graph_in_the_place_of_a_store() -> None:
     graph = st.compile(total)
     store = st.StoreMemory.from_graph(graph)
     with pytest.raises(st.CompileError, match=r"st\.Stepper\(graph, store\)"):
-        st.iteration(graph, store, (ONE, None))  # type: ignore[arg-type]
+        st.iteration(graph, store, (ONE, None))  # type: ignore[call-overload]
 
 
 def test_a_string_in_the_place_of_a_set_of_keys() -> None:

@@ -29,7 +29,7 @@ from stores.postgres.store import StorePostgres
 from tests.cases import Order, User, Z
 
 Told = list[list[tuple[str, int]]]
-Inputs = tuple[Z[Any], ...]
+Inputs = tuple[st.ZSetPython[Order], st.ZSetPython[User]]
 
 
 class Total(st.Data):
@@ -77,7 +77,7 @@ def inputs() -> list[Inputs]:
         lambda: User(id=rng.randrange(6), name=f"n{rng.randrange(4)}"),
     )
     there: list[list[Any]] = [[], []]
-    made = []
+    made: list[Inputs] = []
     for _ in range(STEPS):
         changes: list[Z[Any]] = []
         for rows, make in zip(there, makes, strict=True):
@@ -87,7 +87,8 @@ def inputs() -> list[Inputs]:
                 rows.remove(row)
             rows += coming
             changes.append(Z([*((r, -1) for r in gone), *((r, 1) for r in coming)]))
-        made.append(tuple(changes))
+        orders, users = changes
+        made.append((orders, users))
     return made
 
 

@@ -10,9 +10,8 @@ import datetime as dt
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pyspark.sql import functions as F
-
 import stepping_spark as st
+from stepping_spark import functions as F
 from tests.tpch.tables import (
     Customer,
     LineItem,

@@ -213,10 +213,19 @@ def test_a_step_takes_a_table_as_it_takes_rows() -> None:
     assert out == Z({1: 2, 2: -1})
     assert out.to_arrow().sort_by("_value_").to_pydict() == {"_value_": [1, 2], "_count_": [2, -1]}
     with pytest.raises(st.InputError, match=r"from_arrow\(table, T\)"):
-        stepper.step((table,))
+        stepper.step((table,))  # type: ignore[arg-type]
 
 
 def test_a_dataframe_becomes_a_table_of_its_rows(spark: SparkSession) -> None:
     frame = spark.sql("SELECT id % 2 AS x, 1L AS n FROM range(5)")
     found = st.ZSetSpark.from_dataframe(frame, int, count="n")
     assert st.ZSetSpark.from_arrow(found.to_arrow(), int, count="_count_") == Z({0: 3, 1: 2})
+
+
+def test_a_small_z_set_gives_a_table_as_a_large_one_does() -> None:
+    rows = Z({1: 2, 5: -1})
+    table = rows.to_arrow().sort_by("_value_")
+    assert table.to_pydict() == {"_value_": [1, 5], "_count_": [2, -1]}
+    assert st.ZSetSpark.from_arrow(table, int, count="_count_").to_arrow().schema == table.schema
+    with pytest.raises(st.InputError, match=r"to_arrow: an empty ZSetPython .* ZSetPython\(of=T\)"):
+        Z[int]().to_arrow()

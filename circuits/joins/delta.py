@@ -1,0 +1,83 @@
+"""Joins of many tables, lifted to changes, that keep nothing of what is joined."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, overload
+
+from stepping_spark.query import lookups
+from stepping_spark.query.lookups import Lookup
+from stepping_spark.zsets.spark import ZSet
+
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
+
+
+@overload
+def delta_join(base: ZSet[T], a: Lookup[A], /) -> ZSet[tuple[T, A]]: ...
+@overload
+def delta_join(base: ZSet[T], a: Lookup[A], b: Lookup[B], /) -> ZSet[tuple[T, A, B]]: ...
+@overload
+def delta_join(
+    base: ZSet[T], a: Lookup[A], b: Lookup[B], c: Lookup[C], /
+) -> ZSet[tuple[T, A, B, C]]: ...
+@overload
+def delta_join(
+    base: ZSet[T], a: Lookup[A], b: Lookup[B], c: Lookup[C], d: Lookup[D], /
+) -> ZSet[tuple[T, A, B, C, D]]: ...
+@overload
+def delta_join(
+    base: ZSet[T], a: Lookup[A], b: Lookup[B], c: Lookup[C], d: Lookup[D], e: Lookup[E], /
+) -> ZSet[tuple[T, A, B, C, D, E]]: ...
+@overload
+def delta_join(
+    base: ZSet[T],
+    a: Lookup[A],
+    b: Lookup[B],
+    c: Lookup[C],
+    d: Lookup[D],
+    e: Lookup[E],
+    f: Lookup[F],
+    /,
+) -> ZSet[tuple[T, A, B, C, D, E, F]]: ...
+@overload
+def delta_join(
+    base: ZSet[Any],
+    a: Lookup[Any],
+    b: Lookup[Any],
+    c: Lookup[Any],
+    d: Lookup[Any],
+    e: Lookup[Any],
+    f: Lookup[Any],
+    /,
+    *more: Lookup[Any],
+) -> ZSet[tuple[Any, ...]]: ...
+def delta_join(base: ZSet[Any], *tables: Lookup[Any]) -> ZSet[Any]:
+    """The changes of a join of many: the sum, over its inputs, of what a change of each one does.
+
+    The term of an input reads the new state of the inputs before it, and the old state of those
+    after (DBSP, theorem 3.4, for a product of many). See `stepping_spark.graph.delta_join` for the
+    way each term takes. Rows are tuples, ZSet[tuple[B, R1, R2, …]], of a left lookup with `R |
+    None`; weights multiply. A left lookup has a match, or None: where nothing has the key, and
+    where the key is NULL, which no worker gathers.
+    Keeps the inputs only, each arranged by the keys that it is looked up by: its own, and those
+    that later lookups read from it. Nothing that is joined is kept. A step reads, for each term,
+    the rows that its change leads to; of a left lookup also the rows of the keys that change.
+    Raises `CompileError` for a lookup whose key is not made of fields and operators on them, or of
+    which no part is read from one input alone.
+
+    >>> def query(facts: st.ZSet[tuple[str, int]], users: st.ZSet[tuple[int, str]]) -> st.ZSet[
+    ...     tuple[tuple[str, int], tuple[int, str]]
+    ... ]:
+    ...     user = st.Lookup(users, key=lambda u: u[0], on=lambda row: row[0][1])
+    ...     return st.delta_join(facts, user)
+    >>> step = st.ZSetPython({("tea", 1): 1}), st.ZSetPython({(1, "Ann"): 1})
+    >>> (out,) = st.reference(st.compile(query)).step(step)
+    >>> dict(out.iter())
+    {(('tea', 1), (1, 'Ann')): 1}
+    """
+    return lookups.joined(base, tables)

@@ -1,0 +1,65 @@
+"""PySpark's functions, with types for an editor: `from stepping_spark import functions as F`.
+
+They are the functions of `pyspark.sql.functions`, and do what those do. The types differ: to a
+checker a row's field is a value, of the type that its class says, so here `F.month` takes a date
+and gives an int. Two functions are not PySpark's: `F.col` is for the methods of a Column, and
+`F.not_` for the `~` of a condition. The types are in `functions.pyi`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as _of_spark
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import CompileError
+
+
+def col(value: Any) -> Any:
+    """A field of the row as what it is while a query is traced: a Column.
+
+    Gives the same object. A checker takes a field for a value, which has no `isin`, `isNull`,
+    `between`, `cast` or `like`; of `F.col(row.field)` it knows them. Raises `CompileError` for what
+    is no Column, such as the name of one.
+
+    >>> from stepping_spark import functions as F
+    >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.filter(a, f=lambda x: F.col(x).isin(1, 3))
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({1: 1, 2: 1}),))
+    >>> dict(out.iter())
+    {1: 1}
+    """
+    if isinstance(value, Column):
+        return value
+    what = f"F.col(row.{value})" if isinstance(value, str) else "F.lit(…) for a constant"
+    raise CompileError(
+        f"{user_line()}: F.col of stepping_spark.functions takes a field of the row, found "
+        f"{value!r}; write {what}"
+    )
+
+
+def not_(condition: Any) -> Any:
+    """Whether a condition is false; of NULL it is NULL. It is `~condition`.
+
+    Python means something else by the `~` of a bool, and a checker complains.
+
+    >>> from stepping_spark import functions as F
+    >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.filter(a, f=lambda x: F.not_(x > 1))
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({1: 1, 2: 1}),))
+    >>> dict(out.iter())
+    {1: 1}
+    """
+    return ~col(condition)
+
+
+def __getattr__(name: str) -> Any:
+    """The function of PySpark."""
+    return getattr(_of_spark, name)
+
+
+def __dir__() -> list[str]:
+    """The names of PySpark's functions, and those of this module."""
+    return sorted({*_of_spark.__all__, "col", "not_"})
