@@ -85,6 +85,7 @@ from stepping_spark.query.primitives import (
 from stepping_spark.query.recursion import fixpoint
 from stepping_spark.query.temporal import explode, join_function, temporal_filter
 from stepping_spark.reference.evaluator import reference
+from stepping_spark.report import Report
 from stepping_spark.rows.atoms import LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair, Session, Update
 from stepping_spark.spark.session import get_session
@@ -123,6 +124,7 @@ __all__ = [
     "Precision",
     "Prospect",
     "ReducePlan",
+    "Report",
     "Session",
     "Sink",
     "SinkError",

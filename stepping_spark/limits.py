@@ -213,3 +213,17 @@ def checked_limits(limits: object) -> Limits:
             f"{type(limits).__name__}; write limits=st.Limits(local_rows=…)"
         )
     return limits
+
+
+def limits_of(limits: Limits | None, local_rows: int | None) -> Limits:
+    """The limits that were given, with or without the short form for one of them."""
+    if limits is None and local_rows is not None:
+        return Limits(local_rows=local_rows)
+    limits = checked_limits(limits)
+    if local_rows not in (None, limits.local_rows):
+        raise InputError(
+            f"{user_line()}: local_rows={local_rows!r}, and limits= says "
+            f"local_rows={limits.local_rows:,}; give one of the two: "
+            f"limits=st.Limits(local_rows={local_rows!r}, …)"
+        )
+    return limits

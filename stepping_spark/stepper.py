@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Generic, Never, TypeVar, overload
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
 from stepping_spark.execution.io import answer, check_grows, held_input
 from stepping_spark.execution.metrics import StepMetrics
+from stepping_spark.execution.progress import Bar, NoBar, bar_of
 from stepping_spark.execution.repeats import check_made_by
 from stepping_spark.execution.scheduler import Scheduler
 from stepping_spark.expressions.clock import TIMES, is_time
 from stepping_spark.graph.graph import Graph, In, Out, Vertex
 from stepping_spark.graph.operators import Input
-from stepping_spark.limits import Limits, checked_limits
+from stepping_spark.limits import Limits, limits_of
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.query.strict import check_is_strict
+from stepping_spark.report import Report, report_of, sizes_of
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.spark.errors import first_line
@@ -45,8 +47,10 @@ class Stepper(Generic[In, Out]):
     more is to be done than to pick fields of rows that the driver has, or to call `st.python`. It
     is short for `limits=st.Limits(local_rows=…)`, which has the other numbers of that kind too.
     `strict=True`, or the names of inputs, sees that the graph was compiled so: see `st.compile`.
-    `metrics` has what each of the last 1,000 steps did. Raises `StoreMismatch` where the store was
-    made for another circuit.
+    `metrics` has what each of the last 1,000 steps did, and `write_report` shows it in a browser.
+    With `profile=True` the store says after each step how large each register is: at little cost
+    in memory and in Parquet files, while Postgres counts the rows of its tables. Raises
+    `StoreMismatch` where the store was made for another circuit.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(a)
@@ -66,8 +70,9 @@ class Stepper(Generic[In, Out]):
         local_rows: int | None = None,
         limits: Limits | None = None,
         strict: bool | Iterable[str] = False,
+        profile: bool = False,
     ) -> None:
-        self.limits = _limits(limits, local_rows)
+        self.limits = limits_of(limits, local_rows)
         if isinstance(store, type) or not hasattr(store, "commit"):
             raise InputError(
                 f"{user_line()}: expected a store, found {short(store)}; make one with "
@@ -78,6 +83,7 @@ class Stepper(Generic[In, Out]):
         self.graph = graph
         self.store = store
         self.progress = progress
+        self.profile = profile
         self.metrics: deque[StepMetrics] = deque(maxlen=KEPT_METRICS)
         self._scheduler = Scheduler(self._plan, store, limits=self.limits)
         self._lock = threading.Lock()
@@ -172,6 +178,8 @@ class Stepper(Generic[In, Out]):
             settings = self._scheduler.settings
             self.store.commit(number, now, outputs, offsets, settings, self.graph.made_by)
         metrics.ms = (time.perf_counter() - begun) * 1e3
+        if self.profile:
+            metrics.sizes = sizes_of(self.store, self._plan.registers)
         self.metrics.append(metrics)
         return answers
 
@@ -236,34 +244,47 @@ class Stepper(Generic[In, Out]):
         done = 0 if source is None else self.store.last_offsets().get(source, 0)
         total = len(steps) if isinstance(steps, Sized) else None
         answers = []
-        with self._shown(total, done) as show:
+        with self._bar(total, done) as bar:
             for position, inputs in enumerate(steps, 1):
                 if position <= done:
                     continue
                 with self._lock:
                     offsets = None if source is None else self._offsets(source, position)
                     answers.append(self._step(inputs, None, None, offsets))
-                show(self.metrics[-1])
+                m = self.metrics[-1]
+                bar.show(f"step {m.step:,}: {m.ms:.0f} ms, {m.jobs} jobs", 1)
         return answers
 
-    @contextmanager
-    def _shown(self, total: int | None, done: int) -> Iterator[Callable[[StepMetrics], None]]:
-        """A progress bar, where there is to be one; what it gives is told of each step."""
+    def _bar(self, total: int | None, done: int) -> AbstractContextManager[Bar]:
+        """A progress bar, where there is to be one."""
         if not self.progress:
-            yield lambda _: None
-            return
-        columns = (
-            TextColumn("stepping"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[last]}"),
-        )
-        with Progress(*columns) as bar:
-            task = bar.add_task("", total=total, completed=done, last="")
-            yield lambda m: bar.update(
-                task, advance=1, last=f"step {m.step}: {m.ms:.0f} ms, {m.jobs} jobs"
-            )
+            return nullcontext(NoBar())
+        return bar_of("stepping", total=total, done=done, count=True)
+
+    def report(self) -> Report:
+        """What the steps that `metrics` has were, on one page: see `write_report`.
+
+        A notebook shows it; `report().numbers` is what it says, as JSON has it.
+        """
+        return report_of(self._plan, self.graph, self.store, self.metrics, self.profile)
+
+    def write_report(
+        self, path: str | os.PathLike[str], *, beside: Report | str | os.PathLike[str] | None = None
+    ) -> None:
+        """Write a page for a browser: what each vertex costs, what is kept, how long steps take.
+
+        One HTML file that needs no network. `beside` is a report to compare with: that of another
+        stepper, `other.report()`, or a file that was written before. Raises `SteppingError` for a
+        path that cannot be written, or that is no report.
+
+        >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+        ...     return st.distinct(a)
+        >>> graph = st.compile(query)
+        >>> stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), profile=True)
+        >>> _ = stepper.step((st.ZSetPython({"a": 2}),))
+        >>> stepper.write_report("report.html")
+        """
+        self.report().write(path, beside=beside)
 
     def _answer_again(self, step: int, last: int) -> tuple[Any, ...]:
         if step == last:
@@ -318,17 +339,3 @@ def _check_number(step: int, last: int) -> None:
             f"step {step} was asked for, and the last committed one is {last}; the next is "
             f"{last + 1}"
         )
-
-
-def _limits(limits: Limits | None, local_rows: int | None) -> Limits:
-    """The limits that were given, with or without the short form for one of them."""
-    if limits is None and local_rows is not None:
-        return Limits(local_rows=local_rows)
-    limits = checked_limits(limits)
-    if local_rows not in (None, limits.local_rows):
-        raise InputError(
-            f"{user_line()}: local_rows={local_rows!r}, and limits= says "
-            f"local_rows={limits.local_rows:,}; give one of the two: "
-            f"limits=st.Limits(local_rows={local_rows!r}, …)"
-        )
-    return limits

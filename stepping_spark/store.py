@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import Relation
@@ -196,6 +196,23 @@ class Store(Protocol):
 
     def batches(self, register: str) -> int:
         """How many parts the register is kept in."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a register is: its parts, the rows in them as they are stored, their bytes."""
+
+    batches: int
+    rows: int
+    nbytes: int
+
+
+@runtime_checkable
+class SizedStore(Protocol):
+    """A store that can say how large its registers are; reports ask for it."""
+
+    def size(self, register: str) -> Size:
+        """How large a register is after the last committed step."""
 
 
 def register_name(cache: str) -> str:

@@ -17,10 +17,10 @@ from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stepping_spark.store import Now, Register
+from stepping_spark.store import Now, Register, Size
 from stores.batches.driver import DriverBatch, built, ordered, wanted_places
 from stores.batches.spark import SparkBatch, cached, settle
-from stores.batches.tiers import AtOnce, Merge, Tiers, Work
+from stores.batches.tiers import AtOnce, Merge, Tiers, Work, size_of
 from stores.registers import Served, check_are_registers, check_has_key, described, matched
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
@@ -175,6 +175,10 @@ class StoreMemory(Closing):
         """How many batches the register is kept in."""
         of = self._tiers_of(register).register
         return len(self._known().batches.get(of.name, ()))
+
+    def size(self, register: str) -> Size:
+        """How large the register is, in memory on the driver or in Spark."""
+        return size_of(self._known().batches.get(self._tiers_of(register).register.name, ()))
 
     @property
     def rows_written(self) -> Mapping[str, int]:

@@ -42,13 +42,17 @@ MOST_NOTED = 8
 
 @dataclass(frozen=True)
 class Shape:
-    """One vertex, or one function; `scope` is the functions around it."""
+    """One vertex, or one function; `scope` is the functions around it.
+
+    `stands_for` has the paths of the vertices that it shows.
+    """
 
     id: str
     kind: str
     lines: tuple[str, ...]
     scope: tuple[str, ...] = ()
     hint: str = ""
+    stands_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,9 @@ class _Drawing(Generic[V]):
             number = "" if len(self.graph.outputs) == 1 else f" {i}"
             called = self.graph.called[i] if self.graph.called else ""
             lines = (called or f"output{number}", shorten(str(v.type)))
-            boxes[f"output{i}"] = Shape(f"output{i}", "output", lines, hint=str(v.type))
+            boxes[f"output{i}"] = Shape(
+                f"output{i}", "output", lines, hint=str(v.type), stands_for=self._paths([v])
+            )
             arrows += [Arrow(t, f"output{i}", "", s, hint=str(v.type)) for t, s in self._tails(v)]
         for cache, v in self.graph.caches.items():
             if not self._is_drawn_as_state(v):
@@ -193,17 +199,24 @@ class _Drawing(Generic[V]):
     def _drawn(self, name: str, v: V) -> Shape:
         if name == "query":
             lines = (self.graph.name, *_noted(self.order), *self._kept(self.order))
-            return Shape(name, "function", lines)
+            inner = [v for v in self.order if not isinstance(v.operator, Input)]
+            return Shape(name, "function", lines, stands_for=self._paths(inner))
         if name.startswith("function "):
             inside = [m for m in self.order if self._inside(m)[:1] == self._inside(v)[:1]]
             lines = (self._inside(v)[0], *_noted(inside), *self._kept(inside))
-            return Shape(name, "function", lines)
+            return Shape(name, "function", lines, stands_for=self._paths(inside))
         path = ".".join(self.graph.paths[v].parts)
         detail = v.operator.describe()
         hint = f"{path}: {v.type} = {v.operator.name} {detail}".rstrip()
         lines = self._lines(v)
         scope = () if isinstance(v.operator, Input) or self.shown < 2 else self._inside(v)
-        return Shape(name, _kind(v.operator), lines, scope, f"{hint} ({self.graph.line(v)})")
+        hint = f"{hint} ({self.graph.line(v)})"
+        return Shape(
+            name, _kind(v.operator), lines, scope, hint, self._paths(self.members.get(v, [v]))
+        )
+
+    def _paths(self, vertices: Sequence[V]) -> tuple[str, ...]:
+        return tuple(".".join(self.graph.paths[v].parts) for v in vertices)
 
     def _is_drawn_as_state(self, v: V) -> bool:
         home = self.home[v]
@@ -217,7 +230,8 @@ class _Drawing(Generic[V]):
             keys.append(f"kept by {kept.operator.key}")
             kept = kept.inputs[0]
         lines = tuple(line for text in (f"cache {name}", *reversed(keys)) for line in wrap(text))
-        return Shape(f"cache {name}", "state", lines, hint=f"cache {name}: {v.type}")
+        hint = f"cache {name}: {v.type}"
+        return Shape(f"cache {name}", "state", lines, hint=hint, stands_for=self._paths([v]))
 
     def _lines(self, v: V) -> tuple[str, ...]:
         if isinstance(v.operator, Input):

@@ -17,7 +17,7 @@ from stepping_spark.drawing.picture import Arrow, Picture, Shape, picture_of
 from stepping_spark.errors import CompileError, SteppingError
 from stepping_spark.graph.graph import AnyGraph
 
-__all__ = ["to_dot", "to_svg", "write_dot", "write_png", "write_svg"]
+__all__ = ["drawn", "to_dot", "to_svg", "write_dot", "write_png", "write_svg"]
 
 FONT = "Helvetica"
 PNG_DPI = 144
@@ -132,7 +132,15 @@ def to_svg(graph: Circuit[Any]) -> str:
 
 def to_dot(graph: Circuit[Any], level: int, dpi: int | None = None) -> str:
     """The picture of a circuit as DOT."""
-    picture = picture_of(graph, level)
+    return _dot(picture_of(graph, level), dpi)
+
+
+def drawn(picture: Picture) -> str:
+    """A picture as the text of an SVG."""
+    return _svg(_dot(picture))
+
+
+def _dot(picture: Picture, dpi: int | None = None) -> str:
     dot = graphviz.Digraph(graph_attr=_GRAPH, node_attr=_NODE, edge_attr=_EDGE)
     dot.attr(label=_label((picture.title,)))
     if dpi is not None:

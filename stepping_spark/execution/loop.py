@@ -54,6 +54,7 @@ class Run:
         self.iterations = 0
         self.rows = 0
         self.jobs: int | None = 0
+        self.kept: list[tuple[str, int | None]] = []  # what was added to registers, and its rows
         self._loop = loop
         self._store = store
         self._projection = projection
@@ -271,6 +272,7 @@ class Run:
         for state in self._loop.states:
             for part in self._changed[state.change, state.key].parts:
                 self._store.add(state.register.name, part.select(state.register.schema))
+                self.kept.append((state.register.name, part.rows))
 
     def _outputs(self) -> list[Relation]:
         wanted: list[Member] = []

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from textwrap import wrap
 
+from stepping_spark.store import Size
+
 HOW = ("nothing to do", "driver", "python", "spark", "loop")
 """Where a vertex runs. Of one that ran in several iterations it is the last of these that is told,
 and why it was so when it first was."""
@@ -74,7 +76,10 @@ class StepMetrics:
 
     `jobs` are those of the whole step, reading inputs and keeping state included; None on Spark
     Connect, which does not tell. `queries` counts what Spark was asked, with or without a job,
-    `iterations` those of each recursion, by its path. Printed, it is a page of text.
+    `iterations` those of each recursion, by its path. `inputs` and `outputs` have the rows of the
+    changes that came in and went out, and `kept` those that were added to each register; None for
+    rows that are in Spark. `sizes` says how large each register was after the step, where the
+    stepper was made with `profile=True`. Printed, it is a page of text.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(numbers)
@@ -92,6 +97,10 @@ class StepMetrics:
     queries: int = 0
     iterations: dict[str, int] = field(default_factory=dict)  # of each recursion, by its path
     vertices: dict[str, VertexMetrics] = field(default_factory=dict)
+    inputs: dict[str, int | None] = field(default_factory=dict)
+    outputs: dict[str, int | None] = field(default_factory=dict)
+    kept: dict[str, int | None] = field(default_factory=dict)
+    sizes: dict[str, Size] = field(default_factory=dict)
     _inner: set[str] = field(default_factory=set, repr=False)  # noted within others only
 
     def __str__(self) -> str:
@@ -131,6 +140,10 @@ class StepMetrics:
     def add_jobs(self, jobs: int | None) -> None:
         """Count the jobs of a query; unknown stays unknown."""
         self.jobs = _sum(self.jobs, jobs)
+
+    def keep(self, register: str, rows: int | None) -> None:
+        """Count rows that are added to a register."""
+        self.kept[register] = _sum(self.kept.get(register, 0), rows)
 
     def note(
         self,

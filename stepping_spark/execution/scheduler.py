@@ -74,6 +74,8 @@ class Scheduler:
         self._stepping = False
         self._driver = Driver(plan, self._projection, limits)
         self._adders: dict[Vertex, list[State]] = {}
+        self._inputs = {v: str(plan.names[v][0]) for v in plan.graph.inputs}
+        self._outputs = plan.graph.named_outputs
         self._strict = {v: label for label, v in plan.graph.strict.items()}
         self._named: dict[Member, tuple[str, tuple[tuple[str, Vertex | None], ...]]] = {}
         self._once = Once(plan, self._projection, self._adders, limits)
@@ -151,13 +153,16 @@ class Scheduler:
                 if isinstance(held, SparkRelation) and v in self._adders:
                     step.values[v] = self._once.computed(step, v, held, checked=True)
                 self._add(step, v, step.values[v])
+                metrics.inputs[self._inputs[v]] = step.values[v].rows
             for stage in self.plan.stages:
                 self._run_stage(step, stage)
         finally:
             self._driver.end()
             step.end()
         metrics.queries += self._projection.queries - asked
-        return [step.values[v] for v in self.plan.outputs]
+        given = [step.values[v] for v in self.plan.outputs]
+        metrics.outputs = dict(zip(self._outputs, [held.rows for held in given], strict=True))
+        return given
 
     # -- a stage
 
@@ -210,6 +215,8 @@ class Scheduler:
         run = Run(loop, self.store, self._projection, self._state_around, compute, self.limits)
         given = run.run([step.values[v] for v in loop.inputs])
         step.metrics.iterations[str(loop.path)] = run.iterations
+        for register, rows in run.kept:
+            step.metrics.keep(register, rows)
         ms = (time.perf_counter() - begun) * 1e3 - within
         why = "a recursion" if run.iterations else "a recursion; what it reads is empty"
         cost = Cost(ms, run.jobs, "loop", why)
@@ -293,6 +300,7 @@ class Scheduler:
                 rows = self._projection.select(held, state.stored, beside=True)
             if not rows.is_empty:
                 self.store.add(state.register.name, rows)
+                step.metrics.keep(state.register.name, rows.rows)
 
     def _done(self, step: Step, made: Computed) -> None:
         m, held = made.member, made.held

@@ -216,6 +216,15 @@ class Graph(Generic[In, Out]):
         labels = [v.operator.label for v in self.inputs if isinstance(v.operator, Input)]
         return tuple((v, f"input {n!r}") for v, n in zip(self.inputs, labels, strict=True))
 
+    @cached_property
+    def named_outputs(self) -> tuple[str, ...]:
+        """What to call each output: its variable, or its number where that says more."""
+        called = self.called or ("",) * len(self.outputs)
+        return tuple(
+            name if name and called.count(name) == 1 else f"output {i}"
+            for i, name in enumerate(called)
+        )
+
     def not_given(self, inputs: object) -> InputError:
         """What is wrong with what a step is given, where it is no tuple with a value for each."""
         labels = (v.operator.label for v in self.inputs if isinstance(v.operator, Input))

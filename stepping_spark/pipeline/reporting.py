@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
 from stepping_spark.errors import InputError
+from stepping_spark.execution.progress import bar_of
 
 log = logging.getLogger("stepping_spark.pipeline")
 
@@ -88,15 +87,13 @@ class Reporting:
             yield self.look
             return
         self._wanted = True
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(*columns) as bar:
-            task = bar.add_task(f"{self.name}: reading")
+        with bar_of(f"{self.name}: reading", count=False) as bar:
 
             def show() -> None:
                 self.look()
                 behind = ", ".join(f"{n} {'?' if k is None else k}" for n, k in self.behind.items())
                 told = f"{self.name}: step {self.last_step:,}, behind: {behind}"
-                bar.update(task, description=told)
+                bar.show(told)
 
             yield show
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from stepping_spark.errors import StepError, StoreCorrupt, StoreError, StoreUnavailable
 from stepping_spark.limits import Limits
 from stepping_spark.relations.hashes import Hashes
-from stepping_spark.store import Register
+from stepping_spark.store import Register, Size
 from stores.batches.driver import DriverBatch, Growing, settled
 
 _log = logging.getLogger("stepping_spark")
@@ -30,6 +30,15 @@ class Sized(Protocol):
     @property
     def rows(self) -> int:
         """How many rows there are."""
+
+    @property
+    def nbytes(self) -> int:
+        """What they take."""
+
+
+def size_of(batches: Sequence[Sized]) -> Size:
+    """How large the batches of a register are."""
+    return Size(len(batches), sum(b.rows for b in batches), sum(b.nbytes for b in batches))
 
 
 B = TypeVar("B", bound=Sized)

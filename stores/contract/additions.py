@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
+from stepping_spark.store import SizedStore
 from stores.contract.fixtures import StoreFixtures
 from stores.contract.values import (
     BY_WORD,
@@ -99,6 +102,20 @@ class Additions(StoreFixtures):
         assert summed(parts, WORDS) == before[0]
         assert store.last_step() == 12
         assert store.batches(BY_WORD.name) == 1
+
+    def test_a_store_says_how_large_its_registers_are(self, create: Create, hold: Hold) -> None:
+        store = create([BY_WORD, WHOLE])
+        if not isinstance(store, SizedStore):
+            pytest.skip("this store does not say so; reports of its circuits leave sizes out")
+        assert store.size(BY_WORD.name).rows == 0
+        rows = [(f"w{i}", i, 1) for i in range(10)]
+        add(store, BY_WORD, hold, rows)
+        assert store.size(BY_WORD.name).rows == 0, "what is not committed does not count"
+        store.commit(1, 1)
+        found = store.size(BY_WORD.name)
+        assert (found.batches, found.rows) == (store.batches(BY_WORD.name), len(rows))
+        assert found.nbytes > 0
+        assert store.size(WHOLE.name).rows == 0
 
     def test_many_small_commits_leave_a_logarithmic_number_of_batches(
         self, create: Create, hold: Hold

@@ -18,8 +18,8 @@ from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import Relation
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stepping_spark.store import Now, Register, now_from_text, now_to_text
-from stores.batches.tiers import Tiers, Work
+from stepping_spark.store import Now, Register, Size, now_from_text, now_to_text
+from stores.batches.tiers import Tiers, Work, size_of
 from stores.parquet.commits import Committed
 from stores.parquet.files import FileReader, output_content
 from stores.parquet.filesystem import directory_of, reaching
@@ -238,6 +238,10 @@ class StoreParquet(Closing):
         """How many batches the register is kept in."""
         return len(self._reading.batches_of(self._tiers_of(register).register))
 
+    def size(self, register: str) -> Size:
+        """How large the register is, by its files."""
+        return size_of(self._reading.batches_of(self._tiers_of(register).register))
+
     @property
     def rows_written(self) -> Mapping[str, int]:
         """By register: the rows written so far, by changes and by merges."""
@@ -385,8 +389,7 @@ class StoreParquet(Closing):
             rows = sum(b.rows for b in self._added.get(name, ()))
             manifest, live = self._reading.state
             # A merge keeps ahead of what comes in, so that batches cannot pile up behind it.
-            new = tiers.tend(live.get(name, ()), 4 * rows)
-            self._reading.state = manifest, {**live, name: new}
+            self._reading.state = manifest, {**live, name: tiers.tend(live.get(name, ()), 4 * rows)}
 
     def _commit(self, manifest: Manifest) -> None:
         self._committed.commit(manifest, self._files.unsynced)

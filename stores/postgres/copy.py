@@ -19,6 +19,7 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.errors import first_line, raised_in_worker
 from stepping_spark.spark.measure import column
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
+from stepping_spark.store import Size
 from stores.postgres.catalog import snapshot
 from stores.postgres.connection import Address, Connection
 from stores.postgres.statements import ATTEMPT, Layout
@@ -175,6 +176,26 @@ def spark_errors(address: Address) -> Iterator[None]:
     except PySparkException as e:
         kind, text = raised_in_worker(e) or ("", f"{address}: Spark failed: {first_line(e)}")
         raise _ERRORS.get(kind, StoreError)(text) from e
+
+
+def wanted_keys(keys: Relation, schema: Schema, most: int) -> pa.Table | None:
+    """Keys as a table; None where they are more than so many."""
+    table = keys.table
+    if keys.frame is not None:
+        table = keys.frame.limit(most + 1).toArrow()
+        if table.num_rows > most:
+            return None
+    assert table is not None
+    return conform(table, schema)
+
+
+def size_on_disk(connection: Connection, layout: Layout) -> Size:
+    """How many rows a table has, which are counted, and its bytes with those of its indexes."""
+    place = layout.place.as_string()
+    ((rows,),) = connection.execute(f"SELECT count(*) FROM {place}").fetchall()
+    size = "SELECT pg_catalog.pg_total_relation_size(pg_catalog.to_regclass($1))"
+    ((nbytes,),) = connection.execute(size, [place]).fetchall()
+    return Size(1, rows, nbytes)
 
 
 def size_of(connection: Connection, layout: Layout) -> tuple[int, int]:

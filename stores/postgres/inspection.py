@@ -18,7 +18,7 @@ from stepping_spark.store import Register
 from stores.inspection import Kept, Summary, Verification
 from stores.postgres.catalog import FORMAT, STORE, Catalog, snapshot
 from stores.postgres.connection import Address, Connection, holder
-from stores.postgres.copy import copied
+from stores.postgres.copy import copied, size_on_disk
 from stores.postgres.last_step import Table
 from stores.postgres.session import Session
 from stores.postgres.statements import Layout
@@ -128,13 +128,10 @@ def _kept(
     connection: Connection, register: Register, layout: Layout, there: Mapping[str, Found]
 ) -> Kept:
     """How much there is of a register; nothing, where its table is gone."""
-    place = layout.place.as_string()
     if layout.table not in there:
         return Kept(register, 0, 0, 0)
-    ((rows,),) = connection.execute(f"SELECT count(*) FROM {place}").fetchall()
-    size = "SELECT pg_catalog.pg_total_relation_size(pg_catalog.to_regclass($1))"
-    ((nbytes,),) = connection.execute(size, [place]).fetchall()
-    return Kept(register, rows, 1, nbytes)
+    size = size_on_disk(connection, layout)
+    return Kept(register, size.rows, size.batches, size.nbytes)
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,14 @@ from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.arrow import concat
-from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import DriverRelation, Relation
 from stepping_spark.spark.session import get_session
-from stepping_spark.store import Now, Register
+from stepping_spark.store import Now, Register, Size
 from stores.postgres.additions import Additions
 from stores.postgres.catalog import snapshot
 from stores.postgres.connection import Address, Connection, identity
-from stores.postgres.copy import got, whole
+from stores.postgres.copy import got, size_on_disk, wanted_keys, whole
 from stores.postgres.last_step import LastStep, layout_of, made_by_of
 from stores.postgres.outputs import Outputs
 from stores.postgres.session import Session
@@ -262,6 +261,11 @@ class StorePostgres(Closing):
         self._layout(register)
         return 1
 
+    def size(self, register: str) -> Size:
+        """How large the register's table is, with its indexes; counts its rows."""
+        layout = self._layout(register)
+        return self._reader.answer(lambda connection: size_on_disk(connection, layout))
+
     # -- a step
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
@@ -373,13 +377,7 @@ class StorePostgres(Closing):
         """The keys as a table; None for too many."""
         of, _ = self._tables.of(register)
         check_has_key(of)
-        table = keys.table
-        if keys.frame is not None:
-            table = keys.frame.limit(self._limits.looked_up_keys + 1).toArrow()
-            if table.num_rows > self._limits.looked_up_keys:
-                return None
-        assert table is not None
-        return conform(table, of.keys)
+        return wanted_keys(keys, of.keys, self._limits.looked_up_keys)
 
     def _whole(
         self, connection: Connection, layout: Layout, driver_bytes: int | None = None

@@ -44,6 +44,7 @@ ORDER = (
     "plan",
     "engines",
     "execution",
+    "report",
     "stepper",
     "actions",
     "streaming",

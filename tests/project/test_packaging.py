@@ -66,7 +66,8 @@ def test_the_wheel_holds_the_three_packages_typed_and_nothing_else(
     assert wheel.read(PAGE) == (ROOT / "docs" / "security.md").read_bytes()
     assert {n.split("/")[0] for n in names} == PACKAGES
     modules = {str(path.relative_to(ROOT)) for p in PACKAGES for path in (ROOT / p).rglob("*.py")}
-    assert names == modules | {f"{package}/py.typed" for package in PACKAGES}
+    page = {f"stepping_spark/report/page/report.{kind}" for kind in ("html", "css", "js")}
+    assert names == modules | page | {f"{package}/py.typed" for package in PACKAGES}
 
 
 def test_the_source_distribution_has_what_the_wheel_has(built: tuple[Path, Path]) -> None:

@@ -1,0 +1,214 @@
+"""The numbers of steps: by step, by vertex and by register, as few as a page can hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from stepping_spark.execution.metrics import StepMetrics, VertexMetrics
+
+MOST_POINTS = 20_000
+"""Points of the lines of all vertices together; of the lines of all registers as many again."""
+
+Number: TypeAlias = "int | float | None"
+Numbers: TypeAlias = "list[int | float | None]"
+
+
+@dataclass
+class Stats:
+    """Sums over some steps of a vertex.
+
+    `timed` are the steps that have milliseconds of its own, and `p50`, `p95`, `p99` and `most` are
+    of those. `counted` are the steps in which its rows are known: of rows in Spark they are not.
+    """
+
+    steps: int = 0
+    timed: int = 0
+    ms: float = 0.0
+    jobs: int | None = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    counted: int = 0
+    p50: Number = None
+    p95: Number = None
+    p99: Number = None
+    most: Number = None
+
+
+@dataclass
+class Measured:
+    """What was measured of a vertex: after the first load, in it, where it ran, within which."""
+
+    after: Stats
+    first: Stats | None
+    where: list[tuple[str, int, str]] = field(default_factory=list)
+    within: list[tuple[str, int]] = field(default_factory=list)
+
+
+def by_step(steps: Sequence[StepMetrics]) -> dict[str, Numbers]:
+    """The numbers of each step, a list of each kind."""
+    return {
+        "step": [m.step for m in steps],
+        "ms": [_ms(m.ms) for m in steps],
+        "jobs": [m.jobs for m in steps],
+        "queries": [m.queries for m in steps],
+        "rows_in": [total(m.inputs.values()) for m in steps],
+        "rows_out": [total(m.outputs.values()) for m in steps],
+        "rows_kept": [total(m.kept.values()) for m in steps],
+        "iterations": [sum(m.iterations.values()) for m in steps],
+        "rest_ms": [_ms(max(0.0, m.ms - sum(v.ms for v in m.vertices.values()))) for m in steps],
+        "bytes": [sum(s.nbytes for s in m.sizes.values()) if m.sizes else None for m in steps],
+    }
+
+
+def first_load(steps: Sequence[StepMetrics]) -> int | None:
+    """Which of the steps is the first one of the state, if it is among them."""
+    return 0 if steps and steps[0].step == 1 else None
+
+
+def measured(steps: Sequence[StepMetrics]) -> dict[str, Measured]:
+    """What was measured, by the path of each vertex; inputs have their rows only."""
+    paths = dict.fromkeys(p for m in steps for p in (*m.inputs, *m.vertices))
+    first = first_load(steps)
+    after = steps if first is None else steps[first + 1 :]
+    found = {}
+    for path in paths:
+        of_first = _stats(steps[:1], path) if first is not None else None
+        found[path] = Measured(_stats(after, path), of_first, _where(steps, path))
+        found[path].within = _within(steps, path)
+    return found
+
+
+def _stats(steps: Sequence[StepMetrics], path: str) -> Stats:
+    stats, times = Stats(), []
+    for m in steps:
+        v = m.vertices.get(path)
+        if v is None:
+            if path in m.inputs:
+                stats.steps += 1
+                _count(stats, m.inputs[path], m.inputs[path])
+            continue
+        stats.steps += 1
+        _count(stats, v.rows_in, v.rows_out)
+        if v.within is None:
+            times.append(v.ms)
+            stats.ms += v.ms
+            stats.jobs = None if stats.jobs is None or v.jobs is None else stats.jobs + v.jobs
+    stats.ms, stats.timed = _ms(stats.ms), len(times)
+    if times:
+        times.sort()
+        stats.p50, stats.p95, stats.p99 = (_ms(percentile(times, q)) for q in (0.5, 0.95, 0.99))
+        stats.most = _ms(times[-1])
+    return stats
+
+
+def _count(stats: Stats, rows_in: int | None, rows_out: int | None) -> None:
+    if rows_in is not None and rows_out is not None:
+        stats.rows_in += rows_in
+        stats.rows_out += rows_out
+        stats.counted += 1
+
+
+def _where(steps: Sequence[StepMetrics], path: str) -> list[tuple[str, int, str]]:
+    """Where a vertex ran, in how many steps, and why in the last of them."""
+    found: dict[str, tuple[int, str]] = {}
+    for m in steps:
+        v = m.vertices.get(path)
+        if v is not None:
+            found[v.how] = found.get(v.how, (0, ""))[0] + 1, v.why
+    return [(how, n, why) for how, (n, why) in sorted(found.items(), key=lambda x: -x[1][0])]
+
+
+def _within(steps: Sequence[StepMetrics], path: str) -> list[tuple[str, int]]:
+    """The vertices that one ran within, and in how many steps."""
+    found: dict[str, int] = {}
+    for m in steps:
+        v = m.vertices.get(path)
+        if v is not None and v.within is not None:
+            found[v.within] = found.get(v.within, 0) + 1
+    return sorted(found.items(), key=lambda x: -x[1])
+
+
+@dataclass
+class Lines:
+    """Lines over the steps after the first load; a point is the mean of `each` steps."""
+
+    each: int
+    steps: list[int]
+    ms: dict[str, Numbers]
+    rows: dict[str, Numbers]
+    kept: dict[str, Numbers]
+    nbytes: dict[str, Numbers]
+
+
+def lines_of(steps: Sequence[StepMetrics], paths: Sequence[str], registers: Sequence[str]) -> Lines:
+    """The lines of vertices and of registers."""
+    after = list(steps[1:] if first_load(steps) is not None else steps)
+    each = max(1, math.ceil(len(after) * max(len(paths), len(registers), 1) / MOST_POINTS))
+    parts = [after[i : i + each] for i in range(0, len(after), each)]
+
+    def vertex(path: str, of: str) -> Numbers:
+        return [_mean(getattr(v, of) for v in _of_vertex(part, path)) for part in parts]
+
+    return Lines(
+        each,
+        [part[0].step for part in parts],
+        {p: vertex(p, "ms") for p in paths},
+        {p: vertex(p, "rows_in") for p in paths},
+        {r: [total(m.kept.get(r, 0) for m in part) for part in parts] for r in registers},
+        {r: _sizes(parts, r) for r in registers} if any(m.sizes for m in after) else {},
+    )
+
+
+def _of_vertex(part: Iterable[StepMetrics], path: str) -> Iterable[VertexMetrics]:
+    return (m.vertices[path] for m in part if path in m.vertices)
+
+
+def _sizes(parts: Sequence[Sequence[StepMetrics]], register: str) -> Numbers:
+    """The bytes of a register after the last step of each part."""
+    return [
+        part[-1].sizes[register].nbytes if register in part[-1].sizes else None for part in parts
+    ]
+
+
+def _mean(values: Iterable[Number]) -> Number:
+    known = [v for v in values if v is not None]
+    return _short(sum(known) / len(known)) if known else None
+
+
+def total(rows: Iterable[int | None]) -> int | None:
+    """The sum, where all of it is known."""
+    found = 0
+    for n in rows:
+        if n is None:
+            return None
+        found += n
+    return found
+
+
+def known_total(steps: Iterable[StepMetrics], of: str) -> tuple[int, bool]:
+    """The rows that came in or went out, and whether there were more in Spark, not counted."""
+    found, more = 0, False
+    for m in steps:
+        rows: Mapping[str, int | None] = getattr(m, of)
+        found += sum(n or 0 for n in rows.values())
+        more = more or None in rows.values()
+    return found, more
+
+
+def percentile(ordered: Sequence[float], q: float) -> float:
+    """The value that the share q of the values is at or below: one of them."""
+    return ordered[max(0, math.ceil(len(ordered) * q) - 1)]
+
+
+def _ms(value: float) -> float:
+    return round(value, 3)
+
+
+def _short(value: float) -> Number:
+    """As few digits as a line needs."""
+    if value == int(value):
+        return int(value)
+    return round(value, 3) if value < 10 else round(value, 1)
