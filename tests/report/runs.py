@@ -62,8 +62,7 @@ def wide(a: st.ZSet[Order]) -> tuple[st.ZSet[int], ...]:
     """About a hundred vertices, many of which keep state."""
     found = []
     for i in range(25):
-        shifted: Any = lambda o, i=i: o.id + i  # noqa: E731
-        ids: st.ZSet[int] = st.map(a, f=shifted, name=f"ids_{i}")
+        ids = st.map(a, f=lambda o: o.id + i, name=f"ids_{i}")  # noqa: B023
         found.append(st.distinct(ids))
     return tuple(found)
 
