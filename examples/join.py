@@ -1,4 +1,4 @@
-"""The example of the README: flights with one stop, maintained."""
+"""The first example of the tutorial: flights with one stop, maintained."""
 
 import stepping_spark as st
 

@@ -26,7 +26,7 @@ OLDEST = 15
 LONGEST = 63
 """The bytes of the longest name that Postgres takes; it cuts longer ones."""
 
-PAGE = "docs/security.md (installed as share/doc/stepping-spark/security.md) has the SQL"
+PAGE = "docs/guide/security.md (installed as share/doc/stepping-spark/security.md) has the SQL"
 
 _NOT_PARSED = (
     "this is no address of a Postgres database that psycopg can read, and it is not shown here "

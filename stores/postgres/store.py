@@ -46,9 +46,9 @@ class StorePostgres(Closing):
     cannot use the store. With `read_only` there is no lock, and each read is of what is committed
     by then. Needs Postgres 15 or newer, and psycopg, also where Spark's workers run.
 
-    Who writes owns the schema and its tables, and is no superuser; who reads needs USAGE and
-    SELECT. What others have made is refused where it would run their code: `docs/security.md`,
-    installed as `share/doc/stepping-spark/security.md`.
+    A writer owns the schema and its tables, and is no superuser; a reader needs USAGE and SELECT.
+    The store refuses tables of other owners where reading them could run their code. See
+    `docs/guide/security.md`, which is installed as `share/doc/stepping-spark/security.md`.
 
     Anybody may read the tables with SQL, and nobody else may write to them:
 

@@ -63,7 +63,7 @@ def test_the_wheel_holds_the_three_packages_typed_and_nothing_else(
 ) -> None:
     wheel = zipfile.ZipFile(built[1])
     names = {n for n in wheel.namelist() if ".dist-info/" not in n} - {PAGE}
-    assert wheel.read(PAGE) == (ROOT / "docs" / "security.md").read_bytes()
+    assert wheel.read(PAGE) == (ROOT / "docs" / "guide" / "security.md").read_bytes()
     assert {n.split("/")[0] for n in names} == PACKAGES
     modules = {str(path.relative_to(ROOT)) for p in PACKAGES for path in (ROOT / p).rglob("*.py")}
     page = {f"stepping_spark/report/page/report.{kind}" for kind in ("html", "css", "js")}
@@ -75,7 +75,7 @@ def test_the_source_distribution_has_what_the_wheel_has(built: tuple[Path, Path]
         names = {n.partition("/")[2] for n in sdist.getnames()}
     with zipfile.ZipFile(built[1]) as wheel:
         assert {n for n in wheel.namelist() if ".dist-info/" not in n} <= {*names, PAGE}
-    assert "docs/security.md" in names
+    assert "docs/guide/security.md" in names
     assert {"LICENSE", "README.md", "pyproject.toml"} <= names
 
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-import runpy
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,84 +15,73 @@ from stepping_spark.engines.spark.nodes import NODES as IN_SPARK
 from stepping_spark.graph.operators import Operator
 from stepping_spark.physical import Physical
 from stepping_spark.reference.meaning import MEANING
+from tests.benchmarks.measured import measured
 from tests.cases import ROOT
+from tests.documents import GUIDE, blocks, commands, prose, text_of
 
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
-
-DRAWN = "2b760cea7556f9c9"
-"""A digest of the picture that examples/join.png was made from, as DOT; without what an SVG shows
-under the pointer. After a change of it: run join.py in examples/, and look at the new picture."""
+MOST_LINES = 200
 
 
 def document(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
+    return text_of(ROOT / name)
 
 
-def blocks(language: str, name: str = "README.md") -> list[str]:
-    """The fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", document(name), re.DOTALL | re.MULTILINE)
+def test_the_readme_is_short_and_its_example_begins_on_the_first_screens() -> None:
+    lines = document("README.md").splitlines()
+    assert len(lines) <= MOST_LINES
+    assert lines.index("## Run it") <= 25
+    assert lines.index("## Tables in, view out") <= 50
 
 
-def commands() -> list[str]:
-    return [line for block in blocks("sh") for line in block.splitlines()]
+def test_the_example_is_the_view_of_the_pipeline_in_examples() -> None:
+    def view(code: str) -> str:
+        return code[code.index("class Customer") : code.index("    )\n\n\n") + 6]
+
+    (example,) = blocks(ROOT / "README.md", "python")
+    assert view(example) == view(document("examples/revenue.py"))
 
 
-# -- the example
+def test_the_numbers_are_those_that_are_plotted() -> None:
+    times = measured("orders", "1")
+    shown = ("memory", "Parquet", "Spark again", "DuckDB again")
+    for changed in (10, 1_000, 10_000):
+        row = [f"{times[engine][changed]:,.0f}" for engine in shown]
+        cells = [f"| {changed:,} ", *(rf"\| (?:\*\*)?{cell}(?:\*\*)? " for cell in row)]
+        assert re.search(re.escape(cells[0]) + "".join(cells[1:]), document("README.md"))
 
 
-def test_the_example_is_the_one_in_examples() -> None:
-    docstring, code = document("examples/join.py").split("\n\n", 1)
-    assert docstring.startswith('"""')
-    assert blocks("python")[0] == code
-
-
-def test_the_example_prints_what_the_readme_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    example = tmp_path / "example.py"
-    example.write_text(blocks("python")[0], encoding="utf-8")
-    runpy.run_path(str(example))
-    assert capsys.readouterr().out == blocks("text")[0]
-
-
-def test_the_picture_is_what_the_example_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    graph = runpy.run_path(str(ROOT / "examples" / "join.py"))["graph"]
-    st.write_dot(graph, "join.dot")
-    dot = re.sub(r' (label)?tooltip="[^"]*"', "", (tmp_path / "join.dot").read_text())
-    assert hashlib.sha256(dot.encode()).hexdigest()[:16] == DRAWN
-    assert (ROOT / "examples" / "join.png").read_bytes().startswith(b"\x89PNG")
-    assert 'src="examples/join.png"' in document("README.md")
-
-
-@pytest.mark.spark
-def test_the_blocks_run_one_after_the_other(tmp_path: Path) -> None:
-    program = tmp_path / "readme.py"
-    program.write_text("\n".join(blocks("python")), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(program)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def test_the_tables_of_the_guide_have_the_numbers_that_were_measured() -> None:
+    page = text_of(GUIDE / "measurements.md")
+    tables = re.findall(r"^\| scale, K \|.*?\n\n", page, re.DOTALL | re.MULTILINE)
+    for view, table in zip(("orders", "left"), tables, strict=True):
+        head, _, *rows = (line.strip("| ").split("|") for line in table.strip().splitlines())
+        engines = [cell.strip() for cell in head][1:]
+        shown = {}
+        for row in rows:
+            scale, changed = row[0].replace(",", "", 1).split()
+            for engine, cell in zip(engines, row[1:], strict=False):
+                if cell.strip(" *"):
+                    key = scale, int(changed.replace(",", "")), engine
+                    shown[key] = float(cell.strip(" *").replace(",", ""))
+        kept = {
+            (scale, changed, engine): ms
+            for scale in ("0.1", "1")
+            for engine, times in measured(view, scale).items()
+            for changed, ms in times.items()
+        }
+        assert shown == kept
 
 
 # -- the commands
 
 
 def test_there_are_two_commands_and_ci_runs_the_one_for_tests() -> None:
-    demo, test = commands()
+    demo, test, _ = commands(ROOT / "README.md")
     assert demo.endswith(".venv/bin/stepping-spark demo")
     assert document(".ci/run").splitlines()[-1] == test
     assert [line for line in document(".ci/run").splitlines() if "pip install" in line] == [test]
-    assert blocks("sh", "CONTRIBUTING.md")[0].splitlines()[-1] == test
+    assert commands(ROOT / "CONTRIBUTING.md")[0] == test
 
 
 def test_the_commands_name_what_the_package_has() -> None:
@@ -111,14 +94,9 @@ def test_the_commands_name_what_the_package_has() -> None:
 # -- the rest
 
 
-def test_every_public_name_is_in_the_readme() -> None:
-    told = set(re.findall(r"\bst\.(\w+)", document("README.md")))
-    assert set(st.__all__) - told == set()
-
-
-def test_the_limit_of_the_driver_is_the_one_that_the_readme_says() -> None:
-    told = re.findall(r"`local_rows` rows \(([\d,]+)\)", " ".join(document("README.md").split()))
-    assert told == [f"{st.Limits.local_rows:,}"]
+def test_the_limit_of_the_driver_is_the_one_that_the_guide_says() -> None:
+    rows = f"| {st.Limits.local_rows:,} | `st.Limits(local_rows=…)` |"
+    assert rows in text_of(GUIDE / "how-to" / "memory.md")
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -131,9 +109,11 @@ def test_every_name_that_is_told_of_exists(name: str) -> None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_file_that_is_told_of_exists(name: str) -> None:
-    text = re.sub(r"^```.*?^```$", "", document(name), flags=re.DOTALL | re.MULTILINE)
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
-    paths = re.findall(r"`((?:stepping_spark|circuits|stores|tests|examples|\.ci)/[\w./]*)`", text)
+    text = prose(ROOT / name)
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    links += re.findall(r'src="([^"]+)"', text)
+    folders = "stepping_spark|circuits|stores|tests|examples|docs|\\.ci"
+    paths = re.findall(rf"`((?:{folders})/[\w./-]*)`", text)
     assert [p for p in (*links, *paths) if not (ROOT / p).exists()] == []
 
 

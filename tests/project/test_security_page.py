@@ -1,4 +1,4 @@
-"""The SQL of docs/security.md gives each role what it needs, and no more."""
+"""The SQL of docs/guide/security.md gives each role what it needs, and no more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stores.contract.values import BY_WORD, NUMBER, WORDS, add, as_it_is, conten
 from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 
-PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "security.md").read_text(encoding="utf-8")
 WRITER, READER, ANALYST, MEMBER = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 TOTALS = Register("cache.totals", WORDS)
 REGISTERS = [BY_WORD, TOTALS]

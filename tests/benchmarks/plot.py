@@ -1,0 +1,70 @@
+"""Draws the plot of the README and of the guide, from the numbers in measured.csv.
+
+    python -m tests.benchmarks.plot
+
+`tests.benchmarks.views` measures them. This only draws: milliseconds of a step by the size of the
+change, for one view of TPC-H at scale 1.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+
+from tests.benchmarks.measured import measured
+from tests.cases import ROOT
+
+mpl.use("Agg")  # no window
+
+PICTURE = ROOT / "docs" / "guide" / "measured.png"
+VIEW, SCALE = "orders", "1"
+
+# What is drawn, how it is called there, its colour, and how far its label is moved, in points.
+LINES = {
+    "Spark again": ("Spark, recomputed", "#8c959f", -2),
+    "streaming": ("Structured Streaming\n(insertions only)", "#bf8700", 4),
+    "DuckDB again": ("DuckDB, recomputed", "#57606a", -12),
+    "by hand": ("PySpark, written by hand\nfor this view", "#cf222e", 11),
+    "Postgres": ("stepping_spark, Postgres", "#8250df", 4),
+    "Parquet": ("stepping_spark, Parquet", "#1f883d", -2),
+    "memory": ("stepping_spark, memory", "#0969da", -6),
+}
+
+
+def draw(to: Path) -> None:
+    figure, axes = plt.subplots(figsize=(7.6, 3.9), dpi=160)
+    for engine, points in measured(VIEW, SCALE).items():
+        if engine not in LINES:
+            continue
+        label, colour, moved = LINES[engine]
+        ours = "stepping" in label
+        sizes = sorted(points)
+        times = [points[size] for size in sizes]
+        axes.plot(sizes, times, "o-", color=colour, linewidth=2.4 if ours else 1.4, markersize=4)
+        axes.annotate(
+            label,
+            (sizes[-1], times[-1]),
+            xytext=(7, moved),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            fontsize=8,
+            weight="bold" if ours else "normal",
+        )
+    axes.set(xscale="log", yscale="log", xlim=(8, 11_000))
+    axes.set_xticks([10, 1_000, 10_000], ["10", "1,000", "10,000"])
+    axes.set_yticks([50, 100, 500, 1_000, 5_000], ["50", "100", "500", "1,000", "5,000"])
+    axes.minorticks_off()
+    axes.grid(color="#d0d7de", linewidth=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("orders that change in a step")
+    title = "Milliseconds for a view of TPC-H at scale 1 (lower is better)"
+    axes.set_title(title, fontsize=10, loc="left")
+    figure.subplots_adjust(left=0.09, right=0.74, bottom=0.13, top=0.91)
+    figure.savefig(to)
+
+
+if __name__ == "__main__":
+    draw(PICTURE)
