@@ -102,7 +102,8 @@ def not_there(rows: Sequence[object], where: str) -> InputError:
     """The error for a change of a strict input that takes away rows which are not there."""
     shown = ", ".join(map(repr, rows[:SHOWN_ROWS])) + (", …" if len(rows) > SHOWN_ROWS else "")
     return InputError(
-        f"{where}: strict, and the change takes away rows that are not there, or more often than "
-        f"they are: {shown}. The store is as it was before the step: leave them out of the change; "
-        "or compile the query without strict for this input, with a store of its own"
+        f"{where}: strict, and the change removes rows that are not there, or removes them more "
+        f"often than they are there: {shown}. The store is as it was before the step: leave them "
+        "out of the change; or compile the query without strict for this input, with a store of "
+        "its own"
     )

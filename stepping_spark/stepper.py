@@ -293,7 +293,7 @@ class Stepper(Generic[In, Out]):
             if outputs is not None:
                 return self._answers(outputs)
         raise StoreError(
-            f"step {step} is committed (the last one is {last}), and what it gave was not kept; "
+            f"step {step} is committed (the last one is {last}), and its outputs were not kept; "
             f"go on with step {last + 1}, and read what you need from a cache"
         )
 
@@ -331,7 +331,7 @@ class Stepper(Generic[In, Out]):
 def _check_number(step: int, last: int) -> None:
     if not isinstance(step, int) or isinstance(step, bool) or step < 1:
         raise InputError(
-            f"step={step!r} is no number of a step: steps are counted 1, 2, 3 …, and the last "
+            f"step={step!r} is not the number of a step: steps are counted 1, 2, 3 …, and the last "
             f"committed one is {last}"
         )
     if step > last + 1:

@@ -54,7 +54,7 @@ class Register:
                 names = [n for n, _ in schema.columns]
                 missing = [k for k in key if k not in names]
                 if missing:
-                    raise ValueError(f"its key {missing[0]!r} is none of its columns")
+                    raise ValueError(f"its key {missing[0]!r} is not one of its columns")
                 if len(set(key)) < len(key):
                     raise ValueError("its key has a column twice")
                 return cls(name, schema, tuple(key), sums)

@@ -162,7 +162,7 @@ def _check_order(source: str, batch: int, last: int | None, first: int) -> bool:
         why = "the store is an older copy than the checkpoint, or batches were kept from it"
     raise StoreError(
         f"foreach_batch: source {source!r} gave batch {batch}, and the last one in the store is "
-        f"{last}, so that the next is {expected}: {why}. Bring back the two that belong together, "
-        "and give every batch to the function, empty ones too; or, if this is another stream, give "
-        "it a name of its own with source="
+        f"{last}, so that the next is {expected}: {why}. Restore a store and a checkpoint that "
+        "belong together, and give every batch to the function, empty ones too; or, if this is "
+        "another stream, give it a name of its own with source="
     )

@@ -94,7 +94,7 @@ def _check_kind(text: str) -> None:
     is_path = not kind.isalnum() or len(kind) == 1 or kind == "file" or rest.startswith("//")
     if text.lower() == MEMORY or (colon and kind != PARQUET and not is_path):
         raise ValueError(
-            f"{kind!r} is no kind of store; write memory, parquet:PATH, or "
+            f"{kind!r} is not a kind of store; write memory, parquet:PATH, or "
             "postgresql://user@host/database (a directory with a colon in its name is "
             "parquet:PATH too)"
         )

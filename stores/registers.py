@@ -198,9 +198,9 @@ def _differences(
     for name in sorted(there.keys() | asked.keys()):
         if name not in there:
             of = f" ({why[name]})" if name in why else ""
-            yield f"register {name!r}{of}: the circuit has it, the state has not"
+            yield f"register {name!r}{of}: it is in the circuit, and not in the state"
         elif name not in asked:
-            yield f"register {name!r}: the state has it, the circuit has not"
+            yield f"register {name!r}: it is in the state, and not in the circuit"
         else:
             try:
                 kept = Register.described(name, there[name])

@@ -23,9 +23,9 @@ class Quiet(click.Command):
         options = (p for p in self.get_params(ctx) if isinstance(p, click.Option))
         known = ", ".join(name for option in options for name in option.opts)
         ctx.fail(
-            "a word that begins with - is no option of this command, and is not shown here because "
-            f"it may hold a password; the options are {known}; put -- before a PATH that begins "
-            "with -"
+            "a word that begins with - is not an option of this command, and is not shown here "
+            f"because it may hold a password; the options are {known}; put -- before a PATH that "
+            "begins with -"
         )
 
 

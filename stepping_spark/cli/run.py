@@ -44,8 +44,10 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
 @click.option("--max-steps", type=click.IntRange(min=1), help="Stop after so many steps.")
 @click.option("--progress", is_flag=True, help="Show a line with the last step and the lag.")
 @click.option("--metrics-port", type=int, help="Serve metrics for Prometheus on this machine.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-@click.option("--verbose", is_flag=True, help="With --dry-run: say how each vertex takes a step.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+@click.option(
+    "--verbose", is_flag=True, help="With --dry-run: print how each vertex computes a step."
+)
 def run(
     file: Path,
     every: float | None,

@@ -170,7 +170,7 @@ def compact(console: Console, kept: InspectedState) -> None:
     if sizes[1] < sizes[0]:
         console.print(f"{decimal(sizes[0] - sizes[1])} saved, of {decimal(sizes[0])}. {note}")
     else:
-        console.print("Nothing saved: there was nothing to merge, or to reclaim.")
+        console.print("Nothing saved: there was nothing to merge or to reclaim.")
 
 
 # -- tables

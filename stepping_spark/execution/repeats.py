@@ -23,11 +23,11 @@ def check_made_by(kept: Sequence[str] | None, graph: AnyGraph, step: int) -> Non
         )
     if _digests(kept) != _digests(graph.made_by):
         raise StoreError(
-            f"step {step} is committed already, and another query gave its outputs than "
+            f"step {step} is committed already, and its outputs came from another query than "
             f"{graph.name} is now:\n"
             + "".join(f"  {line}\n" for line in _differences(kept, graph))
-            + f"Repeat step {step} with the query that took it, to have what it gave again; or go "
-            f"on with this one at step {step + 1}: what the step gave is not computed anew"
+            + f"Repeat step {step} with the query that took it, to get its outputs again; or go on "
+            f"with this query at step {step + 1}: the outputs of that step are not recomputed"
         )
 
 

@@ -108,8 +108,8 @@ class Scheduler:
             if found.get(name, before) != before:
                 raise StepError(
                     f"the session has {name} = {found[name]!r}, and the state was made with "
-                    f"{before!r}: functions of rows would say something else of rows that are "
-                    f"there already; set it back with spark.conf.set({name!r}, {before!r})"
+                    f"{before!r}: functions of rows would give other results for rows that are in "
+                    f"the state already; set it back with spark.conf.set({name!r}, {before!r})"
                 )
         self.settings = found
 

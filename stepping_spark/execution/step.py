@@ -111,7 +111,7 @@ def failed(plan: Plan, v: Vertex, part: int, error: BaseException) -> StepError:
     name = parts_of(v.operator)[part].name
     what = str(error) if isinstance(error, SteppingError) else f"failed: {first_line(error)}"
     return StepError(
-        f"{path} ({line}): {name} {what}\nThe store is as it was before the step: mend the "
+        f"{path} ({line}): {name} {what}\nThe store is as it was before the step: correct the "
         "rows or the function, and step again"
     )
 

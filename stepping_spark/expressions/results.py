@@ -96,7 +96,7 @@ def _constant(value: Any, t: RowType, at: str) -> Expr:
 def _decimal_type(value: decimal.Decimal, at: str) -> RowType:
     _, digits, exponent = value.as_tuple()
     if isinstance(exponent, str):
-        raise CompileError(f"{at}: the constant {value!r} is no number to Spark; use a float")
+        raise CompileError(f"{at}: the constant {value!r} is not a number to Spark; use a float")
     scale = max(0, -exponent)
     precision = max(len(digits) + max(0, exponent), scale, 1)
     if precision > MOST_DIGITS:

@@ -64,8 +64,8 @@ def check_apart(given: Mapping[str, Given], into: Mapping[str, Into]) -> None:
             for what, other in taken:
                 if known is not None and getattr(other, "identity", None) == known:
                     raise InputError(
-                        f"{user_line()}: into[{view!r}] is {told(sink)}, which is {what} too; a "
-                        "table that a view goes into is the view's alone: give it another one"
+                        f"{user_line()}: into[{view!r}] is {told(sink)}, which is {what} too; "
+                        "only one view may write a table, and nothing else: give it another one"
                     )
             taken.append((f"a sink of view {view!r}", sink))
 

@@ -98,13 +98,14 @@ class Outlet:
             raise SinkError(
                 f"view {self.view!r}: the sink {self.shown} has no step of this pipeline, and the "
                 f"state is at step {step}: the sink is a new one, or what it had was deleted. "
-                f"Bring back what it had; or {AGAIN}"
+                f"Restore what it had; or {AGAIN}"
             )
         if found != had:
             raise SinkError(
                 f"view {self.view!r}: the sink {self.shown} has the steps up to {found}, and the "
-                f"state, at step {step}, says up to {had}: one of the two is an older copy. Bring "
-                "back the two that belong together; or empty the sink and start with a new store"
+                f"state, at step {step}, says up to {had}: one of the two is an older copy. "
+                "Restore a store and a sink that belong together; or empty the sink and start "
+                "with a new store"
             )
         return True
 

@@ -293,9 +293,9 @@ class Pipeline:
             if any(outlet.kept for outlet in lacking):
                 raise SinkError(
                     f"view {lacking[0].view!r}: the sink does not have step {step}, and it cannot "
-                    f"be given again: {e}"
+                    f"be delivered again: {e}"
                 ) from e
-            log.warning("step %d cannot be given again to functions: %s", step, e)
+            log.warning("step %d cannot be delivered again to functions: %s", step, e)
             return
         for outlet in lacking:
             outlet.write(step, outputs[outlet.number])

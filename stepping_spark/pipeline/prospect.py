@@ -64,9 +64,9 @@ class Prospect:
         return "\n".join(lines)
 
     def in_detail(self) -> str:
-        """The page, and how each vertex takes a step."""
+        """The page, and how each vertex computes a step."""
         more = [f"  {path}: {how}  ({line})" for path, how, line in self.costs]
-        return "\n".join([str(self), "how each vertex takes a step", *more])
+        return "\n".join([str(self), "how each vertex computes a step", *more])
 
 
 def prospect_of(

@@ -90,7 +90,7 @@ def seconds_in(every: str | float | dt.timedelta) -> float:
     elif isinstance(every, str) and (match := _EVERY.fullmatch(every)):
         found = float(match[1]) * UNITS[match[2] or "s"]
     if found is None or not 0 < found < float("inf"):
-        wrong = "is no time to wait" if found is None else "is not a time above 0"
+        wrong = "is not a time to wait" if found is None else "is not a time above 0"
         raise ValueError(
             f'{every!r} {wrong}; write "10s", "500ms", "5min" (or "5m") or "1h", a number of '
             "seconds, or a timedelta"

@@ -135,8 +135,8 @@ def _hints(graph: AnyGraph) -> tuple[str, ...]:
         for line in lines
     )
     return every + tuple(
-        f"cache {name!r} keeps the last change only, as {graph.paths[v]} is no integral; for all "
-        "rows so far: cache[a](lambda a: st.integrate(a))"
+        f"cache {name!r} keeps the last change only, as {graph.paths[v]} is not an integral; for "
+        "all rows so far: cache[a](lambda a: st.integrate(a))"
         for name, v in graph.caches.items()
         if _undelayed(v) not in states
     )
@@ -172,7 +172,7 @@ def _how(v: Vertex, full: dict[Vertex, str]) -> str:
     if isinstance(v.operator, Input):
         return "an input"
     if isinstance(v.operator, Fixpoint):
-        return "recursive: iterates on changes until nothing is due"
+        return "recursive: iterates on changes until there are none left"
     if v in full and not v.operator.gives_state:
         return f"recomputed in full: it reads all of {full[v]}"
     if isinstance(v.operator, Hold):

@@ -120,7 +120,9 @@ def _leaves(at: tuple[str, ...], numbers: list[int]) -> tuple[Expr, ...]:
 def _truths(keyed: bool, sums: Sums, a: Asked) -> Shown:
     """Whether all, or some, of the values are true: from how many there are, and how many true."""
     if unwrap(a.picked.type) != BOOL:
-        raise CompileError(f"{a.where}: {a}: {a.picked.type} is no bool; compare it with something")
+        raise CompileError(
+            f"{a.where}: {a}: {a.picked.type} is not a bool; compare it with something"
+        )
     x = sums.arg(a.picked)
     n, true = sums.leaf(_one(sums, a.value)), sums.leaf(truth(x))
 
@@ -150,7 +152,7 @@ def summed_type(a: Asked) -> Atom:
     t = unwrap(a.picked.type)
     if not isinstance(t, Atom) or t.name not in ("int", "float", "Decimal"):
         raise CompileError(
-            f"{a.where}: {a}: {a.picked.type} cannot be added up; what can: int, float, Decimal"
+            f"{a.where}: {a}: {a.picked.type} cannot be added up; these can: int, float, Decimal"
         )
     if t.name == "Decimal":
         return Atom("Decimal", Decimal, min(38, t.precision + 10), t.scale)

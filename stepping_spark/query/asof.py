@@ -125,7 +125,7 @@ def _check_has_distances(at: RowType, said: str) -> None:
     numbers = isinstance(at, Atom) and at.name in ("int", "float", "Decimal")
     if not numbers and offset_type(at) is None:
         raise CompileError(
-            f"{said}: times are {at}, and nothing is near or far among those; what has distances: "
+            f"{said}: times are {at}, which have no distances; these have: "
             "int, float, Decimal, date, datetime, st.LocalDateTime, timedelta; convert them, or "
             "use direction='backward' or 'forward' without a tolerance"
         )

@@ -117,7 +117,7 @@ class Cache(Generic[X]):
 
     def __call__(self, *args: object) -> NoReturn:
         raise CompileError(
-            f"{user_line()}: cache {self.name!r} is no function; in a query write "
+            f"{user_line()}: cache {self.name!r} is not a function; in a query write "
             "_ = cache[a](lambda a: st.integrate(a)), outside of it cache.zset(store)"
         )
 

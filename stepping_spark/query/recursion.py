@@ -351,6 +351,6 @@ def _refuse(v: Vertex, line: Line) -> NoReturn:
         what = "a sum or count"
     raise CompileError(
         f"{line}: {what} of a recursive stream: {why}, so that there may be no least fixpoint; "
-        "over it may stand map, map_many, filter, add, join, semijoin, distinct, minima, maxima: "
+        "on it you can use map, map_many, filter, add, join, semijoin, distinct, minima, maxima: "
         "apply this to what the fixpoint gives, or to streams that do not depend on it"
     )

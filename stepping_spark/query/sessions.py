@@ -58,8 +58,8 @@ def _width(gap: Any, t: RowType, where: str) -> Any:
     kind = offset_type(t)
     if kind is None or kind == FLOAT:
         raise CompileError(
-            f"{where}: at gives {t}, which cannot be told apart by a gap; what can: int, date, "
-            "datetime, st.LocalDateTime, timedelta, and a Decimal of less than 38 digits"
+            f"{where}: at gives {t}, which has no distances to compare with a gap; these have: "
+            "int, date, datetime, st.LocalDateTime, timedelta, and a Decimal of less than 38 digits"
         )
     said = f"{where}: gap={gap!r}"
     try:

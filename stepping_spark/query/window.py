@@ -91,7 +91,7 @@ def _by_field(
     for n in functions:
         if n in ARGUMENTS and n not in dict(target.fields):
             raise CompileError(
-                f"{where}: {n}= is no argument, and {target} has no field of that name; write "
+                f"{where}: {n}= is not an argument, and {target} has no field of that name; write "
                 f"{ARGUMENTS[n]}=, as in by=lambda row: row.x, order=lambda row: row.y"
             )
     if fields is not None and not isinstance(fields, Mapping):

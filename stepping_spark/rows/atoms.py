@@ -185,7 +185,7 @@ def _encode_str(t: Atom, value: Any, where: str) -> str:
             value.encode()
         except UnicodeEncodeError as e:
             raise InputError(
-                f"{where}: {value!r} is no Unicode text: {e.reason} at character {e.start}; "
+                f"{where}: {value!r} is not Unicode text: {e.reason} at character {e.start}; "
                 "replace it, or use a bytes field"
             ) from None
     return value

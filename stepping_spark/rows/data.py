@@ -141,7 +141,7 @@ def _check_have_types(cls: type) -> None:
         elif callable(value) or hasattr(value, "__get__"):
             continue
         raise TypeError(
-            f"{cls.__name__}.{name} = {value!r} has no type, and so is no field; write {remedy}, "
+            f"{cls.__name__}.{name} = {value!r} has no type, so it is not a field; write {remedy}, "
             f"or for a constant of the class {name}: ClassVar = …"
         )
 
@@ -181,7 +181,7 @@ def _check_are_names(cls: type, fields: Collection[str]) -> None:
         if not name.isidentifier() or keyword.iskeyword(name) or as_read != name:
             what = "a row class" if name is cls.__name__ else f"a field of {cls.__name__}"
             raise TypeError(
-                f"{name!r} is no name for {what}; use letters, digits and _, not a digit first, "
+                f"{name!r} is not a name for {what}; use letters, digits and _, not a digit first, "
                 "and no word of Python's own"
             )
 

@@ -72,7 +72,7 @@ class Schema:
             raise ValueError("a relation with a column twice")
         for name, t in self.diffs:
             if not (isinstance(t, Atom) and t.name in ("int", "Decimal")):
-                raise ValueError(f"a relation with the diff {name!r}, which is no number: {t}")
+                raise ValueError(f"a relation with the diff {name!r}, which is not a number: {t}")
         if not self.diffs:
             raise ValueError("a relation without diffs")
 
@@ -161,7 +161,7 @@ class Accumulated:
         for name, t in fields:
             if name not in leaves or leaves[name].name not in ("int", "float", "Decimal"):
                 raise CompileError(
-                    f"{where}: {t} cannot be added up; what can: int, float, Decimal, a row "
+                    f"{where}: {t} cannot be added up; these can: int, float, Decimal, a row "
                     "(Data, tuple) of them, or a st.ZSetPython"
                 )
 

@@ -73,7 +73,7 @@ def type_of(kind: object, levels: int = MOST_LEVELS) -> RowType:
             precision, scale = int(found[1]), int(found[2])
             if 0 <= scale <= precision and 1 <= precision <= 38:
                 return Atom("Decimal", decimal.Decimal, precision, scale)
-    raise ValueError(f"{kind!r} is no kind of value")
+    raise ValueError(f"{kind!r} is not a kind of value")
 
 
 def fields_of(
@@ -87,4 +87,4 @@ def _field(listed: object, levels: int) -> tuple[str, RowType]:
     match listed:
         case [str() as name, kind]:
             return name, type_of(kind, levels)
-    raise ValueError(f"{listed!r} is no field: a name and a kind")
+    raise ValueError(f"{listed!r} is not a field: a name and a kind")

@@ -48,8 +48,8 @@ def launch(conf: Mapping[str, str], scratch: Path) -> None:
             words.join(timeout=10)
             raise SteppingError(
                 f"Spark's Java virtual machine did not start ({e}). It said:\n{words.last()}\n"
-                "Try `java -version`, and see JAVA_HOME, PYSPARK_SUBMIT_ARGS and SPARK_HOME, "
-                "where they are set."
+                "Try `java -version`, and check JAVA_HOME, PYSPARK_SUBMIT_ARGS and SPARK_HOME, if "
+                "they are set."
             ) from e
     SparkContext._ensure_initialized(gateway=gateway)
 

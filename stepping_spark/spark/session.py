@@ -237,7 +237,7 @@ def _check_java() -> None:
 def _java_ended(found: object) -> SteppingError:
     return SteppingError(
         "The Spark session of this process cannot be used: its Java virtual machine has ended "
-        f"({found}). Look above for its last words (out of memory?), and start Python again."
+        f"({found}). Look above for its last messages (out of memory?), and start Python again."
     )
 
 
@@ -274,7 +274,7 @@ def _start() -> SparkSession:
     except (PySparkException, Py4JError) as e:
         raise SteppingError(
             f"Spark did not start: {e} Start a session yourself with SparkSession.builder, which "
-            "is then used, or see what is wrong with the one started here."
+            "is then used, or correct what is wrong with the one started here."
         ) from e
 
 

@@ -97,9 +97,9 @@ def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, wher
     clock = _CLOCK.search(str(column))
     if clock:
         raise CompileError(
-            f"{where}: {clock[0]} differs from step to step, so a row that leaves would not take "
-            "out what it brought in; use st.temporal_filter, which compares times of the rows with "
-            "the now= of the steps, or put the time into the rows"
+            f"{where}: {clock[0]} differs from step to step, so that removing a row would not "
+            "undo what adding it did; use st.temporal_filter, which compares times of the rows "
+            "with the now= of the steps, or put the time into the rows"
         )
     if _WINDOW.search(str(column)):
         raise CompileError(

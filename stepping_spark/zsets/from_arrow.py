@@ -159,7 +159,7 @@ def _check(values: Array, right: Any, expected: str, where: str) -> None:
     wrong = values.filter(pc.invert(right))
     if len(wrong):
         raise InputError(
-            f"{where}: expected {expected}, found {wrong[0].as_py()!r}; mend such rows"
+            f"{where}: expected {expected}, found {wrong[0].as_py()!r}; correct these rows"
         )
 
 

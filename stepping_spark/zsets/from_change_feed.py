@@ -103,7 +103,7 @@ def counted_feed(table: pa.Table, where: str) -> pa.Table:
         odd = kinds.filter(pc.is_null(at))[0].as_py()
         raise InputError(
             f"{where}, column {CHANGE!r}: expected one of {_listed(FEED_COUNTS)}, found {odd!r}; "
-            "leave such rows out, or map them to these kinds"
+            "leave these rows out, or map them to these kinds"
         )
     counts: Any = pa.array(list(FEED_COUNTS.values()), pa.int64()).take(at)
     kept = [name for lower, name in names.items() if lower not in FEED_META]
@@ -141,7 +141,7 @@ def _delta(df: DataFrame) -> DataFrame:
     kinds = " ".join(f"WHEN {text(k)} THEN {n}L" for k, n in FEED_COUNTS.items())
     said = (
         f"concat({text(f'column {CHANGE!r}: expected one of {_listed(FEED_COUNTS)}, found ')}, "
-        f"coalesce({CHANGE}, 'NULL'), '; leave such rows out, or map them to these kinds')"
+        f"coalesce({CHANGE}, 'NULL'), '; leave these rows out, or map them to these kinds')"
     )
     count = f"CASE {CHANGE} {kinds} ELSE {failure(said)} END"
     return df.selectExpr(*kept, f"{count} AS {COUNT}")
@@ -186,7 +186,7 @@ def _debezium(
 
 
 _REFUSED = {
-    "t": " (a truncate): it takes rows away that it does not name; give a step with those rows",
+    "t": " (a truncate): it removes rows that it does not name; give a step with those rows",
     "m": " (a message): it changes no row; leave such records out",
     "NULL": (
         ": a tombstone, or a text that could not be parsed; drop tombstones before parsing, with "
@@ -199,7 +199,7 @@ def _counted(op: str, kind: str, sides: Mapping[str, str], side: str) -> str:
     """A row and what it counts, in SQL; a failure where the row is not there."""
     remedy = "; let the database write whole old rows (Postgres: REPLICA IDENTITY FULL)"
     said = f"column {side!r}: expected a row, found NULL, where {op} is {kind!r}"
-    missing = failure(text(said + (remedy if side == "before" else "; mend the records")))
+    missing = failure(text(said + (remedy if side == "before" else "; correct the records")))
     count = f"{DEBEZIUM_COUNTS[kind][side]}L"
     return _item(f"IF({sides[side]} IS NULL, {missing}, {count})", sides[side])
 

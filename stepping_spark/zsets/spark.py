@@ -77,7 +77,7 @@ class ZSetSpark(ZSet[T_co]):
         Spark, in any case; a row that is an atom is the one column there is, or `_value_`.
         Narrower integers, floats and decimals are widened. Raises InputError for a column that is
         missing, too many, or of another type. NULLs where the row type has none, NULL weights and
-        text that is no UUID or Enum value can only be found by a job: when the value is used.
+        text that is not a UUID or Enum value can only be found by a job: when the value is used.
         """
         where = "from_dataframe"
         if not isinstance(df, DataFrame):
@@ -97,7 +97,7 @@ class ZSetSpark(ZSet[T_co]):
         The way for some ten thousand rows that the driver has: no job, and no object for each row.
         Columns are found as by `from_dataframe`, and converted where nothing is lost. Raises
         InputError for a column that is missing, too many or of another type, and for a value that
-        is not what the row type says: NULL, or text that is no UUID or Enum value.
+        is not what the row type says: NULL, or text that is not a UUID or Enum value.
 
         >>> orders = pa.table({"x": [1, 2, 2], "n": [1, 1, -1]})
         >>> st.ZSetSpark.from_arrow(orders, int, count="n") == st.ZSetPython({1: 1})

@@ -169,8 +169,8 @@ class Committed:
         kept = registers_there(self._directory)
         if kept is None:
             raise StoreUnavailable(
-                f"{self._directory.shown}: there is no store; make it with create=True, or see "
-                "that the path is right"
+                f"{self._directory.shown}: there is no store; make it with create=True, or check "
+                "the path"
             )
         return kept
 
@@ -324,7 +324,7 @@ class Committed:
             if isinstance(e, Doubt):
                 raise StoreUnavailable(
                     f"{self._directory.shown}: it failed while step {manifest.step} was committed, "
-                    "and cannot say whether it was; try again: then that is looked at first"
+                    "and cannot say whether it was; try again: the store then looks first"
                 ) from e.__cause__
             raise
         self._doubt = manifest

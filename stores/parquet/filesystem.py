@@ -68,8 +68,8 @@ def _of_object_store(text: str, uri: Uri) -> Directory:
         )
     except OSError:
         wrong = (
-            "pyarrow could not reach this file system; see to the network, to the name of the "
-            "bucket, and to the parameters of the URI (?region=…), or give filesystem="
+            "pyarrow could not reach this file system; check the network, the name of the bucket, "
+            "and the parameters of the URI (?region=…), or give filesystem="
         )
     # Outside of `except`: pyarrow's error holds the whole URI, and that may hold a password.
     raise StoreUnavailable(f"a store on {uri}: {wrong}")
@@ -107,4 +107,4 @@ def _remedy(e: OSError) -> str:
         return "let this user write there"
     if e.errno in (errno.ENOTDIR, errno.EEXIST):
         return "give the path of a directory, or of none yet"
-    return "see that it can be reached"
+    return "check that it can be reached"

@@ -137,7 +137,7 @@ class ParquetState:
         ):
             store.compact()
         return (
-            "Files that were merged stay until the next steps are committed: so long the last "
+            "Files that were merged stay until the next steps are committed: until then the last "
             "steps can be opened again."
         )
 
@@ -145,8 +145,8 @@ class ParquetState:
         kept = registers_there(self._directory)
         if kept is None:
             raise StoreUnavailable(
-                f"{self._directory.shown}: there is no state here: {self._instead()}; see that "
-                "the path is right"
+                f"{self._directory.shown}: there is no state here: {self._instead()}; check the "
+                "path"
             )
         return read_registers(kept, f"{self._directory.shown}: {REGISTERS}")
 

@@ -34,7 +34,7 @@ LEASE_FILE = f"{CLAIMS}/lease.json"
 LEASE = 60.0
 """Seconds for which a lease holds after it was last renewed, by the object store's clock."""
 
-LET_GO = "this store has let go of it; open it again"
+LET_GO = "this store has given up the lock; open it again"
 LONGEST = 255  # characters of the name of a host, or of a time, that messages show
 TRIES, PAUSE = 3, 0.02  # of a file lock, and the seconds between them
 

@@ -137,7 +137,7 @@ def _written(tasks: DataFrame, whose: str) -> FileBatch:
         kind = StoreError if "StepError" in str(e) else StoreUnavailable
         raise kind(
             f"{whose}: Spark could not write its files: {_reason(e)}; nothing that was "
-            "committed is lost: mend that, and try again"
+            "committed is lost: correct that, and try again"
         ) from e
     files = [File(**{**f, "first": int(f["first"]), "last": int(f["last"])}) for f in listed]
     return FileBatch(tuple(sorted(files, key=lambda f: (f.first, f.last))))

@@ -64,8 +64,8 @@ class Catalog:
         if not self.is_there(connection, writes=writes):
             if not create:
                 raise StoreUnavailable(
-                    f"{self.address}: there is no store; create it with create=True, or see that "
-                    "the database and the schema are the right ones"
+                    f"{self.address}: there is no store; create it with create=True, or check the "
+                    "database and the schema"
                 )
             with connection.transaction():
                 self._create(connection, registers)

@@ -29,11 +29,11 @@ LONGEST = 63
 PAGE = "docs/guide/security.md (installed as share/doc/stepping-spark/security.md) has the SQL"
 
 _NOT_PARSED = (
-    "this is no address of a Postgres database that psycopg can read, and it is not shown here "
+    "this is not an address of a Postgres database that psycopg can read, and it is not shown here "
     "because it may hold a password; see that its parameters have the names that libpq gives "
     f"them, and that each has a value, as in {EXAMPLE}?sslmode=require; {FILES}"
 )
-_SERVER = "see to the server (is it running, reachable, has it room?)"
+_SERVER = "check the server (is it running, can it be reached, is its disk full?)"
 _PORTS = re.compile(r"(\d{1,5}(,\d{0,5})*)?")
 
 _SETTINGS = """
@@ -172,11 +172,11 @@ def _remedy_where_refused(e: psycopg.Error) -> str:
     """
     said = str(e)
     if "does not exist" in said:
-        return "see to the user and the database in the address, or create what is not there"
+        return "check the user and the database in the address, or create what is not there"
     if e.pgconn is not None and e.pgconn.needs_password:
         return f"give the user's password, in a password file (PGPASSFILE) or as in {EXAMPLE}"
     if "authentication failed" in said or (e.pgconn is not None and e.pgconn.used_password):
-        return "see to the user, the password and the database: the server is there and refuses"
+        return "check the user, the password and the database: the server has refused them"
     if "pg_hba.conf" in said:
         return "let the server's pg_hba.conf take this user from this host"
     return _SERVER

@@ -99,7 +99,7 @@ def _json(text: object, path: str) -> Part:
     try:
         return parsed(Part(text, path).text(), path)
     except json.JSONDecodeError as e:
-        raise ValueError(f"{path} is no JSON: {e}") from None
+        raise ValueError(f"{path} is not JSON: {e}") from None
 
 
 def _now(text: str) -> Now:

@@ -240,7 +240,7 @@ class Guard:
             raise StoreUnavailable(
                 f"{said}, and you are {user!r}, with the rights of a superuser: a table of another "
                 f"role could run code with them; connect as {table.owner!r}, or, to read, as any "
-                "role that is no superuser"
+                "role that is not a superuser"
             )
         if self.writes and not table.mine:
             raise StoreUnavailable(

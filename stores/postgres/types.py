@@ -148,7 +148,7 @@ def _text(array: Any, leaf: Leaf) -> Array:
             odd = pc.invert(pc.match_substring_regex(array, _UUID))
             if pc.any(odd).as_py():
                 first = array.filter(odd)[0].as_py()
-                raise ValueError(f"{first!r} is no UUID in lower case, such as str(uuid) gives")
+                raise ValueError(f"{first!r} is not a UUID in lower case, such as str(uuid) gives")
         case "bytes":
             values = array.to_pylist()
             return pa.array([None if v is None else f"\\x{v.hex()}" for v in values], _STRING)

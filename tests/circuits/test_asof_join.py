@@ -122,7 +122,7 @@ def _price(draw: random.Random, number: int) -> Any:
         (joined(tolerance=dt.timedelta(-1)), "not less than nothing"),
         (
             joined(at_left=lambda o: o.product, at_right=lambda p: p.product, direction="nearest"),
-            "times are str, and nothing is near or far",
+            "times are str, which have no distances",
         ),
     ],
 )

@@ -92,7 +92,7 @@ def test_a_row_between_two_sessions_makes_them_one_and_two_again() -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        (clicks(at=lambda c: c.user), "cannot be told apart by a gap"),
+        (clicks(at=lambda c: c.user), "has no distances to compare with a gap"),
         (clicks(gap=30), "expected timedelta"),
         (clicks(gap=-HALF), "not below zero, found -1 day, 23:30:00"),
         (clicks(at=lambda c: (c.at, c.page)), "expected one value, found 2"),

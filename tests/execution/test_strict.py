@@ -27,7 +27,7 @@ class Line(st.Data):
 
 
 ROWS = [Order(id=i, price=p) for i in (1, 2) for p in (None, 0.5, math.nan, 0.0)]
-REFUSED = "takes away rows that are not there"
+REFUSED = "removes rows that are not there"
 
 
 def query(orders: st.ZSet[Order], lines: st.ZSet[Line], rate: int) -> Any:

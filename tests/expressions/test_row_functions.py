@@ -216,7 +216,7 @@ def test_a_cache_of_a_change_keeps_the_last_one_and_explain_says_so() -> None:
 
     graph = st.compile(cached)
     (hint,) = st.explain(graph).hints
-    assert "'last' keeps the last change only, as cached.a is no integral" in hint
+    assert "'last' keeps the last change only, as cached.a is not an integral" in hint
     store = st.StoreMemory.from_graph(graph)
     stepper = st.Stepper(graph, store)
     reference = st.reference(graph)

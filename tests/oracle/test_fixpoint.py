@@ -341,7 +341,7 @@ def test_the_text_of_a_graph_shows_the_body() -> None:
 
 def test_explain_tells_what_a_recursion_keeps_by_iteration() -> None:
     text = str(st.explain(st.compile(closure)))
-    assert "fixpoint, recursive: iterates on changes until nothing is due" in text
+    assert "fixpoint, recursive: iterates on changes until there are none left" in text
     assert re.search(r"pairs by right, by right, by iteration", text)
     assert re.search(r"look up .*\.edges by left at keys of .*\.pairs", text)
 

@@ -413,7 +413,11 @@ def test_rows_go_by_themselves_where_each_round_is_a_step_with_its_time() -> Non
         ),
         ({"orders": [], "users": [], "max_rows": 0}, InputError, "max_rows=0"),
         ({"orders": [], "users": [], "store": "postgres:x"}, InputError, "a store in Postgres is"),
-        ({"orders": [], "users": [], "store": "parket:state"}, InputError, "'parket' is no kind"),
+        (
+            {"orders": [], "users": [], "store": "parket:state"},
+            InputError,
+            "'parket' is not a kind",
+        ),
         ({"orders": [], "users": [], "store": "Memory"}, InputError, "write memory, parquet:PATH"),
     ],
 )

@@ -218,7 +218,7 @@ def test_a_table_without_a_log_and_one_that_is_not_there_say_what_to_do(
         db.table("users").install()
         with pytest.raises(SourceError, match="another one than the one that was read"):
             running.run()
-    with pytest.raises(SourceError, match="it is not there; see to the name"):
+    with pytest.raises(SourceError, match="it is not there; check the name"):
         db.table("nowhere").install()
 
 
@@ -266,8 +266,8 @@ def test_a_wrong_password_and_a_server_that_is_not_there_show_no_password(
 ) -> None:
     wrong = db.url.replace("@", "SECRET@")
     for url, said in (
-        (wrong, "the server is there and refuses"),
-        (away(wrong), "see to the server"),
+        (wrong, "the server has refused them"),
+        (away(wrong), "check the server"),
     ):
         with (
             pytest.raises(SourceError, match=said) as told,
@@ -307,7 +307,7 @@ def test_a_dry_run_refuses_a_sink_that_a_run_refuses_and_makes_nothing(
     db.shop()
     db.run("INSERT INTO users VALUES (1, 'a')")
     wrong = db.table("names", key="_value_", url=db.url.replace("@", "SECRET@"))
-    with pytest.raises(SinkError, match="the server is there and refuses"):
+    with pytest.raises(SinkError, match="the server has refused them"):
         following(db, tmp_path, into={"names": wrong}).dry_run()
     with following(db, tmp_path) as running:
         running.dry_run()

@@ -279,7 +279,7 @@ def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
     by: Any = st.grouping_sets(lambda r: (r.x, r.k), lambda r: r.k)
     assert "a number from 0 to 1, found 90" in of(by, often=agg.percentile(lambda r: r.n, 90))
     assert ".cast('string')" in of(by, often=agg.string_agg(lambda r: r.n))
-    assert "is no bool" in of(by, often=agg.bool_and(lambda r: r.n))
+    assert "is not a bool" in of(by, often=agg.bool_and(lambda r: r.n))
     assert "two of the sets are the same" in of(
         st.grouping_sets(lambda r: (r.x, r.k), lambda r: (r.k, r.x)), often=agg.mode(lambda r: r.s)
     )

@@ -778,7 +778,7 @@ def test_a_gap_in_step_numbers_and_a_step_again() -> None:
     first = stepper.step((ONE, None), step=1)
     assert stepper.step((None, None), step=1) == first
     stepper.step((ONE, None), step=2)
-    with pytest.raises(st.StoreError, match="was not kept"):
+    with pytest.raises(st.StoreError, match="were not kept"):
         stepper.step((ONE, None), step=1)
 
 

@@ -56,9 +56,13 @@ SAID: list[Any] = [
     # names of arguments that PySpark has
     (
         lambda a: windowed(a, partition_by=lambda v: v.shop, n=st.win.rank()),
-        "window: partition_by= is no argument, and Counted has no field of that name; write by=",
+        "window: partition_by= is not an argument, and Counted has no field of that name; write "
+        "by=",
     ),
-    (lambda a: windowed(a, orderBy="id", n=st.win.rank()), "orderBy= is no argument, and Counted"),
+    (
+        lambda a: windowed(a, orderBy="id", n=st.win.rank()),
+        "orderBy= is not an argument, and Counted",
+    ),
     # functions that are not called
     (
         lambda a: windowed(a, n=st.win.rank),
@@ -105,7 +109,7 @@ SAID: list[Any] = [
     ),
     (
         lambda a: nearest(a, direction="nearest"),
-        "asof_join: direction='nearest': times are str, and nothing is near or far among those",
+        "asof_join: direction='nearest': times are str, which have no distances",
     ),
     (lambda a: nearest(a, tolerance=3), "asof_join: tolerance=3: times are str"),
     (

@@ -384,7 +384,7 @@ def test_what_spark_may_give_is_brought_to_the_schema() -> None:
         (float, 2**53 + 1, "9007199254740993 is beyond the integers that a float column holds"),
         (float, 10**400, "is beyond the integers that a float column holds exactly"),
         (str, b"a", "expected str, found b'a' (bytes)"),
-        (str, "\ud800", "'\\ud800' is no Unicode text: surrogates not allowed at character 0"),
+        (str, "\ud800", "'\\ud800' is not Unicode text: surrogates not allowed at character 0"),
         (bytes, "a", "expected bytes, found 'a' (str)"),
         (Decimal, 1.5, "expected Decimal, found 1.5 (float)"),
         (Decimal, Decimal("NaN"), "expected Decimal, found Decimal('NaN') (Decimal)"),
@@ -743,9 +743,9 @@ def made(class_name: str, *fields: str) -> type[Data]:
     "name", ["x y", "1x", "x: int = print('run')", "class", "", "x\n", "x=__import__('os')", "ſ"]
 )
 def test_what_is_no_name_is_refused_before_it_becomes_a_part_of_a_program(name: str) -> None:
-    with pytest.raises(TypeError, match=r"is no name for a field of A; use letters"):
+    with pytest.raises(TypeError, match=r"is not a name for a field of A; use letters"):
         made("A", "good", name)
-    with pytest.raises(TypeError, match=r"is no name for a row class; use letters"):
+    with pytest.raises(TypeError, match=r"is not a name for a row class; use letters"):
         made(name, "x")
 
 

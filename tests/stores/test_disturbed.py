@@ -189,7 +189,7 @@ def test_a_tablespace_that_is_full_is_one_clear_error_and_nothing_is_lost(
             before = caches(store)
             fill(disk / "filler")
             for _ in range(2):
-                with pytest.raises(StoreUnavailable, match=r"No space left .*has it room"):
+                with pytest.raises(StoreUnavailable, match=r"No space left .*is its disk full"):
                     stepper.step(many)
                 assert (store.last_step(), caches(store)) == (1, before)
             (disk / "filler").unlink()

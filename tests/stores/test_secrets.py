@@ -392,12 +392,12 @@ def test_a_store_opens_with_any_password_and_a_wrong_one_is_told_as_that(
                 store.read(BY_WORD.name)
         assert not seen(PASSWORD, [*shown, *chain(locked.value), *records.texts])
         wrong = address.replace("ZQ", "QZ")
-        with pytest.raises(StoreUnavailable, match="see to the user, the password") as refused:
+        with pytest.raises(StoreUnavailable, match="check the user, the password") as refused:
             StorePostgres(wrong, [BY_WORD], schema="secrets")
         assert "is it running" not in str(refused.value)
         assert not seen(PASSWORD.replace("ZQ", "QZ"), list(chain(refused.value)))
     nowhere = addresses(postgres, guest)[0].replace("/postgres", "/nowhere")
-    with pytest.raises(StoreUnavailable, match=r'database "nowhere" does not exist.*see to the'):
+    with pytest.raises(StoreUnavailable, match=r'database "nowhere" does not exist.*check the'):
         StorePostgres(nowhere, [BY_WORD])
     none = re.sub(":[^:@/]*@", "@", addresses(postgres, guest)[0])
     with pytest.raises(StoreUnavailable, match="give the user's password, in a password file"):

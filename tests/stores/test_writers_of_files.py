@@ -235,7 +235,7 @@ def test_a_lock_that_is_released_while_it_is_kept_stays_released(
     for thread in (keeping, releasing):
         thread.join(PATIENCE)
     steps_elsewhere(path, "c")
-    with pytest.raises(StoreLocked, match="has let go of it"):
+    with pytest.raises(StoreLocked, match="has given up the lock"):
         lock.keep()
 
 
@@ -305,7 +305,7 @@ def test_a_renewal_that_runs_while_the_store_is_closed_leaves_no_lease(
     assert locks.LEASE_FILE not in bucket.files
     lease.renew()
     assert locks.LEASE_FILE not in bucket.files
-    with pytest.raises(StoreLocked, match="has let go of it"):
+    with pytest.raises(StoreLocked, match="has given up the lock"):
         lease.keep()
 
 

@@ -104,7 +104,7 @@ def test_a_feed_may_be_an_arrow_table_which_is_looked_through_at_once() -> None:
     assert st.from_change_feed(table, int) == Z({1: 1, 2: -1, 3: 1, 4: 1, 5: -1})
     for odd in ("upsert", None):
         table = pa.table({"_value_": [1], "_change_type": pa.array([odd], pa.string())})
-        with pytest.raises(st.InputError, match=f"UPDATE_BEFORE, found {odd!r}; leave such rows"):
+        with pytest.raises(st.InputError, match=f"UPDATE_BEFORE, found {odd!r}; leave these rows"):
             st.from_change_feed(table, int)
     with pytest.raises(st.InputError, match=r"found x; .*ZSetSpark\.from_arrow"):
         st.from_change_feed(pa.table({"x": [1]}), int)
@@ -178,7 +178,7 @@ def test_a_feed_is_read_once(spark: SparkSession) -> None:
     ("changes", "said"),
     [
         ([("insert", A), ("upsert", B)], "insert, update_postimage, delete, .* found upsert; "),
-        ([(None, A)], "column '_change_type': expected one of .* found NULL; leave such rows out"),
+        ([(None, A)], "column '_change_type': expected one of .* found NULL; leave these rows out"),
     ],
 )
 def test_an_unknown_kind_of_change_in_a_delta_feed_is_shown(

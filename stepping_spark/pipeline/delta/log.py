@@ -70,7 +70,7 @@ class Log:
             yield
         except TableNotFoundError as e:
             raise self._failure(
-                f"there is no Delta table; create it, or see to the path: {first(e)}"
+                f"there is no Delta table; create it, or check the path: {first(e)}"
             ) from e
         except (DeltaError, OSError, pa.ArrowException) as e:
             missing = _MISSING.search(str(e))
@@ -81,7 +81,7 @@ class Log:
 
     def exists(self) -> bool:
         """Whether there is a table."""
-        with self.trying("it could not be looked for", "see to the path and the credentials"):
+        with self.trying("it could not be found", "check the path and the credentials"):
             return Table.is_deltatable(self.uri, self._options)
 
     def at(self, version: int) -> Table:
@@ -98,7 +98,7 @@ class Log:
             with self.trying("its log could not be read", "try again when it can be reached"):
                 self._table.update_incremental()
         else:
-            with self.trying("it could not be opened", "see to the path and the credentials"):
+            with self.trying("it could not be opened", "check the path and the credentials"):
                 self._table = Table(self.uri, storage_options=self._options)
         version = self._table.version()
         if version != self._mark[0]:

@@ -175,7 +175,7 @@ class DeltaSink:
         if not came.num_rows:
             return
         wanted = came.select(list(self._key))
-        with self._log.trying("its keys could not be read", "see to the files of the table"):
+        with self._log.trying("its keys could not be read", "check the files of the table"):
             rows = table.to_pyarrow_dataset()
             values = wanted.column(first).combine_chunks()
             found = rows.to_table(
@@ -220,7 +220,7 @@ class DeltaSink:
 
     def _check_owner(self, table: Table) -> None:
         """Refuse a table with rows that this owner did not write."""
-        with self._log.trying("its steps could not be read", "see to the files of the table"):
+        with self._log.trying("its steps could not be read", "check the files of the table"):
             mine = table.transaction_version(self._owner)
             last = table.transaction_version(ANY)
         if mine is None and last is not None:
@@ -247,9 +247,9 @@ class DeltaSink:
             )
         if foreign is not None:
             raise self._failure(
-                f"somebody else has changed its rows in version {foreign}; a table that a pipeline "
-                f"writes is its alone: restore version {foreign - 1}, and run again; or delete it "
-                "and start with a new store"
+                f"somebody else has changed its rows in version {foreign}; nobody else may write "
+                f"a table that a pipeline writes: restore version {foreign - 1}, and run again; "
+                "or delete it and start with a new store"
             )
         self._seen = table.version()
 
@@ -260,7 +260,9 @@ class DeltaSink:
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
         try:
-            with self._log.trying(what, "what was committed is kept: run again once it is mended"):
+            with self._log.trying(
+                what, "what was committed is kept: run again when this is corrected"
+            ):
                 yield
         except SinkError as e:
             if isinstance(e.__cause__, CommitFailedError):

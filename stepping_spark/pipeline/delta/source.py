@@ -18,7 +18,7 @@ from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.from_change_feed import CHANGE, counted_feed
 
-_RETRY = "see to the table, and run again"
+_RETRY = "check the table, and run again"
 _VACUUMED = (
     "its files were removed (VACUUM) before this pipeline had read them: start with a new store "
     "and empty tables to write to, and let the retention be longer than a pipeline may stand still"
@@ -171,9 +171,9 @@ class DeltaSource:
         found = str(self._log.newest().metadata().id)
         if number_of(found) != table or newest < version:
             raise self._failure(
-                f"this is another table than the one that was read up to version {version}: it was "
-                "deleted and made anew, or restored from a copy; start with a new store and empty "
-                "tables to write to"
+                f"this is another table than the one that was read up to version {version}: it "
+                "was deleted and created again, or restored from a copy; start with a new store "
+                "and empty tables to write to"
             )
 
     def _changing(self, version: int, last: int) -> list[int]:

@@ -44,7 +44,7 @@ class Directory:
     def place(self) -> tuple[pafs.FileSystem, str]:
         """The file system, and the path in it."""
         if self._found is None:
-            with self.trying("it could not be reached", "see to the path and the credentials"):
+            with self.trying("it could not be reached", "check the path and the credentials"):
                 if self._given is not None:
                     self._found = self._given, self.shown
                 elif "://" in self.shown:
@@ -69,13 +69,13 @@ class Directory:
 
     def make(self) -> None:
         """Make it, where it is not there."""
-        with self.trying("it could not be made", "see to the path and the rights"):
+        with self.trying("it could not be made", "check the path and the rights"):
             self.place[0].create_dir(self.place[1], recursive=True)
 
     def is_there(self) -> bool:
         """Whether there is a directory, or something else that is in its place."""
         system, path = self.place
-        with self.trying("it could not be looked for", "see to the path and the credentials"):
+        with self.trying("it could not be found", "check the path and the credentials"):
             return system.get_file_info(path).type != pafs.FileType.NotFound
 
     def files(self, *, only: bool = False) -> list[File]:
@@ -84,7 +84,7 @@ class Directory:
         `only`: directories in it are an error, for nobody would read what is in them.
         """
         system, path = self.place
-        with self.trying("it could not be listed", "create the directory, or see to the path"):
+        with self.trying("it could not be listed", "create the directory, or check the path"):
             found = system.get_file_info(pafs.FileSelector(path))
         inner = sorted(
             info.base_name
@@ -111,7 +111,7 @@ class Directory:
         system, _ = self.place
         with self.trying(
             f"{name} could not be written",
-            "what was committed is kept: run again once it is mended",
+            "what was committed is kept: run again when this is corrected",
         ):
             local = isinstance(system, pafs.LocalFileSystem)
             made = self.path_of(f"_{name}" if local else name)
@@ -128,7 +128,7 @@ class Directory:
 
     def remove(self, name: str) -> None:
         """Remove a file."""
-        with self.trying(f"{name} could not be removed", "see to the rights"):
+        with self.trying(f"{name} could not be removed", "check the rights"):
             self.place[0].delete_file(self.path_of(name))
 
 

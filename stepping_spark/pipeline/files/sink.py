@@ -75,7 +75,7 @@ class FilesSink:
         rows = self._columns.empty_table()
         if last:
             path = self._directory.path_of(self._name(last))
-            with self._directory.trying(f"{path} cannot be read", "bring back the file"):
+            with self._directory.trying(f"{path} cannot be read", "restore the file"):
                 rows = pq.read_table(path, filesystem=system).cast(self._columns)
         counts = np.concatenate([np.ones(rows.num_rows, np.int64), change.column(COUNT).to_numpy()])
         both = pa.concat_tables([rows, change.drop_columns([COUNT]).cast(self._columns)])
@@ -85,7 +85,7 @@ class FilesSink:
         np.add.at(sums, inverse, counts)
         if (sums < 0).any():
             row = both.slice(int(first[np.flatnonzero(sums < 0)[0]]), 1).to_pylist()[0]
-            raise self._failure(f"the view takes away {row}, which it never gave")
+            raise self._failure(f"the view removes {row}, which it never had")
         found: Any = both
         whole: pa.Table = found.take(np.repeat(first, sums))
         return whole

@@ -100,12 +100,12 @@ class FilesSource:
                 f"the first {done} files, by {self._order}, are not those that were read: one of "
                 "them was removed or changed, or a file came that is before them. Files are only "
                 "added, behind the others, and appear whole: write them under a name that begins "
-                "with _ and rename them. Bring back what was there, or start with a new store"
+                "with _ and rename them. Restore what was there, or start with a new store"
             )
 
     def _rows_of(self, file: File) -> Iterator[pa.Table]:
         system, _ = self._directory.place
-        with self._directory.trying(f"{file.name} cannot be read", "mend or remove the file"):
+        with self._directory.trying(f"{file.name} cannot be read", "correct or remove the file"):
             for table in FORMATS[self._kind](
                 system, self._directory.path_of(file.name), self._columns
             ):

@@ -259,6 +259,6 @@ class PostgresSink:
         if done != wanted:
             raise self._link.failure(
                 f"of {wanted} rows that the step changes, {done} are there: somebody else has "
-                "changed its rows. A table that a pipeline writes is its alone: bring back what "
-                f"was there; or drop it and its row in {STEPS}, and start with a new store"
+                "changed its rows. Nobody else may write a table that a pipeline writes: restore "
+                f"what was there; or drop it and its row in {STEPS}, and start with a new store"
             )

@@ -115,7 +115,7 @@ class PostgresSource:
 
     def _check_table(self, connection: Connection) -> None:
         if not columns_of(connection, self._link.schema, self._link.table):
-            raise self._link.failure("it is not there; see to the name and to schema=")
+            raise self._link.failure("it is not there; check the name and schema=")
 
     # -- what a pipeline calls
 
@@ -225,8 +225,8 @@ class PostgresSource:
         transaction, number, known = (0, 0, int(log)) if after is None else numbers_of(after)
         if known != log:
             raise self._link.failure(
-                "its log of changes is another one than the one that was read: it was made anew; "
-                "start with a new store and empty tables to write to"
+                "its log of changes is another one than the one that was read: it was created "
+                "again; start with a new store and empty tables to write to"
             )
         text = "SELECT _xid::text::bigint, _id FROM {log} WHERE _count_ = 0"
         for trimmed in run(connection, text, log=self._log).fetchall():
