@@ -29,11 +29,11 @@ def transitive_closure(
 ) -> ZSet[Pair[N, N]]:
     """The changes of which node can be reached from which, by one edge or more.
 
-    The least y with y = distinct(edges + y ⋈ edges). A pair is there once, however many paths
-    lead from the one node to the other; a node is paired with itself if it is on a ring. Edges are
-    Pair(left=from, right=to). NULL is no node to go on from. Keeps the edges by their start, and
-    the pairs, by iteration, by their end and by the whole row. A step reads what it changes of the
-    pairs, at each of as many iterations as a new or a lost path has edges.
+    The least y with y = distinct(edges + y ⋈ edges). A pair occurs once, however many paths there
+    are; a node is paired with itself if it is on a ring. Edges are Pair(left=from, right=to). NULL
+    leads nowhere. Keeps the edges by their start, and the pairs, by iteration, by their end and by
+    the whole row. A step reads the pairs that it changes, at each of as many iterations as a new or
+    a removed path has edges.
 
     >>> def query(edges: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
     ...     return st.transitive_closure(edges)
@@ -56,10 +56,10 @@ def transitive_closure(
 def reachable(
     edges: ZSet[Pair[N, N]], roots: ZSet[N], *, max_iterations: int = MAX_ITERATIONS
 ) -> ZSet[N]:
-    """The changes of the nodes that can be reached from the roots, themselves included.
+    """The changes of the nodes that can be reached from the roots, including the roots.
 
-    The least y with y = distinct(roots + y ⋈ edges). Keeps the edges by their start, and the
-    nodes, by iteration. A step reads the edges of the nodes that it changes.
+    The least y with y = distinct(roots + y ⋈ edges). Keeps the edges by their start, and the nodes,
+    by iteration. A step reads the edges of the nodes that it changes.
 
     >>> def query(edges: st.ZSet[st.Pair[int, int]], roots: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.reachable(edges, roots)
@@ -83,12 +83,12 @@ def reachable(
 def connected_components(
     edges: ZSet[Pair[N, N]], *, max_iterations: int = MAX_ITERATIONS
 ) -> ZSet[Pair[N, N]]:
-    """The changes of the component of each node that has an edge, whichever way the edge goes.
+    """The changes of the component of each node that has an edge; directions do not matter.
 
-    Rows are Pair(left=node, right=component), and a component is called by its least node, in the
-    order that Spark sorts by. The least labels y with y = least of each node (nodes + y ⋈ edges).
-    Keeps the edges by their start, both ways, and the labels, by iteration, by node. A step reads
-    the labels that it changes, which may be those of a whole component where that falls apart.
+    Rows are Pair(left=node, right=component). A component is named by its least node, in Spark's
+    order. The least labels y with y = least of each node (nodes + y ⋈ edges). Keeps the edges by
+    their start, both ways, and the labels, by iteration, by node. A step reads the labels that it
+    changes; if a component falls apart, these may be those of the whole component.
 
     >>> def query(edges: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
     ...     return st.connected_components(edges)
@@ -116,12 +116,12 @@ def connected_components(
 def shortest_paths(
     edges: ZSet[tuple[N, N, W]], roots: ZSet[N], *, max_iterations: int = MAX_ITERATIONS
 ) -> ZSet[Pair[N, W]]:
-    """The changes of how far each node is from the nearest root, as Pair(left=node, right=length).
+    """The changes of each node's distance from the nearest root: Pair(left=node, right=length).
 
-    Edges are tuples (from, to, length) of `int` or `float`; a root is at 0. The lengths y with
-    y = least of each node (roots + y ⋈ edges). A ring of negative length has no shortest path, and
-    ends in a `FixpointError`. Keeps the edges by their start, and the lengths, by iteration, by
-    node. A step reads the nodes whose lengths it changes, and their edges.
+    Edges are tuples (from, to, length) with a length of `int` or `float`; a root is at 0. The
+    lengths y with y = least of each node (roots + y ⋈ edges). A ring of negative length has no
+    shortest path, and raises `FixpointError`. Keeps the edges by their start, and the lengths, by
+    iteration, by node. A step reads the nodes whose lengths it changes, and their edges.
 
     >>> def query(roads: st.ZSet[tuple[str, str, int]], depots: st.ZSet[str]) -> st.ZSet[
     ...     st.Pair[str, int]

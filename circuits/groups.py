@@ -51,19 +51,19 @@ def first_n(
 ) -> ZSet[T]:
     """The changes of ORDER BY index LIMIT n, or with `by` of that in each group: D(first_n(I(a))).
 
-    Rows of `a` in, rows of `a` out: the first n by the order of `index`, a row of weight 2 counting
-    as two, ties by the whole row. `index` is an order as `st.window` takes it: descending it is
-    `st.win.desc(lambda a: a.x)`, `lambda a: a.x.desc()`, or a `st.Index` with `ascending=False`.
-    NULL comes first and NaN last, the reverse where the order descends, as in Spark. A row without
-    a positive weight is not there. With `ties=True`, all rows that tie with the n-th are there too:
-    those with RANK() <= n.
+    The result has rows of `a`: the first n by the order of `index`. A row of weight 2 counts as
+    two, and ties are broken by the whole row. `index` is an order as in `st.window`; for descending
+    order write `st.win.desc(lambda a: a.x)`, `lambda a: a.x.desc()`, or a `st.Index` with
+    `ascending=False`. NULL comes first and NaN last, the reverse in descending order, as in Spark.
+    A row without a positive weight is absent. With `ties=True`, all rows that tie with the n-th are
+    included: those with RANK() <= n.
 
-    The first n of a whole are the first n of the first n of its parts, so the optimizer keeps a
-    tower: the rows by 4,096 buckets of their hash, the first n of each of those by 64, and of each
-    of those by group. A step reads the buckets of the rows that change: of a group of N rows about
-    N / 4096 + 128 · n. Of an append-only input only the first n are kept, and read.
+    The first n rows of a whole are the first n of the first n of its parts. So the optimizer keeps
+    three levels: the rows in 4,096 buckets by hash, the first n of each bucket in 64 buckets, and
+    the first n of those by group. A step reads the buckets of the rows that change: in a group of N
+    rows about N / 4096 + 128 · n. For an append-only input only the first n rows are kept and read.
 
-    Raises `CompileError` where the index does not fit, or n is no number of rows.
+    Raises `CompileError` if the index does not fit, or n is not a number of rows.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.first_n(a, st.Index.identity(int, ascending=False), 2)
@@ -87,29 +87,29 @@ def aggregate(
 ) -> ZSet[R]:
     """The changes of SELECT by, aggregates FROM a GROUP BY by: D(aggregate(I(a))).
 
-    `into` is a `Data` with a field for each aggregate, by its name, and one for each part of the
-    key: that of the same name, or else those that are left, in order. `fields` has more aggregates
-    by the names of their fields, for names that are none of an argument or are arguments of this
-    function (`a`, `by`, `into`, `fields`). Fields have the types that
-    Spark SQL gives: see `st.agg`. A group that has no rows left has no row; one whose sum is zero
-    has. Without a key (`by=None`) there is one row from the first step on: of no rows a count is 0,
-    and all else NULL, so that those fields must be `X | None`.
+    `into` is a `Data` with a field for each aggregate, with its name, and one for each part of the
+    key: with the same name, or else the fields that are left, in order. `fields` has more
+    aggregates by the names of their fields, for names that are arguments of this function (`a`,
+    `by`, `into`, `fields`). Fields have the types of Spark SQL: see `st.agg`. A group that has no
+    rows left has no row; one whose sum is zero has one. Without a key (`by=None`) there is one row
+    from the first step on; if there are no rows, a count is 0 and everything else NULL, so those
+    fields must be `X | None`.
 
-    Aggregates of one kind are computed together, those of several kinds apart, and then collated
-    by key. `st.explain` prints the plan, and the state of each part:
+    Aggregates of one kind are computed together; those of several kinds are computed apart and
+    joined by key. `st.explain` prints the plan, and the state of each part:
 
-    accumulable: count, sum, avg, stddev, variance, corr, bool_and, bool_or: the numbers of rows and
-    the sums, by key. A step costs its rows, and reads the groups that they touch.
-    distinct: count_distinct, sum_distinct: the values by key and value; then the same.
-    hierarchical: min, max, any_value, arg_min, arg_max, first_n: as `st.first_n`, by buckets, of
-    which a deletion reads three; of append-only inputs only the first rows. mode: the same, of how
-    often each value comes.
-    basic: collect, collect_list, string_agg, median, percentile: all values, by key. A step costs
-    the sizes of the groups that it touches.
+    - accumulable: count, sum, avg, stddev, variance, corr, bool_and, bool_or. Keeps the numbers of
+      rows and the sums, by key. A step costs its rows, and reads the groups that they touch.
+    - distinct: count_distinct, sum_distinct. Keeps the values by key and value; then the same.
+    - hierarchical: min, max, any_value, arg_min, arg_max, first_n. As `st.first_n`, by buckets, of
+      which a deletion reads three; for append-only inputs only the first rows. mode: the same, for
+      how often each value occurs.
+    - basic: collect, collect_list, string_agg, median, percentile. Keeps all values, by key. A step
+      costs the sizes of the groups that it touches.
 
-    `by` may be `st.rollup`, `st.cube` or `st.grouping_sets` too: several keys, as in SQL.
+    `by` may also be `st.rollup`, `st.cube` or `st.grouping_sets`: several keys, as in SQL.
 
-    Raises `CompileError` where fields and aggregates do not fit, `StepError` for a sum beyond its
+    Raises `CompileError` if fields and aggregates do not fit, `StepError` for a sum beyond its
     type.
 
     >>> class Summary(st.Data):
@@ -139,14 +139,14 @@ def group_reduce_flatten(
 ) -> ZSet[Pair[V, K]]:
     """The changes of a sum by key: D(flatten(I(Σ_key pick_value(row) · weight))).
 
-    `ZSet[T]` to `ZSet[Pair[V, K]]`: left the sum, right the key that `by` gives, a function of the
-    row or a `st.Index`; NULL is a key of its own. A group that has no rows left has no row; one
-    whose sum is zero has. `zero` and `pick_value` are as for `reduce`.
+    `ZSet[T]` to `ZSet[Pair[V, K]]`: left is the sum, right the key that `by` gives, a function of
+    the row or a `st.Index`; NULL is a key of its own. A group that has no rows left has no row; one
+    whose sum is zero has one. `zero` and `pick_value` are as for `reduce`.
 
     Summing by key is linear, and flattening depends on each key alone, so the optimizer makes
-    H(z⁻¹I, change) of it: keeps for each key the number of rows and the sum, arranged by key; a
-    step reads the keys of the change. Raises `CompileError` for what cannot be added up, and for a
-    key that is a `st.python` function.
+    H(z⁻¹I, change) of it. It keeps for each key the number of rows and the sum; a step reads the
+    keys of the change. Raises `CompileError` for values that cannot be added up, and for a key that
+    is a `st.python` function.
 
     >>> class Sale(st.Data):
     ...     shop: str
@@ -170,12 +170,12 @@ def group_reduce_flatten(
 def reduce(a: ZSet[T], *, zero: Callable[[], V], pick_value: Callable[[T], V]) -> ZSet[V]:
     """The changes of a sum: D(make_set(I(Σ pick_value(row) · weight)))  (DBSP, section 7.2).
 
-    `ZSet[T]` to `ZSet[V]`, of one row, from the first step on: `zero()` while there is nothing to
+    `ZSet[T]` to `ZSet[V]` with one row, from the first step on: `zero()` while there is nothing to
     add. `pick_value` gives an int, float or Decimal, a row of them that is added field by field, or
-    a `ZSetPython` (`st.agg.collect`); NULL counts as zero. Floats are added exactly, so that what
-    was added can be taken away. Keeps the sum, and the row that it made; a step costs the rows of
-    the change. Raises `CompileError` for what cannot be added up, and for a `zero` that is
-    something.
+    a `ZSetPython` (`st.agg.collect`); NULL counts as zero. Floats are added exactly, so deletions
+    take out exactly what was added. Keeps the sum, and the row made of it; a step costs the rows of
+    the change. Raises `CompileError` for values that cannot be added up, and for a `zero` that is
+    not zero.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.reduce(a, zero=int, pick_value=lambda x: x)
@@ -194,8 +194,8 @@ def reduce(a: ZSet[T], *, zero: Callable[[], V], pick_value: Callable[[T], V]) -
 def count(a: ZSet[Any]) -> ZSet[int]:
     """The changes of the number of rows, by weight: `reduce` with 1 for each row.
 
-    `ZSet[T]` to `ZSet[int]`, of one row, from the first step on. Keeps the number; a step costs the
-    rows of the change.
+    `ZSet[T]` to `ZSet[int]` with one row, from the first step on. Keeps the number; a step costs
+    the rows of the change.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[int]:
     ...     return st.count(a)

@@ -18,8 +18,8 @@ T = TypeVar("T")
 def union(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A002
     """The changes of a UNION b: distinct(a + b). With `all`, of a UNION ALL b, which is `st.add`.
 
-    Two streams of one type to one of the same. Keeps how often each row is in one or the other,
-    by the whole row; with `all` nothing. A step costs the rows of the change. Raises
+    Two streams of one type to one of the same type. Keeps how often each row is in one or the
+    other, by the whole row; with `all` nothing. A step costs the rows of the change. Raises
     `CompileError` for streams of two types.
 
     >>> def query(a: st.ZSet[int | None], b: st.ZSet[int | None]) -> st.ZSet[int | None]:
@@ -38,8 +38,8 @@ def intersect(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa:
     """The changes of a INTERSECT b: distinct(min(a, b)), where min(a, b) = a − (a − b)⁺.
 
     With `all`, of a INTERSECT ALL b: min(a, b), each row as often as both have it. Two streams of
-    one type to one of the same. Keeps a − b by the whole row, and without `all` what comes out of
-    it. A step costs the rows of the change. Raises `CompileError` for streams of two types.
+    one type to one of the same type. Keeps a − b by the whole row, and without `all` the common
+    rows. A step costs the rows of the change. Raises `CompileError` for streams of two types.
 
     >>> def query(a: st.ZSet[int | None], b: st.ZSet[int | None]) -> st.ZSet[int | None]:
     ...     return st.intersect(a, b, all=True)
@@ -56,10 +56,10 @@ def intersect(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa:
 def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A002
     """The changes of a EXCEPT b: (distinct(a) − distinct(b))⁺.
 
-    With `all`, of a EXCEPT ALL b: (a − b)⁺, each row as often as `a` has it more often. Two streams
-    of one type to one of the same. Keeps the difference by the whole row, and without `all` how
-    often each row is in a, and in b. A step costs the rows of the change. Raises `CompileError`
-    for streams of two types.
+    With `all`, of a EXCEPT ALL b: (a − b)⁺, each row as often as it is more often in `a` than in
+    `b`. Two streams of one type to one of the same type. Keeps the difference by the whole row, and
+    without `all` how often each row is in a, and in b. A step costs the rows of the change. Raises
+    `CompileError` for streams of two types.
 
     >>> def query(a: st.ZSet[int | None], b: st.ZSet[int | None]) -> st.ZSet[int | None]:
     ...     return st.except_(a, b)

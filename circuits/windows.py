@@ -31,27 +31,27 @@ def window(
 ) -> ZSet[R]:
     """The changes of SELECT *, f(…) OVER (PARTITION BY by ORDER BY order) FROM a: D(window(I(a))).
 
-    A row `into` for each row of `a`, and for each time that it counts. Fields are filled by the
-    window functions of their names (see `st.win`), by functions of the row, and the others by the
-    row's fields of the same names. `order` is a function of the row, a `st.Index`, `st.win.asc` or
-    `st.win.desc`, or several of them in a tuple; NULL comes first where it ascends, as in Spark.
-    To descend write `st.win.desc(lambda a: a.x)`, or `lambda a: a.x.desc()` as in PySpark.
-    Ties go by the whole row, so that the same rows give the same answer every time. `fields` has
-    functions by names that are those of arguments. A row without a positive weight is not there.
+    The result has a row `into` for each row of `a`, as often as it counts. Its fields are filled by
+    the window functions with their names (see `st.win`), by functions of the row, and the others by
+    the row's fields with the same names. `order` is a function of the row, a `st.Index`,
+    `st.win.asc` or `st.win.desc`, or several of them in a tuple; NULL comes first in ascending
+    order, as in Spark. For descending order write `st.win.desc(lambda a: a.x)`, or `lambda a:
+    a.x.desc()` as in PySpark. Ties are broken by the whole row, so equal rows give the same answer
+    every time. `fields` has functions by names that are those of arguments. A row without a
+    positive weight is absent.
 
-    What a row is given depends on its partition alone, so the optimizer makes H(z⁻¹I(a), a) of it:
-    keeps the input, arranged by `by`; a step reads the partitions that its rows are in, and gives
-    the rows for which something changes. The state has no order within a partition. But on the
-    driver a step that touches few of them looks for the first place that changes, and computes from
-    there on, with as many rows before it as functions look back to: so it is for `row_number`,
-    `rank`, `lag`, `lead`, frames that end at a number of rows or a distance, and counts and sums
-    from the first row on, in the order of ints, dates or times. Other functions (`dense_rank`,
-    `ntile`, IGNORE NULLS, frames up to the last row) take the whole partition, as all do in Spark's
-    jobs; `st.explain` says which it is. To keep the first rows of each partition only, use
+    The result for a row depends on its partition alone, so the optimizer makes H(z⁻¹I(a), a) of it.
+    It keeps the input, arranged by `by`. A step reads the partitions of its rows, and gives the
+    rows for which something changes. The state has no order within a partition. On the driver, a
+    step that touches few partitions finds the first row that changes, and computes from there on,
+    with as many rows before it as functions look back to. This works for `row_number`, `rank`,
+    `lag`, `lead`, frames that end at a number of rows or a distance, and counts and sums from the
+    first row on, in the order of ints, dates or times. Other functions (`dense_rank`, `ntile`,
+    IGNORE NULLS, frames up to the last row) read the whole partition, as all functions do in
+    Spark's jobs; `st.explain` says which. To keep only the first rows of each partition, use
     `st.first_n`, which reads less.
 
-    Raises `CompileError` where fields and functions do not fit, `StepError` for a sum beyond its
-    type.
+    Raises `CompileError` if fields and functions do not fit, `StepError` for a sum beyond its type.
 
     >>> class Sale(st.Data):
     ...     shop: str
@@ -119,21 +119,22 @@ def asof_join(
 ) -> ZSet[Any]:
     """The changes of each row of `l` beside the row of `r` at the nearest time: D(asof(I l, I r)).
 
-    Of the rows of `r` with the same key: "backward" the last one that is not later, "forward" the
-    first that is not earlier, "nearest" the nearer of the two, of two as near the earlier one; and
-    none that is further away than `tolerance`. As `pandas.merge_asof` and DuckDB's ASOF JOIN have
-    it. Of several rows at one time it is the last by the whole row, and the first looking forward.
-    `how="inner"` leaves out rows of `l` that find nothing; with "left" they stand beside None.
-    A row whose key or time is NULL finds nothing, and is not found; one without a positive weight
-    is not there.
+    It looks at the rows of `r` with the same key. "backward" takes the last one that is not later,
+    "forward" the first that is not earlier, and "nearest" the nearer of the two, or the earlier one
+    if both are equally near; none that is further away than `tolerance`. This is
+    `pandas.merge_asof`, and DuckDB's ASOF JOIN. If several rows have the same time, it takes the
+    last by the whole row, or looking forward the first. `how="inner"` omits rows of `l` that find
+    nothing; with "left" they come with None. A row whose key or time is NULL finds nothing and is
+    not found; a row without a positive weight is absent.
 
-    Keys are functions of the row, or a `st.Index`; times are of any type that has an order, for
-    "nearest" and a tolerance of one that has distances: of times those are timedeltas, of dates
-    timedeltas or numbers of days.
+    Keys are functions of the row, or a `st.Index`. Times are of any type that has an order;
+    "nearest" and a tolerance need a type that has distances. Distances of times are timedeltas,
+    those of dates timedeltas or numbers of days.
 
-    It is a window over the rows of both sides, so the optimizer makes H(z⁻¹I, change) of it: keeps
-    both sides, arranged together by the key; a step reads the rows of both sides that have the keys
-    of its rows. Raises `CompileError` where keys and times of the two sides are of different types.
+    It is a window over the rows of both sides, so the optimizer makes H(z⁻¹I, change) of it. It
+    keeps both sides, arranged together by the key; a step reads the rows of both sides that have
+    the keys of its rows. Raises `CompileError` if keys or times of the two sides have different
+    types.
 
     >>> def query(
     ...     orders: st.ZSet[tuple[str, int]], prices: st.ZSet[tuple[str, int, float]]
@@ -165,16 +166,16 @@ def sessions(
 ) -> ZSet[Session[T, A]]:
     """The changes of the rows with the start and the end of their session: D(sessions(I(a))).
 
-    A session is the rows of one key of which each is at most `gap` after the one before, by `at`:
-    a time, a date or a number. `gap` is a timedelta, of dates also a number of days, of numbers a
-    number. `start` and `end` are the times of the first and of the last row; a row whose time is
-    NULL is in no session. A row that comes between two sessions makes them one, and they are two
-    again when it goes. Group by the key and `start` to count sessions, or to sum them up.
+    A session is a set of rows of one key, each at most `gap` after the one before, by `at`: a time,
+    a date or a number. `gap` is a timedelta, for dates also a number of days, for numbers a number.
+    `start` and `end` are the times of the first and the last row; a row whose time is NULL is in no
+    session. A row that is added between two sessions merges them; when it is removed they are two
+    again. To count sessions or sum them up, group by the key and `start`.
 
-    It is a window in the order of time, so the optimizer makes H(z⁻¹I(a), a) of it: keeps the
-    input, arranged by `by`; a step reads the rows of the keys that its rows have, and gives those
-    whose session has changed. Raises `CompileError` for times that have no distance, and for a gap
-    that is none of theirs.
+    It is a window in the order of time, so the optimizer makes H(z⁻¹I(a), a) of it. It keeps the
+    input, arranged by `by`. A step reads the rows of the keys that its rows have, and gives those
+    whose session changed. Raises `CompileError` for times that have no distance, and for a gap of
+    another type.
 
     >>> def query(clicks: st.ZSet[tuple[str, int]]) -> st.ZSet[tuple[int, int]]:
     ...     found = st.sessions(clicks, by=lambda c: c[0], at=lambda c: c[1], gap=30)

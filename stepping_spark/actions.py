@@ -64,8 +64,8 @@ def iteration(
 ) -> Any:
     """Take one step: a tuple of changes in, a tuple of changes (or values) out.
 
-    See `Stepper.step`, which this calls, for what goes in, what is raised, and what `step` and
-    `now` are; the compiled plan is kept with the graph. `limits` is as for `Stepper`.
+    It calls `Stepper.step`, which describes the inputs, the errors, and `step` and `now`. The
+    compiled plan is kept with the graph. `limits` is as for `Stepper`.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(a)
@@ -157,10 +157,10 @@ def actions(
     store: Store, graph: Graph[Any, Out], *, limits: Limits | None = None
 ) -> tuple[Action[Any, Out], ...]: ...
 def actions(store: Store, graph: AnyGraph, *, limits: Limits | None = None) -> Any:
-    """For each input, a way to insert, remove and replace rows, a step each.
+    """For each input, a handle to insert, remove and replace rows, one step per call.
 
-    `insert(*rows)`, `remove(*rows)` and `replace(old, new)` give the output of the query, or a
-    tuple of them where it gives a tuple. They raise what `Stepper.step` raises. `limits` is as for
+    `insert(*rows)`, `remove(*rows)` and `replace(old, new)` return the output of the query, or a
+    tuple of outputs if it has several. They raise what `Stepper.step` raises. `limits` is as for
     `Stepper`.
 
     >>> def query(a: st.ZSet[str], b: st.ZSet[str]) -> st.ZSet[str]:

@@ -95,21 +95,21 @@ def compile(  # noqa: A001 - the interface's name
 ) -> AnyGraph:
     """Trace a query into a circuit, and optimize it.
 
-    `query` is a function (a method too), called once, with symbolic streams; each parameter is
-    annotated with `ZSet[T]`, `int`, `float` or `Decimal`. It gives one stream or a tuple of them.
-    What is plain Python around the operators just runs, and is then forgotten. With
-    `optimize=False` the circuit is as written: slow, and the measure of what the optimizer may do.
+    `query` is a function or a method. It is called once, with symbolic streams; each parameter is
+    annotated with `ZSet[T]`, `int`, `float` or `Decimal`. It returns one stream or a tuple of them.
+    Plain Python around the operators runs during this call only. With `optimize=False` the circuit
+    is as written: slow, and the reference for what the optimizer may do.
 
-    `append_only` names the inputs from which no row is ever taken away: a negative count in a
-    change of one is an `InputError`. Of what only grows, `first_n` and aggregates such as `min`
-    keep the first rows alone.
+    `append_only` names inputs from which no row is ever removed: a negative count in a change of
+    one is an `InputError`. For such inputs, `first_n` and aggregates such as `min` store only the
+    current first rows.
 
-    `strict` names the inputs of which a row is only taken away that is there: a change that takes
-    more of a row than there is becomes an `InputError`, and the step is as if it had not been
-    tried. What counts is the change as a whole, and `True` is all inputs that are Z-sets. The
-    state then has the rows of these inputs, by the whole row, which a step looks up and adds to.
+    `strict` names inputs from which only existing rows are removed: a change that removes more of a
+    row than there is raises `InputError`, and the step changes nothing. The change counts as a
+    whole. `True` means all inputs that are Z-sets. The state then has the rows of these inputs, by
+    the whole row, which a step looks up and adds to.
 
-    Raises `CompileError`, with the user's line, for whatever cannot become a circuit.
+    Raises `CompileError`, with the user's line, for everything that cannot become a circuit.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     large = st.filter(a, f=lambda x: x > 100)
@@ -161,12 +161,12 @@ def compile(  # noqa: A001 - the interface's name
 
 
 def incrementalize(query: Callable[[*Ins], Out]) -> Callable[[*Ins], Out]:
-    """The query on changes, of a query on whole tables: D ∘ query ∘ I (DBSP, definition 3.1).
+    """The query on changes, from a query on whole tables: D ∘ query ∘ I (DBSP, definition 3.1).
 
-    `query` is written with `st.linear.*`, and gives streams of the same types. Compiled, the
-    integrals are pushed through its operators so that a step works on changes; with
-    `optimize=False` each step computes the whole again. What keeps state, and what a step costs, is
-    as `st.explain` says.
+    `query` is written with `st.linear.*`, and gives streams of the same types. When it is compiled,
+    the integrals are pushed through its operators so that a step works on changes; with
+    `optimize=False` each step recomputes the whole. `st.explain` says which state it keeps and what
+    a step costs.
 
     >>> def on_tables(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.linear.distinct(a)

@@ -65,7 +65,7 @@ class StoreCorrupt(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached, or is not there."""
+    """The store cannot be reached, or does not exist."""
 
 
 class StepError(SteppingError):
@@ -73,15 +73,15 @@ class StepError(SteppingError):
 
 
 class FixpointError(SteppingError):
-    """A recursion did not end."""
+    """A recursion did not end within `max_iterations`."""
 
 
 class SourceError(SteppingError):
-    """A table that a pipeline follows could not be read; the state is as it was before."""
+    """A table that a pipeline reads could not be read; the state is as it was before."""
 
 
 class SinkError(SteppingError):
-    """A table that a pipeline writes a view to could not be written, or is not as it left it.
+    """A table that a pipeline writes could not be written, or others have changed it.
 
     The step is committed in the store, and its output is kept: the next run writes it.
     """

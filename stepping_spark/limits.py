@@ -16,12 +16,12 @@ def _limit(default: int, of: str, *, least: int = 0, zero: str = "") -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The numbers that decide where things run: on the driver or in Spark, at once or in parts.
+    """The numbers that decide what runs on the driver or in Spark, at once or in parts.
 
-    They change how fast a step is and what memory it takes, never what it gives. `st.Stepper`,
-    `st.iteration` and `st.actions` take them for the computation, and a store, when it is made,
-    for what it reads and keeps. The defaults fit a driver with some gigabytes. Raises InputError
-    for a value that is no whole number, or too small.
+    They change how fast a step is and how much memory it needs, never its result. `st.Stepper`,
+    `st.iteration` and `st.actions` take them for the computation. A store takes them, when it is
+    made, for what it reads and keeps. The defaults fit a driver with some gigabytes of memory.
+    Raises `InputError` for a value that is not a whole number, or is too small.
 
     >>> st.Limits(local_rows=100_000).local_rows
     100000

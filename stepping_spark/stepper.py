@@ -40,17 +40,17 @@ One = TypeVar("One")
 
 
 class Stepper(Generic[In, Out]):
-    """A circuit and its store, ready to be stepped: holds the compiled plan.
+    """A circuit and its store, ready for steps: holds the compiled plan.
 
-    `progress`: whether `run` shows a progress bar. A stream that reads at most `local_rows` rows is
-    computed on the driver, Spark evaluating its row functions; 0 sends everything to Spark, where
-    more is to be done than to pick fields of rows that the driver has, or to call `st.python`. It
-    is short for `limits=st.Limits(local_rows=…)`, which has the other numbers of that kind too.
-    `strict=True`, or the names of inputs, sees that the graph was compiled so: see `st.compile`.
-    `metrics` has what each of the last 1,000 steps did, and `write_report` shows it in a browser.
-    With `profile=True` the store says after each step how large each register is: at little cost
-    in memory and in Parquet files, while Postgres counts the rows of its tables. Raises
-    `StoreMismatch` where the store was made for another circuit.
+    `progress`: whether `run` shows a progress bar. The driver computes a stream that reads at most
+    `local_rows` rows; Spark then only evaluates functions of rows. 0 sends everything to Spark,
+    except picking fields of rows that the driver holds, and calls of `st.python`. It is short for
+    `limits=st.Limits(local_rows=…)`, which has the other limits too. `strict=True`, or names of
+    inputs, checks that the graph was compiled so: see `st.compile`. `metrics` describes each of the
+    last 1,000 steps, and `write_report` shows them in a browser. With `profile=True` the store says
+    after each step how large each register is: at little cost in memory and in Parquet files, while
+    Postgres counts the rows of its tables. Raises `StoreMismatch` if the store was made for another
+    circuit.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(a)
@@ -124,15 +124,16 @@ class Stepper(Generic[In, Out]):
         now: Now = None,
         offsets: Mapping[str, int] | None = None,
     ) -> Any:
-        """Feed one change to each input; gives the change, or value, of each output.
+        """Take one step: a change for each input; returns the change, or value, of each output.
 
-        An input is a `ZSetPython`, a `ZSetSpark`, a number, or None for no change. All or nothing:
-        after any error the store is as before, and the same call may be made again. `step=n` makes
-        the call idempotent: the last committed step gives again what it gave, whatever the inputs
-        are now, and changes nothing; it is a `StoreError` where another query took it. `now` (a
-        number, text, date or datetime) defaults to the step's number and never goes back.
-        `offsets` says how far each source is read after the step. It is committed with the step,
-        in the place of what `store.last_offsets()` gave before (None: that stays).
+        An input is a `ZSetPython`, a `ZSetSpark`, a number, or None for no change. A step is
+        atomic: after any error the store is as before, and the same call may be made again.
+        `step=n` makes the call idempotent: repeating the last committed step changes nothing and
+        returns its output again, whatever the inputs are; it raises `StoreError` if another query
+        took that step. `now` (a number, text, date or datetime) defaults to the step's number and
+        never goes back. `offsets` says how far each source is read after this step; it is committed
+        with the step, and replaces what `store.last_offsets()` returned before. None leaves that as
+        it is.
 
         Raises `InputError` for a value that does not fit, `StepError` for a vertex that fails,
         `StoreError` for the store.
@@ -141,10 +142,10 @@ class Stepper(Generic[In, Out]):
             return self._step(inputs, step, now, offsets)
 
     def step_from(self, source: str, position: int, inputs: In) -> bool:
-        """Take a step with changes of a source that counts them, exactly once.
+        """Take a step with changes of a source that numbers them, exactly once.
 
-        `position` is the number of these changes in their source (a batch id, an offset): what is
-        at or before the last committed position of the source is left out, and False is given.
+        `position` is the number of these changes in their source (a batch id, an offset). A
+        position at or before the last committed one is skipped: the result is then False.
         """
         with self._lock:
             if position <= self.store.last_offsets().get(source, position - 1):
@@ -235,11 +236,11 @@ class Stepper(Generic[In, Out]):
         self: Stepper[In, One], steps: Iterable[In], *, source: str | None = None
     ) -> list[tuple[One]]: ...
     def run(self, steps: Iterable[Any], *, source: str | None = None) -> Any:
-        """Take a step for each tuple of inputs; with `progress`, behind a progress bar.
+        """Take a step for each tuple of inputs; with `progress`, shows a progress bar.
 
-        `source` is a name for where the steps come from, which gives the same ones each time: then
-        each is taken once, and the same call, after an interrupt or in the next process, goes on
-        after the last one that is committed. Gives the answers of those that it has taken.
+        `source` names where the steps come from, if it gives the same ones each time. Then each
+        step is taken once: the same call, after an interrupt or in the next process, goes on after
+        the last committed step. Returns the outputs of the steps that it took.
         """
         done = 0 if source is None else self.store.last_offsets().get(source, 0)
         total = len(steps) if isinstance(steps, Sized) else None

@@ -103,10 +103,10 @@ def now_from_text(text: str | None) -> Now:
 
 
 class Store(Protocol):
-    """Keeps registers between steps. What is added in step n shows after commit(n), or never.
+    """Keeps registers between steps. What a step adds becomes visible on commit, or not at all.
 
-    One step: any number of `read`s (of what was committed before it) and `add`s, then `commit`,
-    or `abort`. A failed `commit` leaves the store as before the step.
+    One step: any number of `read`s (of what was committed before it) and `add`s, then `commit` or
+    `abort`. A failed `commit` leaves the store as before the step.
 
     >>> def steps_taken(store: st.Store) -> int:
     ...     return store.last_step()
@@ -115,17 +115,18 @@ class Store(Protocol):
     """
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
-        """Get ready to serve these registers, and to keep outputs of these schemas.
+        """Prepare to serve these registers, and to keep outputs of these schemas.
 
-        `StoreMismatch` names the registers that differ from those of the state. Outputs may
-        differ: then what the last step gave cannot be had. A store that is open stays so.
+        Raises `StoreMismatch`, which names the registers that differ from those of the state.
+        Outputs may differ; then the output of the last step is not available. A store that is open
+        stays open.
         """
 
     def close(self) -> None:
-        """Forget the step under way and let another writer in; a second call does nothing.
+        """Drop the current step and release the lock; a second call does nothing.
 
-        A closed store serves nothing more: all but `abort` is a `StoreError` that says so. What
-        outlives its process can then be opened again, as another object.
+        A closed store raises `StoreError` for everything but `abort`. A durable state can then be
+        opened again, as another object.
         """
 
     def last_step(self) -> int:
@@ -138,37 +139,37 @@ class Store(Protocol):
         """How far each source of changes was read at the last committed step."""
 
     def last_settings(self) -> Mapping[str, str]:
-        """Settings of the session that what is kept depends on; empty before they are given."""
+        """The session's settings that the state depends on; empty before they are given."""
 
     def last_outputs(self) -> tuple[Relation, ...] | None:
-        """What the last committed step gave, as `commit` was told; None where it was not kept."""
+        """The output of the last committed step; None if it was not kept."""
 
     def last_made_by(self) -> tuple[str, ...] | None:
-        """What computed each output of the last committed step, as `commit` was told.
+        """What computed each output of the last committed step; None if that is unknown.
 
-        None where it was not told, as by versions that did not keep it.
+        Versions that did not keep it left it unknown.
         """
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, in parts of the register's schema that add up to it.
 
-        No parts: empty. With keys (a relation with the register's key columns, of distinct keys,
-        no diffs): at least the rows with one of them. NULL in a key equals NULL, as rows do: who
-        wants SQL's meaning asks for no such key.
+        No parts means empty. With keys (a relation with the register's key columns, distinct,
+        without diffs), it returns at least the rows with one of them. NULL in a key equals NULL
+        here; for SQL's meaning, do not ask for such keys.
         """
 
     def snapshot(self) -> AbstractContextManager[Store]:
-        """Within the block, what this thread reads of the store is of one committed step.
+        """Within the block, all that this thread reads of the store is of one committed step.
 
-        That is the last one when the block begins, whoever commits meanwhile, in this process or
-        another; other threads do not notice. The thread cannot step within the block, and a block
-        within it is of the same step. How long it may last is up to the class of the store.
+        It is the last step when the block begins, whoever commits meanwhile, in this process or
+        another; other threads are not affected. The thread cannot step within the block. A block
+        within it is of the same step. How long it may last depends on the class of the store.
         """
 
     def add(self, register: str, change: Relation) -> None:
-        """Add a change (a relation of the register's schema) in the step under way.
+        """Add a change (a relation of the register's schema) in the current step.
 
-        A `SparkRelation` that `is_settled` as the register needs it is kept as it is.
+        A `SparkRelation` that already `is_settled` as the register needs it is kept as it is.
         """
 
     def commit(
@@ -180,19 +181,19 @@ class Store(Protocol):
         settings: Mapping[str, str] | None = None,
         made_by: Sequence[str] | None = None,
     ) -> None:
-        """Make the additions of the step under way durable and visible, all at once.
+        """Make the additions of the current step durable and visible, all at once.
 
-        With them go the step's number, its `now`, what it gave (a relation for each output, of
-        the schema said to `open`; None: nothing to keep), how far its sources were read, the
-        settings of the session that its functions of rows depend on (None: as before), and what
-        in the query computed each output (None: unknown).
+        With them it stores the step's number, its `now`, its outputs (a relation for each, of the
+        schemas given to `open`; None: nothing to keep), how far its sources were read, the
+        session's settings that functions of rows depend on (None: as before), and what in the query
+        computed each output (None: unknown).
         """
 
     def abort(self) -> None:
-        """Forget the additions of the step under way."""
+        """Drop the additions of the current step."""
 
     def compact(self) -> None:
-        """Merge what can be merged; changes nothing that can be read."""
+        """Merge what can be merged; readers see no difference."""
 
     def batches(self, register: str) -> int:
         """How many parts the register is kept in."""

@@ -33,29 +33,29 @@ def foreach_batch(
     change_feed: bool = False,
     to_zset: ToZSet | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """The function that feeds a stream's micro-batches to one input: a step each, exactly once.
+    """A function for `writeStream.foreachBatch`: each micro-batch is one step, exactly once.
 
-    `input` is the name or the number of an argument of the query; the other inputs do not change
-    in these steps. What the steps give is read from caches. With the step the store commits the
-    batch's id, so a batch that is committed already changes nothing: that is how a query that was
-    killed between the store's commit and its checkpoint's goes on. Several streams may feed one
+    `input` is the name or the number of a parameter of the query; the other inputs do not change in
+    these steps. Read the outputs of the steps from caches. The store commits the batch's id with
+    the step, so a batch that is committed already changes nothing. That way a query goes on that
+    was killed between the store's commit and that of its checkpoint. Several streams may feed one
     stepper; their steps are taken one at a time.
 
-    Each line of a batch is a row that comes, counted by a column `_count_` where there is one.
-    `change_feed=True` reads it by `from_change_feed`, and `to_zset` is a function from the batch
-    to a Z-set for what is neither. Columns are checked as in `ZSetSpark.from_dataframe`. A batch
-    is computed once, whatever leads to it; an empty one is a step without changes.
+    Each line of a batch is a row that is added, as often as the column `_count_` says, if there is
+    one. `change_feed=True` reads it with `from_change_feed`; `to_zset` is a function from the batch
+    to a Z-set for everything else. Columns are checked as in `ZSetSpark.from_dataframe`. A batch is
+    computed once, however often it is used; an empty one is a step without changes.
 
-    `source` names the stream in the store; by default it has the input's name. A stream is known
-    by this name and by its checkpoint: one that starts with a new checkpoint reads everything
-    again, and is refused under the same name. So is a batch other than the last one or the next:
-    then the checkpoint or the store is an older copy, and changes would be lost, or made twice.
-    `first_batch` is the id that the first batch must have, other than 0 where the rows before are
-    in the store already.
+    `source` names the stream in the store; by default it has the input's name. A stream is
+    identified by this name and by its checkpoint. One that starts with a new checkpoint would read
+    everything again, so it is refused under the same name. So is a batch other than the last one or
+    the next: then the checkpoint or the store is an older copy, and changes would be lost or
+    applied twice. `first_batch` is the id that the first batch must have, if it is not 0 because
+    the rows before are in the store already.
 
     Needs a session that is not Spark Connect: there such a function runs in another process.
 
-    Raises `InputError` for an input that there is not, or that is a number. What the function
+    Raises `InputError` for an input that does not exist, or that is a number. What the function
     raises ends the streaming query, and the store is as before the batch: `InputError`,
     `StepError`, and `StoreError` for a batch out of order.
 

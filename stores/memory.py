@@ -51,18 +51,18 @@ class LastStep:
 class StoreMemory(Closing):
     """Keeps registers in memory, until it is closed or the process ends.
 
-    The driver holds them as Arrow tables, in which a few keys of millions of rows are found in
-    well under a millisecond, as long as they take no more than `driver_bytes`: by default a
-    quarter of the machine's memory. What is beyond, and changes that come as large DataFrames, are
-    cached in Spark, partitioned by key. `spark` is the session for that: by default the active
-    one, or else a local one that is started when it is needed. `limits` are those of what it reads
-    and merges at once: see `st.Limits`.
+    The driver holds them as Arrow tables, in which a few keys of millions of rows are found in well
+    under a millisecond, as long as they take no more than `driver_bytes`: by default a quarter of
+    the machine's memory. The rest, and changes that come as large DataFrames, are cached in Spark,
+    partitioned by key. `spark` is the session for that: by default the active one, or a local one
+    that is started when it is needed. `limits` are those of what it reads and merges at once: see
+    `st.Limits`.
 
-    State is kept in batches that merge by size: see `stores.batches.tiers`. While large ones merge,
-    what is made of them takes memory beside them. `rows_written` counts what merging costs.
+    State is kept in batches that merge by size: see `stores.batches.tiers`. While large batches
+    merge, the result takes memory beside them. `rows_written` counts what merging costs.
 
-    Any thread may read what is committed, at any time. A step belongs to the thread that adds
-    first: until it commits or aborts, another that adds or commits gets a `StoreLocked`.
+    Any thread may read committed state at any time. A step belongs to the thread that adds first:
+    until it commits or aborts, another thread that adds or commits gets a `StoreLocked`.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(a)
@@ -120,7 +120,7 @@ class StoreMemory(Closing):
             self._turns.end()
 
     def close(self) -> None:
-        """Forget the state, and the step under way."""
+        """Drop the state, and the current step."""
         self._turns.close()
         if not self._turns.at_home:
             return  # a fork: what Spark keeps is another process's
@@ -142,23 +142,23 @@ class StoreMemory(Closing):
         return self._known().offsets
 
     def last_settings(self) -> Mapping[str, str]:
-        """Settings of the session that what is kept depends on; empty before they are given."""
+        """The session's settings that the state depends on; empty before they are given."""
         return self._known().settings
 
     def last_outputs(self) -> tuple[Relation, ...] | None:
-        """What the last committed step gave; None where it was not kept."""
+        """The output of the last committed step; None if it was not kept."""
         state = self._known()
         return state.outputs if state.schemas == self._outputs else None
 
     def last_made_by(self) -> tuple[str, ...] | None:
-        """What computed each output of the last committed step; None where it was not told."""
+        """What computed each output of the last committed step; None if that is unknown."""
         return self._known().made_by
 
     @contextmanager
     def snapshot(self) -> Iterator[Self]:
         """Within the block, this thread reads the step that is the last one when it begins.
 
-        What it reads is kept as long as the block lasts, while other threads step.
+        What it reads is kept until the block ends, while other threads step.
 
         >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
         ...     return st.distinct(a)
@@ -203,7 +203,7 @@ class StoreMemory(Closing):
         return _at(of, batches, keys, self._limits) if batches else ()
 
     def add(self, register: str, change: Relation) -> None:
-        """Add a change in the step under way; a DataFrame is computed here, once."""
+        """Add a change in the current step; a DataFrame is computed here, once."""
         of = self._tiers_of(register).register
         if self._pins.held:
             self._pins.check_none()
@@ -224,7 +224,7 @@ class StoreMemory(Closing):
         settings: Mapping[str, str] | None = None,
         made_by: Sequence[str] | None = None,
     ) -> None:
-        """Make the additions of the step visible, all at once; after an error none of them are."""
+        """Make the additions of the step visible, all at once; after an error, none of them."""
         if self._pins.held:
             self._pins.check_none()
         self._turns.begin()
@@ -253,11 +253,11 @@ class StoreMemory(Closing):
             self._turns.end()
 
     def abort(self) -> None:
-        """Forget the additions of the step under way, if it is this thread's."""
+        """Drop the additions of the current step, if it is this thread's."""
         self._turns.abort()
 
     def compact(self) -> None:
-        """Merge each register into one batch; changes nothing that can be read."""
+        """Merge each register into one batch; readers see no difference."""
         if self._pins.held:
             self._pins.check_none()
         self._turns.begin()

@@ -57,18 +57,19 @@ def delta_join(
     *more: Lookup[Any],
 ) -> ZSet[tuple[Any, ...]]: ...
 def delta_join(base: ZSet[Any], *tables: Lookup[Any]) -> ZSet[Any]:
-    """The changes of a join of many: the sum, over its inputs, of what a change of each one does.
+    """The changes of a join of many: the sum, over its inputs, of the effects of each one's change.
 
     The term of an input reads the new state of the inputs before it, and the old state of those
-    after (DBSP, theorem 3.4, for a product of many). See `stepping_spark.graph.delta_join` for the
-    way each term takes. Rows are tuples, ZSet[tuple[B, R1, R2, …]], of a left lookup with `R |
-    None`; weights multiply. A left lookup has a match, or None: where nothing has the key, and
-    where the key is NULL, which no worker gathers.
-    Keeps the inputs only, each arranged by the keys that it is looked up by: its own, and those
-    that later lookups read from it. Nothing that is joined is kept. A step reads, for each term,
-    the rows that its change leads to; of a left lookup also the rows of the keys that change.
-    Raises `CompileError` for a lookup whose key is not made of fields and operators on them, or of
-    which no part is read from one input alone.
+    after it (DBSP, theorem 3.4, for a product of many). See `stepping_spark.graph.delta_join` for
+    the order of look-ups in each term. Rows are tuples, ZSet[tuple[B, R1, R2, …]], with `R | None`
+    for a left lookup; weights multiply. A left lookup gives the match, or None: if nothing has the
+    key, or if the key is NULL (such rows are not gathered on one worker).
+
+    Keeps only the inputs, each arranged by the keys that it is looked up by: its own, and those
+    that later lookups read from it. No joined rows are kept. A step reads, for each term, the rows
+    that its change leads to; for a left lookup also the rows of the keys that change. Raises
+    `CompileError` for a lookup whose key is not made of fields and operators on them, or of which
+    no part is read from one input alone.
 
     >>> def query(facts: st.ZSet[tuple[str, int]], users: st.ZSet[tuple[int, str]]) -> st.ZSet[
     ...     tuple[tuple[str, int], tuple[int, str]]

@@ -29,11 +29,11 @@ def join(
 ) -> ZSet[Pair[T, U]]:
     """The changes of the join: D(I(l) ⋈ I(r)) = I(l) ⋈ r + l ⋈ z⁻¹I(r)  (DBSP, theorem 3.4).
 
-    `ZSet[T]` and `ZSet[U]` to `ZSet[Pair[T, U]]`: left and right are the rows whose keys are equal,
-    each key a function of the row or a `st.Index`; weights multiply. NULL keys match nothing, or,
+    `ZSet[T]` and `ZSet[U]` to `ZSet[Pair[T, U]]`: left and right are the rows whose keys are equal;
+    a key is a function of the row or a `st.Index`. Weights multiply. NULL keys match nothing, or,
     with `null_safe=True`, each other (SQL's <=>). `where` is a further condition on the pairs: a
     function of the `Pair`. Keeps both inputs, each arranged by its key. A step reads the keys of
-    the change from both. Raises `CompileError` where the two keys are of different types.
+    the change from both. Raises `CompileError` if the two keys have different types.
 
     >>> def query(a: st.ZSet[str], b: st.ZSet[tuple[str, int]]) -> st.ZSet[int]:
     ...     pairs = st.join(a, b, on_left=lambda name: name, on_right=lambda row: row[0])
@@ -77,14 +77,15 @@ def semijoin(
 ) -> ZSet[T]:
     """The changes of the rows that have a match: l ⋉ r = π_left(l ⋈ distinct(keys of r)).
 
-    All its parts are lifted already (DBSP, theorem 3.4 and proposition 4.7), and what is made of
-    lifted parts is (proposition 3.2, the chain rule). Rows are those of l with the weights of l,
-    however many rows of r match: ZSet[L]. NULL keys match nothing, or with `null_safe` each other.
-    A row comes when its first match does, and goes with its last. Keeps l arranged by its key, and
-    of r how many rows each key has. A step reads the keys of the change from both.
-    With `where`, a function of a `Pair`, a match is a row for which it is true too: l ⋉ r is
-    l − l ▷ r, and state and cost are those of `antijoin`. Raises `CompileError` where the two keys
-    are not of one type.
+    It is made of lifted parts (DBSP, theorem 3.4 and proposition 4.7), so it is lifted itself
+    (proposition 3.2, the chain rule). The result has rows of l with the weights of l, however many
+    rows of r match: ZSet[L]. NULL keys match nothing, or with `null_safe` each other. A row is
+    added with its first match, and removed with its last. Keeps l arranged by its key, and of r how
+    many rows each key has. A step reads the keys of the change from both.
+
+    With `where`, a function of a `Pair`, only rows for which it is true are matches: l ⋉ r is l − l
+    ▷ r, and state and cost are those of `antijoin`. Raises `CompileError` if the two keys have
+    different types.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.semijoin(a, b, on_left=lambda x: x, on_right=lambda x: x)
@@ -115,14 +116,15 @@ def antijoin(
 ) -> ZSet[T]:
     """The changes of the rows that have no match: l − l ⋉ r, which is linear in its parts.
 
-    Rows are those of l with the weights of l: ZSet[L]. Rows with a NULL key are among them, as
-    with NOT EXISTS in SQL; they pass without a lookup; with `null_safe` NULL matches NULL. A row
-    goes when its first match comes, and comes back when its last has gone. State, cost and errors
-    are those of `semijoin`.
-    With `where`, a function of a `Pair`, a match is a row for which it is true too: l ▷ r is
-    (l − π_left(l ⋈ r where …))⁺, for tables, which have no negative weights. Then it keeps both
-    inputs arranged by their keys, and that difference by the whole row; a step costs the rows, and
-    those that they match.
+    The result has rows of l with the weights of l: ZSet[L]. Rows with a NULL key have no match, as
+    with NOT EXISTS in SQL, and pass without a look-up; with `null_safe`, NULL matches NULL. A row
+    is removed when its first match is added, and returns when its last match is removed. State,
+    cost and errors are those of `semijoin`.
+
+    With `where`, a function of a `Pair`, only rows for which it is true are matches: l ▷ r is (l −
+    π_left(l ⋈ r where …))⁺, for tables, which have no negative weights. Then it keeps both inputs
+    arranged by their keys, and that difference by the whole row. A step costs the rows of the
+    change, and those that they match.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.antijoin(a, b, on_left=lambda x: x, on_right=lambda x: x)
@@ -148,14 +150,13 @@ def half_join(
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
 ) -> ZSet[Pair[T, U]]:
-    """One term of the bilinear rule: change ⋈ I(r), or change ⋈ z⁻¹I(r) where `state` is "old".
+    """One term of the bilinear rule: change ⋈ I(r), or change ⋈ z⁻¹I(r) if `state` is "old".
 
-    Rows are Pair(left, right) whose keys are equal, weights multiplied: ZSet[Pair[L, R]]. It
-    answers to rows of `change` only: those of r that come later make no pairs with it. NULL keys
-    match nothing, or with `null_safe` each other; `where` is a further condition on the pairs.
-    Keeps r arranged by its key, and nothing of `change`. A step reads the keys of the change.
-    Raises `CompileError` where the keys are not of one type, or for another `state`.
-    The operator is that of seed 001, by which delta joins are made.
+    Rows are Pair(left, right) whose keys are equal, weights multiplied: ZSet[Pair[L, R]]. It reacts
+    to rows of `change` only: later changes of r make no pairs with it. NULL keys match nothing, or
+    with `null_safe` each other; `where` is a further condition on the pairs. Keeps r arranged by
+    its key, and nothing of `change`. A step reads the keys of the change. Raises `CompileError` if
+    the keys have different types, or for another `state`. Delta joins are made of such terms.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[st.Pair[int, int]]:
     ...     return st.half_join(a, b, on_left=lambda x: x, on_right=lambda x: x, state="old")

@@ -66,16 +66,17 @@ def outer_join(
 ) -> ZSet[Any]:
     """The changes of an outer join: l ⋈ r + null(l − l ⋉ r), and likewise for the right side.
 
-    What is without a match is taken from l itself, not from the join: l − left(l ⋈ r) would have
+    Rows without a match are taken from l itself, not from the join: l − left(l ⋈ r) would have
     negative weights where a row matches two. `how`: "left" gives ZSet[Pair[L, R | None]], "right"
-    ZSet[Pair[L | None, R]], "full" ZSet[Pair[L | None, R | None]]. NULL keys match nothing, and
-    their rows come with None, by way of a sum: nothing gathers them on one worker. With `null_safe`
-    they match each other. `where`, a function of the `Pair`, is a further condition of the match,
-    as in SQL's ON: a row whose matches all fail it comes with None. What is without a match is then
-    (l − π_left(l ⋈ r where …))⁺, as in `antijoin`, and kept by the whole row.
+    ZSet[Pair[L | None, R]], "full" ZSet[Pair[L | None, R | None]]. NULL keys match nothing; their
+    rows come with None, and are not gathered on one worker. With `null_safe` they match each other.
+    `where`, a function of the `Pair`, is a further condition of the match, as in SQL's ON: a row
+    whose matches all fail it comes with None. The rows without a match are then (l − π_left(l ⋈ r
+    where …))⁺, as in `antijoin`, and are kept by the whole row.
+
     Keeps both sides arranged by their keys, and for each completed side how many rows each key of
-    the other has. A step reads the keys of the change from all of those. Raises `CompileError`
-    where the two keys are not of one type, or for another `how`.
+    the other has. A step reads the keys of the change from all of those. Raises `CompileError` if
+    the two keys have different types, or for another `how`.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[st.Pair[int, int | None]]:
     ...     return st.outer_join(a, b, on_left=lambda x: x, on_right=lambda x: x)
@@ -128,12 +129,12 @@ def cross_join(
 ) -> ZSet[Any]:
     """The changes of all pairs of rows: a join by a key that all rows share.
 
-    For a side of one row or a few: a scalar subquery, a table of rates, limits. ZSet[Pair[L, R]];
-    with `how="left"` a row of l that meets nothing comes beside None, ZSet[Pair[L, R | None]]: what
-    a scalar subquery is that may have no row. `where`, a function of the `Pair`, is a further
-    condition of the match. Keeps both inputs. A step reads all of the other side for the rows of a
-    change: whatever r has for a change of l, and all of l where r changes. For rows that lie in
-    intervals see `st.range_join`. Raises `CompileError` for another `how`.
+    For a side with one row or a few: a scalar subquery, a table of rates, limits. ZSet[Pair[L, R]];
+    with `how="left"` a row of l that meets nothing comes beside None, ZSet[Pair[L, R | None]]: a
+    scalar subquery that may have no row. `where`, a function of the `Pair`, is a further condition
+    of the match. Keeps both inputs. For each row of a change, a step reads all of the other side:
+    all of r for a change of l, and all of l for a change of r. For rows that lie in intervals see
+    `st.range_join`. Raises `CompileError` for another `how`.
 
     >>> def query(prices: st.ZSet[int], least: st.ZSet[int]) -> st.ZSet[int]:
     ...     pairs = st.cross_join(prices, least, where=lambda p: p.left >= p.right)
@@ -194,19 +195,19 @@ def range_join(
     how: Literal["inner", "left"] = "inner",
     where: Callable[[Pair[T, U]], object] | None = None,
 ) -> ZSet[Any]:
-    """The changes of the pairs where `at` of a row of l lies in an interval, `low` to `high`, of r.
+    """The changes of the pairs where `at` of l lies in an interval, `low` to `high`, of r.
 
-    ZSet[Pair[L, R]]; with `how="left"` a row of l that lies in none comes beside None. Values are
-    `int`, `float`, `Decimal`, `date`, `datetime` or `LocalDateTime`, all three of one type; NULL
-    lies nowhere. `bounds` says which ends belong to the interval. With `on_left` and `on_right`,
-    rows must have equal keys as well; `where`, a function of the `Pair`, is a further condition.
-    For a join by inequalities alone, without an interval, see `st.cross_join`.
+    ZSet[Pair[L, R]]; with `how="left"` a row of l that lies in no interval comes beside None.
+    Values are `int`, `float`, `Decimal`, `date`, `datetime` or `LocalDateTime`, all three of one
+    type; NULL lies nowhere. `bounds` says which ends belong to the interval. With `on_left` and
+    `on_right`, rows must have equal keys as well; `where`, a function of the `Pair`, is a further
+    condition. For a join by inequalities without an interval, see `st.cross_join`.
 
-    A join by bands of so much `width` (a number, or a timedelta): an interval is in all that it
-    touches, a point in one. A width of about the length of an interval is good. An interval of
-    more than 64 bands is in one that all points are in: it is compared with all of them. Keeps l
-    twice and r once for each band, by band. A step reads the bands of the rows. Raises
-    `CompileError` for values that are of several types, or have no bands.
+    It is a join by bands of this `width` (a number, or a timedelta): an interval is in every band
+    that it touches, a point in one. Choose a width of about the length of an interval. An interval
+    of more than 64 bands is in a band of its own that all points are in: it is compared with all of
+    them. Keeps l twice and r once for each band, by band. A step reads the bands of the rows.
+    Raises `CompileError` for values of several types, or of types without bands.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[tuple[int, int]]) -> st.ZSet[int]:
     ...     pairs = st.range_join(a, b, at=lambda n: n, low=lambda i: i[0], high=lambda i: i[1],

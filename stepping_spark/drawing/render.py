@@ -75,8 +75,8 @@ _FILLS = ("#f6f8fa", "#eaeef2")  # of a frame in a frame, by turns
 def write_dot(graph: AnyGraph, path: str | os.PathLike[str], level: int = 2) -> None:
     """Write the picture of a circuit as DOT, Graphviz's own text; see `write_svg`.
 
-    Needs no other program. The same circuit gives the same text, in every process. The path ends
-    in `.dot` or `.gv`, as that of an SVG in `.svg` and of a PNG in `.png`.
+    Needs no other program. The same circuit gives the same text in every process. The path ends in
+    `.dot` or `.gv`, that of an SVG in `.svg`, and that of a PNG in `.png`.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
@@ -89,22 +89,22 @@ def write_dot(graph: AnyGraph, path: str | os.PathLike[str], level: int = 2) -> 
 def write_svg(graph: AnyGraph, path: str | os.PathLike[str], level: int = 2) -> None:
     """Write the picture of a circuit as SVG.
 
-    Data flows down, from inputs to outputs. `level` says how much of it is drawn:
+    Data flows down, from inputs to outputs. `level` says how much is drawn:
 
-    0   the functions that the query calls, each as one box that names the states it keeps; the
-        query's own vertices are left out. A query that calls no functions is one box itself
-    1   the query's own vertices too
-    2   every vertex, each in a frame for the function that made it
+    - 0: the functions that the query calls, each as one box that names the states it keeps; the
+      query's own vertices are omitted. A query that calls no functions is one box itself.
+    - 1: the query's own vertices too.
+    - 2: every vertex, each in a frame for the function that made it.
 
-    Cylinders are state, with the key by which it is kept; what comes from them is drawn in their
-    colour, and what flows elsewhere is changes. An integral and its delay are one register, and so
-    one cylinder where nobody reads the integral itself. Hexagons are bilinear, octagons not
+    Cylinders are state, with the key by which it is kept; their outputs are drawn in their colour,
+    and everything else that flows is changes. An integral and its delay are one register, and so
+    one cylinder unless something reads the integral itself. Hexagons are bilinear, octagons not
     linear. A dashed arrow closes a loop. Types and functions of rows are shortened; an SVG shows
     them in full, with the line of the program, under the pointer.
 
-    Raises `SteppingError` for a path that cannot be written, or ends otherwise, for another level,
-    and where there is neither the program `dot` nor the packages that do its work; `CompileError`
-    for what is no circuit.
+    Raises `SteppingError` for a path that cannot be written or has another ending, for another
+    level, and if there is neither the program `dot` nor the packages that replace it;
+    `CompileError` for something that is not a circuit.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)

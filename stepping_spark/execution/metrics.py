@@ -72,10 +72,10 @@ class Cost:
 
 @dataclass
 class StepMetrics:
-    """One step: its number, how long it took, its Spark jobs, its recursions and its vertices.
+    """One step: its number, its duration, its Spark jobs, its recursions and its vertices.
 
-    `jobs` are those of the whole step, reading inputs and keeping state included; None on Spark
-    Connect, which does not tell. `queries` counts what Spark was asked, with or without a job,
+    `jobs` counts those of the whole step, including reading inputs and the store; it is None on
+    Spark Connect, which does not say. `queries` counts Spark queries, with or without a job, and
     `iterations` those of each recursion, by its path. `inputs` and `outputs` have the rows of the
     changes that came in and went out, and `kept` those that were added to each register; None for
     rows that are in Spark. `sizes` says how large each register was after the step, where the
@@ -138,7 +138,7 @@ class StepMetrics:
         return v.path in self._inner and (v.rows_in, v.rows_out) == (None, None)
 
     def add_jobs(self, jobs: int | None) -> None:
-        """Count the jobs of a query; unknown stays unknown."""
+        """Count the jobs of a query; None, for an unknown number, stays None."""
         self.jobs = _sum(self.jobs, jobs)
 
     def keep(self, register: str, rows: int | None) -> None:

@@ -47,20 +47,20 @@ class Python(Generic[T, V]):
 def python(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], V]:
     """Mark a function of rows as Python: it gets real rows, once per row and step.
 
-    The type of what it gives is `to`, else its return annotation; the row is what the stream holds.
-    It runs on the driver where the change is there, and else in Spark's Python workers, which costs
-    a conversion by Arrow. Raises `CompileError` where the type is unknown; what it raises itself
-    becomes a `StepError` that shows the row.
+    The type of its result is `to`, else its return annotation. It runs on the driver if the change
+    is there, and otherwise in Spark's Python workers, which costs a conversion by Arrow. Raises
+    `CompileError` if the type is unknown; an exception in the function becomes a `StepError` that
+    shows the row.
 
     A store that was made with a function that computes something else is refused: the source of the
-    function counts, with the values and the functions of its module that it uses. Its name does
-    not, nor do those of its variables and of its first parameter.
+    function counts, with the values and the functions of its module that it uses. Its name does not
+    count, nor do the names of its variables and of its first parameter.
 
-    It must be deterministic: the same for equal rows, at every step and in every process. A row
-    that leaves is taken out by what the function says of it then, so a function that uses the
-    clock, chance or something that changes leaves rows behind that nothing takes away. Nobody can
-    see that of a Python function: there is no error. The same is true of a UDF of Spark (`F.udf`)
-    in a traced function.
+    It must be deterministic: the same result for equal rows, at every step and in every process. A
+    deletion is undone by evaluating the function on the row again, so a function that uses the
+    clock, chance or something that changes leaves rows behind that nothing removes. Nobody can
+    detect that in a Python function: there is no error. The same is true of a UDF of Spark
+    (`F.udf`) in a traced function.
 
     >>> def query(lines: st.ZSet[str]) -> st.ZSet[int]:
     ...     return st.map(lines, f=st.python(lambda line: len(line.split()), to=int))

@@ -51,10 +51,10 @@ class Key:
 class Index(Generic[T, K]):
     """The key of a row, and its order: for joins, groups, state and iteration.
 
-    Made by `pick`, `atom`, `composite` or `identity`. Of rows `T`, with keys `K`: a field, a
-    computed value, or a tuple of them, each with its direction. Wherever an `Index` is asked for, a
-    bare function of the row does too, ascending. Keys are equal, and ordered, as Spark has them. A
-    `CompileError` for one of other rows, and for a `st.python` function.
+    Made by `pick`, `atom`, `composite` or `identity`. `T` is the type of the rows and `K` that of
+    the keys: a field, a computed value, or a tuple of them, each with its direction. A function of
+    the row may be given instead of an `Index`; its order is ascending. Keys are equal and ordered
+    as in Spark. Raises `CompileError` for an index of other rows, and for a `st.python` function.
 
     >>> class A(st.Data):
     ...     x: int

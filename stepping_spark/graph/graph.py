@@ -27,8 +27,8 @@ Out = TypeVar("Out", default=Any, covariant=True)
 class Vertex:
     """An operator applied to vertices, with the type of its stream.
 
-    Interned: equal ones are one object. `digest` is made of all that leads to it, and the same in
-    every process.
+    Interned: equal vertices are one object. `digest` is computed from everything that leads to the
+    vertex, and is the same in every process.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.neg(numbers)
@@ -120,13 +120,12 @@ class Origin:
 class Graph(Generic[In, Out]):
     """A circuit, as `compile` makes it: vertices, and the edges between them.
 
-    `vertices` has them by `Path`; `input`, `internal`, `output` and `run_no_output` are its edges,
-    and `nx` the same as a networkx graph. Printed, it is a stable text. Equal to another that
-    computes the same in the same way, whatever its vertices are called. A notebook draws it.
-    `loops` says what each fed back value is connected to. `bodies` has the circuits that recursions
-    iterate: their operators are equal to those of other queries, and know the names of whichever
-    was made first. `strict` has, for each strict input, the vertex that gives the rows which a
-    change takes away although they are not there.
+    `vertices` maps each `Path` to its vertex. `input`, `internal`, `output` and `run_no_output` are
+    the edges; `nx` is the same as a networkx graph. Its text is the same in every process. Two
+    graphs are equal if they compute the same in the same way, whatever their vertices are called. A
+    notebook shows its picture. `loops` says what each feedback is connected to. `bodies` has the
+    circuits that recursions iterate. `strict` has, for each strict input, the vertex that finds
+    rows which a change removes although they are not there.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.filter(numbers, f=lambda x: x > 0)
@@ -164,7 +163,7 @@ class Graph(Generic[In, Out]):
         return self.outputs + self.no_output
 
     def walk(self) -> Iterator[Vertex]:
-        """Every vertex that is needed, each after its inputs but for loops."""
+        """Every vertex that is needed, each after its inputs, except in loops."""
         seen: set[Vertex] = set()
         for root in (*self.inputs, *self.roots):
             yield from _walk(root, self.loops, seen)
@@ -226,7 +225,7 @@ class Graph(Generic[In, Out]):
         )
 
     def not_given(self, inputs: object) -> InputError:
-        """What is wrong with what a step is given, where it is no tuple with a value for each."""
+        """The error for inputs of a step that are not a tuple with one value for each input."""
         labels = (v.operator.label for v in self.inputs if isinstance(v.operator, Input))
         names = ", ".join(labels)
         if not isinstance(inputs, tuple | list):
@@ -240,7 +239,7 @@ class Graph(Generic[In, Out]):
         )
 
     def told(self, v: Vertex) -> str:
-        """What `Vertex.told` says, with what the feedbacks that lead to it are connected to."""
+        """`Vertex.told`, with what the feedbacks that lead to it are connected to."""
         seen: set[Vertex] = set()
         leaves = [leaf for leaf in _walk(v, self.loops, seen) if leaf in self.loops]
         if not leaves:
@@ -254,7 +253,7 @@ class Graph(Generic[In, Out]):
         return self.origins[v].line
 
     def same_as(self, other: AnyGraph) -> bool:
-        """Whether both are the same circuit, whatever its vertices are called."""
+        """Whether both are the same circuit, whatever their vertices are called."""
         return (
             self.inputs == other.inputs
             and self.outputs == other.outputs

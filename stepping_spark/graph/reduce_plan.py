@@ -21,8 +21,8 @@ class ReducePart:
 class ReducePlan:
     """How the aggregates of one `st.aggregate` are computed; printed, a few lines of text.
 
-    `parts` are the reductions, each with its kind, its aggregates and the state that it keeps.
-    Where there are several, `collated` says that their pieces are put together by key.
+    `parts` are the reductions, each with its kind, its aggregates and its state. If there are
+    several, `collated` says that their results are joined by key.
 
     >>> class Summary(st.Data):
     ...     user: str

@@ -51,33 +51,33 @@ ROWS = 500_000
 
 
 class Pipeline:
-    """Tables in, tables out: follows sources, keeps views of them, and writes these into sinks.
+    """Tables in, tables out: follows sources, maintains views, and writes these to sinks.
 
     `query` is a query function, or several by the names of their views. They share their inputs by
     name, and a parameter with the name of another view is that view. `store` says where the state
-    is, in a word (`"parquet:state"`, `"postgresql://user@host/db?schema=s"`, `"memory"`), or is a
-    store. Each input of the query has its source, by its name or in `sources={…}`: a table, as
-    `st.DeltaTable(path)`, an iterable of `(position, change)`, each a step, whose positions are
-    whole numbers, each greater than the one before, or an `st.Source` of your own. `into` has the
-    sinks of views by name: a table, a function of `(step, change)`, an `st.Sink` of your own, or a
-    list of these. A single query's view has the name of the query; where it gives several, they
-    have the names of the variables that it returns.
+    is (`"parquet:state"`, `"postgresql://user@host/db?schema=s"`, `"memory"`), or is a store. Each
+    input of the query has a source, as an argument of its name or in `sources={…}`: a table such as
+    `st.DeltaTable(path)`, an iterable of `(position, change)`, one for each step, whose positions
+    are increasing whole numbers, or an `st.Source` of your own. `into` has the sinks of views by
+    name: a table, a function of `(step, change)`, an `st.Sink` of your own, or a list of these. A
+    single query's view has the name of the query; if it gives several, they have the names of the
+    variables that it returns.
 
     Exactly once: a step's commit in the store says how far each source was read. A sink writes the
-    step's number in the transaction that writes the step's rows. No step is begun before all sinks
-    have the last one, whose output the store keeps: so whenever a process ends, the next one gives
-    it to those that do not have it. A function is given it once more, because it cannot say what
-    it has.
+    step's number in the transaction that writes the step's rows. The next step begins only when all
+    sinks have the last one, whose output the store keeps. So whenever a process ends, the next one
+    writes this output to the sinks that do not have it. A function gets it once more, because it
+    cannot say what it has.
 
-    A step takes from each source at most `max_versions` versions, and versions of about `max_rows`
-    rows together. A single version of more is taken in pieces; between them the views are those of
-    no version. `max_rows=None` takes versions whole. Where `now`, a function without arguments,
-    is given, each round is a step at the time it gives, with or without changes, as
-    `st.temporal_filter` needs it. `append_only`, `strict` are as for `st.compile`, `limits` as for
-    `st.Stepper`.
+    A step takes from each source at most `max_versions` versions, with about `max_rows` rows
+    together. A single version with more rows is read in pieces; between the pieces, the views are
+    those of no version. `max_rows=None` reads versions whole. If `now` is given, a function without
+    arguments, each round is a step at the time it returns, with or without changes, as
+    `st.temporal_filter` needs it. `append_only` and `strict` are as for `st.compile`, `limits` as
+    for `st.Stepper`.
 
-    A step logs a line to `stepping_spark.pipeline` (INFO), with the rows that sinks were given.
-    `stepper` is what steps, with metrics.
+    Each step logs a line to `stepping_spark.pipeline` (INFO), with the rows that the sinks got.
+    `stepper` is the stepper, with its metrics.
 
     >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(people)
@@ -131,15 +131,15 @@ class Pipeline:
         max_steps: int | None = None,
         progress: bool = False,
     ) -> int:
-        """Take steps until there is nothing new; gives how many. For a scheduler.
+        """Take steps until there is nothing new. Returns how many steps it took.
 
-        `every`, as "10s", follows the sources: it takes all there is, waits so long, and looks
-        again. Ctrl-C, SIGTERM and `stop` end it after the step under way, and so does `max_steps`.
-        A source that waits for its next item is not interrupted. `progress` shows a line with the
-        last step and how far the views are behind.
+        With `every`, such as "10s", it follows the sources: it takes all steps there are, waits for
+        that time, and looks again. Ctrl-C, SIGTERM and `stop` end it after the current step, and so
+        does `max_steps`. A source that waits for its next item is not interrupted. `progress` shows
+        a line with the last step and how far the views are behind.
 
-        Raises `SourceError`, `SinkError`, and what a step raises. What is committed stays: once it
-        is mended, the same call goes on.
+        Raises `SourceError`, `SinkError`, and what a step raises. Committed steps stay committed;
+        when the reason is corrected, the same call goes on.
         """
         pause = None if every is None else seconds_of(every)
         self._stopping = Stopping()
@@ -162,7 +162,7 @@ class Pipeline:
         return taken
 
     def stop(self) -> None:
-        """End `run`, which another thread is in, after the step under way."""
+        """End `run` in another thread after its current step."""
         self._stopping.ask()
 
     @property
@@ -171,9 +171,9 @@ class Pipeline:
         return self._stopping.signal
 
     def lag(self) -> dict[str, int | None]:
-        """How far each source is ahead of the views: versions, files or rows; None: unknown.
+        """How far each source is ahead of the views, in versions, files or rows; None if unknown.
 
-        It asks the sources, so it is for the thread that runs the pipeline.
+        It asks the sources, so call it from the thread that runs the pipeline.
 
         >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
         ...     return st.distinct(people)
@@ -203,17 +203,17 @@ class Pipeline:
     def collector(self) -> PipelineCollector:
         """The metrics of this process, for `prometheus_client.REGISTRY.register(…)`.
 
-        Lag is as it was after the last round.
+        The lag is that after the last round.
         """
         return self._reporting.collector()
 
     def dry_run(self) -> Prospect:
-        """What a run would read, what it keeps by which key, and what a step costs.
+        """What a run would read, which state it keeps by which key, and what a step costs.
 
-        Changes nothing: no table is made, and no lock is taken. Sources and sinks are looked at,
-        and a sink that a run would refuse is a `SinkError`; a sink of your own is looked at where
-        it has the method `look`. `in_full` of what it gives, an `st.Prospect`, has the vertices
-        that are computed anew at each step: none, if all is well.
+        Changes nothing: it makes no table and takes no lock. It looks at sources and sinks; a sink
+        that a run would refuse raises `SinkError`. A sink of your own is looked at if it has the
+        method `look`. The result is an `st.Prospect`. Its `in_full` lists the vertices that are
+        recomputed in full at each step; it should be empty.
 
         >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
         ...     return st.distinct(people)
@@ -229,7 +229,7 @@ class Pipeline:
         return self._opened()
 
     def close(self) -> None:
-        """Let go of the store, the sources and the sinks. The pipeline may be run again."""
+        """Release the store, the sources and the sinks. The pipeline may be run again."""
         stepper, self._stepper = self._stepper, None
         self._close_tables()
         if stepper is not None and isinstance(self._place, Place):

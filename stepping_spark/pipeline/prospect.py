@@ -24,10 +24,10 @@ FULL = "recomputed in full"
 class Prospect:
     """What a run would do. Printed, it is a page of text, and `in_detail()` a longer one.
 
-    `waiting` is what each source has that was not read (None: unknown), `state` the key by which
-    each register is kept, with its rows where the state says them: rows as stored, of which
-    several may add up to one row. `views` is what a step reads for each view, `costs` how each
-    vertex takes a step, and `in_full` the vertices whose cost grows with the tables, and not with
+    `waiting` is what each source has that was not read yet (None if unknown). `state` is the key by
+    which each register is kept, with its rows if the state knows them: rows as stored, of which
+    several may add up to one row. `views` is what a step reads for each view, and `costs` how each
+    vertex computes a step. `in_full` lists the vertices whose cost grows with the tables instead of
     the change.
 
     >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:

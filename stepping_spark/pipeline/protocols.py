@@ -22,9 +22,9 @@ Change: TypeAlias = "ZSet[Any] | pa.Table | DataFrame"
 
 @dataclass(frozen=True)
 class Portion:
-    """How much a step takes of a source: at most so many versions, and about so many rows.
+    """How much a step takes of a source: at most `versions` versions, and about `rows` rows.
 
-    None: as much as there is.
+    None means as much as there is.
 
     >>> st.Portion(versions=10, rows=None).rows is None
     True
@@ -36,9 +36,9 @@ class Portion:
 
 @dataclass(frozen=True)
 class Batch:
-    """The next changes of a source, and how far it is read with them.
+    """The next changes of a source, and the position up to which it is read with them.
 
-    `changes` are added up. None of them: there is a new position, and nothing has changed.
+    The `changes` are added up. An empty tuple means: there is a new position, but no row changed.
     `versions` counts what the source counts: commits, files, items. `final`: the source cannot give
     the batch again once it is asked for the next, so its position is committed, by a step without
     rows where nothing has changed.
@@ -56,10 +56,10 @@ class Batch:
 class Source(Protocol):
     """Where the changes of one input come from.
 
-    A source is asked for what comes after a position, and gives the same changes for the same
-    position each time, also in the next process: that is what makes a step exactly once. It may
-    have a text `unit`, what the first number of a position counts, as "version", for messages, and
-    a method `confirm(position)`, which is called when the step that read up to it is committed and
+    A pipeline asks a source for what comes after a position. For the same position it must give the
+    same changes each time, in every process: this makes a step exactly once. It may have a text
+    `unit`, what the first number of a position counts, such as "version", for messages, and a
+    method `confirm(position)`, which is called when the step that read up to it is committed and
     all sinks have its rows.
 
     >>> class Lines:
@@ -88,33 +88,33 @@ class Source(Protocol):
     """
 
     def open(self, columns: pa.Schema) -> None:
-        """Get ready. `columns` are those that the input reads, by name, with their Arrow types.
+        """Prepare to read. `columns` are those that the input needs, by name, with Arrow types.
 
         A row that is a single value has the column `_value_`. A table may have more columns.
         """
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
-        """The next changes after a position; None: there is nothing new.
+        """The next changes after a position; None if there is nothing new.
 
-        Without a position they are all that there is so far. Of more than `portion` it gives a
-        part, if it can: the next call, with the position that it gave, goes on.
+        Without a position: everything so far. If there is more than `portion`, it returns a part if
+        it can; the next call, with the position it returned, goes on.
         """
 
     def behind(self, after: Position | None) -> int | None:
-        """How much there is after a position, in what the source counts; None: unknown."""
+        """How much there is after a position, in what the source counts; None if unknown."""
 
     def close(self) -> None:
-        """Let go of files and connections. The source may be opened again."""
+        """Release files and connections. The source may be opened again."""
 
 
 class Sink(Protocol):
     """Where the rows of one view go.
 
-    The step's number is written in the transaction that writes the step's rows: after a crash the
-    pipeline asks for it, and writes the last step again where the sink does not have it.
+    A sink writes the step's number in the same transaction as the step's rows. After a crash the
+    pipeline asks for this number, and writes the last step again if the sink does not have it.
 
-    It may have the method `look(columns, owner)` too, which a dry run calls: it raises what `open`
-    would raise, changes nothing, and gives the last step of the owner, or 0.
+    A sink may also have the method `look(columns, owner)`, which a dry run calls. It raises what
+    `open` would raise, changes nothing, and returns the last step of the owner, or 0.
 
     >>> class Log:
     ...     '''Keeps changes in memory.'''
@@ -134,23 +134,23 @@ class Sink(Protocol):
     """
 
     def open(self, columns: pa.Schema, owner: str) -> None:
-        """Get ready for rows of these columns, which are nullable where the type has `| None`.
+        """Prepare for rows with these columns, which are nullable if their type has `| None`.
 
-        `owner` is one state of one view: what another owner has written is refused here.
+        `owner` identifies one view of one state: refuse here what another owner has written.
         """
 
     def last_step(self) -> int | None:
-        """The last step of this owner that is written; 0: none. None: the sink cannot know."""
+        """The last step of this owner that is written: 0 for none, None if it is unknown."""
 
     def write(self, step: int, change: ZSetSpark[Any]) -> None:
-        """Write the rows of a step, and its number, at once or not at all.
+        """Write the rows of a step and its number, both or neither.
 
-        Steps without rows are left out. A step that is written already is not given again, where
-        the sink can know it.
+        Steps without rows are not passed on. A step that was written is not passed again, if the
+        sink can know it.
         """
 
     def close(self) -> None:
-        """Let go of files and connections. The sink may be opened again."""
+        """Release files and connections. The sink may be opened again."""
 
 
 class ReadTable(Protocol):

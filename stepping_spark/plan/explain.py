@@ -77,12 +77,11 @@ class Explanation:
 
 
 def explain(graph: AnyGraph) -> Explanation:
-    """Per vertex: its line, whether it is linear, bilinear or recomputed in full, and its state.
+    """For each vertex: its line, if it is linear, bilinear or recomputed in full, and its state.
 
-    Then the registers that a store keeps, with the key that each is arranged by, the plan of each
-    `aggregate`, hints at what is seldom meant, and the plan of a step: its stages, and what each
-    one reads. `print` it, or look at `vertices`, `arrangements`, `reductions`, `hints` and `plan`.
-    Runs nothing.
+    Then the registers that a store keeps, with the key of each, the plan of each `aggregate`, hints
+    at what is probably a mistake, and the plan of a step: its stages, and what each one reads.
+    `print` it, or use `vertices`, `arrangements`, `reductions`, `hints` and `plan`. Runs nothing.
 
     >>> def query(a: st.ZSet[tuple[int, str]], b: st.ZSet[int]) -> st.ZSet[str]:
     ...     pairs = st.join(a, b, on_left=lambda a: a[0], on_right=lambda b: b)

@@ -1,8 +1,8 @@
-"""What a group is reduced to: sums, means, extremes, first rows, collections.
+"""The aggregates of a group: sums, means, extremes, first rows, collections.
 
-A function of the row picks the value, as in `map`. NULLs are left out, as SQL does, but for those
-of rows that `first_n` and `collect` gather. Where nothing is left, SQL's answer is NULL, and the
-field must be `X | None`; a count is 0.
+A function of the row picks the value, as in `map`. NULL values are skipped, as in SQL, except by
+`first_n` and `collect`, which also take rows with NULL. If no value is left, the result is NULL, as
+in SQL, and the field must be `X | None`; a count is 0.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ class Collect(Generic[T, V]):
 
 
 def collect(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], ZSetPython[V]]:
-    """A `ZSetPython` of `f(row)` of a group's rows: in an aggregate, or as a `pick_value`.
+    """A `ZSetPython` of `f(row)` for a group's rows: in an aggregate, or as a `pick_value`.
 
-    `f` gives a value of any row type, by `to` or an annotation where it cannot be seen; equal ones
-    are counted. The state holds every value once; a step costs the groups that it touches, whole.
+    `f` gives a value of any row type; say it with `to` or an annotation if it cannot be derived.
+    Equal values are counted. The state holds every value once. A step costs the whole groups that
+    it touches.
 
     >>> def query(words: st.ZSet[tuple[int, str]]) -> st.ZSet[st.Pair[st.ZSetPython[str], int]]:
     ...     return st.group_reduce_flatten(
@@ -84,15 +85,15 @@ class Aggregate(Generic[T]):
 
 
 def count(f: Callable[[T], Any] | None = None) -> Aggregate[T]:
-    """How many rows a group has; with `f`, for how many of them it is not NULL. An int."""
+    """The number of rows of a group; with `f`, of those for which it is not NULL. An int."""
     return Aggregate("count", f)
 
 
 def sum(f: Callable[[T], Any]) -> Aggregate[T]:  # noqa: A001 - the field's name
     """The sum of `f(row)`.
 
-    Of ints an int (beyond 64 bits it is a `StepError`), of floats a float, added exactly and
-    rounded once, of a Decimal(p, s) one of ten digits more, at most 38.
+    For ints an int (beyond 64 bits it is a `StepError`), for floats a float, added exactly and
+    rounded once, for a Decimal(p, s) a Decimal with ten more digits, at most 38.
     """
     return Aggregate("sum", f)
 
@@ -105,8 +106,9 @@ def avg(f: Callable[[T], Any]) -> Aggregate[T]:
 def stddev(f: Callable[[T], Any], *, population: bool = False) -> Aggregate[T]:
     """The sample standard deviation of `f(row)`, a float; NULL for fewer than two values.
 
-    With `population=True` that of the population (SQL's stddev_pop), NULL of none. From exact sums
-    of the values and of their squares. As in Spark, numbers are taken as floats.
+    With `population=True` that of the population (SQL's stddev_pop), NULL without values. Computed
+    from exact sums of the values and of their squares. As in Spark, numbers are converted to
+    floats.
     """
     return Aggregate("stddev", f, option=population or None)
 
@@ -122,8 +124,9 @@ def variance(f: Callable[[T], Any], *, population: bool = False) -> Aggregate[T]
 def corr(x: Callable[[T], Any], y: Callable[[T], Any]) -> Aggregate[T]:
     """The correlation (Pearson's) of two numbers of each row, a float from -1 to 1.
 
-    Of the rows that have both; NULL for fewer than two of them, and where one of the numbers is
-    always the same. From exact sums of the numbers, of their squares and of their products.
+    Of the rows that have both numbers. NULL if there are fewer than two of them, or if one of the
+    numbers is always the same. Computed from exact sums of the numbers, of their squares and of
+    their products.
     """
     return Aggregate("corr", x, other=y)
 
@@ -149,14 +152,14 @@ def max(f: Callable[[T], Any]) -> Aggregate[T]:  # noqa: A001 - the field's name
 
 
 def any_value(f: Callable[[T], Any]) -> Aggregate[T]:
-    """Some `f(row)` that is not NULL: the least, so that it is the same in every run."""
+    """Some `f(row)` that is not NULL: the least one, so that it is the same in every run."""
     return Aggregate("any_value", f)
 
 
 def mode(f: Callable[[T], Any]) -> Aggregate[T]:
-    """The `f(row)` that comes most often; of several the least, as Spark's mode(x, true).
+    """The most frequent `f(row)`; for several, the least, like Spark's mode(x, true).
 
-    The state has how often each value comes; a step costs the values that it touches.
+    The state has how often each value occurs; a step costs the values that it touches.
     """
     return Aggregate("mode", f)
 
@@ -175,60 +178,61 @@ def median(f: Callable[[T], Any]) -> Aggregate[T]:
 
 
 def collect_list(f: Callable[[T], Any], *, order: Any = None) -> Aggregate[T]:
-    """The list of `f(row)`, in an order, as `st.window` takes it: a function of the row, an index.
+    """The list of `f(row)`, in an order like that of `st.window`: a function of the row, an index.
 
-    To descend write `order=st.win.desc(lambda a: a.x)`, or `order=lambda a: a.x.desc()`.
-    Of equals by the order, and without one, the lesser value comes first. An empty list where there
-    is none. The state has every value; a step reads the values of the groups that it touches.
+    For descending order write `order=st.win.desc(lambda a: a.x)`, or `order=lambda a: a.x.desc()`.
+    Rows that tie, and all rows if there is no order, are sorted by value. The list is empty if
+    there is no value. The state has every value; a step reads the values of the groups that it
+    touches.
     """
     return Aggregate("collect_list", f, order)
 
 
 def string_agg(f: Callable[[T], Any], separator: str = "", *, order: Any = None) -> Aggregate[T]:
-    """The strings `f(row)`, joined with a separator, in the order that `collect_list` has.
+    """The strings `f(row)`, joined with a separator, in an order as in `collect_list`.
 
-    To descend write `order=st.win.desc(lambda a: a.x)`. NULL where there is none. Also called
+    For descending order write `order=st.win.desc(lambda a: a.x)`. NULL without values. Also called
     listagg.
     """
     return Aggregate("string_agg", f, order, option=separator)
 
 
 def grouping_id() -> Aggregate[Any]:
-    """Which parts of the key a row of `rollup`, `cube` or `grouping_sets` is added up over.
+    """SQL's grouping_id(): the parts of the key that a row of `rollup`, `cube` … is summed over.
 
-    SQL's grouping_id(): an int with a bit for each part, 1 for one that is left out (and so NULL);
-    the last part is the lowest bit.
+    An int with a bit for each part: 1 if the part is summed over (and so NULL). The last part is
+    the lowest bit.
     """
     return Aggregate("grouping_id")
 
 
 def arg_min(order: Callable[[T], Any], value: Callable[[T], Any] | None = None) -> Aggregate[T]:
-    """`value(row)`, or the row itself, where `order(row)` is least; of several the least value.
+    """`value(row)`, or the row itself, where `order(row)` is least; on ties, the least value.
 
-    NULL where `order` is NULL in all rows.
+    NULL if `order` is NULL in all rows.
     """
     return Aggregate("arg_min", value, order)
 
 
 def arg_max(order: Callable[[T], Any], value: Callable[[T], Any] | None = None) -> Aggregate[T]:
-    """`value(row)`, or the row itself, where `order(row)` is greatest; of several the least value.
+    """`value(row)`, or the row itself, where `order(row)` is greatest; on ties, the least value.
 
-    NULL where `order` is NULL in all rows.
+    NULL if `order` is NULL in all rows.
     """
     return Aggregate("arg_max", value, order)
 
 
 def first_n(index: Any, n: int, value: Callable[[T], Any] | None = None) -> Aggregate[T]:
-    """The list of `value(row)`, or of the rows, of the first n by an order, as of `st.window`.
+    """The list of `value(row)`, or of the rows, of the first n by an order as in `st.window`.
 
-    The last ones are those by `st.win.desc(lambda a: a.x)`, or by `lambda a: a.x.desc()`.
-    A row of weight 2 is there twice; of equals by the index, the lesser value comes first.
+    For the last ones write `st.win.desc(lambda a: a.x)`, or `lambda a: a.x.desc()`. A row of weight
+    2 is in the list twice. Rows that tie are sorted by value.
     """
     return Aggregate("first_n", value, index, n)
 
 
 def count_distinct(f: Callable[[T], Any]) -> Aggregate[T]:
-    """How many different values, but for NULL, `f` gives. An int."""
+    """The number of different values of `f`, without NULL. An int."""
     return Aggregate("count_distinct", f)
 
 

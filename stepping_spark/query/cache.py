@@ -24,19 +24,20 @@ RESERVED = ("_staging_", "_output_")
 
 
 class Cache(Generic[X]):
-    """A Z-set of the circuit that can be read from the store, between steps.
+    """A Z-set of the circuit that can be read from the store between steps.
 
-    `cache[a](f)` in a query keeps the value of `f(a)`, a stream of rows `X`, under `name` (by
-    default that of the row type); `cache.zset(store)` reads it. What is kept is the value that the
-    stream has at the last step: `f` is usually an integral, so that it is the sum of all changes.
-    A stream of changes is taken too, and then only the last change is there, which `explain`
-    points out.
+    In a query, `cache[a](f)` stores the value of the stream `f(a)` under `name` (by default the
+    name of the row type). `cache.zset(store)` reads it. Usually `f` is an integral, so that the
+    stored value is the sum of all changes: the view itself. If `f` gives a stream of changes, only
+    the last change is stored; `explain` points this out.
 
-    Keeps what its stream keeps: an integral is one register, shared with all who read it, with
-    the keys of `integrate_indexed`; a change is kept as a delay of it. Two caches of one value are
-    two registers, each under its name. A step costs the rows of the change. A `CompileError` for a
-    stream of other rows, for two caches of one name, for a name that begins with `_staging_` or
-    `_output_`, which stores give to tables of their own, and for `cache[a]` without the call.
+    Keeps what its stream keeps. An integral is one register, shared with everything that reads it,
+    with the keys of `integrate_indexed`; a change is kept by a delay. Two caches of one value are
+    two registers. A step costs the rows of the change.
+
+    Raises `CompileError` for a stream of other rows, for two caches with one name, for a name that
+    begins with `_staging_` or `_output_` (stores use these for their own tables), and for
+    `cache[a]` that is not called.
 
     >>> names = st.Cache[str](name="names")
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
@@ -124,8 +125,8 @@ class Cache(Generic[X]):
     def zset(self, store: Store) -> ZSetSpark[X]:
         """The value at the last committed step.
 
-        The columns are those of `X`, then `_count_`. Costs nothing until it is looked at; reading
-        it whole costs the whole of it. A `StoreMismatch` if the store has no such cache.
+        The columns are those of `X`, then `_count_`. It is read when you look at it; reading all of
+        it costs its size. Raises `StoreMismatch` if the store has no such cache.
         """
         if not hasattr(store, "read"):
             raise InputError(

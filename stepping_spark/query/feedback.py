@@ -90,10 +90,10 @@ def feedback(
 def feedback(annotation: Any) -> Loop[Any]:
     """A loop: `with st.feedback(T) as y: … y.connect(st.delay(z))`.
 
-    `T` is the type of the stream, written as a parameter of a query is annotated: `st.ZSet[A]` for
-    rows of `A` (`A` alone is refused), `int`, `float`, `Decimal`, or `Annotated[Decimal, …]`. Keeps
-    what its delay keeps; the loop of a sum is recognised as `integrate`. Raises `CompileError` for
-    a loop that passes no delay, is never connected, or is not used.
+    `T` is the type of the stream, written like the annotation of a query's parameter: `st.ZSet[A]`
+    for rows of `A` (`A` alone is refused), `int`, `float`, `Decimal`, or `Annotated[Decimal, …]`.
+    Keeps what its delay keeps; the loop of a sum is recognized as `integrate`. Raises
+    `CompileError` for a loop that has no delay, is never connected, or is not used.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     with st.feedback(st.ZSet[str]) as y:

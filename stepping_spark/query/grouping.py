@@ -31,9 +31,9 @@ class GroupingSets(Generic[T]):
 def rollup(by: By[T]) -> GroupingSets[T]:
     """For `by` of `st.aggregate`: groups by (a, b), by a, and all rows together: ROLLUP (a, b).
 
-    The parts that a row is added up over are NULL, so that the fields for them are `X | None`; all
-    but the first set leave out one part more, from the last on. `st.agg.grouping_id()` tells a NULL
-    that is left out from one that is in the rows. Of no rows there is no row, as in Spark.
+    The parts that a row is summed over are NULL, so the fields for them are `X | None`. Each set
+    after the first omits one part more, from the last on. `st.agg.grouping_id()` tells a NULL of an
+    omitted part from a NULL in the rows. Without rows there is no result row, as in Spark.
 
     >>> class Total(st.Data):
     ...     shop: str | None
@@ -50,9 +50,9 @@ def rollup(by: By[T]) -> GroupingSets[T]:
 
 
 def cube(by: By[T]) -> GroupingSets[T]:
-    """For `by` of `st.aggregate`: groups by each choice of the parts of a key: CUBE (a, b).
+    """For `by` of `st.aggregate`: groups by each subset of the parts of a key: CUBE (a, b).
 
-    Otherwise as `rollup`.
+    Otherwise like `rollup`.
 
     >>> class Total(st.Data):
     ...     shop: str | None
@@ -71,7 +71,7 @@ def cube(by: By[T]) -> GroupingSets[T]:
 def grouping_sets(*by: By[T] | None) -> GroupingSets[T]:
     """For `by` of `st.aggregate`: groups by each of these keys: GROUPING SETS ((a, b), c, ()).
 
-    None is the set without a key, of all rows. Otherwise as `rollup`.
+    None is the set without a key: all rows. Otherwise like `rollup`.
 
     >>> class Total(st.Data):
     ...     shop: str | None

@@ -1,4 +1,4 @@
-"""`st.linear`: operators on the values of one step, without regard to the steps before."""
+"""`st.linear`: operators on the values of one step, independent of the steps before."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def join(
 
 
 def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
-    """Every row whose weight in the value is positive, with weight 1.
+    """Every row with a positive weight in the value, with weight 1.
 
     Keeps no state; costs the value.
     """
@@ -251,7 +251,7 @@ def flatten(g: Grouped[ZSet[T], K], *, name: str | None = None) -> ZSet[Pair[T, 
 @overload
 def flatten(g: Grouped[V, K], *, name: str | None = None) -> ZSet[Pair[V, K]]: ...
 def flatten(g: Grouped[Any, Any], *, name: str | None = None) -> ZSet[Any]:
-    """Groups as rows: Pair(left=row, right=key) for each row of each, or for the sum of each.
+    """Groups as rows: Pair(left=row, right=key) for each row of a group, or for the sum of a group.
 
     A group without rows has none. Linear for groups of rows; no state.
 

@@ -31,14 +31,14 @@ F = TypeVar("F")
 
 @dataclass(frozen=True)
 class Lookup(Generic[Found]):
-    """A table that a `delta_join` looks rows up in.
+    """A table in which a `delta_join` looks rows up.
 
-    `key` is the key of its rows: a function of a row, or an `st.Index`. `on` is what is looked
-    for, a function of the tuple of all that is known so far: `row[0]` is the row of the base,
-    `row[1]` that of the first lookup, and so on. Both may be tuples of several parts. `how`:
-    "inner", or "left", which keeps rows that find nothing with None in the table's place. With
-    `null_safe`, NULL finds NULL. `where`, of an inner lookup, is a further condition: a function of
-    the tuple with the row that is found in it.
+    `key` is the key of its rows: a function of a row, or an `st.Index`. `on` is the value to look
+    for: a function of the tuple of all rows found so far, where `row[0]` is the row of the base,
+    `row[1]` that of the first lookup, and so on. Both may be tuples of several parts. `how` is
+    "inner", or "left", which keeps rows that find nothing, with None in the place of this table.
+    With `null_safe=True`, NULL finds NULL. `where`, for inner lookups, is a further condition: a
+    function of the tuple that includes the row found here.
 
     >>> def query(a: st.ZSet[tuple[str, int]], b: st.ZSet[int]) -> st.ZSet[
     ...     tuple[tuple[str, int], int | None]

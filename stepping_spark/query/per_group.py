@@ -29,10 +29,10 @@ K_co = TypeVar("K_co", covariant=True)
 
 
 class Grouped(Protocol, Generic[V_co, K_co]):
-    """A stream of rows, or of sums, `V` by key `K`: of `group`, or of `linear.accumulate`.
+    """A stream of rows, or of sums, `V` by key `K`: what `group` and `linear.accumulate` give.
 
-    `flatten` makes rows of it, `per_group` runs a circuit on the rows of each group. A group is
-    there while it has rows, also where its sum is zero.
+    `flatten` turns it into rows; `per_group` runs a circuit on the rows of each group. A group
+    exists while it has rows, even if its sum is zero.
 
     >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[st.Pair[int, str]]:
     ...     by_name: st.Grouped[int, str] = st.linear.accumulate(
@@ -66,12 +66,12 @@ def group(a: ZSet[T], by: Key[T], *, name: str | None = None) -> Grouped[ZSet[T]
 class PerGroup:
     """`per_group[g](f)`: the circuit `f`, on the rows of each group of `g`.
 
-    `f` is called once, with the stream of one group's rows, and gives a stream; what it is made of
-    is then lifted to work on all groups at once. In it may be whatever works on streams of rows,
-    groups of groups included; streams from outside may be joined with. A reduction gives a row for
-    each group that has rows to add up. Keeps what the operators of `f` keep, by their keys and the
-    group's; a step costs what they cost for the groups that the change is in. Raises
-    `CompileError` for what cannot be lifted (a cache, a temporal operator, recursion).
+    `f` is called once, with the stream of one group's rows, and returns a stream. Its operators are
+    then lifted to work on all groups at once. It may use every operator on streams of rows, groups
+    of groups included; streams from outside may be joined with. A reduction gives a row for each
+    group that has rows. Keeps what the operators of `f` keep, by their keys and the group's; a step
+    costs what they cost for the groups of the change. Raises `CompileError` for what cannot be
+    lifted (a cache, a temporal operator, recursion).
 
     >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[st.Pair[int, str]]:
     ...     g = st.group(a, by=lambda row: row[0])

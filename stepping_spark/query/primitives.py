@@ -45,9 +45,10 @@ def map(  # noqa: A001 - the field's name for it
 ) -> ZSet[V]:
     """Each row becomes `f(row)`; weights stay, and those of equal results are added.
 
-    `ZSet[T]` to `ZSet[V]`: the type of the result is what `f` gives, its annotation, or `to`. `f`
-    is called once, with a symbolic row, unless it is a `st.python` function. Linear; keeps no
-    state; a step costs the rows of the change. Raises `CompileError` where `f` cannot be traced.
+    `ZSet[T]` to `ZSet[V]`: the result has the type of what `f` returns, or of its annotation, or
+    `to`. `f` is called once, with a symbolic row, unless it is a `st.python` function. Linear;
+    keeps no state; a step costs the rows of the change. Raises `CompileError` if `f` cannot be
+    traced.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.map(a, f=lambda x: x * x)
@@ -68,9 +69,9 @@ def map_many(
 ) -> ZSet[V]:
     """Each row becomes the items of `f(row)`, an array column or a Python iterable.
 
-    `ZSet[T]` to `ZSet[V]`; `to` is the type of an item. An item that comes twice has weight 2, and
+    `ZSet[T]` to `ZSet[V]`; `to` is the type of an item. An item that occurs twice has weight 2, and
     NULL gives no items. Linear; keeps no state; a step costs the items of the change. Raises
-    `CompileError` where `f` cannot be traced, or gives no array.
+    `CompileError` if `f` cannot be traced, or does not return an array.
 
     >>> def query(lines: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.map_many(lines, f=st.python(lambda line: line.split(), to=list[str]))
@@ -90,7 +91,7 @@ def filter(  # noqa: A001 - the field's name for it
     """The rows for which `f(row)` is true; NULL is not true.
 
     `ZSet[T]` to `ZSet[T]`. Linear; keeps no state; a step costs the rows of the change. Raises
-    `CompileError` where `f` cannot be traced, or gives no bool.
+    `CompileError` if `f` cannot be traced, or does not return a bool.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.filter(a, f=lambda x: (x > 1) & (x < 4))
@@ -160,8 +161,8 @@ def neg(a: S, *, name: str | None = None) -> S:
 def delay(a: S, *, name: str | None = None) -> S:
     """z⁻¹: the value of the step before; at the first step nothing, or zero.
 
-    A stream of any type to one of the same. Linear. Keeps the last value; a step costs the
-    difference of two values, and of an integral the change only.
+    A stream of any type to one of the same type. Linear. Keeps the last value; a step costs the
+    difference of two values, and for an integral the change only.
 
     >>> def query(a: int) -> int:
     ...     return st.delay(a)
@@ -183,11 +184,11 @@ def _arranged(a: Any, indexes: Iterable[Key[Any]], name: str | None) -> Any:
 
 
 def delay_indexed(a: ZSet[T], indexes: tuple[Key[T], ...], *, name: str | None = None) -> ZSet[T]:
-    """`delay`, its state kept by these keys: an index each, or a function of the row.
+    """`delay`, with its state kept by these keys: an index each, or a function of the row.
 
     `ZSet[T]` to the same. A reader that asks for keys, such as a join by one of the indexes, then
-    reads what it asks for only. Costs as `delay` does, once for each key that is read. Raises
-    `CompileError` where `indexes` is empty, or a key cannot be traced.
+    reads only these. Costs the same as `delay`, for each key that is read. Raises `CompileError` if
+    `indexes` is empty, or a key cannot be traced.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.delay_indexed(a, indexes=(lambda word: word,))
@@ -201,11 +202,11 @@ def delay_indexed(a: ZSet[T], indexes: tuple[Key[T], ...], *, name: str | None =
 
 
 def integrate(a: S, *, name: str | None = None) -> S:
-    """I: the sum of all values so far, this step's included: I(a)ₙ = a₁ + … + aₙ.
+    """I: the sum of all values so far, including this step's: I(a)ₙ = a₁ + … + aₙ.
 
-    A stream of any type to one of the same. Linear. Keeps the sum as one register; a step adds the
-    change. What it costs depends on who reads it: a join reads the keys of the other side only, an
-    output reads all.
+    A stream of any type to one of the same type. Linear. Keeps the sum as one register; a step adds
+    the change. Its cost depends on the readers: a join reads the keys of the other side only, an
+    output reads everything.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.integrate(a)
@@ -221,11 +222,11 @@ def integrate(a: S, *, name: str | None = None) -> S:
 def integrate_indexed(
     a: ZSet[T], indexes: tuple[Key[T], ...], *, name: str | None = None
 ) -> ZSet[T]:
-    """`integrate`, its state kept by these keys: an index each, or a function of the row.
+    """`integrate`, with its state kept by these keys: an index each, or a function of the row.
 
-    `ZSet[T]` to the same. Keeps the sum once for each key that somebody reads it by: two uses of
-    one stream by one key share it. A step adds the change to each. Raises `CompileError` where
-    `indexes` is empty, or a key cannot be traced.
+    `ZSet[T]` to the same. Keeps the sum once for each key that it is read by: two uses of one
+    stream by one key share it. A step adds the change to each. Raises `CompileError` if `indexes`
+    is empty, or a key cannot be traced.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.integrate_indexed(a, indexes=(lambda word: word,))
@@ -239,8 +240,8 @@ def integrate_indexed(
 def integrate_delay(a: S, *, name: str | None = None) -> S:
     """z⁻¹I: the sum of all values before this step; at the first step nothing, or zero.
 
-    A stream of any type to one of the same. Linear. It is the old value of the register of
-    `integrate`, which both share; a step costs what `integrate` costs.
+    A stream of any type to one of the same type. Linear. It is the old value of the register of
+    `integrate`, which both share; a step costs the same.
 
     >>> def query(a: int) -> int:
     ...     return st.integrate_delay(a)
@@ -254,7 +255,7 @@ def integrate_delay(a: S, *, name: str | None = None) -> S:
 def integrate_delay_indexed(
     a: ZSet[T], indexes: tuple[Key[T], ...], *, name: str | None = None
 ) -> ZSet[T]:
-    """`integrate_delay`, its state kept by these keys, and shared with `integrate_indexed`.
+    """`integrate_delay`, with its state kept by these keys, and shared with `integrate_indexed`.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.integrate_delay_indexed(a, indexes=(lambda word: word,))
@@ -268,10 +269,10 @@ def integrate_delay_indexed(
 
 
 def differentiate(a: S, *, name: str | None = None) -> S:
-    """D: the value less the one of the step before; the inverse of `integrate`.
+    """D: the value minus that of the step before; the inverse of `integrate`.
 
-    D(I(a)) = I(D(a)) = a. A stream of any type to one of the same. Linear. Keeps the last value,
-    and a step costs both; where the value is an integral, the optimizer removes the two.
+    D(I(a)) = I(D(a)) = a. A stream of any type to one of the same type. Linear. Keeps the last
+    value, and a step costs both values. If the value is an integral, the optimizer removes the two.
 
     >>> def query(a: int) -> int:
     ...     return st.differentiate(a)
@@ -285,9 +286,9 @@ def differentiate(a: S, *, name: str | None = None) -> S:
 def haitch(state: ZSet[T], change: ZSet[T], *, name: str | None = None) -> ZSet[T]:
     """H (DBSP, proposition 4.7): the change of `distinct` of a sum.
 
-    `state` is the sum before the step, `change` what is added to it, both `ZSet[T]`: −1 where a row
-    ceases to be positive, +1 where it becomes so. Not linear. Keeps nothing: `state` is given. A
-    step reads the state for the change's rows only.
+    `state` is the sum before the step, `change` what is added to it, both `ZSet[T]`. The result is
+    −1 for a row that is no longer positive, and +1 for one that becomes positive. Not linear. Keeps
+    nothing: the state is an argument. A step reads the state for the change's rows only.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.haitch(st.integrate_delay(a), a)
@@ -304,9 +305,9 @@ def make_scalar(
 ) -> V:
     """The sum of `pick_value(row) · weight`, as a stream of numbers.
 
-    `ZSet[T]` to a stream of `int`, `float` or `Decimal`. Without `pick_value` the rows are numbers
-    themselves. Linear; keeps no state; a step costs the rows of the change. Raises `CompileError`
-    for what cannot be added up.
+    `ZSet[T]` to a stream of `int`, `float` or `Decimal`. Without `pick_value` the rows must be
+    numbers. Linear; keeps no state; a step costs the rows of the change. Raises `CompileError` for
+    values that cannot be added up.
 
     >>> def query(a: st.ZSet[int]) -> int:
     ...     return st.make_scalar(a, lambda x: x * 10)
@@ -324,8 +325,8 @@ def make_scalar(
 def make_set(a: T, *, name: str | None = None) -> ZSet[T]:
     """The Z-set of one row, the number.
 
-    A stream of numbers `T` to `ZSet[T]`. Not linear: the Z-set of 0 has a row. Keeps no state; a
-    step costs one row.
+    A stream of numbers `T` to `ZSet[T]`. Not linear: the Z-set of 0 also has a row. Keeps no state;
+    a step costs one row.
 
     >>> def query(n: int) -> st.ZSet[int]:
     ...     return st.make_set(n)
@@ -337,11 +338,11 @@ def make_set(a: T, *, name: str | None = None) -> ZSet[T]:
 
 
 def identity_print(a: S, label: str | None = None, *, name: str | None = None) -> S:
-    """The same stream; each step prints its value to standard output, for a look inside.
+    """The same stream; each step prints its value to standard output, for debugging.
 
-    What is printed is the stream as it is written: the whole sum of an `integrate`, however little
-    of it the rest of the circuit reads. Such a value is computed for it, and brought to the driver.
-    `label` begins what is printed, by default the line of the query.
+    It prints the stream as it is written: for an `integrate` the whole sum, however little of it
+    the rest of the circuit reads. That value is computed for printing, and fetched to the driver.
+    `label` is printed first; by default it is the line of the query.
 
     >>> def query(n: int) -> int:
     ...     return st.identity_print(n, "the number")

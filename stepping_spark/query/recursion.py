@@ -42,31 +42,31 @@ def fixpoint(
     max_iterations: int = MAX_ITERATIONS,
     name: str | None = None,
 ) -> Y:
-    """The changes of a recursion: the least `y` with `y = distinct(f(a, y))`, from the empty one.
+    """The changes of a recursion: the least `y` with `y = distinct(f(a, y))`, starting empty.
 
-    After every step the sum of what it gave is the fixpoint of the sums of `a`, also where rows
-    have left: what only held itself up is gone.
+    After every step, the sum of the outputs is the fixpoint for the sums of `a`, also after
+    deletions: rows that only supported each other disappear.
 
-    `f` gets `a` (a stream, or a tuple of them) and `y`, and is written with the operators that are
-    used elsewhere; it may use other streams of the query too. Several streams that need each
-    other are a tuple: `f(a, (x, y))` gives the two, `fixpoint` too. The rows of `y` are those of
-    `a`, or what the annotation of `f`'s second parameter says (`ZSet[T]`, `tuple[ZSet[T], …]`), or
-    `to` (`T`, or a tuple of types). Over `y` may stand: map, map_many, filter, add, join,
-    semijoin, distinct, minima and maxima. What is not monotone (a difference, an antijoin, a sum)
-    is a `CompileError`, as more rows in `y` would mean fewer.
+    `f` gets `a` (a stream, or a tuple of them) and `y`, and uses the ordinary operators; it may use
+    other streams of the query too. Several streams that need each other are a tuple: `f(a, (x, y))`
+    gives the two, and so does `fixpoint`. The rows of `y` are those of `a`, or those of the
+    annotation of `f`'s second parameter (`ZSet[T]`, `tuple[ZSet[T], …]`), or `to` (`T`, or a tuple
+    of types). On `y` you can use map, map_many, filter, add, join, semijoin, distinct, minima and
+    maxima. An operator that is not monotone (a difference, an antijoin, a sum) raises
+    `CompileError`, because more rows in `y` would mean fewer rows in its result.
 
-    What a minimum or maximum over `y` gives must come back into its own group: as the row of `y`
-    there, whose place a better one takes. Where it only leads to other rows, which may push it out,
-    they come and go for ever, and a step is a `FixpointError`.
+    The result of a minimum or maximum over `y` must come back into its own group: as the row of `y`
+    there, which a better one replaces. If it only leads to other rows, which may push it out, they
+    alternate for ever, and a step raises `FixpointError`.
 
-    The weights of `a` should not sum up to less than zero, as those of no table do: what is
-    missing once more than it was there takes rows away where it meets others, so that there may be
-    no fixpoint. A `distinct` before makes sure.
+    The weights of `a` should not sum up to less than zero, as those of tables never do: a row with
+    a negative count removes rows where it meets others, so that there may be no fixpoint. A
+    `distinct` before the fixpoint makes sure.
 
-    Not linear. Keeps, by iteration, what joins and distincts in `f` take, by their keys. A step
-    reads the rows of its changes' effect, once for each iteration that they reach, and takes a
-    Spark job or none for each of them. `max_iterations` bounds the depth: the number of times that
-    `f` is applied. Beyond it a step is a `FixpointError`, and has changed nothing.
+    Not linear. Keeps, by iteration, what joins and distincts in `f` need, by their keys. A step
+    reads the effects of its changes, once for each iteration that they reach; each iteration takes
+    a Spark job or none. `max_iterations` bounds the depth: how often `f` is applied. Beyond it a
+    step raises `FixpointError`, and changes nothing.
 
     >>> def longer(edges: st.ZSet[st.Pair[int, int]], y: st.ZSet[st.Pair[int, int]]):
     ...     met = st.join(y, edges, on_left=lambda p: p.right, on_right=lambda e: e.left)

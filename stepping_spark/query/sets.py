@@ -43,7 +43,7 @@ def intersect(
 
 
 def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = None) -> ZSet[T]:  # noqa: A002
-    """The rows of `a` that `b` has not, each once; with `all`, as often as `a` has it more often.
+    """The rows of `a` that are not in `b`, each once; with `all`, as often as `a` has more.
 
     See `st.except_`. Keeps no state.
     """
@@ -54,7 +54,7 @@ def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = Non
 
 
 def positive_part(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
-    """x⁺ = max(x, 0): every row whose weight in the value is positive, with its weight.
+    """x⁺ = max(x, 0): every row with a positive weight in the value, with its weight.
 
     Keeps no state; costs the value.
     """

@@ -41,9 +41,9 @@ def explode(
 ) -> ZSet[V]:
     """Each row becomes the values of `f(row)`, an array of (value, weight); weights multiply.
 
-    A weight may be zero or negative: what it gives is then taken away where the row comes. `f`
-    gives a list of tuples, an array column of structs of two fields, or, with `st.python`, any
-    iterable; `to` is the type of a tuple. Linear; keeps no state; costs the values of the change.
+    A weight may be zero or negative: adding the row then removes the value. `f` gives a list of
+    tuples, an array column of structs with two fields, or, with `st.python`, any iterable; `to` is
+    the type of a tuple. Linear; keeps no state; costs the values of the change.
 
     >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[str]:
     ...     return st.explode(a, f=lambda row: [(row[0], row[1]), ("all", 1)])
@@ -62,14 +62,13 @@ def join_function(
     to: type[Update[V, Any]] | None = None,
     name: str | None = None,
 ) -> ZSet[V]:
-    """Each row becomes the updates that `f(row)` says: the general linear operator, on changes.
+    """Each row becomes the updates that `f(row)` gives: the general linear operator, on changes.
 
-    An `st.Update(value, time, weight)` comes out at its time, or at once if that has passed: the
-    time is the later of the update's and the step's. Weights multiply. `f` gives a list of updates
-    or, with `st.python`, any iterable (annotated, or `to=st.Update[V, time]`). Times are ints
-    (numbers of steps, by default), dates or datetimes, like the `now` of the steps. Linear. Keeps
-    the updates that are still to come, by their time; a step reads those whose time has come since
-    the step before.
+    An `st.Update(value, time, weight)` appears at its time, or at once if that has passed. Weights
+    multiply. `f` gives a list of updates or, with `st.python`, any iterable (annotated, or
+    `to=st.Update[V, time]`). Times are ints (numbers of steps, by default), dates or datetimes,
+    like the `now` of the steps. Linear. Keeps future updates, by their time; a step reads those
+    whose time has come since the step before.
 
     >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[str]:
     ...     return st.join_function(a, f=lambda row: [
@@ -101,15 +100,16 @@ def temporal_filter(
 ) -> ZSet[T]:
     """The rows of a change, each from `lower(row)` until `upper(row)`, by the `now` of the steps.
 
-    A row is there while lower ≤ now < upper; either bound may be left out. What comes after its
-    upper bound never shows, nor does what goes before its lower one. A bound that is NULL is never
-    met. Bounds are ints (numbers of steps, by default), dates or datetimes, like `now`. Linear: a
-    row is two updates, (row, lower, +1) and (row, upper, −1). Keeps those that are still to come,
-    by their time; a step reads those whose time has come since the step before.
+    A row is present while lower ≤ now < upper; either bound may be omitted. A row that arrives
+    after its upper bound never appears, nor does one that is removed before its lower bound. A
+    bound that is NULL is never met. Bounds are ints (numbers of steps, by default), dates or
+    datetimes, like `now`. Linear: a row is two updates, (row, lower, +1) and (row, upper, −1).
+    Keeps future updates, by their time; a step reads those whose time has come since the step
+    before.
 
-    This is how a query knows what time it is. `datetime.now()` in a bound, or in any function of
-    rows, is called once, when the query is compiled: it is then a constant, and nothing can tell it
-    from one. A bound is a time of the row; the clock goes into `now=` of each step.
+    This is how a query knows the time. `datetime.now()` in a bound, or in any function of rows, is
+    called once, when the query is compiled: it is then a constant, and nothing can tell it from
+    one. Take the bound from the row, and give the clock to each step as `now=`.
 
     >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[tuple[str, int]]:
     ...     return st.temporal_filter(a, upper=lambda row: row[1])

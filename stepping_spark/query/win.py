@@ -1,15 +1,15 @@
-"""What a row is given by the rows around it: the functions of `st.window`, and its order.
+"""Window functions for `st.window`, and its order.
 
-They mean what Spark's window functions of these names mean, and rows that tie are told apart by the
+They mean what Spark's window functions with these names mean. Rows that tie are ordered by the
 whole row, so that the answer is the same each time. `f` is a function of the row, as in `st.map`.
 
-A frame is the rows that a function is over. `rows=(start, end)` counts rows from the row itself,
-those before it with a minus: (-6, 0) is the row and the six before it. `range=(start, end)` is
-rows whose value in the order is that far away: of numbers a number, of dates days or a timedelta,
-of times a timedelta, which is exact in every time zone (a day has 24 hours); (0, 0) is all rows
-that tie with the row. None is the end of the partition. Without either it is the partition up to
-the last row that ties with the row, `range=(None, 0)`, and without an order the partition, as in
-SQL.
+A frame is the set of rows that a function reads. `rows=(start, end)` counts rows from the row
+itself, with a minus for those before it: (-6, 0) is the row and the six before it. `range=(start,
+end)` is the rows whose value in the order is at most that far away. The distance is a number for
+numbers, days or a timedelta for dates, and a timedelta for times, which is exact in every time zone
+(a day has 24 hours); (0, 0) is all rows that tie with the row. None is the end of the partition.
+Without either, the frame is the partition up to the last row that ties with the row, `range=(None,
+0)`, and without an order the whole partition, as in SQL.
 """
 
 from __future__ import annotations
@@ -70,32 +70,32 @@ class WindowFunction(Generic[T]):
 
 
 def row_number() -> WindowFunction[Any]:
-    """1, 2, 3 … in the order of the partition; ties go by the whole row. An int."""
+    """1, 2, 3 … in the order of the partition; ties are broken by the whole row. An int."""
     return WindowFunction("row_number")
 
 
 def rank() -> WindowFunction[Any]:
-    """1 and how many rows come before by the order; rows that tie have one rank. An int."""
+    """One more than the number of rows before it; rows that tie have one rank. An int."""
     return WindowFunction("rank")
 
 
 def dense_rank() -> WindowFunction[Any]:
-    """1 and how many different values of the order come before. An int."""
+    """One more than the number of different values of the order before it. An int."""
     return WindowFunction("dense_rank")
 
 
 def percent_rank() -> WindowFunction[Any]:
-    """(rank − 1) / (rows of the partition − 1); of a single row 0. A float."""
+    """(rank − 1) / (rows of the partition − 1); for a single row 0. A float."""
     return WindowFunction("percent_rank")
 
 
 def cume_dist() -> WindowFunction[Any]:
-    """The share of the partition's rows that come before by the order, or tie. A float."""
+    """The share of the partition's rows that are before the row, or tie with it. A float."""
     return WindowFunction("cume_dist")
 
 
 def ntile(n: int) -> WindowFunction[Any]:
-    """Which of `n` parts, as equal in size as can be, the row is in; from 1. An int."""
+    """The number, from 1, of the row's part, of `n` parts as equal as possible. An int."""
     return WindowFunction("ntile", n=n)
 
 
@@ -104,7 +104,7 @@ def lag(
 ) -> WindowFunction[T]:
     """`f` of the row that is `n` rows before, or of the n-th before whose `f` is not NULL.
 
-    `default` where there is no such row: by default NULL, so that the field must be `X | None`.
+    `default` if there is no such row: by default NULL, so the field must be `X | None`.
     """
     return WindowFunction("lag", f, n, default, ignore_nulls=ignore_nulls)
 
@@ -112,7 +112,7 @@ def lag(
 def lead(
     f: Callable[[T], Any], n: int = 1, *, default: Any = None, ignore_nulls: bool = False
 ) -> WindowFunction[T]:
-    """`f` of the row that is `n` rows after, as `lag`."""
+    """`f` of the row that is `n` rows after; otherwise like `lag`."""
     return WindowFunction("lead", f, n, default, ignore_nulls=ignore_nulls)
 
 
@@ -146,7 +146,7 @@ def nth_value(
     range: Bounds | None = None,  # noqa: A002 - SQL's name
     ignore_nulls: bool = False,
 ) -> WindowFunction[T]:
-    """`f` of the n-th row of the frame, from 1; NULL where it has fewer."""
+    """`f` of the n-th row of the frame, from 1; NULL if it has fewer rows."""
     return WindowFunction("nth_value", f, n, None, rows, range, ignore_nulls)
 
 
@@ -156,7 +156,7 @@ def count(
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """How many rows the frame has; with `f`, for how many of them it is not NULL. An int."""
+    """The number of rows of the frame; with `f`, of those for which it is not NULL. An int."""
     return WindowFunction("count", f, 1, None, rows, range)
 
 
@@ -166,7 +166,7 @@ def sum(  # noqa: A001 - the field's name
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """The sum of `f` over the frame, exact, of the types of `st.agg.sum`; NULL of none."""
+    """The sum of `f` over the frame, exact, with the types of `st.agg.sum`; NULL without values."""
     return WindowFunction("sum", f, 1, None, rows, range)
 
 
@@ -176,7 +176,7 @@ def avg(
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """The mean of `f` over the frame, of the types of `st.agg.avg`; NULL of none."""
+    """The mean of `f` over the frame, with the types of `st.agg.avg`; NULL without values."""
     return WindowFunction("avg", f, 1, None, rows, range)
 
 
@@ -186,7 +186,7 @@ def min(  # noqa: A001 - the field's name
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """The least `f` of the frame, of any type, in Spark's order; NULL of none."""
+    """The least `f` of the frame, of any type, in Spark's order; NULL without values."""
     return WindowFunction("min", f, 1, None, rows, range)
 
 
@@ -196,7 +196,7 @@ def max(  # noqa: A001 - the field's name
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """The greatest `f` of the frame, of any type, in Spark's order; NULL of none."""
+    """The greatest `f` of the frame, of any type, in Spark's order; NULL without values."""
     return WindowFunction("max", f, 1, None, rows, range)
 
 

@@ -49,9 +49,9 @@ def window(
     fields: Mapping[str, WindowFunction[T] | Callable[[T], Any]] | None = None,
     **functions: WindowFunction[T] | Callable[[T], Any],
 ) -> ZSet[R]:
-    """Each row of a value, with what the rows around it give. Keeps no state.
+    """Each row of a value, with the results of window functions. Keeps no state.
 
-    See `st.window`, which is the same of all changes so far.
+    See `st.window`, which does the same for the sum of all changes.
     """
     row = row_of(a, "window")
     where = f"{user_line()}: window"

@@ -21,12 +21,12 @@ One = TypeVar("One")
 
 
 def reference(graph: Graph[In, Out]) -> Reference[In, Out]:
-    """A plain-Python evaluator of a circuit, with nothing in its state: for tests of circuits.
+    """A plain-Python evaluator of a circuit, which starts without state: for tests of circuits.
 
-    Needs no Spark where the functions of rows are operators on fields, or `st.python`; a function
-    of Spark in one is a `StepError`. Its `step` takes and gives what `Stepper.step` does, save that
-    its outputs are `ZSetPython`s; `caches` has the values of the caches. Computes every vertex at
-    every step, on whole values.
+    Needs no Spark if the functions of rows are operators on fields, or `st.python`; a function of
+    Spark in one raises `StepError`. Its `step` takes and returns what `Stepper.step` does, except
+    that its outputs are `ZSetPython`s; `caches` has the values of the caches. Computes every vertex
+    at every step, on whole values.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(a)

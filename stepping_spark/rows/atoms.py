@@ -51,7 +51,8 @@ class LocalDateTime:
 class Precision:
     """`Annotated[Decimal, st.Precision(p, s)]`: a decimal of p digits, s of them after the point.
 
-    Without it a `Decimal` field is a DECIMAL(38, 18). A `TypeError` for what Spark has not.
+    Without it a `Decimal` field is a DECIMAL(38, 18). Raises `TypeError` for digits that Spark does
+    not have.
 
     >>> class Price(st.Data):
     ...     euros: Annotated[Decimal, st.Precision(10, 2)]

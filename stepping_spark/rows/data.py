@@ -27,10 +27,10 @@ _MADE_CANONICAL = (float, list, tuple)
 class Data:
     """A row with named, typed fields: frozen, hashable and keyword-only.
 
-    A subclass adds fields to those of its base. Each field becomes a Spark column; one that no
-    column can hold is a `TypeError` when the class is made. A field with a default may be left out.
-    A generic class, such as `Pair`, may be a base with types in brackets: `class P(st.Pair[int,
-    str])`.
+    A subclass adds fields to those of its base. Each field becomes a Spark column. A type that no
+    column can hold raises `TypeError` when the class is made. A field with a default may be
+    omitted. A generic class such as `Pair` may be a base with its types in brackets: `class
+    P(st.Pair[int, str])`.
 
     >>> class A(st.Data):
     ...     x: int
@@ -241,9 +241,9 @@ def _has_default(field: dataclasses.Field[Any]) -> bool:
 
 
 class Pair(Data, Generic[L, R]):
-    """Two rows side by side, `left` and `right`; what a join gives, and a group with its key.
+    """Two rows side by side, `left` and `right`: the result of a join, or a group with its key.
 
-    A missing side of an outer join is None: `Pair[L, R | None]`.
+    The missing side of an outer join is None: `Pair[L, R | None]`.
 
     >>> st.Pair(left=1, right="a")
     Pair(left=1, right='a')
@@ -258,7 +258,7 @@ W = TypeVar("W")
 
 
 class Update(Data, Generic[V, W]):
-    """A change that is to come: `value` with a weight, from `time` on. See `st.join_function`.
+    """A future change: `value` with a weight, from `time` on. See `st.join_function`.
 
     >>> st.Update(value="x", time=7)
     Update(value='x', time=7, weight=1)
@@ -277,7 +277,7 @@ class Timed(Data, Generic[V, W]):
 
 
 class Session(Data, Generic[V, W]):
-    """A row, and the times of the first and of the last row of its session. See `st.sessions`.
+    """A row, and the times of the first and the last row of its session. See `st.sessions`.
 
     >>> st.Session(row="a", start=3, end=7)
     Session(row='a', start=3, end=7)

@@ -52,30 +52,30 @@ RECORD = ("op", "before", "after")
 
 
 def from_change_feed(df: DataFrame | pa.Table, of: type[U]) -> ZSetSpark[U]:
-    """The rows of a change feed as a Z-set of `of`: what came counts 1, what went counts −1.
+    """The rows of a change feed as a Z-set of `of`: added rows count 1, removed rows −1.
 
     Two forms are known, by their columns:
 
-    - Delta's change data feed, what Spark's `changes` gives of a table, and Iceberg's changelog
+    - Delta's change data feed, the result of Spark's `changes`, and Iceberg's changelog
       (`create_changelog_view`): the columns of `of`, beside `_change_type`. `insert` and
       `update_postimage` count 1, `delete` and `update_preimage` −1; so do Iceberg's `INSERT`,
       `UPDATE_AFTER`, `DELETE` and `UPDATE_BEFORE`. `_commit_version`, `_commit_timestamp`,
-      `_change_ordinal` and `_commit_snapshot_id` are ignored. It may be an Arrow table too, as
-      deltalake's `load_cdf` gives it: then it is looked through at once, without Spark.
-    - Debezium's records: `op`, `before` and `after`, at the top or inside a struct `payload`; what
-      else there is (`source`, `ts_ms`, …) is ignored. `c` and `r` add `after`, `d` takes `before`
-      away, `u` does both. The columns of `of` are the fields of `before` and `after`.
+      `_change_ordinal` and `_commit_snapshot_id` are ignored. It may also be an Arrow table, as
+      deltalake's `load_cdf` gives it, which is checked at once, without Spark.
+    - Debezium's records: `op`, `before` and `after`, at the top or inside a struct `payload`; other
+      columns (`source`, `ts_ms`, …) are ignored. `c` and `r` add `after`, `d` removes `before`, `u`
+      does both. The columns of `of` are the fields of `before` and `after`.
 
-    Changes of one batch add up: their order does not matter, and an update that changes nothing
-    is nothing. Columns are checked and widened as in `ZSetSpark.from_dataframe`; keeps no state.
+    Changes of one batch add up: their order does not matter, and an update that changes nothing has
+    no effect. Columns are checked and widened as in `ZSetSpark.from_dataframe`; keeps no state.
 
-    Raises `InputError` for columns that fit neither form. What only the rows can tell is an
-    `InputError` when the value is used, before a step commits anything: another kind of change
-    than these, such as Debezium's `t` (a truncate takes away rows that it does not name) and `m`
-    (no change of a row); an update or a delete without `before` (let the database write whole old
-    rows: in Postgres, `REPLICA IDENTITY FULL`); a record of which nothing is there. The last is a
-    tombstone of Kafka, or text that `from_json` could not read: as the two look the same, drop
-    tombstones before parsing, `records.where("value IS NOT NULL")`.
+    Raises `InputError` for columns that fit neither form. What only the rows can tell raises
+    `InputError` when the value is used, before a step commits anything: another kind of change,
+    such as Debezium's `t` (a truncate removes rows that it does not name) and `m` (no change of a
+    row); an update or a delete without `before` (let the database write whole old rows: in
+    Postgres, `REPLICA IDENTITY FULL`); an empty record. The last is a tombstone of Kafka, or text
+    that `from_json` could not read: both look the same, so drop tombstones before parsing,
+    `records.where("value IS NOT NULL")`.
 
     >>> feed = spark.read.option("readChangeFeed", True) \\
     ...     .option("startingVersion", 7).table("orders")          # doctest: +SKIP

@@ -24,12 +24,12 @@ By: TypeAlias = Index[Any, K] | Callable[[Any], K]
 class ZSet(Protocol[T_co]):
     """Rows of type T, each with a count, which may be negative: the annotation in queries.
 
-    A Z-set is a function from rows to whole numbers; a row that is not there has the count 0.
-    Z-sets add up row by row: an abelian group. They are values, which never change, and therefore
-    covariant: a `ZSet[int]` goes where a `ZSet[int | None]` is asked for.
+    A Z-set is a function from rows to whole numbers; a row that is absent has the count 0. Z-sets
+    add up row by row: an abelian group. They are immutable values, and therefore covariant: a
+    `ZSet[int]` may be used as a `ZSet[int | None]`.
 
-    `ZSetPython` and `ZSetSpark` both are `ZSet`s, mix in every operator, and are equal when they
-    have the same rows with the same counts.
+    `ZSetPython` and `ZSetSpark` are both `ZSet`s, may be mixed in every operator, and are equal if
+    they have the same rows with the same counts.
 
     >>> def query(orders: st.ZSet[str]) -> st.ZSet[str]:
     ...     return orders + orders
@@ -67,7 +67,7 @@ class ZSet(Protocol[T_co]):
         raise NotImplementedError
 
     def iter(self, match: AbstractSet[object] | None = None) -> Iterator[tuple[T_co, int]]:
-        """Rows and their counts, in no order; only rows of `match`, where it is given."""
+        """Rows and their counts, in no order; only the rows of `match`, if it is given."""
         raise NotImplementedError
 
     def iter_by_index(

@@ -27,15 +27,15 @@ K = TypeVar("K")
 
 
 class ZSetPython(ZSet[T_co]):
-    """A small Z-set: immutable, hashable, in no need of Spark.
+    """A small Z-set: immutable, hashable, without Spark.
 
-    Made of a mapping from rows to counts, of (row, count) pairs, or of another Z-set. Counts of
-    equal rows are added, and zeros vanish. Rows are equal when Python says so, save that values
-    of different types are never equal (`True`, `1` and `1.0` are three rows), and that NaN equals
-    NaN. `of` is the type of the rows, for the few uses that need it and where the rows do not
-    tell: `to_dataframe` of an empty Z-set.
+    Made from a mapping of rows to counts, from (row, count) pairs, or from another Z-set. Counts of
+    equal rows are added, and rows with count zero disappear. Rows are equal if Python says so,
+    except that values of different types are never equal (`True`, `1` and `1.0` are three rows),
+    and NaN equals NaN. `of` is the type of the rows, for the few uses that need it if there are no
+    rows: `to_dataframe` of an empty Z-set.
 
-    `repr` draws a box: `_count_`, then the columns of the row; greatest counts first, then in the
+    `repr` draws a box: `_count_`, then the columns of the row; largest counts first, then in the
     order of the columns; at most 20 rows.
 
     >>> st.ZSetPython({"a": 2}) + st.ZSetPython([("b", 1), ("a", -2)])

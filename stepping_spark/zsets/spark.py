@@ -51,9 +51,9 @@ K = TypeVar("K")
 class ZSetSpark(ZSet[T_co]):
     """A Z-set held as one relation: an Arrow table on the driver, or a DataFrame.
 
-    Made by `from_dataframe`, and what a step gives. Operators on a DataFrame build a plan and run
-    no job; what looks at rows (`iter`, `==`, `empty`, `repr`) runs one. `len` is there for what the
-    driver holds. Not hashable: it may be too large to look at.
+    Made by `from_dataframe` and `from_arrow`, and returned by a step. Operators on a DataFrame
+    build a plan and run no job; looking at rows (`iter`, `==`, `empty`, `repr`) runs one. `len`
+    works for what the driver holds. It is not hashable: it may be too large to look at.
 
     >>> df = spark.sql("SELECT 1 AS x UNION ALL SELECT 1")
     >>> st.ZSetSpark.from_dataframe(df, int) == st.ZSetPython({1: 2})
@@ -74,10 +74,11 @@ class ZSetSpark(ZSet[T_co]):
         """The lines of a DataFrame as rows of type `of`; `count` names the column of weights.
 
         Without `count` every line counts 1. Columns are found by name, in any order and, as in
-        Spark, in any case; a row that is an atom is the one column there is, or `_value_`.
-        Narrower integers, floats and decimals are widened. Raises InputError for a column that is
-        missing, too many, or of another type. NULLs where the row type has none, NULL weights and
-        text that is not a UUID or Enum value can only be found by a job: when the value is used.
+        Spark, in any case; for a row that is a single value it is the only column, or `_value_`.
+        Narrower integers, floats and decimals are widened. Raises `InputError` for a column that is
+        missing, additional, or of another type. NULLs where the row type has none, NULL weights,
+        and text that is not a UUID or Enum value are found when the value is used, because that
+        takes a job.
         """
         where = "from_dataframe"
         if not isinstance(df, DataFrame):
@@ -94,10 +95,10 @@ class ZSetSpark(ZSet[T_co]):
     def from_arrow(table: pa.Table, of: type[U], count: str | None = None) -> ZSetSpark[U]:
         """The lines of an Arrow table as rows of type `of`; `count` names the column of weights.
 
-        The way for some ten thousand rows that the driver has: no job, and no object for each row.
-        Columns are found as by `from_dataframe`, and converted where nothing is lost. Raises
-        InputError for a column that is missing, too many or of another type, and for a value that
-        is not what the row type says: NULL, or text that is not a UUID or Enum value.
+        For some ten thousand rows that the driver holds: no job, and no Python object for each row.
+        Columns are found as in `from_dataframe`, and converted if nothing is lost. Raises
+        `InputError` for a column that is missing, additional or of another type, and for a value
+        that does not fit the row type: NULL, or text that is not a UUID or Enum value.
 
         >>> orders = pa.table({"x": [1, 2, 2], "n": [1, 1, -1]})
         >>> st.ZSetSpark.from_arrow(orders, int, count="n") == st.ZSetPython({1: 1})
@@ -128,17 +129,17 @@ class ZSetSpark(ZSet[T_co]):
 
     @staticmethod
     def of_rows(pairs: Iterable[tuple[Any, int]], of: ZSetType, where: str) -> ZSetSpark[Any]:
-        """Rows and how often each is there, as the driver holds them."""
+        """Rows and how often each is there, held by the driver."""
         return ZSetSpark(DriverRelation(encode(pairs, of, where), of.schema), of)
 
     @staticmethod
     def unchecked(frame: DataFrame, of: ZSetType) -> ZSetSpark[Any]:
-        """The Z-set of a DataFrame with the type's columns, whose rows are yet to be checked."""
+        """The Z-set of a DataFrame with the type's columns, whose rows are not checked yet."""
         return ZSetSpark(SparkRelation(frame, of.schema), of, guarded=True)
 
     @staticmethod
     def from_parts(parts: Iterable[Relation], of: ZSetType) -> ZSetSpark[Any]:
-        """The sum of relations that have the type's columns; of none: the empty Z-set."""
+        """The sum of relations that have the type's columns; without relations, the empty Z-set."""
         return ZSetSpark(plus([p.select(of.schema) for p in parts], of.schema), of)
 
     @property
@@ -149,12 +150,11 @@ class ZSetSpark(ZSet[T_co]):
     def checked(
         self, t: ZSetType, where: str, limits: Limits, key: Sequence[str] | None = None
     ) -> Relation:
-        """The relation as a step takes it: nothing in it is not of type t.
+        """The relation as a step takes it, after a check that all its values are of type t.
 
-        A DataFrame is computed once, and kept: on the driver if it has few rows, each then once.
-        With a key it is taken for a large one, and consolidated and partitioned as a register
-        with that key will have it. The InputError, which begins with `where`, names the column
-        and shows a row.
+        A DataFrame is computed once and kept: on the driver if it has few rows, each of them once.
+        With a key it is taken as large, and consolidated and partitioned as a register with that
+        key needs it. The InputError begins with `where`, names the column and shows a row.
         """
         if t.row != self.type.row:
             raise InputError(f"{where}: expected {t}, found {self.type}; give rows of the type")
@@ -168,7 +168,7 @@ class ZSetSpark(ZSet[T_co]):
         return self._checked
 
     def forget(self) -> None:
-        """Compute the DataFrame anew when it is next used: what was kept of it may be lost."""
+        """Compute the DataFrame again when it is next used: its cached data may be lost."""
         self._checked = None
 
     def _computed(

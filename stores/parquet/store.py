@@ -40,30 +40,30 @@ class StoreParquet(Closing):
     """Keeps registers in Parquet files, in a local directory or in an object store.
 
     `path` is a path, or a URI that `pyarrow.fs` knows (`s3://bucket/state`; `s3a` is the same);
-    with `filesystem`, a path of that one. Spark reads large batches itself, by its own
+    with `filesystem`, a path in that file system. Spark reads large batches itself, with its own
     configuration (`s3a` for S3), and its tasks need this project's packages. `create` makes the
-    store where there is none; without it that is a `StoreUnavailable`.
+    store if it does not exist; otherwise a missing store raises `StoreUnavailable`.
 
-    A step is committed by its manifest, a JSON file that appears whole or not at all; what it
-    names is durable before. Files never change; what is wrong with one is a `StoreCorrupt` when it
-    is first read, and reading has a bound on its memory (see `stores.parquet.checks`). Batches
-    merge by size (see `stores.batches.tiers`), and what no recent manifest names is removed. The
-    last few steps can be opened again:
-    `at_step=n` goes back to step n, and drops those after it.
+    A step is committed by its manifest, a JSON file that appears whole or not at all; the files
+    that it names are durable before that. Files never change. A damaged file raises `StoreCorrupt`
+    when it is first read, and reading has a bound on its memory (see `stores.parquet.checks`).
+    Batches merge by size (see `stores.batches.tiers`), and files that no recent manifest names are
+    removed. The last few steps can be opened again: `at_step=n` goes back to step n, and drops the
+    steps after it.
 
-    One process writes at a time, another gets a `StoreLocked`: on a local path by a lock that
-    ends with its process, on an object store by a lease that is renewed while the store is open,
-    and runs out a minute after (see `stores.parquet.locks`). Where a lock fails, no committed step
-    is lost, and the writer that was overtaken gets a `StoreLocked` (see `stores.parquet.claims`).
-    The same process that opens the state again takes over, and the store before says so. With
+    One process writes at a time; another gets a `StoreLocked`. On a local path the lock ends with
+    its process. On an object store it is a lease that is renewed while the store is open, and runs
+    out a minute after (see `stores.parquet.locks`). If a lock fails, no committed step is lost, and
+    the writer that was overtaken gets a `StoreLocked` (see `stores.parquet.claims`). If the same
+    process opens the state again, the new store takes over, and the old one says so. With
     `read_only` there is no lock, and each read is of the newest step, or of `at_step`, while
-    another process writes. A DataFrame that was read stays good for ten minutes after its files
-    were merged away, as long as the writer is open.
+    another process writes. A DataFrame that was read stays valid for ten minutes after its files
+    were merged away, while the writer is open.
 
-    Batches of at most `driver_rows` rows are read and written by the driver, larger ones by Spark,
-    with the session `spark` (default: the active one, or a local one that is started).
-    At most `cache_bytes` of what was read stay in memory: by default 256 MB. `limits` are those of
-    what it reads, writes and merges at once: see `st.Limits`.
+    The driver reads and writes batches of at most `driver_rows` rows; Spark does larger ones, with
+    the session `spark` (default: the active one, or a local one that is started). At most
+    `cache_bytes` of what was read stay in memory: by default 256 MB. `limits` are those of what it
+    reads, writes and merges at once: see `st.Limits`.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
@@ -183,7 +183,7 @@ class StoreParquet(Closing):
             self._turns.end()
 
     def close(self) -> None:
-        """Forget the step under way and let another writer in."""
+        """Drop the current step and release the lock."""
         self._turns.close()
         if not self._turns.at_home:
             return  # a fork: all that is held is another process's
@@ -204,11 +204,11 @@ class StoreParquet(Closing):
         return self._reading.current()[0].offsets
 
     def last_settings(self) -> Mapping[str, str]:
-        """Settings of the session that what is kept depends on; empty before they are given."""
+        """The session's settings that the state depends on; empty before they are given."""
         return self._reading.current()[0].settings
 
     def last_outputs(self) -> tuple[Relation, ...] | None:
-        """What the last committed step gave; None where it was not kept."""
+        """The output of the last committed step; None if it was not kept."""
         kept = self._reading.current()[0].outputs
         if kept is None or [kinds for kinds, _ in kept] != [s.kinds for s in self._outputs]:
             return None
@@ -219,16 +219,16 @@ class StoreParquet(Closing):
             )
 
     def last_made_by(self) -> tuple[str, ...] | None:
-        """What computed each output of the last committed step; None where it was not told."""
+        """What computed each output of the last committed step; None if that is unknown."""
         return self._reading.current()[0].made_by
 
     @contextmanager
     def snapshot(self) -> Iterator[Self]:
         """Within the block, this thread reads the step that is the last one when it begins.
 
-        The writer keeps the files of that step as long as a block of its own process lasts. It
-        does not know of blocks in other processes: their step can be read while it is one of the
-        last three, and then each read is right or a `StoreUnavailable`, and never of another step.
+        The writer keeps the files of that step while a block of its own process lasts. It does not
+        know of blocks in other processes: their step can be read while it is one of the last three.
+        After that a read raises `StoreUnavailable`; it never returns rows of another step.
         """
         manifest, _ = self._reading.current()
         with self._committed.kept(manifest), self._reading.pins.pin((manifest, manifest.registers)):
@@ -276,7 +276,7 @@ class StoreParquet(Closing):
         return self._reading.at_keys(of, wanted)
 
     def add(self, register: str, change: Relation) -> None:
-        """Add a change in the step under way; a DataFrame is computed here, once."""
+        """Add a change in the current step; a DataFrame is computed here, once."""
         of = self._tiers_of(register).register
         self._check_writable()
         self._turns.begin()
@@ -330,11 +330,11 @@ class StoreParquet(Closing):
             self._turns.end()
 
     def abort(self) -> None:
-        """Forget the additions of the step under way, if it is this thread's."""
+        """Drop the additions of the current step, if it is this thread's."""
         self._turns.abort()
 
     def compact(self) -> None:
-        """Merge each register into one batch; changes nothing that can be read."""
+        """Merge each register into one batch; readers see no difference."""
         self._check_writable()
         self._turns.begin()
         try:

@@ -39,37 +39,37 @@ class StorePostgres(Closing):
     """Keeps registers as tables of a Postgres database, in a schema of their own.
 
     `url` is `postgresql://user:password@host:port/database`; it is never shown with its password.
-    `create=True` makes the schema and what is in it, where they are not there. A step is one
-    transaction. One process writes at a time: an advisory lock, which ends with its connection,
-    keeps others out with a `StoreLocked`; so the connection must not go through a pool that
-    shares it. The process that opens the state again takes over, and the old store says so; a fork
-    cannot use the store. With `read_only` there is no lock, and each read is of what is committed
-    by then. Needs Postgres 15 or newer, and psycopg, also where Spark's workers run.
+    `create=True` makes the schema and its tables if they do not exist. A step is one transaction.
+    One process writes at a time: an advisory lock, which ends with its connection, keeps others out
+    with a `StoreLocked`. So the connection must not go through a pool that shares it. If the same
+    process opens the state again, the new store takes over, and the old one says so; a fork cannot
+    use the store. With `read_only` there is no lock, and each read is of what is committed at that
+    time. Needs Postgres 15 or newer, and psycopg, also on Spark's workers.
 
-    A writer owns the schema and its tables, and is no superuser; a reader needs USAGE and SELECT.
-    The store refuses tables of other owners where reading them could run their code. See
+    A writer owns the schema and its tables, and is not a superuser; a reader needs USAGE and
+    SELECT. The store refuses tables of other owners if reading them could run their code. See
     `docs/guide/security.md`, which is installed as `share/doc/stepping-spark/security.md`.
 
-    Anybody may read the tables with SQL, and nobody else may write to them:
+    Others may read the tables with SQL, but must not write to them:
 
     - A cache named `receipts` is the view `receipts`: the columns of its rows, and `_count_`.
-    - Each register is a table by the name of the register (that of a cache: `"cache.receipts"`),
-      with the columns of its rows, hashes by which keys are found, and the diffs. Rows whose diffs
-      are zero are not there. A part `x` of a struct `left` is the column `left.x`; a struct that
-      may be NULL has a column `left` which says whether it is there. Lists are `jsonb`. Text has
-      `␀0` for the character NUL, which Postgres has not, and `␀␀` for `␀`.
-    - A name longer than the 63 bytes that Postgres takes is cut and gets a digest; `_registers_`
-      says which register is in which table, and comments what a column is called.
-    - `_store_` is one row: the last step, its `now`, and how far sources were read;
-      `_output_1_`, … are what the step gave.
+    - Each register is a table with the register's name (that of a cache: `"cache.receipts"`): the
+      columns of its rows, hashes by which keys are found, and the diffs. Rows whose diffs are zero
+      are absent. A part `x` of a struct `left` is the column `left.x`; a struct that may be NULL
+      has a column `left` which says whether it is there. Lists are `jsonb`. Text has `␀0` for the
+      character NUL, which Postgres cannot store, and `␀␀` for `␀`.
+    - A name longer than the 63 bytes that Postgres allows is cut and gets a digest; `_registers_`
+      says which register is in which table, and comments give the full names of columns.
+    - `_store_` has one row: the last step, its `now`, and how far sources were read; `_output_1_`,
+      … are the outputs of that step.
 
-    A read or a change of more than `driver_bytes` goes by way of Spark's workers, which connect
-    to the database themselves, all to one snapshot of it. `spark` is the session for that: by
-    default the active one, or else a local one that is started when it is needed. `limits` are
-    those of what it reads and writes at once: see `st.Limits`.
+    A read or a change of more than `driver_bytes` goes through Spark's workers, which connect to
+    the database themselves, all with one snapshot. `spark` is the session for that: by default the
+    active one, or a local one that is started when it is needed. `limits` are those of what it
+    reads and writes at once: see `st.Limits`.
 
     Any thread may read what is committed. A step belongs to the thread that adds first: until it
-    commits or aborts, another that adds or commits gets a `StoreLocked`.
+    commits or aborts, another thread that adds or commits gets a `StoreLocked`.
 
     >>> from urllib.parse import quote
     >>> url = f"postgresql://user:{quote(password)}@host/db"             # doctest: +SKIP
@@ -196,7 +196,7 @@ class StorePostgres(Closing):
         self._tables.serve({r.name: r.name for r in registers})
 
     def close(self) -> None:
-        """Forget the step under way and let another writer in."""
+        """Drop the current step and release the lock."""
         self._turns.close()
         self._tables.close()
         self._session.close()
@@ -216,11 +216,11 @@ class StorePostgres(Closing):
         return self._known().offsets
 
     def last_settings(self) -> Mapping[str, str]:
-        """Settings of the session that what is kept depends on; empty before they are given."""
+        """The session's settings that the state depends on; empty before they are given."""
         return self._known().settings
 
     def last_outputs(self) -> tuple[Relation, ...] | None:
-        """What the last committed step gave; None where it was not kept."""
+        """The output of the last committed step; None if it was not kept."""
         self._check_open()
 
         def found(connection: Connection) -> tuple[Relation, ...] | None:
@@ -234,16 +234,16 @@ class StorePostgres(Closing):
         return self._reader.answer(found)
 
     def last_made_by(self) -> tuple[str, ...] | None:
-        """What computed each output of the last committed step; None where it was not told."""
+        """What computed each output of the last committed step; None if that is unknown."""
         return made_by_of(self._known())
 
     @contextmanager
     def snapshot(self) -> Iterator[Self]:
         """Within the block, this thread reads the step that is the last one when it begins.
 
-        It is a transaction, on a connection of its own, that sees what was committed then for as
-        long as it lasts. Meanwhile the server keeps the rows that others delete, and a writer that
-        has to make a table anew waits: let the block be short.
+        It is a transaction on a connection of its own, which sees what was committed at its start.
+        Meanwhile the server keeps rows that others delete, and a writer that has to rewrite a table
+        waits: keep the block short.
         """
         self._check_open()
         if self._pins.pinned is not None:
@@ -271,8 +271,8 @@ class StorePostgres(Closing):
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, in parts that add up to it; with keys, the rows that have one.
 
-        By key, what is found comes to the driver, if it is not many rows. The keys of a large
-        DataFrame, and few keys of very many rows, select all rows, which Spark's workers fetch.
+        A read by key brings the rows to the driver if there are not many. For the keys of a large
+        DataFrame, and for a few keys with very many rows, Spark's workers fetch the rows.
         """
         layout = self._layout(register)
         wanted = None if keys is None else self._wanted(register, keys)
@@ -292,7 +292,7 @@ class StorePostgres(Closing):
         return () if held.is_empty else (held,)
 
     def add(self, register: str, change: Relation) -> None:
-        """Add a change in the step under way; a DataFrame is computed here, once."""
+        """Add a change in the current step; a DataFrame is computed here, once."""
         layout = self._layout(register)
         self._check_writable()
         self._turns.begin()
@@ -309,7 +309,7 @@ class StorePostgres(Closing):
     ) -> None:
         """Make the additions of the step durable and visible, in one transaction.
 
-        Where the connection is lost while it ends, `last_step` tells whether it was committed.
+        If the connection is lost while it ends, `last_step` says whether it was committed.
         """
         self._check_writable()
         self._turns.begin()
@@ -335,11 +335,11 @@ class StorePostgres(Closing):
             self._turns.end()
 
     def abort(self) -> None:
-        """Forget the additions of the step under way, if it is this thread's."""
+        """Drop the additions of the current step, if it is this thread's."""
         self._turns.abort()
 
     def compact(self) -> None:
-        """Have the server reclaim the room of rows that are gone; changes nothing to be read."""
+        """Have the server reclaim the space of deleted rows; readers see no difference."""
         self._check_writable()
         self._turns.begin()
         layouts = (*(its for _, its in self._tables.all.values()), *self._outputs.layouts)

@@ -20,31 +20,31 @@ class DeltaTable:
     Needs `pip install 'stepping-spark[delta]'`; reads and writes without Spark. `options` are
     deltalake's `storage_options`, for object stores.
 
-    **As a source** it gives the table's rows, then what each version changed, by the change feed
-    (`delta.enableChangeDataFeed`), which must be on in each version that is read. With
-    `diff="snapshot"` it need not: then each step compares two versions, and costs what both hold.
-    Columns are found by name; those that the row class does not have are not read, so that the
-    table may gain columns. OPTIMIZE and VACUUM change nothing. An overwrite of the rows is a
-    change like any. A version is (version, table) in the store, so that a table that was deleted
-    and made anew is told from the old one. Positions are versions, `lag` counts versions.
+    **As a source** it gives the table's rows, then what each version changed, by the change data
+    feed (`delta.enableChangeDataFeed`), which must be on for each version that is read. With
+    `diff="snapshot"` it need not be on: each step then compares two versions, and costs what both
+    hold. Columns are found by name; those that the row class does not have are not read, so the
+    table may gain columns. OPTIMIZE and VACUUM change nothing. An overwrite of the rows is an
+    ordinary change. The store keeps (version, table) as the position, so that a table that was
+    deleted and created again is recognized. `lag` counts versions.
 
-    **As a sink** it is made where there is none, with a change feed, so that another pipeline can
-    read it. What is in it follows from these arguments:
+    **As a sink** it is created if it does not exist, with a change data feed, so that another
+    pipeline can read it. Its content depends on the arguments:
 
-    - `key=("country",)`: the rows of the view, one for each key, which the view must have. A step
-      is one commit: an append where rows only come, or else a merge by the key.
-    - without `key`: the rows of the view and `_count_`, how often each is there; merged by all
-      columns, which can be no lists, structs or floats then.
+    - `key=("country",)`: the rows of the view, one for each key; the key must be unique in the
+      view. A step is one commit: an append if rows are only added, otherwise a merge by the key.
+    - without `key`: the rows of the view and `_count_`, how often each occurs; merged by all
+      columns, which then may not be lists, structs or floats.
     - `changes=True`: what each step changed, for others to read: `_change_type` (`insert`,
-      `delete`), and `_step`, the step's number. With `key` a key is in a step once: `insert`,
+      `delete`), and `_step`, the step's number. With `key`, a key occurs once in a step: `insert`,
       `update_postimage` or `delete`, as Spark's `create_auto_cdc_flow` takes it, with
       `sequence_by="_step"` and `apply_as_deletes="_change_type = 'delete'"`.
 
-    Every 64 steps small files are merged (OPTIMIZE); VACUUM is for you to call.
+    Every 64 steps small files are merged (OPTIMIZE); call VACUUM yourself.
 
-    The number of the step goes into the same commit. A table with rows of others, and rows that
-    others write between two steps, are a `SinkError`, and so is a second pipeline; OPTIMIZE and
-    VACUUM are not.
+    The number of the step goes into the same commit. A table that already has rows of others, rows
+    that others write between two steps, and a second pipeline raise `SinkError`; OPTIMIZE and
+    VACUUM do not.
 
     Raises `SourceError` and `SinkError`, which name the version.
 

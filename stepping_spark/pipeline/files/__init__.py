@@ -26,26 +26,27 @@ ORDERS = ("name", "time")
 class Files:
     """A directory of files, as a source or as a sink: `st.Files("landing/orders", "json")`.
 
-    `path` is a directory, or a URI of pyarrow (`s3://bucket/orders`), or a path in `filesystem`.
+    `path` is a directory, a URI of pyarrow (`s3://bucket/orders`), or a path in `filesystem`.
 
-    **As a source** it gives the rows of the files that are added, in the order of their names, or
-    with `order="time"` of the times at which they were written: `kind` is `"parquet"`, `"json"`
-    (an object in each line) or `"csv"` (with a header, commas between fields, and double quotes
-    around a field with commas or lines in it; an empty field of `str` or `str | None` is an empty
-    text, and of other types NULL). Rows only come, so that the query may be compiled with
-    `append_only`. Columns that the row class does not have are not read. Names that begin with `_`
-    or `.` are left out: write a file under such a name and rename it, so that it appears whole.
-    Directories within it are not read, and are a `SourceError`. Spark gives its files names that
-    are in no order (`part-00000-…` with a UUID): read what it writes with `order="time"`, and run
-    the pipeline when no job of Spark is writing there, because a job names its files one after
-    another. A file that was read and is changed or removed, and one that comes before others that
-    were read, is a `SourceError`. `lag` counts files.
+    **As a source** it gives the rows of the files that are added to the directory, in the order of
+    their names, or with `order="time"` in the order in which they were written. `kind` is
+    `"parquet"`, `"json"` (one object per line) or `"csv"` (with a header, commas between fields,
+    and double quotes around a field that contains commas or line breaks; an empty field is an empty
+    text if its type is `str` or `str | None`, and otherwise NULL). Rows are only added, so the
+    query may be compiled with `append_only`. Columns that the row class does not have are not read.
 
-    **As a sink** it has a Parquet file for each step that changed the view, `step-….parquet`: the
-    whole view after the step (the newest file is the view, and the one before it stays for those
-    who are reading it), at the cost of the whole view; or with `changes=True` what the step
-    changed, with `_change_type` and `_step`, as `st.DeltaTable` has it, and with `key` once for
-    each key. A file appears whole, and says its step. Files of others are a `SinkError`.
+    Names that begin with `_` or `.` are ignored: write a file under such a name and rename it, so
+    that it appears whole. Subdirectories are not read; they raise `SourceError`. Spark's file names
+    have no order (`part-00000-…` with a UUID): read what Spark writes with `order="time"`, and run
+    the pipeline while no Spark job writes there, because a job names its files one after another. A
+    file that was read and is then changed or removed, or a new file that sorts before files that
+    were read, raises `SourceError`. `lag` counts files.
+
+    **As a sink** it writes a Parquet file for each step that changed the view, `step-….parquet`:
+    the whole view after the step, at the cost of the whole view. The newest file is the view; the
+    one before it stays for readers. With `changes=True` the file has what the step changed, with
+    `_change_type` and `_step`, like `st.DeltaTable`, and with `key` one row for each key. A file
+    appears whole, and says which step it is of. Files of others raise `SinkError`.
 
     >>> Path("landing").mkdir()
     >>> lines = '{"id": 1, "note": "a"}\\n{"id": 2, "note": "b"}\\n'

@@ -12,24 +12,24 @@ from stepping_spark.pipeline.postgres.source import PostgresSource
 class Postgres:
     """A table of Postgres 15 or newer, as a source or as a sink.
 
-    `url` is as for `st.StorePostgres`; keep passwords in a password file. Needs
-    `pip install 'stepping-spark[postgres]'`.
+    `url` is as for `st.StorePostgres`; keep passwords in a password file. Needs `pip install
+    'stepping-spark[postgres]'`.
 
-    **As a source** it is read by a log of its changes, the table `<table>_changes`, which triggers
-    write in the transaction that changes the rows. `install()`, or `stepping-spark source install`,
-    makes it once, and puts the rows that are there into it; it takes a lock that waits for those
-    who write the table. Each row that comes, goes or is replaced is a row in the log; TRUNCATE
-    is a deletion of all. Transactions are read in the order of their numbers, up to the oldest
-    one that still runs on the server: so none is missed that commits late, and one that stays
-    open, in any database, holds the views back. Columns that the row class does not have are
-    not read. The log stays as it is, for other pipelines; with `trim=True` what this one has
+    **As a source** it is read by a log of its changes, the table `<table>_changes`. Triggers write
+    the log in the transaction that changes the rows. `install()`, or `stepping-spark source
+    install`, creates it once, and puts the existing rows into it; it waits for transactions that
+    write the table. Each row that is inserted, deleted or updated is a row in the log; TRUNCATE
+    deletes all rows. Transactions are read in the order of their numbers, up to the oldest one that
+    still runs on the server. So a transaction that commits late is not missed, and one that stays
+    open, in any database of the server, delays the views. Columns that the row class does not have
+    are not read. The log is kept for other pipelines; with `trim=True`, what this pipeline has
     committed is removed from it. `lag` counts rows of the log.
 
-    **As a sink** it is made where there is none, as `st.DeltaTable` says for `key` and `changes`.
-    The rows of a step and its number, in the table `stepping_spark_steps` of the schema, are one
-    transaction, which locks that number: of two pipelines the second is refused. A table with rows
-    that no pipeline wrote, and rows that are not there when a step changes them, are a `SinkError`;
-    rows that somebody adds are not looked for.
+    **As a sink** it is created if it does not exist, with `key` and `changes` as for
+    `st.DeltaTable`. The rows of a step and its number, in the table `stepping_spark_steps` of the
+    schema, are one transaction, which locks that number: a second pipeline is refused. A table with
+    rows that no pipeline wrote, and missing rows that a step would change, raise `SinkError`; the
+    sink does not look for rows that somebody adds.
 
     Raises `SourceError` and `SinkError`, without the password.
 
@@ -74,7 +74,7 @@ class Postgres:
         return database_of(self._url), self.schema, self.table
 
     def install(self) -> bool:
-        """Make the log of changes and its triggers; False: they are there already."""
+        """Create the log of changes and its triggers; False if they exist already."""
         source = self.source()
         try:
             return source.install()
