@@ -91,7 +91,15 @@ def _stepper_of(
 
 
 class Action(Generic[T, Out]):
-    """Changes to one input, each a step of its own."""
+    """Changes to one input, each a step of its own; `actions` makes one for each input.
+
+    >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(a)
+    >>> graph = st.compile(query)
+    >>> (words,) = st.actions(st.StoreMemory.from_graph(graph), graph)
+    >>> words.insert("x", "x") == st.ZSetPython({"x": 1})
+    True
+    """
 
     def __init__(self, stepper: Stepper[Any, Out], number: int) -> None:
         self._stepper = stepper

@@ -16,6 +16,8 @@ from pyspark.sql import functions as _of_spark
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 
+__all__ = ["col", "not_"]  # those that are not PySpark's
+
 
 def col(value: Any) -> Any:
     """A field of the row as what it is while a query is traced: a Column.

@@ -65,7 +65,8 @@ def test_the_wheel_holds_the_three_packages_typed_and_nothing_else(
     names = {n for n in wheel.namelist() if ".dist-info/" not in n} - {PAGE}
     assert wheel.read(PAGE) == (ROOT / "docs" / "guide" / "security.md").read_bytes()
     assert {n.split("/")[0] for n in names} == PACKAGES
-    modules = {str(path.relative_to(ROOT)) for p in PACKAGES for path in (ROOT / p).rglob("*.py")}
+    sources = [path for p in PACKAGES for path in (ROOT / p).rglob("*.py*")]
+    modules = {str(p.relative_to(ROOT)) for p in sources if p.suffix in (".py", ".pyi")}
     page = {f"stepping_spark/report/page/report.{kind}" for kind in ("html", "css", "js")}
     assert names == modules | page | {f"{package}/py.typed" for package in PACKAGES}
 
