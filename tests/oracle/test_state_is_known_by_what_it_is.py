@@ -16,7 +16,9 @@ from pyspark.sql import SparkSession
 
 import circuits.graphs
 import circuits.groups
-import circuits.joins
+import circuits.joins.delta
+import circuits.joins.inner
+import circuits.joins.outer
 import stepping_spark as st
 from tests.every_store import MakeStore
 
@@ -88,7 +90,8 @@ def query_of(source: str, *, renamed: bool, least: int = 2) -> Callable[..., Any
 
 def rename_locals_of_circuits(monkeypatch: pytest.MonkeyPatch) -> int:
     changed = 0
-    for module in (circuits.groups, circuits.joins, circuits.graphs):
+    joins = (circuits.joins.inner, circuits.joins.outer, circuits.joins.delta)
+    for module in (circuits.groups, *joins, circuits.graphs):
         file = str(module.__file__)
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
         tree = ast.fix_missing_locations(Renamed(functions=False).visit(tree))
