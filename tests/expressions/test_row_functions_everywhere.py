@@ -252,7 +252,7 @@ def check(places: Sequence[str], seed: int, ways: Sequence[str]) -> None:
     source = random.Random(seed)
     cases, counts = some_cases(source, places), Counter[str]()
     steps = steps_of(source, owed=seed % 3 == 2)
-    assert len(cases) >= len(places) * 0.9
+    assert len(cases) >= len(places) * 0.75
     found = list(differences(cases, steps, ways, counts))
     print(f"{len(cases)} cases, seed {seed}; {dict(counts)}; {len(found)} differences")
     assert not found, shown(found)
