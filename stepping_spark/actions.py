@@ -106,15 +106,15 @@ class Action(Generic[T, Out]):
         self._number = number
 
     def insert(self, *rows: T) -> Out:
-        """Add rows. Gives the output, or a tuple of them where the query gives a tuple."""
+        """Add rows. Returns the output, or a tuple of outputs if the query has several."""
         return self._change([(row, 1) for row in rows])
 
     def remove(self, *rows: T) -> Out:
-        """Take rows away."""
+        """Remove rows. Returns what `insert` returns."""
         return self._change([(row, -1) for row in rows])
 
     def replace(self, old: T, new: T) -> Out:
-        """Put one row in the place of another."""
+        """Replace one row by another. Returns what `insert` returns."""
         return self._change([(old, -1), (new, 1)])
 
     def _change(self, rows: list[tuple[T, int]]) -> Out:

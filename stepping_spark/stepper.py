@@ -47,7 +47,7 @@ class Stepper(Generic[In, Out]):
     except picking fields of rows that the driver holds, and calls of `st.python`. It is short for
     `limits=st.Limits(local_rows=…)`, which has the other limits too. `strict=True`, or names of
     inputs, checks that the graph was compiled so: see `st.compile`. `metrics` describes each of the
-    last 1,000 steps, and `write_report` shows them in a browser. With `profile=True` the store says
+    last 1,000 steps, and `write_report` shows it in a browser. With `profile=True` the store says
     after each step how large each register is: at little cost in memory and in Parquet files, while
     Postgres counts the rows of its tables. Raises `StoreMismatch` if the store was made for another
     circuit.
@@ -263,9 +263,9 @@ class Stepper(Generic[In, Out]):
         return bar_of("stepping", total=total, done=done, count=True)
 
     def report(self) -> Report:
-        """What the steps that `metrics` has were, on one page: see `write_report`.
+        """A page about the steps in `metrics`: see `write_report`.
 
-        A notebook shows it; `report().numbers` is what it says, as JSON has it.
+        A notebook shows it; `report().numbers` has its numbers, as JSON has them.
         """
         return report_of(self._plan, self.graph, self.store, self.metrics, self.profile)
 
@@ -276,7 +276,7 @@ class Stepper(Generic[In, Out]):
 
         One HTML file that needs no network. `beside` is a report to compare with: that of another
         stepper, `other.report()`, or a file that was written before. Raises `SteppingError` for a
-        path that cannot be written, or that is no report.
+        path that cannot be written, or that is not a report.
 
         >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
         ...     return st.distinct(a)

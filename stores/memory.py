@@ -177,7 +177,7 @@ class StoreMemory(Closing):
         return len(self._known().batches.get(of.name, ()))
 
     def size(self, register: str) -> Size:
-        """How large the register is, in memory on the driver or in Spark."""
+        """The size of the register, in memory on the driver or in Spark."""
         return size_of(self._known().batches.get(self._tiers_of(register).register.name, ()))
 
     @property

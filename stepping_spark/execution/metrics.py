@@ -76,10 +76,10 @@ class StepMetrics:
 
     `jobs` counts those of the whole step, including reading inputs and the store; it is None on
     Spark Connect, which does not say. `queries` counts Spark queries, with or without a job, and
-    `iterations` those of each recursion, by its path. `inputs` and `outputs` have the rows of the
+    `iterations` those of each recursion, by its path. `inputs` and `outputs` count the rows of the
     changes that came in and went out, and `kept` those that were added to each register; None for
-    rows that are in Spark. `sizes` says how large each register was after the step, where the
-    stepper was made with `profile=True`. Printed, it is a page of text.
+    rows that are in Spark. `sizes` says how large each register was after the step, if the stepper
+    was made with `profile=True`. Printed, it is a page of text.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(numbers)

@@ -32,19 +32,20 @@ class MicroBatches:
     """The micro-batches of a streaming DataFrame, as a source: Kafka, files, tables of catalogs.
 
     `df` is what `spark.readStream` gives, before `writeStream`. `checkpoint` is the directory in
-    which Spark keeps how far the stream is read. Each line of a batch is a row that comes; a column
-    `_count_` counts it. `to_zset` is a function from the batch to a Z-set for what is neither, as
-    `lambda batch: st.from_change_feed(batch, Order)` for a change feed or Debezium's records.
+    which Spark keeps how far the stream is read. Each line of a batch is a row that is added, as
+    often as a column `_count_` says, if there is one. `to_zset` is a function from the batch to a
+    Z-set for everything else, such as `lambda batch: st.from_change_feed(batch, Order)` for a
+    change feed or Debezium's records.
 
-    Each round of the pipeline reads what is there (`trigger(availableNow=True)`): a batch, whose
-    size the stream's own options bound (`maxFilesPerTrigger`, `maxOffsetsPerTrigger`), is a step,
-    without rows too. A batch of more rows than the driver takes stays in Spark. A position is
-    (batch, query). The query is known by its checkpoint, and store and checkpoint belong together:
-    a new checkpoint, and one that is older or newer than the store, is a `SourceError`. How far
-    the stream is ahead is not known: `lag` has None.
+    Each round of the pipeline reads what is there (`trigger(availableNow=True)`). A batch is a
+    step, even without rows; the stream's own options bound its size (`maxFilesPerTrigger`,
+    `maxOffsetsPerTrigger`). A batch with more rows than the driver takes stays in Spark. A position
+    is (batch, query). The query is identified by its checkpoint, and store and checkpoint belong
+    together: a new checkpoint, and one that is older or newer than the store, raises `SourceError`.
+    How far the stream is ahead is unknown: `lag` has None.
 
-    Raises `InputError` for a DataFrame that is no stream, and on Spark Connect, where
-    `foreachBatch` runs in another process. Raises `SourceError` where the query fails.
+    Raises `InputError` for a DataFrame that is not a stream, and on Spark Connect, where
+    `foreachBatch` runs in another process. Raises `SourceError` if the query fails.
 
     >>> folder = Path("orders").absolute()
     >>> folder.mkdir()

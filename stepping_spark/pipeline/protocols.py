@@ -39,9 +39,9 @@ class Batch:
     """The next changes of a source, and the position up to which it is read with them.
 
     The `changes` are added up. An empty tuple means: there is a new position, but no row changed.
-    `versions` counts what the source counts: commits, files, items. `final`: the source cannot give
-    the batch again once it is asked for the next, so its position is committed, by a step without
-    rows where nothing has changed.
+    `versions` counts what the source counts: commits, files, items. `final` means that the source
+    cannot give the batch again once it is asked for the next one. Its position is then committed,
+    by a step without rows if nothing changed.
 
     >>> st.Batch(7, (st.ZSetPython({"a": 1}),)).position
     7
@@ -58,9 +58,9 @@ class Source(Protocol):
 
     A pipeline asks a source for what comes after a position. For the same position it must give the
     same changes each time, in every process: this makes a step exactly once. It may have a text
-    `unit`, what the first number of a position counts, such as "version", for messages, and a
-    method `confirm(position)`, which is called when the step that read up to it is committed and
-    all sinks have its rows.
+    `unit`, what the first number of a position counts, such as "version", for messages. It may also
+    have a method `confirm(position)`, which is called when the step that read up to this position
+    is committed and all sinks have its rows.
 
     >>> class Lines:
     ...     '''The lines of a file that only grows.'''

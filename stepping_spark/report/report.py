@@ -65,8 +65,8 @@ class Report:
     ) -> None:
         """Write the page into a file; `beside` is a report, or the file of one, to compare with.
 
-        Raises `SteppingError` for a path that does not end in .html, or cannot be written, and
-        where `beside` is no report.
+        Raises `SteppingError` for a path that does not end in .html or cannot be written, and if
+        `beside` is not a report.
         """
         if Path(path).suffix.lower() not in (".html", ".htm"):
             raise SteppingError(

@@ -93,7 +93,7 @@ class ZSet(Protocol[T_co]):
         raise NotImplementedError
 
     def to_arrow(self) -> pa.Table:
-        """The columns of the row (an atom's: `_value_`), then `_count_`, as an Arrow table."""
+        """The columns of the row (`_value_` of a single value) and `_count_`, as an Arrow table."""
         raise NotImplementedError
 
     def to_dataframe(self, spark: SparkSession | None = None) -> DataFrame:

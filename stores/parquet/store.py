@@ -239,7 +239,7 @@ class StoreParquet(Closing):
         return len(self._reading.batches_of(self._tiers_of(register).register))
 
     def size(self, register: str) -> Size:
-        """How large the register is, by its files."""
+        """The size of the register, by its files."""
         return size_of(self._reading.batches_of(self._tiers_of(register).register))
 
     @property

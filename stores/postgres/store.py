@@ -262,7 +262,7 @@ class StorePostgres(Closing):
         return 1
 
     def size(self, register: str) -> Size:
-        """How large the register's table is, with its indexes; counts its rows."""
+        """The size of the register's table, with its indexes; counts its rows."""
         layout = self._layout(register)
         return self._reader.answer(lambda connection: size_on_disk(connection, layout))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -119,6 +120,8 @@ def check_command(arguments: list[str]) -> None:
     while isinstance(command, click.Group) and arguments and arguments[0] in command.commands:
         command, *arguments = command.commands[arguments[0]], *arguments[1:]
     assert not isinstance(command, click.Group), arguments
+    if command.name == "demo":  # it hands all on to an example
+        command = runpy.run_path(str(ROOT / "examples" / "flights.py"))["main"]
     options = {"--help", "-h", *(o for p in command.params for o in p.opts)}
     given = [a.partition("=")[0] for a in arguments if a.startswith("-")]
     assert set(given) <= options

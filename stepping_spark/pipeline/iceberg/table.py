@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 class IcebergTable:
     """An Iceberg table as a source: `st.IcebergTable("shop.orders", catalog="prod")`.
 
-    Needs `pip install 'stepping-spark[iceberg]'`, and what pyiceberg needs for the catalog, as
+    Needs `pip install 'stepping-spark[iceberg]'`, and what pyiceberg needs for the catalog, such as
     `pip install 'pyiceberg[sql-sqlite]'`; reads without Spark. `name` has the namespace and the
     table. `catalog` is the name of a catalog, which `options`, pyiceberg's configuration file or
     its environment variables describe, or a catalog that pyiceberg has loaded.
 
     It gives the rows of the current snapshot, then what each newer one changed. A change is the
-    difference between two snapshots: files that both have are not read, and a row that a rewritten
-    file keeps cancels out. So rows may be appended, overwritten, merged and deleted, and a table
-    may be rolled back; compaction changes nothing. pyiceberg applies position deletes, and cannot
-    read equality deletes. The cost is that of the files that differ, and of the list of files of
-    both snapshots.
+    difference between two snapshots: files that both have are not read, and a row that stays in a
+    rewritten file cancels out. So rows may be appended, overwritten, merged and deleted, and a
+    table may be rolled back; compaction changes nothing. pyiceberg applies position deletes, and
+    cannot read equality deletes. A step costs the files that differ, and the lists of files of both
+    snapshots.
 
-    The snapshot that was read last must still be there: snapshots are kept for longer than the
-    pipeline may stand still. Columns are found by name; those that the row class does not have
-    are not read. A position is (snapshot, table), and `lag` counts snapshots. A transaction of
-    several snapshots, as pyiceberg's `upsert`, is one step, but where `max_versions` or `max_rows`
-    end a step within it.
+    The snapshot that was read last must still exist: keep snapshots for longer than the pipeline
+    may stand still. Columns are found by name; those that the row class does not have are not read.
+    A position is (snapshot, table), and `lag` counts snapshots. A transaction of several snapshots,
+    such as pyiceberg's `upsert`, is one step, unless `max_versions` or `max_rows` end a step within
+    it.
 
     Raises `SourceError`, which names the table and the snapshot.
 
