@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.cli import INTERRUPTED, Quiet, Stop
+from stepping_spark.cli import INTERRUPTED, Quiet, Stop, examples, open_page
 from stores import Place, place_of
 
 
@@ -315,7 +315,9 @@ def check_is_of_these_days(store: st.Store, days: int, place: Place) -> None:
         )
 
 
-def run(stepper: FlightsStepper, days: int, png: str, stop: Stop, console: Console) -> None:
+def run(
+    stepper: FlightsStepper, days: int, png: str, page: str, stop: Stop, console: Console
+) -> None:
     """Take the steps that are not taken yet, and compare the view with the plain query."""
     with console.status("Starting Spark, and reading the flights"):
         st.write_png(stepper.graph, png)
@@ -346,6 +348,8 @@ def run(stepper: FlightsStepper, days: int, png: str, stop: Stop, console: Conso
     stop.check()
     console.print(worst([d for d, _ in kept.iter()], days), "")
     console.print(summary(steps, stepper.metrics, len(kept), recompute))
+    stepper.write_report(page)
+    console.print(f"What each vertex and each step cost is in {page}, a page for a browser.")
 
 
 def stopped(stepper: FlightsStepper | None, days: int, place: Place) -> str:
@@ -358,7 +362,11 @@ def stopped(stepper: FlightsStepper | None, days: int, place: Place) -> str:
     return f"{at}. The same command goes on from there."
 
 
-@click.command(cls=Quiet, context_settings={"allow_extra_args": True})
+@click.command(
+    cls=Quiet,
+    context_settings={"allow_extra_args": True},
+    epilog=examples("stepping-spark demo --days 30 --store parquet:flights"),
+)
 @click.option(
     "--days",
     type=click.IntRange(1, 365),
@@ -377,7 +385,16 @@ def stopped(stepper: FlightsStepper | None, days: int, place: Place) -> str:
 )
 @click.option("--schema", help="The schema of Postgres; a URL may say it too: …?schema=NAME.")
 @click.option("--png", default="flights.png", show_default=True, help="Where to draw the circuit.")
-def main(days: int, where: str, schema: str | None, png: str) -> None:
+@click.option(
+    "--report", "page", default="flights.html", show_default=True, help="Where to write the report."
+)
+@click.option(
+    "--open/--no-open",
+    "opens",
+    default=True,
+    help="Open the report in a browser: at a terminal with a display only.",
+)
+def main(days: int, where: str, schema: str | None, png: str, page: str, opens: bool) -> None:
     """Step through a year of flights, and compare the maintained view with plain Spark SQL."""
     if click.get_current_context().args:  # not quoted: they may be parts of a password
         raise click.UsageError("there are words that belong to no option; put quotes around a URL")
@@ -394,9 +411,12 @@ def main(days: int, where: str, schema: str | None, png: str) -> None:
         graph = st.compile(delays_by_route)
         store = place.store(graph)
         check_is_of_these_days(store, days, place)
-        stepper = st.Stepper(graph, store, progress=True)
-        run(stepper, days, png, stop, Console(highlight=False))
+        # What the store says of its size is dear in Postgres, which counts the rows of its tables.
+        stepper = st.Stepper(graph, store, progress=True, profile=place.kind != "postgres")
+        run(stepper, days, png, page, stop, Console(highlight=False))
         store.close()
+        if opens:
+            open_page(page)
     except st.SteppingError as e:
         raise click.ClickException(str(e)) from None
     except KeyboardInterrupt:

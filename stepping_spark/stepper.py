@@ -25,7 +25,7 @@ from stepping_spark.graph.operators import Input
 from stepping_spark.limits import Limits, limits_of
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.query.strict import check_is_strict
-from stepping_spark.report import Report, report_of, sizes_of
+from stepping_spark.report import Report, report_of, sizes_of, state_of_store
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.spark.errors import first_line
@@ -267,7 +267,8 @@ class Stepper(Generic[In, Out]):
 
         A notebook shows it; `report().numbers` has its numbers, as JSON has them.
         """
-        return report_of(self._plan, self.graph, self.store, self.metrics, self.profile)
+        kept = state_of_store(self.store, self._plan.registers)
+        return report_of(self._plan, self.graph, self.metrics, kept, self.profile)
 
     def write_report(
         self, path: str | os.PathLike[str], *, beside: Report | str | os.PathLike[str] | None = None

@@ -1,8 +1,8 @@
-"""The command line: `stepping-spark demo`, `run`, `source` and `state`.
+"""The command line: `stepping-spark demo`, `run`, `report`, `source` and `state`.
 
 A program that steps a circuit for long may use `Stop`, with which Ctrl-C ends it between two steps,
 and the exit code `INTERRUPTED`. One that is given the URL of a store may use `Quiet`, whose errors
-do not quote what was typed.
+do not quote what was typed. `open_page` opens a report where somebody looks.
 """
 
 from __future__ import annotations
@@ -13,22 +13,41 @@ from pathlib import Path
 
 import click
 
+from stepping_spark.cli.browser import open_page
 from stepping_spark.cli.interrupts import INTERRUPTED, Stop
-from stepping_spark.cli.quiet import Commands, Quiet
+from stepping_spark.cli.quiet import Commands, Quiet, examples
+from stepping_spark.cli.report import report
 from stepping_spark.cli.run import run
 from stepping_spark.cli.source import source
 from stepping_spark.cli.state import state
 
-__all__ = ["INTERRUPTED", "Quiet", "Stop", "main"]
+__all__ = ["INTERRUPTED", "Quiet", "Stop", "examples", "main", "open_page"]
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+    epilog=examples(
+        "stepping-spark demo --days 30",
+        "stepping-spark run pipeline.py --every 10s",
+        "stepping-spark report pipeline.py",
+        "stepping-spark state show state",
+    ),
+)
 @click.version_option(package_name="stepping-spark")
-def main() -> None:
-    """Views on Spark that are maintained, not recomputed."""
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Views on Spark that are maintained, not recomputed.
+
+    Each command says more with --help.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 main.add_command(run)
+main.add_command(report)
 main.add_command(source)
 main.add_command(state)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -28,6 +29,20 @@ class Output(Console):
             not_printed(e)
         except SystemExit:  # what Rich makes of a closed pipe, with Python's exit code, 1
             not_printed(BrokenPipeError())
+
+    def print_lines(self, text: str) -> None:
+        """Print a text; what a line has beyond the width goes on below, further to the right."""
+        for line in text.splitlines():
+            indent = " " * (len(line) - len(line.lstrip()))
+            wrapped = textwrap.wrap(
+                line,
+                self.width,
+                initial_indent=indent,
+                subsequent_indent=f"{indent}    ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            self.print("\n".join(wrapped), soft_wrap=True)
 
 
 def not_printed(e: OSError) -> NoReturn:

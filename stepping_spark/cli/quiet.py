@@ -10,6 +10,11 @@ import click
 from stepping_spark.cli.output import NOT_DONE, not_printed
 
 
+def examples(*lines: str) -> str:
+    """What a command's help ends with; click is told to leave the lines as they are."""
+    return "\n".join(["\b", "Examples:" if lines[1:] else "Example:", *(f"  {x}" for x in lines)])
+
+
 class Quiet(click.Command):
     """A command that does not quote an option which it does not have."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import runpy
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,9 @@ from pathlib import Path
 import click
 
 from stepping_spark.cli.interrupts import INTERRUPTED
+from stepping_spark.cli.made import made_by
 from stepping_spark.cli.output import NOT_DONE, Output, say
+from stepping_spark.cli.quiet import examples
 from stepping_spark.errors import SteppingError
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.reporting import serve
@@ -33,7 +34,13 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
         raise click.BadParameter(str(e)) from None
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "stepping-spark run pipeline.py --dry-run",
+        "stepping-spark run pipeline.py --every 10s --report report.html",
+    ),
+    short_help="Run the pipeline of a file.",
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--every",
@@ -44,6 +51,12 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
 @click.option("--max-steps", type=click.IntRange(min=1), help="Stop after so many steps.")
 @click.option("--progress", is_flag=True, help="Show a line with the last step and the lag.")
 @click.option("--metrics-port", type=int, help="Serve metrics for Prometheus on this machine.")
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="Write a page on the steps at the end: what each vertex cost, what is kept.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 @click.option(
     "--verbose", is_flag=True, help="With --dry-run: print how each vertex computes a step."
@@ -54,6 +67,7 @@ def run(
     max_steps: int | None,
     progress: bool,
     metrics_port: int | None,
+    report: Path | None,
     dry_run: bool,
     verbose: bool,
 ) -> None:
@@ -68,12 +82,12 @@ def run(
     logging.basicConfig(format=LINE)
     logging.getLogger("stepping_spark").setLevel(logging.INFO)
     try:
-        with _pipeline_of(file) as pipeline:
+        with made_by(file, ("pipeline",), (Pipeline,)) as pipeline:
             if dry_run:
                 found = pipeline.dry_run()
-                Output().print(found.in_detail() if verbose else str(found), soft_wrap=True)
+                Output().print_lines(found.in_detail() if verbose else str(found))
                 sys.exit(IN_FULL if found.in_full else 0)
-            with _served(pipeline, metrics_port):
+            with _served(pipeline, metrics_port), _reported(pipeline, report):
                 steps = pipeline.run(every=every, max_steps=max_steps, progress=progress)
             stopped = pipeline.stopped_by
     except SteppingError as e:
@@ -87,6 +101,16 @@ def run(
 
 
 @contextmanager
+def _reported(pipeline: Pipeline, path: Path | None) -> Iterator[None]:
+    """Write the report of what was stepped at the end, after an error too."""
+    try:
+        yield
+    finally:
+        if path is not None:
+            pipeline.report().write(path)
+
+
+@contextmanager
 def _served(pipeline: Pipeline, port: int | None) -> Iterator[None]:
     """Serve metrics while the pipeline runs."""
     if port is None:
@@ -97,20 +121,3 @@ def _served(pipeline: Pipeline, port: int | None) -> Iterator[None]:
         yield
     finally:
         end()
-
-
-def _pipeline_of(file: Path) -> Pipeline:
-    """The pipeline that a file makes."""
-    sys.path.insert(0, str(file.resolve().parent))  # as Python does for a script
-    found = runpy.run_path(str(file), run_name="pipeline")
-    named = found.get("pipeline")
-    if isinstance(named, Pipeline):
-        return named
-    names = [name for name, value in found.items() if isinstance(value, Pipeline)]
-    if len(names) == 1:
-        only: Pipeline = found[names[0]]
-        return only
-    raise click.UsageError(
-        f"{file} has {'several pipelines: ' + ', '.join(names) if names else 'no pipeline'}; call "
-        "one of them `pipeline`, at the top of the file: pipeline = st.Pipeline(…)"
-    )

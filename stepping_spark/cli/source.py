@@ -7,12 +7,16 @@ from collections.abc import Callable
 import click
 
 from stepping_spark.cli.output import NOT_DONE, Output, say
-from stepping_spark.cli.quiet import Commands, Quiet
+from stepping_spark.cli.quiet import Commands, Quiet, examples
 from stepping_spark.errors import SteppingError
 from stepping_spark.pipeline.postgres import Postgres
 
 
-@click.group(cls=Commands)
+@click.group(
+    cls=Commands,
+    epilog=examples("stepping-spark source install postgresql://user@host/shop orders"),
+    short_help="Make tables of Postgres ready to be read.",
+)
 def source() -> None:
     """Make tables of Postgres ready to be read by pipelines.
 
@@ -21,7 +25,11 @@ def source() -> None:
     """
 
 
-@source.command(cls=Quiet)
+@source.command(
+    cls=Quiet,
+    epilog=examples("stepping-spark source install postgresql://user@host/shop orders"),
+    short_help="Give a table a log of its changes.",
+)
 @click.argument("url")
 @click.argument("table")
 @click.option("--schema", default="public", show_default=True, help="The schema of the table.")
@@ -36,7 +44,11 @@ def install(url: str, table: str, schema: str) -> None:
     Output().print(f"{schema}.{table} {said}: {schema}.{table}_changes")
 
 
-@source.command(cls=Quiet)
+@source.command(
+    cls=Quiet,
+    epilog=examples("stepping-spark source uninstall postgresql://user@host/shop orders"),
+    short_help="Remove that log.",
+)
 @click.argument("url")
 @click.argument("table")
 @click.option("--schema", default="public", show_default=True, help="The schema of the table.")

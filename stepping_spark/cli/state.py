@@ -22,7 +22,7 @@ from rich.text import Text
 
 from stepping_spark.cli.interrupts import INTERRUPTED
 from stepping_spark.cli.output import NOT_DONE, Output, say
-from stepping_spark.cli.quiet import Commands, OnePlace
+from stepping_spark.cli.quiet import Commands, OnePlace, examples
 from stepping_spark.errors import SteppingError, StoreCorrupt
 from stores.address import place_of
 from stores.inspection import InspectedState, Kept, Summary
@@ -88,7 +88,13 @@ def _of_a_place(
     return wrapped
 
 
-@click.group(cls=Commands)
+@click.group(
+    cls=Commands,
+    epilog=examples(
+        "stepping-spark state show state", "stepping-spark state verify s3://bucket/state"
+    ),
+    short_help="Look at a state, check it, compact it.",
+)
 def state() -> None:
     """Look at the state that a store keeps, check it, and compact it.
 
@@ -106,7 +112,11 @@ def state() -> None:
     """
 
 
-@state.command(cls=OnePlace)
+@state.command(
+    cls=OnePlace,
+    epilog=examples("stepping-spark state show state"),
+    short_help="Show registers, rows, sizes, the last step.",
+)
 @_of_a_place
 def show(console: Console, kept: InspectedState) -> None:
     """Show what is kept: registers, their rows and sizes, the last step.
@@ -125,7 +135,11 @@ def show(console: Console, kept: InspectedState) -> None:
     console.print(_registers(found))
 
 
-@state.command(cls=OnePlace)
+@state.command(
+    cls=OnePlace,
+    epilog=examples("stepping-spark state verify 'postgresql://user@host/db?schema=views'"),
+    short_help="Check all that is kept.",
+)
 @_of_a_place
 def verify(console: Console, kept: InspectedState) -> None:
     """Check all that is kept against what is said of it.
@@ -152,7 +166,11 @@ def verify(console: Console, kept: InspectedState) -> None:
     )
 
 
-@state.command(cls=OnePlace)
+@state.command(
+    cls=OnePlace,
+    epilog=examples("stepping-spark state compact state"),
+    short_help="Merge what can be merged.",
+)
 @_of_a_place
 def compact(console: Console, kept: InspectedState) -> None:
     """Merge what can be merged, and say what that saved.

@@ -30,7 +30,7 @@ from stepping_spark.pipeline.positions import (
     state_of,
     without,
 )
-from stepping_spark.pipeline.prospect import Prospect, prospect_of
+from stepping_spark.pipeline.prospect import Prospect, prospect_of, unstepped
 from stepping_spark.pipeline.protocols import Batch, Portion
 from stepping_spark.pipeline.reporting import (
     PipelineCollector,
@@ -41,6 +41,7 @@ from stepping_spark.pipeline.reporting import (
 )
 from stepping_spark.pipeline.stopping import Stopping, seconds_of
 from stepping_spark.pipeline.views import Query, graph_of
+from stepping_spark.report import Report
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Now, Store
 from stepping_spark.zsets.spark import ZSetSpark
@@ -222,6 +223,22 @@ class Pipeline:
         """
         opened = None if self._stepper is None else self._stepper.store
         return prospect_of(self.graph, self.views, self._place, opened, self._feeds, self._outlets)
+
+    def report(self) -> Report:
+        """What the steps of this process cost, and what is kept: see `Stepper.write_report`.
+
+        Before `run` it has no steps, takes no lock and makes nothing.
+
+        >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
+        ...     return st.distinct(people)
+        >>> pipeline = st.Pipeline(names, store="memory", people=[(1, st.ZSetPython({"ann": 1}))])
+        >>> _ = pipeline.run()
+        >>> pipeline.report().numbers["steps"]["rows_in"]
+        [1]
+        """
+        if self._stepper is not None:
+            return self._stepper.report()
+        return unstepped(self.graph, self._place)
 
     @property
     def stepper(self) -> Stepper[Any, Any]:

@@ -14,7 +14,8 @@ from stepping_spark.pipeline.positions import position_of, state_of
 from stepping_spark.plan.explain import explain
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.terms import Read, nodes
-from stepping_spark.store import Store
+from stepping_spark.report import KeptState, Report, report_of, state_of_store
+from stepping_spark.store import Size, Store
 from stores.address import MEMORY, Place
 
 FULL = "recomputed in full"
@@ -102,6 +103,21 @@ def prospect_of(
         costs=tuple((v.path, v.how, v.line) for v in found.vertices),
         in_full=tuple(v.path for v in found.vertices if v.how.startswith(FULL)),
     )
+
+
+def unstepped(graph: AnyGraph, place: Store | Place) -> Report:
+    """The report of a circuit that has taken no step in this process, and of its state."""
+    plan = plan_of(graph)
+    if not isinstance(place, Place):
+        return report_of(plan, graph, (), state_of_store(place, plan.registers), False)
+    if place.kind == MEMORY:
+        return report_of(plan, graph, (), KeptState(str(place), {}), False)
+    try:
+        kept = place.state().summary().registers
+    except StoreUnavailable as e:
+        return report_of(plan, graph, (), KeptState(str(place), {}, str(e)), False)
+    sizes = {k.register.name: Size(k.batches, k.rows, k.nbytes) for k in kept}
+    return report_of(plan, graph, (), KeptState(str(place), sizes), False)
 
 
 def _known(

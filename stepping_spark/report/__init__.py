@@ -8,6 +8,6 @@ Comes in: a plan, a store, and the metrics of steps. Goes out: a page, and its n
 Imports `drawing`, `plan` and `execution.metrics`; steps nothing.
 """
 
-from stepping_spark.report.report import Report, report_of, sizes_of
+from stepping_spark.report.report import KeptState, Report, report_of, sizes_of, state_of_store
 
-__all__ = ["Report", "report_of", "sizes_of"]
+__all__ = ["KeptState", "Report", "report_of", "sizes_of", "state_of_store"]

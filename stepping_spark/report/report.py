@@ -90,23 +90,32 @@ class Report:
         )
 
 
+@dataclass(frozen=True)
+class KeptState:
+    """How large the registers of a state are; `missing` says why that is not known."""
+
+    kept_as: str
+    sizes: Mapping[str, Size]
+    missing: str = ""
+
+
 def report_of(
-    plan: Plan, graph: AnyGraph, store: Store, metrics: Iterable[StepMetrics], profile: bool
+    plan: Plan, graph: AnyGraph, metrics: Iterable[StepMetrics], state: KeptState, profile: bool
 ) -> Report:
-    """The report of the steps that a stepper has taken."""
-    steps = tuple(metrics)
-    sizes, unknown = _sizes(store, plan.registers)
-    circuit = circuit_of(graph, plan)
+    """The report of the steps that were taken of a circuit, and of its state."""
     drawings, undrawn = drawings_of(graph)
     made = {
         "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "stepping_spark": _version(),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
-        "store": type(store).__name__,
+        "store": state.kept_as,
         "profile": profile,
     }
-    return report_from(circuit, steps, sizes, made, drawings, (undrawn, unknown))
+    missing = (undrawn, state.missing)
+    return report_from(
+        circuit_of(graph, plan), tuple(metrics), state.sizes, made, drawings, missing
+    )
 
 
 def report_from(
@@ -150,15 +159,15 @@ def sizes_of(store: Store, registers: Sequence[Register]) -> dict[str, Size]:
     return {r.name: store.size(r.name) for r in registers}
 
 
-def _sizes(store: Store, registers: Sequence[Register]) -> tuple[dict[str, Size], str]:
-    """The same; and why they are not known, where they are not."""
+def state_of_store(store: Store, registers: Sequence[Register]) -> KeptState:
+    """How large the registers of a store are; and why that is not known, where it is not."""
+    name = type(store).__name__
     try:
         found = sizes_of(store, registers)
     except SteppingError as e:
-        return {}, f"The size of the state is not known: {e}"
-    if registers and not found:
-        return {}, f"{type(store).__name__} does not say how large registers are."
-    return found, ""
+        return KeptState(name, {}, f"The size of the state is not known: {e}")
+    silent = f"{name} does not say how large registers are." if registers and not found else ""
+    return KeptState(name, found, silent)
 
 
 def _other(beside: Report | str | os.PathLike[str] | None) -> Json | None:
