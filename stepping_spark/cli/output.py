@@ -35,7 +35,7 @@ class Output(Console):
         for line in text.splitlines():
             indent = " " * (len(line) - len(line.lstrip()))
             wrapped = textwrap.wrap(
-                line,
+                line.strip(),
                 self.width,
                 initial_indent=indent,
                 subsequent_indent=f"{indent}    ",

@@ -75,7 +75,8 @@ def test_a_dry_run_says_what_would_be_read_kept_and_cost_and_makes_nothing(file:
     call("run", file, "--max-steps", "2")
     text = call("run", file, "--dry-run").stdout
     assert "step 2\n" in text
-    assert "users: Files(" in text
+    assert max(map(len, text.replace(str(file.parent), "").splitlines())) <= 80
+    assert "users: Files(" in " ".join(text.split())
     assert "1 to read" in text
     assert "by _value_, 2 rows as stored" in text
     assert "a step of\n  names: reads the change of users, and 1 register\n" in text
