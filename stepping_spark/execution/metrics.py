@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from textwrap import wrap
 
 from stepping_spark.store import Size
+from stepping_spark.zsets.boxes import html_table
 
 HOW = ("nothing to do", "driver", "python", "spark", "loop")
 """Where a vertex runs. Of one that ran in several iterations it is the last of these that is told,
@@ -132,6 +134,25 @@ class StepMetrics:
             jobs = f", {_plural(rest, 'job')}" if rest > 0 else ""
             lines.append(f"  inputs, reading and keeping state: {ms:.1f} ms{jobs}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The page as a table, for a notebook."""
+        said = html.escape(str(self).partition("\n")[0])
+        shown = [v for v in self.vertices.values() if not self._is_part(v)]
+        rows = [
+            (
+                v.path,
+                "" if v.within else f"{v.ms:.1f}",
+                "?" if v.jobs is None else "" if v.within else f"{v.jobs:,}",
+                *("?" if n is None else f"{n:,}" for n in (v.rows_in, v.rows_out)),
+                f"within {v.within}" if v.within else v.how,
+                v.why,
+            )
+            for v in shown
+        ]
+        heads = ("vertex", "ms", "jobs", "rows in", "rows out", "where", "why")
+        numeric = (False, True, True, True, True, False, False)
+        return f"<div><strong>{said}</strong>{html_table(heads, numeric, rows)}</div>"
 
     def _is_part(self, v: VertexMetrics) -> bool:
         """Whether nothing is known of it but the vertex that it ran within."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.terms import Read, State, nodes
 from stepping_spark.rows.schema import ScalarType
+from stepping_spark.zsets.boxes import html_table
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,26 @@ class Explanation:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """The page as tables, for a notebook; the plan of a step is folded."""
+        vertices = html_table(
+            ("vertex", "operator", "takes a step", "keeps", "line"),
+            (False,) * 5,
+            [(v.path, v.operator, v.how, "\n".join(v.state), v.line) for v in self.vertices],
+        )
+        registers = html_table(
+            ("register", "arranged by"),
+            (False, False),
+            [(name, ", ".join(key) or "no key") for name, key in self.arrangements],
+        )
+        hints = "".join(f"<p>hint: {html.escape(hint)}</p>" for hint in self.hints)
+        plan = "\n".join([*map(str, self.reductions), self.plan])
+        return (
+            f"<div><strong>circuit {html.escape(self.name)}</strong>{vertices}{registers}{hints}"
+            f"<details><summary>plan of a step</summary><pre>{html.escape(plan)}</pre></details>"
+            "</div>"
+        )
 
 
 def explain(graph: AnyGraph) -> Explanation:

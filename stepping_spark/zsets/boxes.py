@@ -77,21 +77,27 @@ class Box:
         title = html.escape(f"<{self.title}>")
         if not self.rows:
             return f"<div><code>{title}</code> empty</div>"
-        heads = "".join(f"<th>{html.escape(h)}</th>" for h in self.headers)
-        body = "".join(f"<tr>{self._html_row(row)}</tr>" for row in self.rows)
         more = f"<p>{_more(self.more)}</p>" if self.more else ""
-        return (
-            f"<div><code>{title}</code><table><thead><tr>{heads}</tr></thead>"
-            f"<tbody>{body}</tbody></table>{more}</div>"
-        )
+        table = html_table(self.headers, self.numeric, self.rows)
+        return f"<div><code>{title}</code>{table}{more}</div>"
 
-    def _html_row(self, row: tuple[str | Box, ...]) -> str:
-        cells = []
-        for cell, numeric in zip(row, self.numeric, strict=True):
-            inner = cell.html() if isinstance(cell, Box) else html.escape(cell)
-            align = "right" if numeric else "left"
-            cells.append(f'<td style="text-align: {align}; white-space: pre">{inner}</td>')
-        return "".join(cells)
+
+def html_table(
+    headers: Sequence[str], numeric: Sequence[bool], rows: Iterable[Sequence[str | Box]]
+) -> str:
+    """A table for a notebook; every text is escaped."""
+    heads = "".join(f"<th>{html.escape(h)}</th>" for h in headers)
+    body = "".join(f"<tr>{_html_row(row, numeric)}</tr>" for row in rows)
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _html_row(row: Sequence[str | Box], numeric: Sequence[bool]) -> str:
+    cells = []
+    for cell, is_number in zip(row, numeric, strict=True):
+        inner = cell.html() if isinstance(cell, Box) else html.escape(cell)
+        align = "right" if is_number else "left"
+        cells.append(f'<td style="text-align: {align}; white-space: pre">{inner}</td>')
+    return "".join(cells)
 
 
 def box_of(
