@@ -140,7 +140,7 @@ def outcomes(cases: Sequence[Case], steps: Sequence[Changes], way: str) -> list[
     for step, rows in zip(steps, local_rows, strict=True):
         try:
             outputs = steppers[rows].step(step)
-        except st.StepError as e:
+        except (st.StepError, st.FixpointError) as e:
             if len(cases) > 1:
                 half = len(cases) // 2
                 return [
@@ -171,7 +171,7 @@ def expected(case: Case, steps: Sequence[Changes]) -> Outcome | None:
     for step in steps:
         try:
             given = reference.step(step)
-        except st.StepError as e:
+        except (st.StepError, st.FixpointError) as e:
             if NOT_PYTHON in str(e):
                 return None
             found[0].append(Failed.of(e))
