@@ -54,6 +54,7 @@ def test_the_demo_shows_that_the_maintained_view_is_the_plain_query(tmp_path: Pa
     assert "cancelled\n" in said  # the last column of the table, not cut off
     assert max(map(len, said.splitlines())) <= COLUMNS
     assert (tmp_path / "flights.png").read_bytes().startswith(b"\x89PNG")
+    assert "delays_by_route took 7 steps" in (tmp_path / "flights.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,7 @@ def test_two_runs_are_compared(
     said = page.inner_text("#compare-out")
     assert "11 steps and 3 steps after the first load" in said
     assert "There are few steps" in said
+    assert "Rows read for each row changed" in said
     (tmp_path / "no.html").write_text("<html></html>")
     page.set_input_files("#other", tmp_path / "no.html")
     expect(page.locator("#compare-error")).to_have_text(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.report.page import numbers_in
@@ -259,3 +260,39 @@ def test_all_that_is_measured_or_drawn_is_a_vertex_that_can_be_looked_at(query: 
     assert {p for b in numbers["pictures"][-1]["boxes"] for p in b["paths"]} <= told
     known = {i for v in numbers["vertices"] for i in v["registers"]}
     assert known == set(range(len(numbers["registers"])))
+
+
+@pytest.mark.spark
+@pytest.mark.driver
+def test_of_rows_in_spark_the_report_says_that_they_are_not_counted(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Order]) -> st.ZSet[int]:
+        ids = st.map(a, f=lambda o: o.user % 10)
+        return st.distinct(ids)
+
+    graph = st.compile(query)
+    limits = st.Limits(local_rows=4, fetched_rows=1_000, sampled_rows=1_000)
+    store = st.StoreMemory.from_graph(graph)
+    stepper = st.Stepper(graph, store, limits=limits, profile=True)
+    frame = spark.range(150_000).selectExpr("id", "id AS user", "1L AS amount")
+    stepper.step((st.ZSetSpark.from_dataframe(frame, Order),))
+    stepper.step((Z({Order(id=-1, user=3, amount=1): 1}),))
+    report = stepper.report()
+    jobs = [m.jobs for m in stepper.metrics]
+    assert report.numbers["steps"]["jobs"] == jobs
+    assert jobs[0]
+    first = [m["first"] for m in report.numbers["measured"].values()]
+    uncounted = [s for s in first if s["steps"] > s["counted"]]
+    unknown = [v for v in stepper.metrics[0].vertices.values() if None in (v.rows_in, v.rows_out)]
+    missing = [p for p, n in stepper.metrics[0].inputs.items() if n is None]
+    assert len(uncounted) == len(unknown) + len(missing) > 0
+    assert ("in Spark, not counted" in str(report)) == bool(missing)
+    kept = stepper.metrics[0].sizes
+    assert sum(s.nbytes for s in kept.values()) > 0
+
+
+def test_tables_of_notebooks_escape_what_users_write() -> None:
+    stepper = stepped(2)
+    shown = st.explain(stepper.graph)._repr_html_() + stepper.metrics[-1]._repr_html_()
+    assert "<img" not in shown
+    assert "&lt;img" in shown
+    assert "spending.aggregate.accumulate" in stepper.metrics[-1]._repr_html_()

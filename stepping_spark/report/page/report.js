@@ -569,18 +569,23 @@ function compare() {
   $("compare-out").replaceChildren();
   if (!other) return;
   const theirs = new Run(other), at = run.steps("after") && theirs.steps("after") ? "after" : "first";
-  const ratio = (a, b) => {
+  const ratio = (a, b, neutral) => {
     if (a === null || b === null || a === undefined || b === undefined || !b) return h("td", {}, "–");
     const r = a / b, near = Math.abs(Math.log(r)) < 0.1;
-    return h("td", { class: near ? null : r < 1 ? "better" : "worse" }, near ? "about the same" : `${num(r)} ×`);
+    return h("td", { class: near || neutral ? null : r < 1 ? "better" : "worse" }, near ? "about the same" : `${num(r)} ×`);
   };
   const median = (x, kind) => quantile(x.slice(kind, at), 0.5), mean = (x, kind) => { const t = sum(x.slice(kind, at)); return t === null || !x.steps(at) ? null : t / x.steps(at); };
+  const amplified = (x) => {
+    const all = x.n.vertices.filter((v) => !v.is_input).map((v) => METRICS.amp.of(x, v.path, at)).filter((v) => v !== null);
+    return all.length ? all.reduce((a, b) => a + b, 0) : null;
+  };
   const size = (x) => { const sizes = x.n.registers.map((r) => r.size); return sizes.length && sizes.every(Boolean) ? sizes.reduce((a, r) => a + r.nbytes, 0) : null; };
   const whole = [
     ["Milliseconds of a step, median", median(run, "ms"), median(theirs, "ms"), ms],
     ["Milliseconds of a step, 95%", quantile(run.slice("ms", at), 0.95), quantile(theirs.slice("ms", at), 0.95), ms],
-    ["Rows changed a step", mean(run, "rows_in"), mean(theirs, "rows_in"), num],
-    ["Rows given a step", mean(run, "rows_out"), mean(theirs, "rows_out"), num],
+    ["Rows changed a step", mean(run, "rows_in"), mean(theirs, "rows_in"), num, true],
+    ["Rows given a step", mean(run, "rows_out"), mean(theirs, "rows_out"), num, true],
+    ["Rows read for each row changed", amplified(run), amplified(theirs), METRICS.amp.shown],
     ["Spark jobs a step", mean(run, "jobs"), mean(theirs, "jobs"), num],
     ["Bytes of state", size(run), size(theirs), bytes],
     ["Milliseconds of the first load", run.skip ? data.steps.ms[0] : null, theirs.skip ? other.steps.ms[0] : null, ms],
@@ -588,7 +593,7 @@ function compare() {
   const notes = [];
   if (data.name !== other.name) notes.push(`The other run is of another circuit, ${other.name}.`);
   const a = mean(run, "rows_in"), b = mean(theirs, "rows_in");
-  if (a && b && Math.abs(Math.log(a / b)) > 0.2) notes.push("The changes are not of the same size: compare amplification sooner than milliseconds.");
+  if (a && b && Math.abs(Math.log(a / b)) > 0.2) notes.push("The changes are not of the same size: compare the rows read for each row changed, and not the milliseconds.");
   if (data.made.cores !== other.made.cores || data.made.store !== other.made.store) notes.push(`The other run had ${other.made.cores} cores and ${other.made.store}; this one ${data.made.cores} and ${data.made.store}.`);
   if (Math.min(run.steps(at), theirs.steps(at)) < 20) notes.push("There are few steps: chance has a part in these numbers.");
   const paths = [...new Set([...run.vertices.keys(), ...theirs.vertices.keys()])], of = METRICS.ms.of;
@@ -597,7 +602,7 @@ function compare() {
   $("compare-out").append(
     h("p", { class: "lead" }, `This run, beside ${other.name} written ${other.made.at}: ${plural(run.steps(at), "step")} and ${plural(theirs.steps(at), "step")}${at === "after" ? " after the first load" : " (the first load)"}.`),
     ...notes.map((text) => h("p", { class: "note" }, text)),
-    h("div", { class: "wide" }, table(["", "This run", "Other run", "Ratio"], whole.map(([name, x, y, shown]) => [name, shown(x), shown(y), ratio(x, y)]))),
+    h("div", { class: "wide" }, table(["", "This run", "Other run", "Ratio"], whole.map(([name, x, y, shown, neutral]) => [name, shown(x), shown(y), ratio(x, y, neutral)]))),
     h("h3", { style: "margin: 1rem 0 .4rem" }, "Vertices with the greatest difference"),
     h("div", { class: "wide" }, table(["Vertex, ms a step", "This run", "Other run", "Ratio"], rows.map(([p, x, y]) => [run.vertices.has(p) ? link(p) : p, x === null ? (run.vertices.has(p) ? "–" : "not in it") : ms(x), y === null ? (theirs.vertices.has(p) ? "–" : "not in it") : ms(y), ratio(x, y)]))));
 }
@@ -633,5 +638,5 @@ state();
 topTen();
 compare();
 let wide = innerWidth;
-window.addEventListener("resize", () => { if (innerWidth !== wide) { wide = innerWidth; fit(false); steps(); } });
+window.addEventListener("resize", () => { if (innerWidth !== wide) { wide = innerWidth; steps(); } });
 })();
