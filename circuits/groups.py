@@ -1,6 +1,6 @@
 """Groups, lifted to changes: distinct rows, first rows, aggregates and sums.
 
-But for `distinct`, each is D ∘ Q ∘ I, for the Q of `st.linear` that has its name: the optimizer
+Except for `distinct`, each is D ∘ Q ∘ I, for the Q of `st.linear` that has its name: the optimizer
 makes H(z⁻¹I, change) of it where Q depends on each key alone.
 """
 

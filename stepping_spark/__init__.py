@@ -224,7 +224,7 @@ Graph._repr_svg_ = to_svg
 
 
 def __dir__() -> list[str]:
-    """What there is to use, without the modules that it comes from."""
+    """The public names, without the modules that they come from."""
     return sorted(__all__)
 
 

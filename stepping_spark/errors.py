@@ -99,7 +99,7 @@ SHOWN_ROWS = 3
 
 
 def not_there(rows: Sequence[object], where: str) -> InputError:
-    """The error for a change of a strict input that takes away rows which are not there."""
+    """The error for a change of a strict input that removes rows that are absent."""
     shown = ", ".join(map(repr, rows[:SHOWN_ROWS])) + (", …" if len(rows) > SHOWN_ROWS else "")
     return InputError(
         f"{where}: strict, and the change removes rows that are not there, or removes them more "

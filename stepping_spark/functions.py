@@ -24,7 +24,7 @@ def col(value: Any) -> Any:
 
     Gives the same object. A checker takes a field for a value, which has no `isin`, `isNull`,
     `between`, `cast` or `like`; of `F.col(row.field)` it knows them. Raises `CompileError` for what
-    is no Column, such as the name of one.
+    is not a Column, such as the name of one.
 
     >>> from stepping_spark import functions as F
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:

@@ -47,7 +47,7 @@ class Register:
 
     @classmethod
     def described(cls, name: str, said: object) -> Register:
-        """The register that `describe` says this of; a ValueError where it is no description."""
+        """The register that `describe` says this of; a ValueError where it is not a description."""
         match said:
             case {"key": [*key], "sums": str() as sums}:
                 schema = Schema.of_kinds(said)

@@ -33,7 +33,7 @@ def described(registers: Sequence[Register]) -> Described:
 
 
 def check_are_registers(given: object, remedy: str) -> None:
-    """Refuse what is given in the place of registers, such as the graph that has them."""
+    """Refuse what is given instead of registers, such as the graph that has them."""
     if not isinstance(given, Sequence) or isinstance(given, str):
         given = (given,)
     for odd in given:

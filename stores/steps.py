@@ -49,7 +49,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what it holds; it serves nothing after that."""
+        """Release what it holds; it serves nothing after that."""
 
 
 class Turns:

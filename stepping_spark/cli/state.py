@@ -142,16 +142,15 @@ def show(console: Console, kept: InspectedState) -> None:
 )
 @_of_a_place
 def verify(console: Console, kept: InspectedState) -> None:
-    """Check all that is kept against what is said of it.
+    """Check all data of a state against its manifest or catalogue.
 
-    Of Parquet files: each is there, of its size, rows and columns, with checksums that are right,
-    in the order of its register's key. Of Postgres tables: columns, indexes and views, and that
-    each row has the hashes of its values; a weight that somebody has changed there is not found.
-    Of both: no weight is zero, equal rows are one. In Parquet,
-    older steps that can be opened again are looked at too. Reads everything; takes no lock.
+    Parquet files: each exists, with its size, rows and columns, correct checksums, and rows in the
+    order of its register's key; older steps that can be opened again too. Postgres tables: columns,
+    indexes and views, and that each row has the hashes of its values. Both: no weight is zero, and
+    equal rows are one. Reads everything; takes no lock.
 
-    Not checked: whether a weight is the one that was written, if somebody has changed it with all
-    that is said of it.
+    Not checked: whether a weight is the one that was written, if somebody has changed it in a table
+    of Postgres, or in a file together with its checksums.
     """
     found = kept.verify()
     if not found.problems:

@@ -76,7 +76,7 @@ class Flat:
     bodies: Mapping[Operator, Any] = field(default_factory=dict)
 
     def walk(self) -> Iterator[Part]:
-        """Every part, each after its inputs but for loops."""
+        """Every part, each after its inputs except for loops."""
         yield from self.paths
 
     def line(self, v: Part, /) -> Line:

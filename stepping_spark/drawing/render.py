@@ -250,7 +250,7 @@ def _nothing_to_draw_with(found: str) -> SteppingError:
 
 
 def _check(graph: Circuit[Any], path: str | os.PathLike[str], writer: str) -> None:
-    """Refuse what is no graph, and a path that ends otherwise than what is written into it."""
+    """Refuse what is not a graph, and a path that ends otherwise than what is written into it."""
     if not hasattr(graph, "walk"):
         raise CompileError(
             f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "

@@ -1,4 +1,4 @@
-"""Which vertex made a query fail: Spark tells of a query, users think of vertices."""
+"""Which vertex made a query fail: Spark's errors name a query; users think of vertices."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def held_input(
 
 
 def check_one_by_one(rows: Iterable[object], t: StreamType, where: str) -> None:
-    """Refuse a collection in the place of a row, where rows are no collections themselves."""
+    """Refuse a collection instead of a row, unless rows are collections themselves."""
     if not isinstance(t, ZSetType) or isinstance(unwrap(t.row), ListOf | ZSetOf):
         return
     of_tuples = isinstance(t.row, Struct) and t.row.python is tuple
@@ -73,7 +73,7 @@ def check_grows(held: Relation, t: ZSetType, where: str) -> None:
 
 
 def check_there(held: Relation, t: ZSetType, where: str) -> None:
-    """Refuse a change that takes away what is not there: `held` has those rows, each once."""
+    """Refuse a change that removes what is absent: `held` has those rows, each once."""
     rows = held.table
     if held.frame is not None:
         found = held.frame.where(f"{COUNT} > 0").limit(SHOWN_ROWS + 1)

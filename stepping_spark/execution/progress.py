@@ -25,7 +25,7 @@ PAUSE = 0.1  # seconds between two updates of a notebook's cell
 
 
 class Bar(Protocol):
-    """What is told of each piece of work that is done."""
+    """Called for each piece of work that is done."""
 
     def show(self, text: str, advance: int = 0) -> None:
         """Show a text, and so many pieces more."""

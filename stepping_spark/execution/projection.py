@@ -69,7 +69,7 @@ class Projection:
         return SparkRelation(held.frame.select(*shown), made, beside and held.consolidated)
 
     def _plain(self, table: pa.Table, schema: Schema, exprs: Named) -> list[Any]:
-        """The canonical values of expressions; Spark is asked for what Arrow has not."""
+        """The canonical values of expressions; Spark is asked for what Arrow does not have."""
         found: dict[Expr, Any] = {}
         asked = []
         for _, e in exprs:

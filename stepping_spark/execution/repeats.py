@@ -11,7 +11,7 @@ from stepping_spark.graph.graph import AnyGraph
 def check_made_by(kept: Sequence[str] | None, graph: AnyGraph, step: int) -> None:
     """Refuse to answer for a committed step where another query took it.
 
-    `kept` is what the store says of who computed each output. The step cannot be computed anew:
+    `kept` is what the store says of who computed each output. The step cannot be recomputed:
     its state is the one before it, and that is gone.
     """
     if kept is None:

@@ -1,4 +1,4 @@
-"""Runs a step of a plan: stage by stage, each as few Spark queries as can be."""
+"""Runs a step of a plan: stage by stage, each as few Spark queries as possible."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def schema_of(leaf: Leaf) -> Schema:
 
 
 def failed(plan: Plan, v: Vertex, part: int, error: BaseException) -> StepError:
-    """What a user is told of a vertex that failed, or of one of the operators fused in it."""
+    """The message to a user about a vertex that failed, or an operator fused in it."""
     origins = plan.graph.origins[v].parts if v in plan.graph.origins else ()
     path, line = plan.names[v]
     if origins:
@@ -117,7 +117,7 @@ def failed(plan: Plan, v: Vertex, part: int, error: BaseException) -> StepError:
 
 
 def null_error(name: str, where: str) -> StepError:
-    """What a user is told of a NULL in a field that has none by its type."""
+    """The message to a user about a NULL in a field that has none by its type."""
     return StepError(
         f"{where}: {name} is NULL, and its type says that it never is; say `| None` in the type, "
         "or give it a value (F.coalesce); the store is as it was before the step"

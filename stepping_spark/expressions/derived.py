@@ -176,7 +176,7 @@ class Choice(Derived):
 
 
 def choice(condition: Expr, one: Expr, other: Expr) -> Expr:
-    """One value where a condition is true, else another, of the same type but for NULL."""
+    """One value where a condition is true, else another, of the same type except for NULL."""
     t = other.type if isinstance(other.type, Optional) else one.type
     return Choice(t, (condition, one, other))
 

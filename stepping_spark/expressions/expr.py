@@ -204,7 +204,7 @@ class Singleton(Expr):
 
 @dataclass(frozen=True)
 class Call(Expr):
-    """An operator on values, with Spark's meaning (ANSI): NULL in, NULL out, but for a few."""
+    """An operator on values, with Spark's meaning (ANSI): NULL in, NULL out, except for a few."""
 
     op: str
     args: tuple[Expr, ...]

@@ -198,7 +198,7 @@ def _timedelta() -> RowType:
 
 
 def _rank(t: RowType) -> int:
-    """0 for what is no number; else the wider, the higher."""
+    """0 for what is not a number; else the wider, the higher."""
     return {"int": 1, "Decimal": 2, "float": 3}.get(t.name, 0) if isinstance(t, Atom) else 0
 
 

@@ -46,7 +46,7 @@ def _holds(node: Function, code: CodeType) -> bool:
 
 
 def source_of(code: CodeType) -> str | None:
-    """The source of a function, without what does not count; None where it cannot be told."""
+    """The source of a function, without what does not count; None where it is unknown."""
     found = [n for n in _functions(code.co_filename) if _is_of(n, code)]
     if len(found) > 1:
         found = [n for n in found if _holds(n, code)]

@@ -296,7 +296,7 @@ AnyGraph: TypeAlias = "Graph[Any, Any]"
 
 
 def check_is_graph(value: object, hint: str = "") -> None:
-    """Refuse what is no graph, such as a query that is not compiled yet."""
+    """Refuse what is not a graph, such as a query that is not compiled yet."""
     if not isinstance(value, Graph):
         raise CompileError(
             f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "

@@ -1,7 +1,7 @@
 """Pipelines: tables in, tables out, exactly once.
 
-A circuit takes changes and gives changes; tables are what there is. `pipeline` has the loop: read
-what is new of each source, take a step, write what it gave into each sink. `protocols` says what a
+A circuit takes changes and gives changes; what users have is tables. `pipeline` has the loop: read
+what is new of each source, take a step, write its outputs into each sink. `protocols` says what a
 source and a sink are. `feeds` is one source and its input, `outlets` one view and its sink,
 `positions` how far each is as the store keeps it, `views` several queries as one circuit,
 `iterators` sources and sinks of plain Python, `micro_batches` streams of Spark as sources,
@@ -10,9 +10,9 @@ source and a sink are. `feeds` is one source and its input, `outlets` one view a
 one kind each; `changes` is what they write, `paths` where they are, `plain` the types that they
 read, and `pieces` cuts what is too large for a step.
 
-What is exactly once rests on three things. The store commits a step together with the positions of
+Exactly-once delivery rests on three things. The store commits a step together with the positions of
 its sources. A sink commits the rows of a step together with the step's number. And the store keeps
-what the last step gave, until all sinks have it: no other step is begun before.
+the last step's outputs until all sinks have them: no other step begins before that.
 
 It imports from all that is below the facade, the stores too.
 """

@@ -51,7 +51,7 @@ class Feed:
         self.position = position
 
     def close(self) -> None:
-        """Let go of what the source holds."""
+        """Release what the source holds."""
         self._source.close()
 
     def behind(self) -> int | None:

@@ -17,7 +17,7 @@ class Items:
     """The items of an iterable: `(position, change)`, with positions that grow; each is a step.
 
     A position that does not rise is a `SourceError`, for it would be taken for one that was read.
-    What is at or before the position that was read is left out, so the iterable may begin anew in
+    What is at or before the position that was read is left out, so the iterable may start again in
     each process; it gives the same change for the same position. A list is read to its end, and
     what is appended to it later comes then; an iterator that has ended gives nothing more.
     """

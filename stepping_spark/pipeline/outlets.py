@@ -68,7 +68,7 @@ class Outlet:
             self._sink.close()
 
     def close(self) -> None:
-        """Let go of what the sink holds."""
+        """Release what the sink holds."""
         self._sink.close()
 
     def lacks(self, step: int, offsets: Mapping[str, int]) -> bool:

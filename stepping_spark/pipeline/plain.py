@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def plain(column: Any) -> Any:
-    """A column whose text is no view: what hashes and files know."""
+    """A column whose text is not a view: what hashes and files know."""
     return column.cast(plain_type(column.type))
 
 

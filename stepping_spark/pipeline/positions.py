@@ -36,7 +36,7 @@ def numbers_of(position: Position) -> tuple[int, ...]:
 
 
 def number_of(table: str) -> int:
-    """A whole number for the identity of a table: one that is made anew has another."""
+    """A whole number for the identity of a table: one that is made again has another."""
     return int.from_bytes(hashlib.sha256(table.encode()).digest()[:6], "big")
 
 

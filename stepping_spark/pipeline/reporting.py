@@ -43,7 +43,7 @@ class StepReport:
 
 @dataclass
 class Reporting:
-    """Counts what the steps of a process did, and tells of each.
+    """Counts what the steps of a process did, and logs each.
 
     `lag` is asked in the thread that steps, and only where somebody wants to know it.
     """

@@ -2,7 +2,7 @@
 
 A stream is materialised where a register must be added to, a read needs its keys, an output gives
 it, or several readers would compute it again. Everything between is one term. Terms that wait for
-the same things make a stage, and a stage is as few Spark queries as can be. See
+the same things make a stage, and a stage is as few Spark queries as possible. See
 `stepping_spark.plan.planner` for how a plan is made.
 """
 

@@ -150,7 +150,7 @@ class Member:
 
     @cached_property
     def inner(self) -> tuple[Vertex, ...]:
-        """The vertices within the term, but for the one it is of."""
+        """The vertices within the term, except for the one it is of."""
         found = dict.fromkeys(n.vertex for n in nodes(self.term))
         return tuple(v for v in found if v is not self.vertex)
 

@@ -166,8 +166,8 @@ def first_n(
 ) -> ZSet[T]:
     """The first n rows of a value in the order of an index; with `by`, of each of its groups.
 
-    Multiplicities count, ties go by the whole row, and a row without a positive weight is not
-    there. With `ties`, all rows that tie with the n-th are there too. Keeps no state.
+    Multiplicities count, ties are broken by the whole row, and a row without a positive weight is
+    not there. With `ties`, all rows that tie with the n-th are there too. Keeps no state.
     """
     row = row_of(a, "first_n")
     where = f"{user_line()}: first_n"

@@ -1,4 +1,4 @@
-"""Strict inputs: those of which a row is only taken away that is there."""
+"""Strict inputs: those from which only existing rows are removed."""
 
 from __future__ import annotations
 

@@ -28,8 +28,9 @@ def key_hashes(table: pa.Table, columns: Sequence[str]) -> tuple[Hashes, npt.NDA
     """A 64-bit hash of each row's key, and whether it is a key (has no NULL in any column).
 
     Keys that are equal to Spark have equal hashes: one NaN, one zero, and inside structs and
-    lists NULL equals NULL. A row that is no key has a hash too, in which NULL equals NULL. Hashes
-    of types that differ do not compare. They are part of what stores write: they never change.
+    lists NULL equals NULL. A row that is not a key has a hash too, in which NULL equals NULL.
+    Hashes of types that differ do not compare. They are part of what stores write: they never
+    change.
     """
     hashes = np.zeros(table.num_rows, np.uint64)
     valid = np.ones(table.num_rows, np.bool_)

@@ -57,7 +57,7 @@ class CircuitTold:
 
 
 def circuit_of(graph: AnyGraph, plan: Plan) -> CircuitTold:
-    """What there is to tell of a circuit. Runs nothing."""
+    """What the page says about a circuit. Runs nothing."""
     explained = explain(graph)
     lines = {str(path): line for path, line in plan.names.values()}
     lines |= {str(graph.paths[v]): graph.line(v) for v in graph.walk()}

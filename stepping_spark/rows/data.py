@@ -175,7 +175,7 @@ def _check_name(cls: type, name: str, seen: dict[str, str]) -> None:
 
 
 def _check_are_names(cls: type, fields: Collection[str]) -> None:
-    """Refuse names that Python's grammar has not, before a dataclass makes a program of them."""
+    """Refuse names that are not Python's, before a dataclass makes a program of them."""
     for name in (cls.__name__, *fields):
         as_read = unicodedata.normalize("NFKC", name)  # by Python, where it is in a program
         if not name.isidentifier() or keyword.iskeyword(name) or as_read != name:

@@ -1,4 +1,4 @@
-"""A word on the settings of a user's own session, where they cost steps much."""
+"""Advice on settings of a user's own session that make steps slow."""
 
 from __future__ import annotations
 

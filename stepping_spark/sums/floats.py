@@ -1,4 +1,4 @@
-"""Exact sums of floats: a sum that forgets no digit, so that what was added can be taken away.
+"""Exact sums of floats: a sum that forgets no digit, so that what was added can be subtracted.
 
 Sums of doubles are no group: 1e16 + 1 − 1e16 is 0. So a float x is kept as one limb, an integer m
 in a bin b with x = m · 2**(32·b − 1074) exactly, and sums are kept as the sum of m for each bin, an
@@ -118,8 +118,8 @@ def split_sql(x: str) -> Sql:
 def _bin_sql() -> Sql:
     """The bin of `x`, a finite float that is not zero.
 
-    Bin b begins at 2**(32·b − 1022), but for bin 0. The logarithm may be off in its last digit, so
-    it is asked for the nearest beginning only, which is a float, and x is compared with that.
+    Bin b begins at 2**(32·b − 1022), except for bin 0. The logarithm may be off in its last digit,
+    so it is asked for the nearest beginning only, which is a float, and x is compared with that.
     """
     body = "greatest(0L, nearest - if(abs(x) < pow(2D, 32 * nearest - 1022), 1L, 0L))"
     return let("nearest", "floor((log2(abs(x)) + 1038) / 32)", body)

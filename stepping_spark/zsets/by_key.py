@@ -45,7 +45,7 @@ def keyed_pairs(
 
 
 def check_set(given: object, expected: str) -> None:
-    """Refuse what is no set: a row or a key as it is, which may be iterable too."""
+    """Refuse what is not a set: a row or a key as it is, which may be iterable too."""
     if not isinstance(given, Set):
         raise InputError(f"{expected}, found {short(given)}; write {{…}} around what you look for")
 

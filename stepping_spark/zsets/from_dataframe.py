@@ -41,7 +41,7 @@ _TAKEN: dict[str, tuple[type[T.DataType], ...]] = {
 
 
 def check_frame(df: object, where: str) -> None:
-    """Refuse what is no DataFrame, or one of a stream, of which there is no value."""
+    """Refuse what is not a DataFrame, or one of a stream, of which there is no value."""
     if not isinstance(df, DataFrame):
         raise InputError(f"{where}: expected a pyspark DataFrame, found {type(df).__name__}")
     if df.isStreaming:

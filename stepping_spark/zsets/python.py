@@ -232,7 +232,7 @@ def _pairs(rows: Any) -> Iterator[tuple[Any, int]]:
 
 
 def no_zset(value: object, t: ZSetType, where: str) -> InputError:
-    """What is wrong with a step's input that is no Z-set."""
+    """What is wrong with a step's input that is not a Z-set."""
     remedy = instead_of(value, "give a st.ZSetPython, a st.ZSetSpark, or None for no change")
     return InputError(f"{where}: expected {t}, found {class_of(value)}; {remedy}")
 
@@ -244,7 +244,7 @@ def class_of(value: object) -> str:
 
 
 def instead_of(value: object, otherwise: str) -> str:
-    """What to give in the place of a value that is no Z-set."""
+    """What to give instead of a value that is not a Z-set."""
     if _is_pandas(value):
         return "give st.ZSetSpark.from_dataframe(spark.createDataFrame(df), T)"
     if isinstance(value, DataFrame):

@@ -1,4 +1,4 @@
-"""Compares a Parquet file with what is said of it, before and after its rows are decoded.
+"""Compares a Parquet file with its description, before and after its rows are decoded.
 
 A state may have been edited, or its files put in each other's place. A footer says whose file it
 is. How much memory rows take is known before they take it: a file of a kilobyte can say that it has

@@ -125,7 +125,7 @@ class Committed:
                 raise
 
     def _base(self, at_step: int | None) -> Manifest:
-        """The newest manifest, or that of a step; looked for anew where a writer has gone on."""
+        """The newest manifest, or that of a step; looked for again where a writer has gone on."""
         for _ in range(_TRIES):
             orders = self._log.orders()
             try:

@@ -28,7 +28,7 @@ class Directory(Protocol):
 
     @property
     def identity(self) -> object:
-        """Equal for two that are of the same files, as far as can be told."""
+        """Equal for two that are of the same files, as far as that is known."""
 
     @property
     def excludes(self) -> bool:
@@ -65,7 +65,7 @@ class Directory(Protocol):
         """When each file of a folder was last written, in seconds of the file system's clock."""
 
     def status(self, name: str) -> Status | None:
-        """What there is to say of a file; None where it is not there.
+        """The status of a file; None if it does not exist.
 
         It is asked for by its name: what a listing does not show yet is found.
         """

@@ -237,7 +237,7 @@ class StepsCheck:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """Compares files with what is said of them; those of a register are in order of place."""
+    """Compares files with their descriptions; those of a register are in order of place."""
 
     directory: Directory
     content: Content

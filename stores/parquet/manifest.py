@@ -355,7 +355,7 @@ class OtherFormat(ValueError):
 
 
 class Doubt(Exception):
-    """Whether a manifest was written cannot be told: the file system failed in between."""
+    """Whether a manifest was written is unknown: the file system failed in between."""
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest.name)

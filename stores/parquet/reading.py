@@ -100,7 +100,7 @@ class Reading:
         return self._read_by_spark(batch.files, content)
 
     def _retried(self, register: Register, read: Callable[[Batches], T]) -> T:
-        """What is read of a register's batches; anew where they were merged away meanwhile."""
+        """What is read of a register's batches; again if they were merged away meanwhile."""
         with self.trying():
             for _ in range(_TRIES):
                 batches = self.batches_of(register)

@@ -92,7 +92,7 @@ class Catalog:
     def check_registers(
         self, connection: Connection, registers: Sequence[Register]
     ) -> dict[str, Table]:
-        """What is said of each register, by the circuit's name of it.
+        """The description of each register, by the circuit's name for it.
 
         A `StoreMismatch` where the state has others.
         """
@@ -230,7 +230,7 @@ class Catalog:
         )
 
     def make_outputs(self, connection: Connection, old: LastStep, new: Sequence[Layout]) -> None:
-        """Put tables for what steps give in the place of those there are."""
+        """Replace the tables of the outputs by new ones."""
         for i in range(len(old.outputs)):
             connection.execute(self._sql("DROP TABLE IF EXISTS {}", f"_output_{i + 1}_").as_bytes())
         for layout in new:

@@ -36,7 +36,7 @@ def made_by_of(state: LastStep) -> tuple[str, ...] | None:
 
 
 def layout_of(output: object) -> object:
-    """What is said of an output, but for what computed it."""
+    """The description of an output, without what computed it."""
     if not isinstance(output, dict):
         return output
     return {key: value for key, value in output.items() if key != MADE_BY}
@@ -70,7 +70,7 @@ def state_of(row: tuple[Any, ...]) -> LastStep:
 
 
 def only(rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The one row of a table that has one; a ValueError where it has not."""
+    """The one row of a table that has one; a ValueError for none or several."""
     if len(rows) != 1:
         raise ValueError(f"it has {'more rows' if rows else 'no row'}, and must have one")
     return rows[0]

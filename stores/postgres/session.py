@@ -1,4 +1,4 @@
-"""The connection of a store: made anew where it was lost, and what is known of the state by it."""
+"""The connection of a store: made again where it was lost, and what is known of the state by it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Session:
 
     @contextmanager
     def use(self, what: str) -> Iterator[Connection]:
-        """The connection, made anew where it was lost; errors say what could not be done."""
+        """The connection, made again where it was lost; errors say what could not be done."""
         with self._turn:
             if self._connection is None or self._connection.closed:
                 connection = self._connect()
@@ -128,7 +128,7 @@ class Session:
                 link.shutdown(socket.SHUT_RDWR)
 
     def leave(self) -> None:
-        """In a fork: let go of the connection, which else would last as long as the fork does."""
+        """In a fork: release the connection, which else would last as long as the fork does."""
         if self._connection is not None:
             with suppress(psycopg.Error, OSError):
                 nothing = os.open(os.devnull, os.O_RDWR)

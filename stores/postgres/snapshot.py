@@ -28,7 +28,7 @@ class Pinned(Session):
         return self._seen
 
     def answer(self, question: Callable[[Connection], T]) -> T:
-        """What the connection answers; one that was lost cannot be had again."""
+        """What the connection answers; one that was lost cannot be restored."""
         if self.lost:
             raise StoreUnavailable(
                 f"{self.address}: the connection of the snapshot of step {self._seen.step} was "

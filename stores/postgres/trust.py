@@ -1,7 +1,7 @@
 """Looks at the tables of a state before they are read: whose they are, and what they would run.
 
 A view, a rule, a trigger, a policy, or an expression of an index runs the code of whoever made it,
-with the rights of whoever looks. The catalogue tells of all of them, and runs none.
+with the rights of whoever looks. The catalogue lists all of them, and runs none.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Found:
 
     @property
     def odd(self) -> Iterator[str]:
-        """Why it is no table that a store has made."""
+        """Why it is not a table that a store has made."""
         if self.kind != "r":
             yield f"is {_KINDS.get(self.kind, 'no table')}, and no table"
         else:
@@ -191,9 +191,9 @@ class Guard:
     writes: bool
 
     def check_schema(self) -> None:
-        """Refuse a schema that this role has no rights in, or, to write, whose owner is no friend.
+        """Refuse a schema without rights for this role, or, to write, with an untrusted owner.
 
-        Whoever owns a schema can put other tables in the place of those that are there.
+        The owner of a schema can replace its tables by others.
         """
         row = self.connection.execute(_SPACE, [self.address.schema]).fetchone()
         if row is None:

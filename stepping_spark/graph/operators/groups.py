@@ -141,7 +141,7 @@ class Flatten(GivesSets):
 
 @dataclass(frozen=True)
 class Top(GivesSets):
-    """The first n rows of each key by an order, multiplicities counted; ties go by the whole row.
+    """The first n rows of each key by an order, by multiplicity; ties are broken by the whole row.
 
     With `ties`, all rows before which there are fewer than n by the order, as SQL's RANK has it.
     A row without a positive weight is not there. The order is Spark's: NULL first and NaN last, the
@@ -179,7 +179,7 @@ class Top(GivesSets):
 class Listed(GivesSets):
     """A row for each key: the list of the values of its rows, in an order, and the key.
 
-    A row of weight 2 is there twice; ties go by the whole row.
+    A row of weight 2 is there twice; ties are broken by the whole row.
     """
 
     key: Expr

@@ -40,7 +40,7 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
 class Map(KeepsSigns):
     """Each row becomes another; the carried columns go along.
 
-    `note` is what a picture says of it, a line each, in the place of the function.
+    `note` is what a picture says of it, a line each, instead of the function.
     """
 
     f: Expr

@@ -16,7 +16,7 @@ from stepping_spark.rows.schema import StreamType, ZSetType
 class Window(GivesSets):
     """Each row, as often as it counts, and what functions over its partition give for it.
 
-    Ties go by the whole row; a row without a positive weight is not there.
+    Ties are broken by the whole row; a row without a positive weight is not there.
     """
 
     keys: tuple[Expr, ...]

@@ -93,7 +93,7 @@ class Log:
             return Table(self.uri, version=version, storage_options=self._options)
 
     def newest(self) -> Table:
-        """The table as it is now; opened anew where it is another one under the same path."""
+        """The table as it is now; opened again where it is another one under the same path."""
         if self._table is not None and self._mark[1] == self._marked(self._mark[0]):
             with self.trying("its log could not be read", "try again when it can be reached"):
                 self._table.update_incremental()
@@ -106,7 +106,7 @@ class Log:
         return self._table
 
     def _marked(self, version: int) -> int | None:
-        """What tells a version from the one with the same number of a table that is made anew."""
+        """What distinguishes a version from that with the same number of a table made again."""
         try:
             return hash(self._text(version))
         except (DeltaError, OSError):

@@ -107,7 +107,7 @@ class DeltaSource:
         return self._piece((version, table), pieces.n, 0)
 
     def _piece(self, at: tuple[int, int], n: int, k: int) -> Batch:
-        """One piece of what comes after a version; made anew where another process made them."""
+        """One piece of what comes after a version; made again where another process made them."""
         version, table = at
         if self._pieces is None or self._pieces[0] != at or self._pieces[1].n != abs(n):
             if n > 0:

@@ -151,7 +151,7 @@ class IcebergSource:
         return len(ends)
 
     def _piece(self, table: Table, before: int, number: int, n: int, k: int, to: int) -> Batch:
-        """One piece of a difference; made anew where another process made them."""
+        """One piece of a difference; made again where another process made them."""
         at = (before, number, n, to)
         if self._pieces is None or self._pieces[0] != at:
             self._keep(at, self._cut(table, before, to, n=n))
