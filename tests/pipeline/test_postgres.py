@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import psycopg
@@ -386,6 +387,45 @@ def test_those_who_write_read_and_keep_views_need_no_more_rights_than_the_page_s
         running.run()
     with pytest.raises(SourceError, match=r"permission denied|must be owner"):
         db.table("users", url=writer).uninstall()
+
+
+@pytest.mark.parametrize("side", ["source", "sink"])
+def test_a_password_that_is_wrong_for_a_while_loses_nothing(
+    db: Database, postgres: PostgresServer, tmp_path: Path, side: str
+) -> None:
+    db.shop()
+    db.run("INSERT INTO users VALUES (1, 'a')")
+    url = role(postgres, "views", f"GRANT ALL ON SCHEMA {db.schema} TO {{0}}")
+    name = unquote(urlsplit(url).username or "")
+    db.run(f'GRANT SELECT ON {db.schema}.users, {db.schema}.users_changes TO "{name}"')
+    source = db.table("users", url=url if side == "source" else db.url)
+    into = {"names": db.table("names", key="_value_", url=url if side == "sink" else db.url)}
+
+    def have_password(password: str) -> None:
+        db.run(f"ALTER ROLE \"{name}\" PASSWORD '{password}'")
+
+    with following(db, tmp_path, source=source, into=into) as running:
+        assert running.run() == 1
+        db.run("INSERT INTO users VALUES (2, 'b')")
+        have_password("another")
+        db.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", name)
+        for _ in range(2):  # the connection is lost, and then it is refused
+            with pytest.raises((SourceError, SinkError)) as told:
+                running.run()
+            assert postgres.password not in str(told.value)
+        assert "the server has refused them" in str(told.value)
+        have_password(postgres.password)
+        running.run()
+        assert sorted(names_in(db)) == ["a", "b"]
+        db.run("INSERT INTO users VALUES (3, 'c')")
+        have_password("another")
+    other = following(db, tmp_path, source=source, into=into)
+    with pytest.raises((SourceError, SinkError), match="the server has refused them"), other:
+        other.run()
+    have_password(postgres.password)
+    with other:
+        assert other.run() == 1
+    assert sorted(names_in(db)) == ["a", "b", "c"]
 
 
 def test_a_change_feed_and_rows_with_null_keys(db: Database) -> None:
