@@ -14,12 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.spark.java import java_environment
 from stepping_spark.spark.session import get_session
+from tests.cases import User
 from tests.every_store import InFiles, InMemory, MakeStore
 from tests.queries import CIRCUITS, QUERIES, Circuit
 from tests.strategies import Number, Step, streams_of
@@ -106,10 +109,43 @@ def check(spark: SparkSession, query: Circuit, make_store: MakeStore) -> None:
         assert found == expected, f"{query} with local_rows={local_rows}"
 
 
+def check_pipeline(directory: Path) -> None:
+    """Follow a Delta table, and keep a view of it in another one, by Spark where it computes."""
+    feed = {"delta.enableChangeDataFeed": "true"}
+    users, names = str(directory / "users"), str(directory / "names")
+    rows = pa.table({"id": [1, 2, 3], "name": ["ann", "bob", "ann"]})
+    write_deltalake(users, rows, configuration=feed)
+    found = []
+    for change in (lambda: None, lambda: DeltaTable(users).delete("id = 2")):
+        change()
+        with st.Pipeline(
+            names_of_users,
+            store=f"parquet:{directory / 'state'}",
+            limits=st.Limits(local_rows=0),
+            users=st.DeltaTable(users),
+            into={"names_of_users": st.DeltaTable(names, key="_value_")},
+        ) as pipeline:
+            assert pipeline.run() == 1
+        values: list[Any] = DeltaTable(names).to_pyarrow_table()["_value_"].to_pylist()
+        found.append(sorted(values))
+    assert found == [["ann", "bob"], ["ann"]]
+
+
+def names_of_users(users: st.ZSet[User]) -> st.ZSet[str]:
+    return st.distinct(st.map(users, f=lambda u: u.name))
+
+
+PIPELINE = "pipeline"
+
+
 def main(kind: str, *names: str) -> None:
     spark = SESSIONS[kind]()
     with tempfile.TemporaryDirectory() as directory:
-        for name in names or QUERY:
+        for name in names or (*QUERY, PIPELINE):
+            if name == PIPELINE:
+                check_pipeline(Path(directory))
+                print(f"{name}: as it should be", flush=True)
+                continue
             for store in (InMemory(), InFiles(Path(directory))):
                 check(spark, QUERY[name], store)
                 store.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import ROOT
-from tests.elsewhere import WORKERS
+from tests.elsewhere import PIPELINE, WORKERS
 
 # With `-m long` it is all of them.
 SOME = ("group ints by user", "recursion")
@@ -36,8 +36,9 @@ def run(directory: Path, module: str, *arguments: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["connect", pytest.param("cluster", marks=pytest.mark.long)])
 def test_some_circuits_give_what_plain_python_gives(kind: str, tmp_path: Path) -> None:
-    said = run(tmp_path, "tests.elsewhere", kind, *SOME)
+    said = run(tmp_path, "tests.elsewhere", kind, *SOME, PIPELINE)
     assert said.count("as plain Python says") == len(SOME)
+    assert "pipeline: as it should be" in said
 
 
 @pytest.mark.spark
