@@ -264,7 +264,7 @@ def _unfinished_refused(tracer: Tracer) -> Tracer:
         )
     for name, line in tracer.uncalled.values():
         raise CompileError(
-            f"{line}: cache {name!r} keeps nothing yet: say what of the stream, as in "
+            f"{line}: cache {name!r} keeps nothing yet: say what to keep of the stream, as in "
             "_ = cache[a](lambda a: st.integrate(a))"
         )
     return tracer

@@ -94,7 +94,7 @@ def run(
         say(str(e))
         sys.exit(NOT_DONE)
     except KeyboardInterrupt:
-        say("interrupted: what was not committed is as it was")
+        say("interrupted: the state is that of the last committed step")
         sys.exit(INTERRUPTED)
     Output().print(f"{steps:,} step{'' if steps == 1 else 's'} taken")
     sys.exit(INTERRUPTED if stopped == signal.SIGINT else 0)

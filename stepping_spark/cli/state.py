@@ -63,7 +63,7 @@ def _told() -> Iterator[None]:
         )
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _end("interrupted: what was not committed is as it was", INTERRUPTED)
+        _end("interrupted: the state is that of the last committed step", INTERRUPTED)
 
 
 def _of_a_place(

@@ -19,8 +19,7 @@ from stepping_spark.zsets.spark import ZSetSpark
 METHODS = ("open", "last_step", "write", "close")
 
 AGAIN = (
-    "a sink gets a view from its first step on: start with a new store, so that the view is built "
-    "again"
+    "a sink gets a view from its first step on: start with a new store, which builds the view again"
 )
 
 

@@ -41,7 +41,7 @@ def _shown(annotation: Any) -> str:
 
 def _remedy(annotation: Any) -> str:
     if annotation in (ZSet, ZSetPython, ZSetSpark):
-        return "say of which rows: st.ZSet[T]"
+        return "say which rows: st.ZSet[T]"
     if isinstance(annotation, str):
         return "write the type itself, without quotes"
     try:

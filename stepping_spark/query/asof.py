@@ -243,5 +243,5 @@ class _Joined:
         except InputError as e:
             raise CompileError(f"{e}; times are {self.at}") from None
         if tolerance < type(tolerance)(0):
-            raise CompileError(f"{said}: expected how far at most, not less than nothing")
+            raise CompileError(f"{said}: expected the largest distance, zero or more")
         return Literal(t, tolerance)

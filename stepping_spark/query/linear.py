@@ -313,7 +313,7 @@ def _from_zero(expr: Expr, zero: Callable[[], Any]) -> Expr:
     where = f"{user_line()}: zero"
     if not callable(zero):
         raise CompileError(
-            f"{where} should be a function that gives the sum of nothing, found {zero!r}; write "
+            f"{where} should be a function that gives the sum of no rows, found {zero!r}; write "
             f"{type(zero).__name__}, or lambda: {zero!r}"
         )
     start = zero()

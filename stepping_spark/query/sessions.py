@@ -68,7 +68,7 @@ def _width(gap: Any, t: RowType, where: str) -> Any:
         raise CompileError(f"{e}; at gives {t}") from None
     if found < type(found)(0):
         raise CompileError(
-            f"{said}: expected the most that a row of a session is after the one before, which is "
-            f"not below zero, found {gap}"
+            f"{said}: expected the largest gap between two rows of a session, zero or more, "
+            f"found {gap}"
         )
     return found

@@ -99,8 +99,8 @@ class Stream:
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise CompileError(
-            f"{user_line()}: .{name} = … on a stream of {self.vertex.type}: a stream keeps nothing "
-            "of its own; st.map(stream, f=lambda row: Row(…)) gives rows with other fields"
+            f"{user_line()}: .{name} = … on a stream of {self.vertex.type}: a stream has no "
+            "fields of its own; st.map(stream, f=lambda row: Row(…)) gives rows with other fields"
         )
 
     def __call__(self, *args: object, **named: object) -> NoReturn:

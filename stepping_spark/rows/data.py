@@ -181,8 +181,8 @@ def _check_are_names(cls: type, fields: Collection[str]) -> None:
         if not name.isidentifier() or keyword.iskeyword(name) or as_read != name:
             what = "a row class" if name is cls.__name__ else f"a field of {cls.__name__}"
             raise TypeError(
-                f"{name!r} is not a name for {what}; use letters, digits and _, not a digit first, "
-                "and no word of Python's own"
+                f"{name!r} is not a name for {what}; use letters, digits and _, not a digit "
+                "first, and not a keyword of Python"
             )
 
 

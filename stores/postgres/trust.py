@@ -214,7 +214,7 @@ class Guard:
             raise StoreUnavailable(
                 f"{self.address}: the schema belongs to {owner!r}, who could have {user!r} run "
                 f"code with its rights: if you trust that role, write as it is, {_as(owner)}; or "
-                f"have the schema made over, ALTER SCHEMA … OWNER TO …; {PAGE}"
+                f"have the schema transferred, ALTER SCHEMA … OWNER TO …; {PAGE}"
             )
 
     def check(self, names: Sequence[str]) -> dict[str, Found]:
@@ -227,8 +227,8 @@ class Guard:
             odd = ", and ".join(table.odd)
             if odd:
                 raise StoreCorrupt(
-                    f"{self.address}: {table.name!r} {odd}: to use it could run code of others "
-                    "with your rights, so it was not touched; drop what is not the store's, or "
+                    f"{self.address}: {table.name!r} {odd}: using it could run code of others "
+                    "with your rights, so it was not used; drop what is not the store's, or "
                     "restore the schema from a backup"
                 )
             self._check_owner(table, user, superuser)

@@ -119,7 +119,7 @@ def _price(draw: random.Random, number: int) -> Any:
         (joined(at_right=lambda p: p.price), "those of both sides must be of the same types"),
         (joined(at_left=lambda o: (o.at, o.id)), "expected one value, found 2"),
         (joined(tolerance=5), "expected timedelta"),
-        (joined(tolerance=dt.timedelta(-1)), "not less than nothing"),
+        (joined(tolerance=dt.timedelta(-1)), "zero or more"),
         (
             joined(at_left=lambda o: o.product, at_right=lambda p: p.product, direction="nearest"),
             "times are str, which have no distances",

@@ -94,7 +94,7 @@ def test_a_row_between_two_sessions_makes_them_one_and_two_again() -> None:
     [
         (clicks(at=lambda c: c.user), "has no distances to compare with a gap"),
         (clicks(gap=30), "expected timedelta"),
-        (clicks(gap=-HALF), "not below zero, found -1 day, 23:30:00"),
+        (clicks(gap=-HALF), "zero or more, found -1 day, 23:30:00"),
         (clicks(at=lambda c: (c.at, c.page)), "expected one value, found 2"),
         (clicks(at=lambda c: c.page, gap=HALF), "at gives int"),
     ],

@@ -634,7 +634,7 @@ def test_a_cache_that_the_store_does_not_have() -> None:
         (lambda a: a[0], "an item"),
         (lambda a: a(), "a call"),
         (lambda a: next(a), "next()"),
-        (lambda a: setattr(a, "x", 1), "a stream keeps nothing of its own"),
+        (lambda a: setattr(a, "x", 1), "a stream has no fields of its own"),
         (lambda a: operator.setitem(a, 0, 1), "a change of an item"),
         (lambda a: st.Cache[A](name="kept")(a), "write _ = cache[a](lambda a: st.integrate(a))"),
         (lambda a: None, "return"),
@@ -701,7 +701,7 @@ def test_a_method_is_a_query_too() -> None:
     [
         (A, r"found A; for a stream of such rows write st\.ZSet\[A\]"),
         (str, r"found str; for a stream of such rows write st\.ZSet\[str\]"),
-        (st.ZSet, r"say of which rows: st\.ZSet\[T\]"),
+        (st.ZSet, r"say which rows: st\.ZSet\[T\]"),
         ("ZSet[A]", "without quotes"),
         (complex, "streams are of Z-sets or of numbers"),
     ],

@@ -114,8 +114,8 @@ SAID: list[Any] = [
     (lambda a: nearest(a, tolerance=3), "asof_join: tolerance=3: times are str"),
     (
         lambda a: st.sessions(a, at=lambda v: v.id, gap=-5),
-        "sessions: gap=-5: expected the most that a row of a session is after the one before, "
-        "which is not below zero, found -5",
+        "sessions: gap=-5: expected the largest gap between two rows of a session, zero or more, "
+        "found -5",
     ),
     (
         lambda a: windowed(a, n=st.win.count(range=(dt.timedelta(days=-2), 0))),

@@ -91,7 +91,7 @@ class PostgresSource:
         """Make the log and the triggers; False: they are there already."""
         if len(log_of(self._link.table).encode()) > LONGEST:
             raise self._link.failure("its name is too long for that of its log")
-        with self._link.changing("could not get a log of changes") as connection:
+        with self._link.changing("could not be given a log of changes") as connection:
             self._check_table(connection)
             if columns_of(connection, self._link.schema, log_of(self._link.table)):
                 return False
@@ -100,7 +100,7 @@ class PostgresSource:
 
     def uninstall(self) -> None:
         """Remove the log and the triggers."""
-        with self._link.changing("could not lose its log of changes") as connection:
+        with self._link.changing("could not have its log of changes removed") as connection:
             self._check_table(connection)
             self._execute(connection, _UNINSTALL)
 
