@@ -411,7 +411,7 @@ def main(days: int, where: str, schema: str | None, png: str, page: str, opens: 
         graph = st.compile(delays_by_route)
         store = place.store(graph)
         check_is_of_these_days(store, days, place)
-        # What the store says of its size is dear in Postgres, which counts the rows of its tables.
+        # Sizes after each step cost little, but in Postgres, which counts the rows of its tables.
         stepper = st.Stepper(graph, store, progress=True, profile=place.kind != "postgres")
         run(stepper, days, png, page, stop, Console(highlight=False))
         store.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MISSING = (
@@ -17,6 +17,8 @@ MISSING = (
 )
 
 OpenPage = Callable[..., Page]
+
+PATIENCE = 60_000  # milliseconds: CI may be busy
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +29,7 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("CI") == "true":
             pytest.fail(MISSING)
         pytest.skip(MISSING)
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=program)
         yield started
@@ -46,7 +49,7 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE)
         page.on("console", lambda m: said.append(f"{m.type}: {m.text}"))
         page.on("pageerror", lambda e: said.append(str(e)))
         page.on("request", lambda r: None if r.url.startswith(ALLOWED) else said.append(r.url))
