@@ -7,6 +7,7 @@ holds no NUL: it is written `␀0`, and a `␀` of the text itself `␀␀`.
 
 from __future__ import annotations
 
+import codecs
 import datetime as dt
 import io
 import json
@@ -189,6 +190,8 @@ def table_of(text: bytes, schema: Schema) -> pa.Table:
         return schema.arrow.empty_table()
     leaves = leaves_of(schema.all)
     names = [f"c{i}" for i in range(len(leaves))]
+    if text.startswith(codecs.BOM_UTF8):
+        text = codecs.BOM_UTF8 + text  # the reader takes the first one for that of a file
     read = pacsv.read_csv(
         io.BytesIO(text),
         pacsv.ReadOptions(use_threads=False, column_names=names, block_size=len(text) + 1),

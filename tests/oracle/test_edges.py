@@ -351,6 +351,16 @@ edges.__annotations__["decimals"] = ZSET[_Row]
 del edges.__annotations__["return"]
 
 
+def test_a_text_that_begins_with_a_byte_order_mark_keeps_it(make_store: MakeStore) -> None:
+    def of_words(a: st.ZSet[Word]) -> tuple[Any, ...]:
+        return st.distinct(a), st.first_n(a, lambda r: r.word, 2)
+
+    del of_words.__annotations__["return"]
+    words = [Word(word="\ufeff", raw=None), Word(word="\ufeffa", raw=b"")]
+    for rows in (words[:1], words[1:], words):
+        same(of_words, life(rows), st.Limits.local_rows, make_store)
+
+
 @IN_EACH_MODE
 def test_values_at_the_edges_come_and_go(
     spark: SparkSession, make_store: MakeStore, local_rows: int
