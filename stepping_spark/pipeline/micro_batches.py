@@ -12,17 +12,14 @@ import threading
 from collections.abc import Callable
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from stepping_spark.callsite import user_line
-from stepping_spark.errors import InputError, SourceError
+from stepping_spark.errors import InputError, SourceError, SteppingError
 from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Change, Portion, Position
-from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.session import streaming_query
+from stepping_spark.spark.streams import Stream
 
 LOOKS = 0.1
 """Seconds after which a source that waits for a batch looks whether the query has ended."""
@@ -109,7 +106,7 @@ class MicroBatchSource:
         self._df = df
         self._checkpoint = checkpoint
         self._to_zset = to_zset
-        self._query: StreamingQuery | None = None
+        self._query: Stream | None = None
         self._changed = threading.Condition()
         # Of both threads, and only read or written by the one that has `_changed`:
         self._committed: tuple[int, int] | None = None
@@ -142,10 +139,10 @@ class MicroBatchSource:
         """The next batch; None where the query has read all that is there."""
         with self._changed:
             self._release(after)
-            if self._query is None or not (self._query.isActive or self._offered):
+            if self._query is None or not (self._query.runs or self._offered):
                 self._query = self._started()
             query = self._query
-            while self._offered is None and self._wrong is None and query.isActive:
+            while self._offered is None and self._wrong is None and query.runs:
                 self._changed.wait(LOOKS)
             if self._offered is None:
                 self._check_ended(query)
@@ -165,22 +162,21 @@ class MicroBatchSource:
             self._offered = None
             self._changed.notify_all()
 
-    def _started(self) -> StreamingQuery:
+    def _started(self) -> Stream:
         self._wrong = None
-        writer = self._df.writeStream.foreachBatch(self._take).trigger(availableNow=True)
         try:
-            return writer.option("checkpointLocation", self._checkpoint).start()
-        except (PySparkException, Py4JError) as e:
-            raise self._failure(f"the query does not start: {first_line(e)}") from e
+            return Stream(self._df, self._checkpoint, self._take)
+        except SteppingError as e:
+            raise self._failure(f"the query does not start: {e}") from e
 
-    def _check_ended(self, query: StreamingQuery) -> None:
+    def _check_ended(self, query: Stream) -> None:
         """Raise what ended a query, if it was an error."""
         wrong, self._wrong = self._wrong, None
         if wrong is not None:
             raise wrong
-        error = query.exception()
+        error = query.error()
         if error is not None:
-            raise self._failure(f"the query ended: {first_line(error)}")
+            raise self._failure(f"the query ended: {error}")
 
     def _take(self, batch: DataFrame, number: int) -> None:
         """Offer a batch, and wait until it is committed; on the thread of the query."""
