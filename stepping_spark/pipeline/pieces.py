@@ -7,13 +7,14 @@ and a row that goes is in the piece in which the same row comes. The pieces lie 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from stepping_spark.pipeline.protocols import Position
 from stepping_spark.relations.hashes import key_hashes
 from stepping_spark.rows.schema import COUNT
 
@@ -87,6 +88,36 @@ def _spooled(tables: Iterator[pa.Table], schema: pa.Schema, path: Path) -> int:
             total += table.num_rows
             stream.write_table(table)
     return total
+
+
+class InPieces:
+    """What a source keeps that reads a version of many rows in pieces: those of one version."""
+
+    def __init__(self) -> None:
+        self._columns = pa.schema([])
+        self._kept: tuple[Position, Pieces] | None = None
+
+    def open(self, columns: pa.Schema) -> None:
+        """Say which columns are wanted."""
+        self._columns = columns
+
+    def close(self) -> None:
+        """Remove temporary files."""
+        if self._kept is not None:
+            self._kept[1].close()
+            self._kept = None
+
+    def _keep(self, at: Position, pieces: Pieces) -> None:
+        """Keep the pieces of what comes after a position."""
+        InPieces.close(self)
+        self._kept = at, pieces
+
+    def _pieces(self, at: Position, n: int, cut: Callable[[], Pieces]) -> Pieces:
+        """The pieces of what comes after a position; cut anew where another process cut them."""
+        if self._kept is None or self._kept[0] != at or self._kept[1].n != n:
+            self._keep(at, cut())
+        assert self._kept is not None
+        return self._kept[1]
 
 
 def _tables(path: Path) -> Iterator[pa.Table]:

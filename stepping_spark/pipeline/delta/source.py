@@ -11,7 +11,7 @@ from deltalake import QueryBuilder
 
 from stepping_spark.errors import SourceError
 from stepping_spark.pipeline.delta.log import FEED, Log, Meta, quoted
-from stepping_spark.pipeline.pieces import Pieces, at_most
+from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
 from stepping_spark.pipeline.plain import plain, plain_field
 from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
@@ -25,7 +25,7 @@ _VACUUMED = (
 )
 
 
-class DeltaSource:
+class DeltaSource(InPieces):
     """What comes after a version.
 
     A position is (version, table): all up to the version is read; `table` tells whether it is still
@@ -37,22 +37,11 @@ class DeltaSource:
     """What the first number of a position counts, as messages say it."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None, *, by_snapshot: bool) -> None:
+        super().__init__()
         self._log = Log(uri, options, self._failure)
         self._by_snapshot = by_snapshot
-        self._columns = pa.schema([])
         self._names: dict[str, str] = {}
         self._meta: tuple[int, Meta] | None = None  # what holds after a version
-        self._pieces: tuple[Position, Pieces] | None = None
-
-    def open(self, columns: pa.Schema) -> None:
-        """Say which columns are wanted."""
-        self._columns = columns
-
-    def close(self) -> None:
-        """Remove temporary files."""
-        if self._pieces is not None:
-            self._pieces[1].close()
-            self._pieces = None
 
     def behind(self, after: Position | None) -> int | None:
         """The versions that were not read."""
@@ -109,23 +98,18 @@ class DeltaSource:
     def _piece(self, at: tuple[int, int], n: int, k: int) -> Batch:
         """One piece of what comes after a version; made again where another process made them."""
         version, table = at
-        if self._pieces is None or self._pieces[0] != at or self._pieces[1].n != abs(n):
-            if n > 0:
-                changing = self._changing(version, version + 1)
-                tables = self._stream(version, changing)
-            else:
-                self._check_columns(self._log.meta(version), version)
-                tables = self._rows_of(version, 1)
-            self._keep(at, Pieces(tables, self._schema, n=abs(n)))
-        assert self._pieces is not None
-        found = self._pieces[1].read(k)
+        found = self._pieces(at, abs(n), lambda: self._cut(version, n)).read(k)
         if k + 1 < abs(n):
             return Batch((version, table, n, k + 1), (found,), 0)
         return Batch((version + 1 if n > 0 else version, table), (found,), 1)
 
-    def _keep(self, at: Position, pieces: Pieces) -> None:
-        self.close()
-        self._pieces = at, pieces
+    def _cut(self, version: int, n: int) -> Pieces:
+        if n > 0:
+            tables = self._stream(version, self._changing(version, version + 1))
+        else:
+            self._check_columns(self._log.meta(version), version)
+            tables = self._rows_of(version, 1)
+        return Pieces(tables, self._schema, n=abs(n))
 
     def _stream(self, version: int, wanted: list[int]) -> Iterator[pa.Table]:
         """What the versions changed, that come after one, as rows with counts."""

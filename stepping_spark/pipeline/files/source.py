@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,13 +11,13 @@ import pyarrow as pa
 from stepping_spark.errors import SourceError
 from stepping_spark.pipeline.files.directory import Directory, File, digest
 from stepping_spark.pipeline.files.formats import FORMATS, as_wanted
-from stepping_spark.pipeline.pieces import Pieces, at_most
+from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
 from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.rows.schema import COUNT
 
 
-class FilesSource:
+class FilesSource(InPieces):
     """The files that come after others.
 
     A position is (files, digest): so many files are read, which have these names and sizes. Within
@@ -27,21 +28,10 @@ class FilesSource:
     """What the first number of a position counts, as messages say it."""
 
     def __init__(self, path: str, kind: str, order: str, filesystem: Any) -> None:
+        super().__init__()
         self._directory = Directory(path, filesystem, self._failure)
         self._kind = kind
         self._order = order
-        self._columns = pa.schema([])
-        self._pieces: tuple[Position, Pieces] | None = None
-
-    def open(self, columns: pa.Schema) -> None:
-        """Say which columns are wanted."""
-        self._columns = columns
-
-    def close(self) -> None:
-        """Remove temporary files."""
-        if self._pieces is not None:
-            self._pieces[1].close()
-            self._pieces = None
 
     def behind(self, after: Position | None) -> int | None:
         """The files that were not read."""
@@ -75,17 +65,11 @@ class FilesSource:
 
     def _piece(self, files: list[File], done: int, n: int, k: int) -> Batch:
         known = digest(files[:done])
-        if self._pieces is None or self._pieces[0] != (done, known) or self._pieces[1].n != n:
-            self._keep((done, known), Pieces(self._rows_of(files[done]), self._schema, n=n))
-        assert self._pieces is not None
-        found = self._pieces[1].read(k)
+        cut = functools.partial(Pieces, self._rows_of(files[done]), self._schema, n=n)
+        found = self._pieces((done, known), n, cut).read(k)
         if k + 1 < n:
             return Batch((done, known, n, k + 1), (found,), 0)
         return Batch((done + 1, digest(files[: done + 1])), (found,), 1)
-
-    def _keep(self, at: Position, pieces: Pieces) -> None:
-        self.close()
-        self._pieces = at, pieces
 
     def _files(self) -> list[File]:
         files = self._directory.files(only=True)

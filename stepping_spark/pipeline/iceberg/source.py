@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -15,7 +16,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Operation
 
 from stepping_spark.errors import SourceError
-from stepping_spark.pipeline.pieces import Pieces, at_most
+from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
 from stepping_spark.pipeline.plain import plain, plain_field
 from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
@@ -39,7 +40,7 @@ _ERRORS: tuple[type[BaseException], ...] = (
 _RETRY = "see to the table, and run again"
 
 
-class IcebergSource:
+class IcebergSource(InPieces):
     """What comes after a snapshot.
 
     A position is (snapshot, table): all up to the snapshot is read; `table` tells whether it is
@@ -51,21 +52,10 @@ class IcebergSource:
     """What the first number of a position is, as messages say it."""
 
     def __init__(self, name: str, catalog: str | Catalog, options: Mapping[str, str]) -> None:
+        super().__init__()
         self._name = name
         self._catalog = catalog
         self._options = options
-        self._columns = pa.schema([])
-        self._pieces: tuple[tuple[int, ...], Pieces] | None = None
-
-    def open(self, columns: pa.Schema) -> None:
-        """Say which columns are wanted."""
-        self._columns = columns
-
-    def close(self) -> None:
-        """Remove temporary files."""
-        if self._pieces is not None:
-            self._pieces[1].close()
-            self._pieces = None
 
     def behind(self, after: Position | None) -> int | None:
         """The snapshots that were not read."""
@@ -152,11 +142,8 @@ class IcebergSource:
 
     def _piece(self, table: Table, before: int, number: int, n: int, k: int, to: int) -> Batch:
         """One piece of a difference; made again where another process made them."""
-        at = (before, number, n, to)
-        if self._pieces is None or self._pieces[0] != at:
-            self._keep(at, self._cut(table, before, to, n=n))
-        assert self._pieces is not None
-        found = self._pieces[1].read(k)
+        cut = functools.partial(self._cut, table, before, to, n=n)
+        found = self._pieces((before, number, n, to), n, cut).read(k)
         if k + 1 < n:
             return Batch((before, number, n, k + 1, to), (found,), 0)
         return Batch((to, number), (found,), 1)
@@ -164,11 +151,6 @@ class IcebergSource:
     def _cut(self, table: Table, before: int, to: int, *, rows: int = 0, n: int = 0) -> Pieces:
         tables = self._difference(table, before, to)
         return Pieces(tables, self._schema_at(table, to), rows=rows, n=n)
-
-    def _keep(self, at: tuple[int, ...], pieces: Pieces) -> None:
-        if self._pieces is not None:
-            self._pieces[1].close()
-        self._pieces = at, pieces
 
     def _difference(self, table: Table, before: int, to: int) -> Iterator[pa.Table]:
         """The rows of files that only one of two snapshots has, with the counts 1 and -1."""
