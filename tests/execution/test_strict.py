@@ -104,7 +104,7 @@ def test_the_error_shows_the_first_rows_and_the_input(spark: SparkSession) -> No
     assert said.startswith("input 'lines': ")
     assert f"{Line(order=4)!r}, {Line(order=5)!r}, {Line(order=6)!r}, …" in said
     with pytest.raises(
-        st.InputError, match=r"input 'orders'.*they are: Order\(id=1, price=0.5\)\."
+        st.InputError, match=r"input 'orders'.*they are there: Order\(id=1, price=0.5\)\."
     ):
         orders.replace(Order(id=1, price=0.5), Order(id=1, price=0.6))
 

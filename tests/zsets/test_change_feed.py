@@ -200,7 +200,7 @@ def test_an_unknown_kind_of_change_in_a_delta_feed_is_shown(
         ((None, None, None), 'found NULL: a tombstone, or .*"value IS NOT NULL"'),
         (("u", None, B), "column 'before': expected a row, found NULL, .*REPLICA IDENTITY FULL"),
         (("d", None, None), "column 'before': expected a row, found NULL, where op is 'd'"),
-        (("c", None, None), "column 'after': expected a row, found NULL, where op is 'c'; mend"),
+        (("c", None, None), "column 'after': expected a row, found NULL, where op is 'c'; correct"),
     ],
 )
 def test_a_record_that_tells_of_no_rows_is_shown(
