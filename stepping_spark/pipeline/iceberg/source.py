@@ -21,6 +21,7 @@ from stepping_spark.pipeline.plain import plain, plain_field
 from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.rows.schema import COUNT
+from stepping_spark.spark.errors import first_line
 
 NOTHING = 0
 """In a position, the snapshot before the first: a table without rows."""
@@ -236,7 +237,7 @@ class IcebergSource(InPieces):
 
     def _said(self, e: BaseException) -> str:
         """The first line of an error, without what options hold: passwords may be among them."""
-        line = (str(e).strip().splitlines() or [type(e).__name__])[0]
+        line = first_line(e) or type(e).__name__
         for name, value in self._options.items():
             if name not in ("type", "warehouse") and value:
                 line = line.replace(value, "***")
