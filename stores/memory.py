@@ -21,7 +21,7 @@ from stepping_spark.store import Now, Register, Size
 from stores.batches.driver import DriverBatch, built, ordered, wanted_places
 from stores.batches.spark import SparkBatch, cached, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work, size_of
-from stores.registers import Served, check_are_registers, check_has_key, described, matched
+from stores.registers import Served, check_are_registers, described, matched, no_key
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
 
@@ -199,7 +199,7 @@ class StoreMemory(Closing):
         if keys is None:
             return tuple(_whole(b, of) for b in batches)
         if not of.key:
-            check_has_key(of)
+            raise no_key(of)
         return _at(of, batches, keys, self._limits) if batches else ()
 
     def add(self, register: str, change: Relation) -> None:

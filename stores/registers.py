@@ -43,13 +43,12 @@ def check_are_registers(given: object, remedy: str) -> None:
             )
 
 
-def check_has_key(register: Register) -> None:
-    """Refuse to read by key what has none."""
-    if not register.key:
-        raise StoreError(
-            f"register {register.name!r} was read by key and has none; read it whole, or make it "
-            "with the key that it is read by"
-        )
+def no_key(register: Register) -> StoreError:
+    """The error of a read by key of what has none."""
+    return StoreError(
+        f"register {register.name!r} was read by key and has none; read it whole, or make it "
+        "with the key that it is read by"
+    )
 
 
 def matched(kept: Described, wanted: Sequence[Register]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from stores.parquet.filesystem import directory_of, reaching
 from stores.parquet.manifest import FileBatch, Manifest, next_revision
 from stores.parquet.reading import Reading
 from stores.parquet.writer import Added, BatchFiles
-from stores.registers import Served, check_are_registers, check_has_key
+from stores.registers import Served, check_are_registers, no_key
 from stores.steps import Closing, Turns, check_is_next
 
 DRIVER_BATCH_ROWS = 100_000
@@ -264,7 +264,8 @@ class StoreParquet(Closing):
         of = self._tiers_of(register).register
         if keys is None:
             return self._reading.whole(of)
-        check_has_key(of)
+        if not of.key:
+            raise no_key(of)
         wanted = keys.table
         if keys.frame is not None:
             wanted = keys.frame.limit(self._limits.looked_up_keys + 1).toArrow()

@@ -28,7 +28,7 @@ from stores.postgres.outputs import Outputs
 from stores.postgres.session import Session
 from stores.postgres.snapshot import Pinned, pinned
 from stores.postgres.statements import Layout
-from stores.registers import Served, check_are_registers, check_has_key, described, matched
+from stores.registers import Served, check_are_registers, described, matched, no_key
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
 
@@ -376,7 +376,8 @@ class StorePostgres(Closing):
     def _wanted(self, register: str, keys: Relation) -> pa.Table | None:
         """The keys as a table; None for too many."""
         of, _ = self._tables.of(register)
-        check_has_key(of)
+        if not of.key:
+            raise no_key(of)
         return wanted_keys(keys, of.keys, self._limits.looked_up_keys)
 
     def _whole(
