@@ -109,6 +109,18 @@ class Limits:
     Beyond: a view.
     """
 
+    cut_rows: int = _limit(1_000, "rows")
+    """Rows of a window's state that the driver computes all: to look for what matters takes longer.
+
+    Beyond: the rows from the change on, and those that the functions look back to.
+    """
+
+    cut_keys: int = _limit(8, "keys")
+    """Keys of a change for which the driver looks for those rows, each with a pass over the state.
+
+    Beyond: all rows of the keys are computed.
+    """
+
     due_times: int = _limit(10_000, "times")
     """Times between two steps that are looked up one by one, in what is kept until its time.
 

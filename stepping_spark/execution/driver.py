@@ -93,7 +93,7 @@ class Driver:
             ask=lambda table, schema, exprs: questions.values(m, table, schema, exprs),
             now=step.now,
             is_once=questions.is_once,
-            most_rows=self.limits.given_rows,
+            limits=self.limits,
         )
         evaluation = Evaluation(
             table=lambda leaf: questions.table(step, leaf),

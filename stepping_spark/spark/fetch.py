@@ -17,11 +17,10 @@ from stepping_spark.spark.relation import DriverRelation, SparkRelation
 class FanOut(Exception):
     """A computation gives too many rows for the driver; the text says how many."""
 
-
-def check_few(rows: int, what: str, most: int) -> None:
-    """Raises `FanOut` where a computation is about to give too many rows."""
-    if rows > most:
-        raise FanOut(f"{what} gives {rows:,} rows, more than {most:,}")
+    @classmethod
+    def of(cls, rows: int, what: str, most: int) -> FanOut:
+        """The error of a computation that is about to give so many rows."""
+        return cls(f"{what} gives {rows:,} rows, more than {most:,}")
 
 
 def check_cut(rows: int, what: str, most: int) -> None:

@@ -1,7 +1,7 @@
 """Of a partition only the rows that a change can matter to are computed, and nothing else differs.
 
-The states of these tests are small, so the number of rows from which on a partition is cut is put
-to zero. What comes out is compared with plain Python, which knows of no cuts.
+The states of these tests are small, so the limits say that a partition of any
+size is cut. What comes out is compared with plain Python, which knows of no cuts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import stepping_spark as st
 from stepping_spark.engines.arrow import cuts
 from tests.queries import Order
 from tests.strategies import streams_of
+
+ANY_SIZE = st.Limits(cut_rows=0)
 
 
 class Row(st.Data):
@@ -67,11 +69,10 @@ WAYS = [
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(steps=streams_of(Order, max_steps=6))
 def test_a_cut_partition_gives_what_plain_python_gives(
-    query: Callable[..., Any], steps: Any, monkeypatch: pytest.MonkeyPatch
+    query: Callable[..., Any], steps: Any
 ) -> None:
-    monkeypatch.setattr(cuts, "FEW_ROWS", 0)
     graph = st.compile(query)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=ANY_SIZE)
     reference = st.reference(graph)
     for step in steps:
         (found,), (expected,) = stepper.step(step), reference.step(step)
@@ -96,14 +97,12 @@ def running(a: st.ZSet[tuple[int, float]]) -> st.ZSet[tuple[int, float]]:
 @given(numbers=hs.lists(hs.floats(), min_size=1, max_size=20))
 def test_floats_that_are_left_out_are_added_exactly(numbers: list[float]) -> None:
     graph = st.compile(running)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=ANY_SIZE)
     reference = st.reference(graph)
-    rows = [(st.ZSetPython({(i, x): 1 + i % 3}),) for i, x in enumerate(numbers)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuts, "FEW_ROWS", 0)
-        for step in rows:
-            (found,), (expected,) = stepper.step(step), reference.step(step)
-            assert found == expected
+    for i, x in enumerate(numbers):
+        step = (st.ZSetPython({(i, x): 1 + i % 3}),)
+        (found,), (expected,) = stepper.step(step), reference.step(step)
+        assert found == expected
 
 
 def test_of_a_large_partition_few_rows_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:

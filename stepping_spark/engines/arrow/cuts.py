@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.engines.arrow.groups import positions
+from stepping_spark.engines.arrow.kernels import Context
 from stepping_spark.engines.arrow.windows import unit_of
-from stepping_spark.expressions.arrow import Ask, evaluator, values_of
+from stepping_spark.expressions.arrow import evaluator, values_of
 from stepping_spark.physical import Reach, Sorting, WindowCall, Windowed, reach_of
 from stepping_spark.relations.arrow import distinct_rows, one_array
 from stepping_spark.relations.hashes import Numbers
@@ -31,12 +32,11 @@ from stepping_spark.sums.floats import added, limbs_of
 
 pc: Any = pyarrow.compute
 Carried: TypeAlias = Mapping[WindowCall, Any]
-Cut: TypeAlias = Callable[[pa.Table, pa.Table, Ask], Iterator[tuple[pa.Table, pa.Table, Carried]]]
-FEW_ROWS = 1_000  # of a state; fewer are computed in less time than it takes to look at them
-MOST_KEYS = 8  # each takes a look at all rows
+Pieces: TypeAlias = Iterator[tuple[pa.Table, pa.Table, Carried]]
+Cut: TypeAlias = Callable[[pa.Table, pa.Table, Context], Pieces]
 
 
-def whole(state: pa.Table, change: pa.Table, ask: Ask) -> Iterator[tuple[pa.Table, pa.Table, Any]]:
+def whole(state: pa.Table, change: pa.Table, run: Context) -> Pieces:
     """All rows of a state, and the change of it."""
     yield state, change, {}
 
@@ -51,18 +51,17 @@ def cut_of(n: Windowed, over: Schema) -> Cut:
         return whole
     values, by, keys = values_of(over, exprs), n.sorting[0], len(n.keys)
 
-    def cut(
-        state: pa.Table, change: pa.Table, ask: Ask
-    ) -> Iterator[tuple[pa.Table, pa.Table, Any]]:
-        if state.num_rows < FEW_ROWS:
-            yield from whole(state, change, ask)
+    def cut(state: pa.Table, change: pa.Table, run: Context) -> Pieces:
+        if state.num_rows < run.limits.cut_rows:
+            yield from whole(state, change, run)
             return
+        ask = run.ask
         of_change = values(change, ask)[:keys]
         touched = distinct_rows(
             pa.Table.from_arrays(of_change, names=[str(i) for i in range(keys)]), drop_nulls=False
         )
-        if touched.num_rows > MOST_KEYS:
-            yield from whole(state, change, ask)
+        if touched.num_rows > run.limits.cut_keys:
+            yield from whole(state, change, run)
             return
         columns = values(state, ask)
         counts = np.asarray(one_array(state.column(COUNT)).to_numpy(), np.int64)

@@ -34,7 +34,7 @@ from stepping_spark.physical import (
 from stepping_spark.relations.arrow import Ids, consolidate, empty, one_array
 from stepping_spark.rows.schema import COUNT, GroupedType
 from stepping_spark.rows.types import Struct
-from stepping_spark.spark.fetch import check_few
+from stepping_spark.spark.fetch import FanOut
 from stepping_spark.sums.arrow import totals
 
 
@@ -161,7 +161,8 @@ def window_kernel(n: Windowed, of: Kernel) -> Kernel:
 
     def window(run: Context) -> pa.Table:
         rows, ids, counts = ordered(run)
-        check_few(int(counts.sum()), "window", run.most_rows)
+        if (total := int(counts.sum())) > run.limits.given_rows:
+            raise FanOut.of(total, "window", run.limits.given_rows)
         if (counts > 1).any():
             ids = np.repeat(ids, counts)
             rows = rows.take(positions(np.repeat(np.arange(len(counts)), counts)))

@@ -18,7 +18,7 @@ from stepping_spark.relations.arrow import (
     one_array,
     row_ids,
 )
-from stepping_spark.spark.fetch import check_few
+from stepping_spark.spark.fetch import FanOut
 
 
 def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
@@ -35,8 +35,8 @@ def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
         columns = [k[side] for k in keys]
         rows = pa.array(np.arange(len(columns[0])))
         sides.append(pa.table([*columns, rows], names=[*names, position]))
-    if len(left[0]) * len(right[0]) > most:
-        check_few(_pairs(sides, names), "a join", most)
+    if len(left[0]) * len(right[0]) > most and (pairs := _pairs(sides, names)) > most:
+        raise FanOut.of(pairs, "a join", most)
     joined = sides[0].join(sides[1], keys=names, join_type="inner", use_threads=False)
     return one_array(joined.column("i")), one_array(joined.column("j"))
 
@@ -53,7 +53,7 @@ def _few_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
         found[0].extend([i] * len(at))
         found[1].extend(at)
     if len(found[0]) > most:
-        check_few(len(found[0]), "a join", most)
+        raise FanOut.of(len(found[0]), "a join", most)
     return pa.array(found[0], pa.int64()), pa.array(found[1], pa.int64())
 
 

@@ -55,7 +55,7 @@ from stepping_spark.physical import (
 )
 from stepping_spark.relations.arrow import concat, empty, negate, one_array
 from stepping_spark.rows.schema import COUNT
-from stepping_spark.spark.fetch import check_few
+from stepping_spark.spark.fetch import FanOut
 from stepping_spark.sums.arrow import contributions
 
 
@@ -120,7 +120,8 @@ def _unnest(n: Unnest, rows: Kernel) -> Kernel:
         table = rows(run)
         (found,) = values(table, run.ask)
         items: Any = pc.list_flatten(found)
-        check_few(len(items), n.name, run.most_rows)
+        if len(items) > run.limits.given_rows:
+            raise FanOut.of(len(items), n.name, run.limits.given_rows)
         parents = pc.list_parent_indices(found)
         # The other columns, the lists among them, are not repeated for each item.
         carried = [one_array(table.column(c)).take(parents) for c, _ in n.carried]
@@ -163,7 +164,7 @@ def _equi_join(n: EquiJoin, left: Kernel, right: Kernel) -> Kernel:
         if not (sides[0].num_rows and sides[1].num_rows):
             return empty(schema)
         keys = left_key(sides[0], run.ask), right_key(sides[1], run.ask)
-        found = join_indices(*keys, run.most_rows)
+        found = join_indices(*keys, run.limits.given_rows)
         columns: list[Any] = [None] * len(n.cells)
         counts = []
         for side, at in enumerate(found):
@@ -195,7 +196,7 @@ def _anti_join(n: AntiJoin, left: Kernel, right: Kernel) -> Kernel:
         if not (rows.num_rows and others.num_rows):
             return rows
         keys = [one_array(others.column(c)) for c in names]
-        at, _ = join_indices(key(rows, run.ask), keys, run.most_rows)
+        at, _ = join_indices(key(rows, run.ask), keys, run.limits.given_rows)
         absent = np.ones(rows.num_rows, np.bool_)
         absent[at.to_numpy()] = False
         return rows.filter(pa.array(absent))
@@ -231,7 +232,7 @@ def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
 
     def change_of_windows(run: Context) -> pa.Table:
         found = []
-        for before, more, carried in cut(state(run), change(run), run.ask):
+        for before, more, carried in cut(state(run), change(run), run):
             run.carried = carried
             found += difference(run, before, more)
         run.carried = {}
