@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.expressions.arrow_calls import computed, is_known
+from stepping_spark.expressions.arrow_calls import kernel_of
 from stepping_spark.expressions.derived import Derived
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, Singleton
 from stepping_spark.relations.arrow import Array, one_array
@@ -48,9 +48,8 @@ def evaluator(e: Expr) -> Evaluator | None:
         return _of_parts(known, _singletons(e))
     if isinstance(e, Derived):
         return _of_parts(known, e.arrow)
-    if isinstance(e, Call) and is_known(e):
-        return _of_parts(known, lambda columns: computed(e, columns))
-    return None
+    kernel = kernel_of(e) if isinstance(e, Call) else None
+    return None if kernel is None else _of_parts(known, kernel)
 
 
 def values_of(schema: Schema, exprs: Sequence[Expr]) -> Values:
@@ -93,11 +92,11 @@ def relation_of(schema: Schema) -> Relation:
 
 
 def _constant(e: Literal) -> Evaluator:
-    value = e.type.encode(e.constant, "a constant")
-    t = e.type.arrow
+    value: Any = pa.scalar(e.type.encode(e.constant, "a constant"), e.type.arrow)
 
     def constant(table: pa.Table) -> Array:
-        return pa.array([value] * table.num_rows, t)
+        column: Array = pa.repeat(value, table.num_rows)
+        return column
 
     return constant
 

@@ -1,32 +1,39 @@
 """Operators on values that Arrow computes as Spark does, so that the driver need not ask Spark.
 
-Only those that are exact in both: whole numbers as long as nothing is beyond 64 bits, comparisons
-of values of one type that has one order, and logic with NULL. Arrow's checked arithmetic fails
-where Spark would fail, or wrap around, as its settings say; then Spark is asked.
+Only those that are exact in both: whole numbers as long as nothing is beyond 64 bits, Decimals as
+long as their type has room for each digit, floats by the rules of IEEE 754, comparisons, days, and
+logic with NULL. Arrow's checked arithmetic fails where Spark would fail, or wrap around, as its
+settings say; then Spark is asked.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.expressions.expr import Call, Expr, Literal, is_plain
-from stepping_spark.rows.atoms import BOOL, INT, Atom, RowType
+from stepping_spark.rows.atoms import BOOL, FLOAT, INT, MOST_DIGITS, NAN, Atom, RowType
 from stepping_spark.rows.types import unwrap
 
 pc: Any = pyarrow.compute
 
-_ORDERED = ("int", "str", "date", "datetime", "LocalDateTime", "timedelta", "Decimal")
-_ARITHMETIC: dict[str, Callable[..., Any]] = {
+Function = Callable[..., Any]
+"""From columns, or a column and constants, to a column; None where Spark has to say."""
+
+_ORDERED = ("int", "str", "bytes", "date", "datetime", "LocalDateTime", "timedelta", "Decimal")
+_ARITHMETIC: dict[str, Function] = {
     "+": pc.add_checked,
     "-": pc.subtract_checked,
     "*": pc.multiply_checked,
     "neg": pc.negate_checked,
 }
-_COMPARISONS: dict[str, Callable[..., Any]] = {
+_COMPARISONS: dict[str, Function] = {
     "==": pc.equal,
     "!=": pc.not_equal,
     "<": pc.less,
@@ -34,12 +41,17 @@ _COMPARISONS: dict[str, Callable[..., Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-_LOGIC: dict[str, Callable[..., Any]] = {
+_LOGIC: dict[str, Function] = {
     "&": pc.and_kleene,
     "|": pc.or_kleene,
     "~": pc.invert,
 }
-_NULLS: dict[str, Callable[..., Any]] = {"isNull": pc.is_null, "isNotNull": pc.is_valid}
+_NULLS: dict[str, Function] = {
+    "isNull": pc.is_null,
+    "isNotNull": pc.is_valid,
+    "known": lambda x: x,
+}
+_FIRST_DAY, _LAST_DAY = ((d - dt.date(1970, 1, 1)).days for d in (dt.date.min, dt.date.max))
 
 
 def is_known(e: Expr) -> bool:
@@ -49,33 +61,204 @@ def is_known(e: Expr) -> bool:
     return _function(e) is not None and all(map(is_known, e.args))
 
 
-def computed(e: Call, args: Sequence[Any]) -> Any | None:
-    """The column that an operator makes of those of its arguments; None where Spark is to say."""
+def kernel_of(e: Call) -> Callable[[Sequence[Any]], Any] | None:
+    """What makes the column of an operator of those of its arguments, where Arrow can.
+
+    It gives None where Spark is to say: beyond 64 bits, or beyond the digits of a Decimal.
+    """
     function = _function(e)
     if function is None:
         return None
-    rows = len(args[0])
-    # A constant as a scalar; but of constants only there would be no column.
-    given = [
-        column[0] if isinstance(a, Literal) and rows and i else column
-        for i, (a, column) in enumerate(zip(e.args, args, strict=True))
-    ]
-    try:
-        return function(*given)
-    except pa.ArrowInvalid:  # beyond 64 bits
+    constants = [i for i, a in enumerate(e.args) if i and isinstance(a, Literal)]
+    made = unwrap(e.type).arrow
+
+    def computed(columns: Sequence[Any]) -> Any | None:
+        given = list(columns)
+        if len(columns[0]):
+            for i in constants:
+                given[i] = columns[i][0]
+        try:
+            found = function(*given)
+        except pa.ArrowInvalid:
+            return None
+        return found if found is None or found.type == made else None
+
+    return computed
+
+
+def _function(e: Call) -> Function | None:
+    types = tuple(unwrap(a.type) for a in e.args)
+    if e.op in _NULLS:
+        return _NULLS[e.op]
+    if e.op in _LOGIC:
+        return _LOGIC[e.op] if all(t == BOOL for t in types) else None
+    if e.op in _COMPARISONS:
+        return _comparison(e.op, *types)
+    if e.op in ("isin", "eqNullSafe", "coalesce"):
+        return _of_nulls(e.op, types)
+    if len(types) == 1:
+        return _of_one(e.op, types[0], unwrap(e.type))
+    if types[0].ddl == "DATE":
+        return _days(e.op, types[1])
+    if e.op in ("+", "-", "*", "/") and all(map(_is_number, types)):
+        return _arithmetic(e.op, types, unwrap(e.type))
+    return None
+
+
+def _name(t: RowType) -> str:
+    return t.name if isinstance(t, Atom) else ""
+
+
+def _is_number(t: RowType) -> bool:
+    return _name(t) in ("int", "float", "Decimal")
+
+
+# Arithmetic
+
+
+def _arithmetic(op: str, types: Sequence[RowType], given: RowType) -> Function | None:
+    if given == INT:
+        return _ARITHMETIC.get(op)
+    if given == FLOAT and not any(_name(t) == "Decimal" for t in types):
+        return partial(_of_floats, op)
+    if _name(given) == "Decimal" and op != "/" and _has_room(op, types):
+        digits = [_digits(t) for t in types]
+        return lambda a, b: _ARITHMETIC[op](
+            a.cast(pa.decimal128(*digits[0])), b.cast(pa.decimal128(*digits[1]))
+        )
+    return None
+
+
+def _digits(t: RowType) -> tuple[int, int]:
+    """Digits of a number, and how many of them come after the point."""
+    assert isinstance(t, Atom)
+    return (20, 0) if t == INT else (t.precision, t.scale)
+
+
+def _has_room(op: str, types: Sequence[RowType]) -> bool:
+    """Whether all digits of all results fit a Decimal: neither Spark nor Arrow rounds them."""
+    (p1, s1), (p2, s2) = map(_digits, types)
+    most = p1 + p2 + 1 if op == "*" else max(p1 - s1, p2 - s2) + max(s1, s2) + 1
+    return most <= MOST_DIGITS
+
+
+def _of_floats(op: str, a: Any, b: Any) -> Any:
+    a, b = _as_floats(a), _as_floats(b)
+    if op == "/":
+        if pc.any(pc.equal(b, 0.0)).as_py() if isinstance(b, pa.Array) else b.as_py() == 0:
+            return None  # an error, or NULL
+        found = pc.divide(a, b)
+    else:
+        found = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[op](a, b)
+    return _one_nan(found)
+
+
+def _as_floats(x: Any) -> Any:
+    """A number as Spark casts it: an int beyond 2**53 as the float that is next to it."""
+    return x if x.type == pa.float64() else x.cast(pa.float64(), safe=False)
+
+
+def _one_nan(x: Any) -> Any:
+    """Processors make several NaN, and rows hold one."""
+    return pc.if_else(pc.is_nan(x), pa.scalar(NAN), x)
+
+
+def _of_one(op: str, t: RowType, given: RowType) -> Function | None:
+    """Operators on one value."""
+    if op == "neg" and t == INT:
+        return _ARITHMETIC[op]
+    if op == "neg" and _name(t) in ("Decimal", "float"):
+        return lambda x: _one_nan(pc.negate(x)) if t == FLOAT else pc.negate(x)
+    if op == "to_float" and t in (INT, FLOAT):
+        return _as_floats
+    if op == "to_int" and t == INT:
+        return _NULLS["known"]
+    if op == "to_decimal" and _name(t) in ("int", "Decimal"):
+        return partial(_as_decimal, of=_digits(t), to=given)
+    if op in ("minute", "local_minute") and _name(t) in ("datetime", "LocalDateTime"):
+        return _minutes
+    return None
+
+
+def _as_decimal(x: Any, of: tuple[int, int], to: RowType) -> Any:
+    """Rounded half away from zero; ArrowInvalid where it does not fit."""
+    x = x.cast(pa.decimal128(*of))
+    scale = _digits(to)[1]
+    if scale < of[1]:
+        x = pc.round(x, scale, "half_towards_infinity")
+    return x.cast(to.arrow)
+
+
+# Days and minutes
+
+
+def _days(op: str, t: RowType) -> Function | None:
+    """A day so many days later or earlier."""
+    if t != INT or op not in ("+", "-"):
         return None
 
+    def moved(day: Any, by: Any) -> Any:
+        found = _ARITHMETIC[op](day.cast(pa.int32()).cast(pa.int64()), by)
+        least, most = pc.min_max(found).as_py().values()
+        if least is not None and (least < _FIRST_DAY or most > _LAST_DAY):
+            return None
+        return found.cast(pa.int32()).cast(pa.date32())
 
-def _function(e: Call) -> Callable[..., Any] | None:
-    types = [unwrap(a.type) for a in e.args]
-    if e.op in _ARITHMETIC and all(t == INT for t in (*types, unwrap(e.type))):
-        return _ARITHMETIC[e.op]
-    if e.op in _COMPARISONS and all(map(_is_ordered, types)) and types[0] == types[-1]:
-        return _COMPARISONS[e.op]
-    if e.op in _LOGIC and all(t == BOOL for t in types):
-        return _LOGIC[e.op]
-    return _NULLS.get(e.op)
+    return moved
 
 
-def _is_ordered(t: RowType) -> bool:
-    return isinstance(t, Atom) and t.name in _ORDERED
+def _minutes(x: Any) -> Any:
+    """Whole minutes since 1970, those before it rounded down."""
+    micros = np.asarray(x.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+    return pa.array(micros // 60_000_000, mask=np.asarray(x.is_null()))
+
+
+# Comparisons
+
+
+def _comparison(op: str, a: RowType, b: RowType) -> Function | None:
+    if a == b and (_name(a) in _ORDERED or (a == BOOL and op in ("==", "!="))):
+        return _COMPARISONS[op]
+    if not (_is_number(a) and _is_number(b)):
+        return None
+    if FLOAT in (a, b):
+        return None if "Decimal" in (_name(a), _name(b)) else partial(_compared, op)
+    (p1, s1), (p2, s2) = _digits(a), _digits(b)
+    scale = max(s1, s2)
+    digits = max(p1 - s1, p2 - s2) + scale
+    if digits > MOST_DIGITS:
+        return None  # Spark takes digits away from both
+    t = pa.decimal128(digits, scale)
+    return lambda x, y: _COMPARISONS[op](x.cast(t), y.cast(t))
+
+
+def _compared(op: str, a: Any, b: Any) -> Any:
+    """Floats in Spark's order: NaN equals itself, and is the largest."""
+    a, b = _as_floats(a), _as_floats(b)
+    if op in (">", ">="):
+        a, b, op = b, a, op.replace(">", "<")
+    nans = pc.is_nan(a), pc.is_nan(b)
+    same = pc.or_(pc.equal(a, b), pc.and_(*nans))
+    less = pc.or_(pc.less(a, b), pc.and_(pc.invert(nans[0]), nans[1]))
+    found = {"==": same, "!=": pc.invert(same), "<": less, "<=": pc.or_(less, same)}[op]
+    return pc.if_else(pc.and_(pc.is_valid(a), pc.is_valid(b)), found, pa.scalar(None, pa.bool_()))
+
+
+def _of_nulls(op: str, types: Sequence[RowType]) -> Function | None:
+    """Operators that make something of NULL."""
+    equals = [_comparison("==", types[0], t) for t in types[1:]]
+    if op == "coalesce":
+        return pc.coalesce if isinstance(types[0], Atom) and types[0] == types[1] else None
+    found = [f for f in equals if f is not None]
+    if len(found) < len(equals):
+        return None
+    if op == "eqNullSafe":
+        return partial(_same, found[0])
+    return lambda x, *among: reduce(
+        pc.or_kleene, (f(x, y) for f, y in zip(found, among, strict=True))
+    )
+
+
+def _same(equal: Function, a: Any, b: Any) -> Any:
+    neither = pc.and_(pc.is_null(a), pc.is_null(b))
+    return pc.if_else(neither, True, equal(a, b).fill_null(False))

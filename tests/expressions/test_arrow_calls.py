@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import math
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -76,10 +77,156 @@ def test_what_is_beyond_64_bits_is_left_to_spark(op: str, a: int, b: int) -> Non
     assert compute(pa.table({"a": [1], "b": [1]})) is not None
 
 
-def test_floats_and_division_are_left_to_spark() -> None:
-    x, n = Field(row_type(float), ("x",)), Field(INT, ("n",))
-    for op, e in (("==", x), ("<", x), ("+", x), ("/", n), ("%", n)):
-        assert not is_known(Call(result_type(op, (e.type, e.type), ""), op, (e, e)))
+def decimal_of(precision: int, scale: int) -> Any:
+    return row_type(cast("Any", Annotated[Decimal, st.Precision(precision, scale)]))
+
+
+def decimals_in(t: Any) -> list[Decimal]:
+    """Those of the most digits, and others."""
+    most, least = (Decimal((sign, (9,) * t.precision, -t.scale)) for sign in (0, 1))
+    halves = [Decimal(n).scaleb(-t.scale) for n in (5, -5, 15, 25, 1)]
+    return [most, least, Decimal(0), *(x for x in halves if least <= x <= most)]
+
+
+FLOATS = [0.0, -0.0, 1.5, -3.0, math.inf, -math.inf, math.nan, 5e-324, 1e308]
+INTS = [0, 1, -1, 2**53 + 1, -(2**63), 2**63 - 1, 10]
+ARITHMETIC = ("+", "-", "*")
+MIXED: list[tuple[Any, Any, tuple[str, ...]]] = [
+    *((decimal_of(*a), decimal_of(*b), (*ARITHMETIC, *COMPARISONS)) for a, b in (
+        ((15, 2), (15, 2)), ((10, 0), (4, 4)), ((18, 6), (18, 3)), ((1, 0), (36, 2)),
+    )),
+    (decimal_of(38, 2), decimal_of(20, 2), COMPARISONS),
+    (decimal_of(12, 2), INT, (*ARITHMETIC, *COMPARISONS)),
+    (INT, decimal_of(17, 4), (*ARITHMETIC, *COMPARISONS)),
+    (row_type(float), row_type(float), (*ARITHMETIC, *COMPARISONS, "eqNullSafe", "isin")),
+    (row_type(float), INT, (*ARITHMETIC, *COMPARISONS, "eqNullSafe")),
+    (INT, row_type(float), (*ARITHMETIC, *COMPARISONS)),
+    (INT, INT, ("eqNullSafe", "isin", "coalesce")),
+    (row_type(str), row_type(str), ("eqNullSafe", "isin", "coalesce")),
+    (row_type(bytes), row_type(bytes), COMPARISONS),
+    (row_type(bool), row_type(bool), ("==", "!=", "eqNullSafe", "coalesce")),
+]  # fmt: skip
+VALUES: dict[str, list[Any]] = {
+    "int": INTS,
+    "float": FLOATS,
+    "str": ["", "a", "b"],
+    "bytes": [b"", b"\x00", b"\xff", b"a"],
+    "bool": [True, False],
+}
+
+
+def shown(x: Any) -> Any:
+    """A value as text where equality would not tell zeros apart, or NaN from itself."""
+    return repr(x) if isinstance(x, float) else x
+
+
+def check(spark: SparkSession, calls: list[Any], rows: list[tuple[Any, ...]], *types: Any) -> int:
+    """Compare each expression row by row: a row that Spark fails for is left to Spark.
+
+    How many values were compared.
+    """
+    columns, known = [], []
+    for e in calls:
+        compute = evaluator(e)
+        assert compute is not None, str(e)
+        made: dict[int, Any] = {}
+        for i, row in enumerate(rows):
+            arrays = [pa.array([v], t.arrow) for v, t in zip(row, types, strict=True)]
+            found = compute(pa.table(arrays, names=list("ab"[: len(types)])))
+            if found is not None:
+                made[i] = found[0].as_py()
+        known.append(made)
+        columns.append(f"CASE WHEN i IN ({', '.join(map(str, made))}) THEN {e.sql('t')} END")
+    texts = ", ".join(
+        f"({i}, {', '.join(literal(v, t) for v, t in zip(row, types, strict=True))})"
+        for i, row in enumerate(rows)
+    )
+    names = ", ".join("ab"[: len(types)])
+    text = f"SELECT {', '.join(columns)} FROM VALUES {texts} AS t(i, {names}) ORDER BY i"
+    said = spark.sql(text).collect()
+    for j, (e, made) in enumerate(zip(calls, known, strict=True)):
+        assert {i: shown(v) for i, v in made.items()} == {i: shown(said[i][j]) for i in made}, str(
+            e
+        )
+    return sum(map(len, known))
+
+
+@pytest.mark.parametrize(("one", "other", "names"), MIXED, ids=str)
+def test_arrow_says_of_two_types_what_spark_says(
+    spark: SparkSession, one: Any, other: Any, names: tuple[str, ...]
+) -> None:
+    types = Optional(one), Optional(other)
+    a, b = (Field(t, (n,)) for n, t in zip("ab", types, strict=True))
+    values = [VALUES.get(t.name) or decimals_in(t) for t in (one, other)]
+    rows = list(itertools.product(*([*some, None] for some in values)))
+    encoded = [tuple(t.encode(v, "a test") for v, t in zip(r, types, strict=True)) for r in rows]
+    constant = Literal(other, values[1][-1])
+    calls = []
+    for name in names:
+        t = types[0] if name == "coalesce" else result_type(name, types, "")
+        calls += [Call(t, name, (a, b)), Call(t, name, (a, constant))]
+    most = len(calls) * len(rows)
+    assert most / 2 < check(spark, calls, encoded, *types) <= most  # less what is beyond 64 bits
+
+
+def test_arrow_says_of_one_value_what_spark_says(spark: SparkSession) -> None:
+    for t, names in (
+        (row_type(float), ("neg", "to_float")),
+        (INT, ("to_float", "to_int")),
+        (decimal_of(15, 2), ("neg",)),
+        (row_type(dt.datetime), ("minute",)),
+        (row_type(cast("Any", st.LocalDateTime)), ("minute", "local_minute")),
+    ):
+        given = {"to_float": row_type(float), "minute": INT, "local_minute": INT}
+        zone = dt.UTC if t == row_type(dt.datetime) else None
+        times = [x.replace(tzinfo=zone) for x in (*TIMES, dt.datetime(1, 1, 1, 0, 0, 59))]
+        some = VALUES.get(str(t)) or (decimals_in(t) if "Decimal" in str(t) else times)
+        rows = [(Optional(t).encode(v, "a test"),) for v in (*some, None)]
+        a = Field(Optional(t), ("a",))
+        calls = [Call(Optional(given.get(n, t)), n, (a,)) for n in names]
+        assert check(spark, calls, rows, Optional(t)) == len(calls) * len(rows)
+
+
+def test_decimals_are_rounded_as_spark_rounds_them(spark: SparkSession) -> None:
+    for t, to in (
+        (decimal_of(15, 4), decimal_of(15, 2)),
+        (decimal_of(38, 18), decimal_of(38, 4)),
+        (decimal_of(5, 1), decimal_of(4, 0)),
+        (INT, decimal_of(25, 3)),
+        (decimal_of(3, 0), decimal_of(38, 18)),
+    ):
+        a = Field(Optional(t), ("a",))
+        values = VALUES.get(str(t)) or decimals_in(t)
+        rows = [(Optional(t).encode(v, "a test"),) for v in (*values, None)]
+        compared = check(spark, [Call(Optional(to), "to_decimal", (a,))], rows, Optional(t))
+        assert compared >= len(rows) - 2  # those of the most digits may not fit
+
+
+def test_arrow_moves_days_as_spark_does(spark: SparkSession) -> None:
+    day, by = Optional(row_type(dt.date)), Optional(INT)
+    a, b = Field(day, ("a",)), Field(by, ("b",))
+    days = [dt.date.min, dt.date.max, dt.date(2024, 2, 29), None]
+    rows = [(day.encode(d, ""), n) for d in days for n in (0, 1, -1, 366, 3_652_058, None)]
+    calls = [Call(day, op, (a, b)) for op in ("+", "-")]
+    assert 30 < check(spark, calls, rows, day, by) < 48  # others are before year 1, or after 9999
+    compute = evaluator(calls[0])
+    assert compute is not None
+    far = pa.table([pa.array([dt.date(2024, 1, 1)]), pa.array([2**40])], names=["a", "b"])
+    assert compute(far) is None
+
+
+def test_what_is_rounded_otherwise_is_left_to_spark() -> None:
+    n, x, d = Field(INT, ("n",)), Field(row_type(float), ("x",)), Field(decimal_of(38, 18), ("d",))
+    for op, a, b in (("%", n, n), ("/", d, d), ("*", d, d), ("+", d, d), ("*", d, x), ("<", d, x)):
+        assert not is_known(Call(result_type(op, (a.type, b.type), ""), op, (a, b)))
+
+
+def test_division_by_zero_is_left_to_spark() -> None:
+    e = Call(row_type(float), "/", (Field(INT, ("a",)), Field(INT, ("b",))))
+    compute = evaluator(e)
+    assert compute is not None
+    assert compute(pa.table({"a": [1, 1], "b": [1, 0]})) is None
+    assert compute(pa.table({"a": [1, 7], "b": [3, -2]})).to_pylist() == [1 / 3, -3.5]
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
