@@ -24,12 +24,12 @@ CENT = Decimal("0.01")
 Row = dict[str, Any]
 
 
-def generate(folder: Path) -> None:
+def generate(folder: Path, scale: str = SCALE) -> None:
     """Write the tables as Parquet files."""
     program = shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent))
     program = program or shutil.which("tpchgen-cli")
     assert program is not None, "pip install -e '.[test]' brings tpchgen-cli"
-    command = [program, "parquet", "-s", SCALE, "-q", "--output-dir", str(folder)]
+    command = [program, "parquet", "-s", scale, "-q", "--output-dir", str(folder)]
     subprocess.run(command, check=True)
 
 
@@ -65,7 +65,7 @@ class Tables:
         generate(folder)
         self.folder = folder
         self.refreshes: list[Refresh] = []
-        self._now = {name: _read(folder, name) for name in TABLES}
+        self._now = {name: table_of(folder, name) for name in TABLES}
         chance = random.Random(1)
         there: list[Any] = self._now["orders"]["o_orderkey"].to_pylist()
         keys = chance.sample(there, NEW + OLD)
@@ -99,7 +99,7 @@ class Tables:
             pq.write_table(self._now[name], self.file(len(self.refreshes), name))
 
 
-def _read(folder: Path, name: str) -> pa.Table:
+def table_of(folder: Path, name: str) -> pa.Table:
     """A table, its whole numbers 64 bits wide."""
     table = pq.read_table(folder / f"{name}.parquet")
     plain: dict[pa.DataType, pa.DataType] = {pa.int32(): pa.int64(), pa.string_view(): pa.string()}
