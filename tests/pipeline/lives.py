@@ -25,6 +25,7 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.table import TableMerger
 
 import stepping_spark as st
+from stepping_spark.errors import StoreUnavailable
 from stepping_spark.pipeline.delta import sink as delta_sink
 from stepping_spark.pipeline.delta.sink import DeltaSink
 from stepping_spark.pipeline.delta.source import DeltaSource
@@ -33,6 +34,8 @@ from stepping_spark.pipeline.files.sink import FilesSink
 from stepping_spark.pipeline.files.source import FilesSource
 from stepping_spark.pipeline.postgres.sink import PostgresSink
 from stepping_spark.pipeline.postgres.source import PostgresSource
+from stores.parquet.inspection import ParquetState
+from stores.postgres import PostgresState
 from tests.cases import User
 from tests.pipeline.shop import names
 from tests.stores.lives import Place, told, watched
@@ -135,6 +138,15 @@ class World:
             max_versions=1,
         )
 
+    def step(self) -> int:
+        """The last step that is committed."""
+        place = self.place()
+        state = PostgresState(self.url, place.path) if self.url else ParquetState(place.path)
+        try:
+            return state.summary().step
+        except StoreUnavailable:
+            return 0
+
     def place(self) -> Place:
         """Where the state is."""
         if self.url:
@@ -172,8 +184,19 @@ def live(world: World, number: int, moment: int, answer: Connection) -> None:
                 answer.send(name)
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    # What a store does within its own calls is disturbed by the tests of stores.
-    psycopg.Connection.wait = told(psycopg.Connection.wait, "exchange", at)  # type: ignore[method-assign]
+    in_store = False
+
+    def at_store(name: str) -> None:
+        nonlocal in_store
+        in_store = name.startswith("before")
+        at(name)
+
+    def at_server(name: str) -> None:
+        # What a store does within its own calls is disturbed by the tests of stores.
+        if not in_store:
+            at(name)
+
+    psycopg.Connection.wait = told(psycopg.Connection.wait, "exchange", at_server)  # type: ignore[method-assign]
     for kind in OURS:
         for call in CALLS:
             if hasattr(kind, call):
@@ -181,7 +204,7 @@ def live(world: World, number: int, moment: int, answer: Connection) -> None:
     for module, name in ((delta_sink, "write_deltalake"), (directory, "_settle")):
         setattr(module, name, told(getattr(module, name), name, at))
     TableMerger.execute = told(TableMerger.execute, "merge", at)  # type: ignore[method-assign]
-    with world.pipeline(watched(world.place().store(), at)) as pipeline:
+    with world.pipeline(watched(world.place().store(), at_store)) as pipeline:
         left = number - pipeline.stepper.store.last_step()
         pipeline.run(max_steps=left)
         pipeline.stepper.store.close()

@@ -38,13 +38,15 @@ def deaths(world: World, every: int) -> Iterator[str]:
         before = view
         world.next(number, users)
         view = Counter(set(users.values()))
-        moment = 1 + number % every
+        moment, step = 1 + number % every, number - 1
         while (killed := life(world, number, moment)) is not None:
             yield killed
             assert world.view() in (before, view)
             # Once the step is committed, what is left to do is disturbed from its first moment on.
-            moment = 1 if killed == "after commit" else moment + every
-        assert world.view() == view
+            committed = world.step()
+            moment = 1 if committed != step else moment + every
+            step = committed
+        assert (world.view(), world.step()) == (view, number)
 
 
 @pytest.mark.parametrize("world", PAIRS, indirect=True, ids="-".join)
