@@ -47,7 +47,7 @@ class Pieces:
             if not n:
                 whole = self._path("whole")
                 total = _spooled(tables, schema, whole)
-                tables, n = _tables(whole), min(MOST, -(-total // rows))
+                tables, n = _tables(whole), min(MOST, max(1, -(-total // rows)))
             self.n = n
             self._cut(tables)
         except BaseException:

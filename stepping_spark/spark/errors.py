@@ -18,11 +18,11 @@ def first_line(e: BaseException) -> str:
     """The line of an error's text that says what went wrong; Spark adds plans and stack traces.
 
     It is the first, or, of what failed in a Python worker, the one after Python's own trace; of an
-    error that only the JVM knows, the second.
+    error that only the JVM knows, the second. An error without a text gives the name of its class.
     """
     first, _, rest = str(e).strip().partition("\n")
     if isinstance(e, Py4JJavaError):
         return rest.split("\n", 1)[0].removeprefix(": ")
     _, trace, told = rest.rpartition("Traceback (most recent call last):\n")
     lines = [x for x in told.splitlines() if x and not x.startswith(" ")] if trace else []
-    return f"{first} {lines[0]}" if lines else first
+    return f"{first} {lines[0]}" if lines else first or type(e).__name__

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import DataScan, Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -21,6 +23,7 @@ import stepping_spark as st
 from stepping_spark.errors import InputError, SourceError
 from stepping_spark.pipeline import Portion, Position, Source
 from tests.cases import User, Z
+from tests.pipeline.position_deletes import delete_positions, files_of
 from tests.pipeline.shop import View, names
 
 TYPES: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
@@ -153,6 +156,59 @@ def test_only_files_that_differ_are_read(lake: Catalog) -> None:
     table.delete("id = 5000")
     reader.read_all()
     assert reader.sizes == [1_000, 1, 1]
+
+
+def test_rows_that_are_deleted_by_their_positions_go(lake: Catalog) -> None:
+    table = users(lake)
+    table.append(arrow(*((i, f"n{i}") for i in range(6))))
+    table.append(arrow((6, "n6"), (7, "n7")))
+    whole, pieces = Reader(lake), Reader(lake, anew=True)
+    readers = [(whole, ALL), (pieces, Portion(versions=1, rows=2))]
+    first, second = sorted(files_of(table), key=lambda path: len(rows_in(path)))[::-1]
+    for positions in ({first: [1, 3]}, {first: [0], second: [1]}, {second: [0]}, {}):
+        if positions:
+            delete_positions(table, positions)
+        else:
+            table.overwrite(arrow((9, "n9")), overwrite_filter="id = 2")  # rewrites what is deleted
+        for reader, portion in readers:
+            reader.read_all(portion)
+            assert reader.rows == there(table)
+            assert reader.source.behind(reader.position) == 0
+    assert there(table) == Z({User(id=i, name=f"n{i}"): 1 for i in (4, 5, 9)})
+
+
+def rows_in(path: str) -> pa.Table:
+    return pq.read_table(path.removeprefix("file://"))
+
+
+def test_files_are_planned_once_and_rows_are_read_once_above_the_rows_of_a_step(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = users(lake)
+    for n in range(9):
+        table.append(arrow(*((10 * n + i, "a") for i in range(10))))
+        if not n:
+            reader = Reader(lake)
+            reader.read_all()
+    planned: list[int | None] = []
+    scanned: list[int] = []
+    plan, scan = DataScan.plan_files, ArrowScan.to_record_batches
+
+    def counted_plan(self: DataScan) -> Any:
+        planned.append(self.snapshot_id)
+        return plan(self)
+
+    def counted_scan(self: ArrowScan, tasks: Any) -> Any:
+        listed = list(tasks)
+        scanned.extend(task.file.record_count for task in listed)
+        return scan(self, listed)
+
+    monkeypatch.setattr(DataScan, "plan_files", counted_plan)
+    monkeypatch.setattr(ArrowScan, "to_record_batches", counted_scan)
+    assert reader.read(Portion(rows=15))
+    assert reader.sizes == [10, 10]
+    assert len(planned) == len(set(planned)) == 5  # that before, and 8, 4, 2 and 1 after it
+    assert scanned == [10]
 
 
 def test_a_table_without_rows_is_read_when_some_come(lake: Catalog) -> None:

@@ -16,6 +16,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from stepping_spark.errors import SteppingError
+from stepping_spark.pipeline.remedies import ANEW
+from stepping_spark.spark.errors import first_line
 
 FEED = "delta.enableChangeDataFeed"
 
@@ -70,14 +72,14 @@ class Log:
             yield
         except TableNotFoundError as e:
             raise self._failure(
-                f"there is no Delta table; create it, or check the path: {first(e)}"
+                f"there is no Delta table; create it, or check the path: {_said(e)}"
             ) from e
         except (DeltaError, OSError, pa.ArrowException) as e:
             missing = _MISSING.search(str(e))
             if gone is not None and missing is not None:
                 raise self._failure(f"{what}: {missing[1]} is not there; {gone}") from e
             would_do = gone if gone is not None and "not found" in str(e) else remedy
-            raise self._failure(f"{what}: {first(e)}; {would_do}") from e
+            raise self._failure(f"{what}: {_said(e)}; {would_do}") from e
 
     def exists(self) -> bool:
         """Whether there is a table."""
@@ -143,8 +145,7 @@ class Log:
         """What one version did."""
         with self.trying(
             f"the log of version {version} cannot be read",
-            "it was cleaned up before this pipeline had read it: start with a new store, and "
-            "empty tables to write to",
+            f"it was cleaned up before this pipeline had read it: {ANEW}",
         ):
             return _commit(version, self._text(version))
 
@@ -162,10 +163,9 @@ def quoted(name: str) -> str:
     return '"{}"'.format(name.replace('"', '""'))
 
 
-def first(e: BaseException) -> str:
+def _said(e: BaseException) -> str:
     """The first line of an error, without the names of the libraries that it came through."""
-    line = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-    return _THROUGH.sub("", line)
+    return _THROUGH.sub("", first_line(e))
 
 
 def _commit(version: int, text: str) -> Commit:

@@ -21,6 +21,7 @@ from stepping_spark.pipeline.changes import (
     not_unique,
 )
 from stepping_spark.pipeline.delta.log import FEED, Log, quoted
+from stepping_spark.pipeline.remedies import KEPT
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
 
@@ -260,9 +261,7 @@ class DeltaSink:
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
         try:
-            with self._log.trying(
-                what, "what was committed is kept: run again when this is corrected"
-            ):
+            with self._log.trying(what, KEPT):
                 yield
         except SinkError as e:
             if isinstance(e.__cause__, CommitFailedError):

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from stepping_spark.errors import SteppingError
+from stepping_spark.pipeline.remedies import KEPT
+from stepping_spark.spark.errors import first_line
 
 HIDDEN = ("_", ".")
 """How the names of files begin that are not looked at: those that are being written."""
@@ -63,9 +65,9 @@ class Directory:
         try:
             yield
         except FileNotFoundError as e:
-            raise self._failure(f"{what}: it is not there ({_first(e)}); {remedy}") from e
+            raise self._failure(f"{what}: it is not there ({first_line(e)}); {remedy}") from e
         except (OSError, pa.ArrowException) as e:
-            raise self._failure(f"{what}: {_first(e)}; {remedy}") from e
+            raise self._failure(f"{what}: {first_line(e)}; {remedy}") from e
 
     def make(self) -> None:
         """Make it, where it is not there."""
@@ -109,10 +111,7 @@ class Directory:
     def write(self, name: str, write: Callable[[pa.NativeFile], None]) -> None:
         """Write a file, which appears whole or not at all."""
         system, _ = self.place
-        with self.trying(
-            f"{name} could not be written",
-            "what was committed is kept: run again when this is corrected",
-        ):
+        with self.trying(f"{name} could not be written", KEPT):
             local = isinstance(system, pafs.LocalFileSystem)
             made = self.path_of(f"_{name}" if local else name)
             try:
@@ -148,7 +147,3 @@ def _settle(made: str, final: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def _first(e: BaseException) -> str:
-    return str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyiceberg.exceptions
@@ -20,6 +22,7 @@ from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
 from stepping_spark.pipeline.plain import plain, plain_field
 from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
+from stepping_spark.pipeline.remedies import ANEW, RETRY
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.spark.errors import first_line
 
@@ -38,7 +41,19 @@ _ERRORS: tuple[type[BaseException], ...] = (
 )
 """What pyiceberg raises: its own errors have no class in common."""
 
-_RETRY = "see to the table, and run again"
+Files: TypeAlias = "Mapping[object, FileScanTask]"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The files that only one of two snapshots has: the columns wanted of them, and a count."""
+
+    parts: tuple[tuple[Schema, Files, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows these files hold; some of them may be deleted."""
+        return sum(task.file.record_count for _, files, _ in self.parts for task in files.values())
 
 
 class IcebergSource(InPieces):
@@ -62,18 +77,23 @@ class IcebergSource(InPieces):
         """The snapshots that were not read."""
         return len(self._ends(self._newest(), NOTHING if after is None else numbers_of(after)[0]))
 
+    def look(self, after: Position | None, portion: Portion) -> Batch | None:
+        """What `read` would give, without its rows."""
+        table = self._newest()
+        before, number, *piece = self._numbers(table, after)
+        ends = piece[2:] or self._ends(table, before)[-1:]
+        if not ends:
+            return None
+        if before != NOTHING:
+            self._wanted(table, before)
+        return Batch((ends[0], number), (self._schema_at(table, ends[0]).empty_table(),))
+
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """What some snapshots changed, or the next piece of what one did."""
         table = self._newest()
-        number = number_of(str(table.metadata.table_uuid))
-        before, known, *piece = (NOTHING, number) if after is None else numbers_of(after)
-        if known != number:
-            raise self._failure(
-                f"this is another table than the one that was read up to snapshot {before}: it was "
-                "dropped and made anew; start with a new store and empty tables to write to"
-            )
+        before, number, *piece = self._numbers(table, after)
         if piece:
-            return self._piece(table, before, known, *piece)
+            return self._piece(table, before, number, *piece)
         ends = self._ends(table, before)
         if not ends:
             return None
@@ -81,11 +101,22 @@ class IcebergSource(InPieces):
         ends = ends[-1:] if after is None else ends[: portion.versions]
         return self._changes(table, before, number, ends, portion)
 
+    def _numbers(self, table: Table, after: Position | None) -> tuple[int, ...]:
+        """The numbers of a position, which is one of this table."""
+        number = number_of(str(table.metadata.table_uuid))
+        found = (NOTHING, number) if after is None else numbers_of(after)
+        if found[1] != number:
+            raise self._failure(
+                f"this is another table than the one that was read up to snapshot {found[0]}: it "
+                f"was dropped and made anew; {ANEW}"
+            )
+        return found
+
     # -- which snapshots
 
     def _newest(self) -> Table:
         """The table as it is now."""
-        with self._trying("it cannot be loaded", "see to the catalog and to the name", Exception):
+        with self._trying("it cannot be loaded", "check the catalog and the name", Exception):
             if isinstance(self._catalog, str):
                 self._catalog = load_catalog(self._catalog, **self._options)
             return self._catalog.load_table(self._name)
@@ -116,17 +147,21 @@ class IcebergSource(InPieces):
         rewritten = self._rewritten(table, before, ends)
         if rewritten:
             return Batch((ends[rewritten - 1], number), (), rewritten)
+        planned = functools.cache(functools.partial(self._files, table))
         while True:
-            tables = self._difference(table, before, ends[-1])
-            found = at_most(tables, self._schema_at(table, ends[-1]), portion.rows)
-            if found is not None:
-                return Batch((ends[-1], number), (found,), len(ends))
-            if len(ends) == 1:
+            difference = self._difference(table, before, ends[-1], planned)
+            if portion.rows is None or difference.rows <= portion.rows or len(ends) == 1:
                 break
             ends = ends[: len(ends) // 2]
-        pieces = self._cut(table, before, ends[0], rows=portion.rows or 1)
-        self._keep((before, number, pieces.n, ends[0]), pieces)
-        return self._piece(table, before, number, pieces.n, 0, ends[0])
+        to = ends[-1]
+        tables = self._read(table, before, to, difference)
+        if portion.rows is None or difference.rows <= portion.rows:
+            found = at_most(tables, self._schema_at(table, to), None)
+            assert found is not None
+            return Batch((to, number), (found,), len(ends))
+        pieces = Pieces(tables, self._schema_at(table, to), rows=portion.rows)
+        self._keep((before, number, pieces.n, to), pieces)
+        return self._piece(table, before, number, pieces.n, 0, to)
 
     def _rewritten(self, table: Table, before: int, ends: list[int]) -> int:
         """How many of the next snapshots only rewrote files."""
@@ -149,26 +184,35 @@ class IcebergSource(InPieces):
             return Batch((before, number, n, k + 1, to), (found,), 0)
         return Batch((to, number), (found,), 1)
 
-    def _cut(self, table: Table, before: int, to: int, *, rows: int = 0, n: int = 0) -> Pieces:
-        tables = self._difference(table, before, to)
-        return Pieces(tables, self._schema_at(table, to), rows=rows, n=n)
+    def _cut(self, table: Table, before: int, to: int, *, n: int) -> Pieces:
+        difference = self._difference(table, before, to, functools.partial(self._files, table))
+        tables = self._read(table, before, to, difference)
+        return Pieces(tables, self._schema_at(table, to), n=n)
 
-    def _difference(self, table: Table, before: int, to: int) -> Iterator[pa.Table]:
-        """The rows of files that only one of two snapshots has, with the counts 1 and -1."""
+    def _difference(
+        self, table: Table, before: int, to: int, planned: Callable[[int], Files]
+    ) -> Difference:
+        """The files that only one of two snapshots has; `planned` gives those of each."""
+        with self._trying(f"the files of snapshots {before} and {to} cannot be listed", RETRY):
+            schema, new = self._wanted(table, to), planned(to)
+            if before == NOTHING:
+                return Difference(((schema, new, 1),))
+            old_schema, old = self._wanted(table, before), planned(before)
+            # A column that was dropped, and one that was added under its name, are two: then what
+            # a file holds that both snapshots have is not the same.
+            if old_schema.field_ids == schema.field_ids:
+                same = old.keys() & new.keys()
+                old = {key: task for key, task in old.items() if key not in same}
+                new = {key: task for key, task in new.items() if key not in same}
+            return Difference(((old_schema, old, -1), (schema, new, 1)))
+
+    def _read(
+        self, table: Table, before: int, to: int, difference: Difference
+    ) -> Iterator[pa.Table]:
+        """The rows of a difference, with the counts 1 and -1."""
         target = self._schema_at(table, to)
-        with self._trying(f"what leads from snapshot {before} to {to} cannot be read", _RETRY):
-            schema, new = self._wanted(table, to), self._files(table, to)
-            parts = [(schema, new, 1)]
-            if before != NOTHING:
-                old_schema, old = self._wanted(table, before), self._files(table, before)
-                # A column that was dropped, and one that was added under its name, are two: then
-                # what a file holds that both snapshots have is not the same.
-                if old_schema.field_ids == schema.field_ids:
-                    same = old.keys() & new.keys()
-                    old = {key: task for key, task in old.items() if key not in same}
-                    new = {key: task for key, task in new.items() if key not in same}
-                parts = [(old_schema, old, -1), (schema, new, 1)]
-            for wanted, files, count in parts:
+        with self._trying(f"what leads from snapshot {before} to {to} cannot be read", RETRY):
+            for wanted, files, count in difference.parts:
                 scan = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue())
                 for batch in scan.to_record_batches(files.values()):
                     yield self._counted(batch, count, target)
@@ -186,7 +230,7 @@ class IcebergSource(InPieces):
 
     # -- what a snapshot has
 
-    def _files(self, table: Table, snapshot: int) -> Mapping[object, FileScanTask]:
+    def _files(self, table: Table, snapshot: int) -> Files:
         """The files of a snapshot, by their paths and those of what is deleted of them."""
         return {
             (task.file.file_path, frozenset(file.file_path for file in task.delete_files)): task
@@ -197,9 +241,8 @@ class IcebergSource(InPieces):
         """The wanted columns as a snapshot has them, by their names in any case."""
         if table.snapshot_by_id(snapshot) is None:
             raise self._failure(
-                f"snapshot {snapshot}, which was read last, was expired; start with a new store "
-                "and empty tables to write to, and keep snapshots for longer than a pipeline may "
-                "stand still"
+                f"snapshot {snapshot}, which was read last, was expired; {ANEW}, and keep "
+                "snapshots for longer than a pipeline may stand still"
             )
         schema = table.scan(snapshot_id=snapshot).projection()
         names = [field.name for field in schema.fields]
@@ -214,7 +257,7 @@ class IcebergSource(InPieces):
 
     def _schema_at(self, table: Table, snapshot: int) -> pa.Schema:
         """The schema of what is read, with counts, under the names of the rows."""
-        with self._trying(f"snapshot {snapshot} cannot be read", _RETRY):
+        with self._trying(f"snapshot {snapshot} cannot be read", RETRY):
             found = schema_to_pyarrow(self._wanted(table, snapshot), include_field_ids=False)
         there = {field.name.lower(): field for field in found}
         fields = [plain_field(there[n.lower()], n) for n in self._columns.names]
@@ -237,7 +280,7 @@ class IcebergSource(InPieces):
 
     def _said(self, e: BaseException) -> str:
         """The first line of an error, without what options hold: passwords may be among them."""
-        line = first_line(e) or type(e).__name__
+        line = first_line(e)
         for name, value in self._options.items():
             if name not in ("type", "warehouse") and value:
                 line = line.replace(value, "***")

@@ -1,0 +1,83 @@
+"""Deletes rows of an Iceberg table by their positions, which pyiceberg reads and does not write.
+
+The file of positions and its manifest are made of pyiceberg's parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestWriter,
+    ManifestWriterV2,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.typedef import Record
+
+# The numbers of these columns are Iceberg's own.
+FIELDS: list[pa.Field[Any]] = [
+    pa.field("file_path", pa.string(), False, {"PARQUET:field_id": "2147483546"}),
+    pa.field("pos", pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
+]
+
+
+def delete_positions(table: Table, positions: Mapping[str, Sequence[int]]) -> None:
+    """Commit a file that says which rows of which data files are deleted."""
+    pairs = sorted((path, n) for path, listed in positions.items() for n in listed)
+    where = f"{table.location()}/data/deletes-{uuid4().hex}.parquet"
+    local = Path(unquote(urlsplit(where).path))
+    rows = [{"file_path": path, "pos": n} for path, n in pairs]
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema(FIELDS)), local)
+    file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=where,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=len(pairs),
+        file_size_in_bytes=local.stat().st_size,
+        sort_order_id=None,
+        spec_id=table.spec().spec_id,
+        equality_ids=None,
+        key_metadata=None,
+    )
+    with table.transaction() as transaction:
+        deletes = _Deletes(Operation.DELETE, transaction, table.io)
+        deletes.append_data_file(file)
+        deletes.commit()
+
+
+def files_of(table: Table) -> list[str]:
+    """The paths of the data files of a table as it is now."""
+    return [task.file.file_path for task in table.refresh().scan().plan_files()]
+
+
+class _Manifest(ManifestWriterV2):
+    """A manifest of files that delete."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _Deletes(_FastAppendFiles):
+    """A snapshot that adds files that delete."""
+
+    def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
+        schema, output = self.schema(), self.new_manifest_output()
+        return _Manifest(spec, schema, output, self._snapshot_id, self._compression)
