@@ -11,11 +11,11 @@ where it cannot be read at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stepping_spark.store import Now, Register, now_to_text
+from stepping_spark.store import Now, Register, Store, now_to_text
 from stores.registers import in_words
 
 LONG = 70
@@ -82,6 +82,16 @@ class InspectedState(Protocol):
 
     def summary(self) -> Summary:
         """What it is; takes no lock, and may be asked for while somebody writes."""
+
+    def holder(self) -> str | None:
+        """Who writes it now; None: nobody."""
+
+    def reader(self, registers: Sequence[Register]) -> Store | None:
+        """A store that reads it, for a circuit's registers; None: there is none, and may be one.
+
+        Raises what opening it to write would raise, but for the lock, which it does not take. It
+        makes nothing.
+        """
 
     def verify(self) -> Verification:
         """Look at every row of every step that can be opened. Takes no lock."""

@@ -3,7 +3,8 @@
 A circuit takes changes and gives changes; what users have is tables. `pipeline` has the loop: read
 what is new of each source, take a step, write its outputs into each sink. `protocols` says what a
 source and a sink are. `feeds` is one source and its input, `outlets` one view and its sink,
-`positions` how far each is as the store keeps it, `views` several queries as one circuit,
+`positions` how far each is as the store keeps it, `catching_up` what a sink lacks after a restart,
+`views` several queries as one circuit, `remedies` what messages tell a user to do,
 `iterators` sources and sinks of plain Python, `micro_batches` streams of Spark as sources,
 `stopping` signals and waiting, `prospect` what a run would do, `reporting` logs, bars and metrics,
 `given` checks what a pipeline is made of. `delta`, `files`, `iceberg` and `postgres` are tables of

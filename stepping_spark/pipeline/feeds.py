@@ -68,12 +68,17 @@ class Feed:
                 f"{self._where}: read gave {short(batch)}; a source gives an st.Batch, or None "
                 "where there is nothing new"
             )
-        where = f"{self._where}, {self._read_with(batch)}"
-        parts = [self._relation(change, where) for change in _changes(batch)]
-        whole = plus(parts, self.type.schema)
+        whole = self._relation_of(batch)
         if isinstance(whole, DriverRelation):
             whole = whole.added_up()
         return batch, None if whole.is_empty else ZSetSpark(whole, self.type)
+
+    def look(self, portion: Portion) -> None:
+        """Refuse what `take` refuses, as far as a source can tell that without reading rows."""
+        look = getattr(self._source, "look", None)
+        batch = look(self.position, portion) if callable(look) else None
+        if isinstance(batch, Batch):
+            self._relation_of(batch)
 
     def confirm(self) -> None:
         """Tell the source that what comes before the position is committed, if it wants to know."""
@@ -92,6 +97,12 @@ class Feed:
         before = numbers_of(self.position)[0]
         further = f", up to {to}" if to > before + 1 else ""
         return f"{self.shown}, after {unit} {before}{further}"
+
+    def _relation_of(self, batch: Batch) -> Relation:
+        """The changes of a batch, added up."""
+        where = f"{self._where}, {self._read_with(batch)}"
+        parts = [self._relation(change, where) for change in _changes(batch)]
+        return plus(parts, self.type.schema)
 
     def _relation(self, change: Change, where: str) -> Relation:
         schema = self.type.schema

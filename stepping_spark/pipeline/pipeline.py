@@ -9,10 +9,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from stepping_spark.errors import SinkError, StoreError, StoreMismatch
-from stepping_spark.execution.repeats import check_made_by
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
+from stepping_spark.pipeline.catching_up import catch_up
 from stepping_spark.pipeline.feeds import shown
 from stepping_spark.pipeline.given import (
     Given,
@@ -23,22 +22,10 @@ from stepping_spark.pipeline.given import (
     outlets_of,
     place_given,
 )
-from stepping_spark.pipeline.positions import (
-    STATE,
-    offsets_of,
-    position_of,
-    state_of,
-    without,
-)
+from stepping_spark.pipeline.positions import STATE, offsets_of, position_of, state_of, without
 from stepping_spark.pipeline.prospect import Prospect, prospect_of, unstepped
 from stepping_spark.pipeline.protocols import Batch, Portion
-from stepping_spark.pipeline.reporting import (
-    PipelineCollector,
-    Reporting,
-    StepReport,
-    log,
-    text_of,
-)
+from stepping_spark.pipeline.reporting import PipelineCollector, Reporting, StepReport, text_of
 from stepping_spark.pipeline.stopping import Stopping, seconds_of
 from stepping_spark.pipeline.views import Query, graph_of
 from stepping_spark.report import Report
@@ -148,7 +135,7 @@ class Pipeline:
         with self._stopping.listening(), self._reporting.shown(progress) as show:
             stepper = self._opened()
             self._go_back(stepper.store)
-            self._catch_up(stepper)
+            catch_up(stepper, self._outlets)
             while not self._stopping.asked and taken != max_steps:
                 read, stepped = self._round(stepper)
                 taken += stepped
@@ -211,10 +198,12 @@ class Pipeline:
     def dry_run(self) -> Prospect:
         """What a run would read, which state it keeps by which key, and what a step costs.
 
-        Changes nothing: it makes no table and takes no lock. It looks at sources and sinks; a sink
-        that a run would refuse raises `SinkError`. A sink of your own is looked at if it has the
-        method `look`. The result is an `st.Prospect`. Its `in_full` lists the vertices that are
-        recomputed in full at each step; it should be empty.
+        Changes nothing: it makes no table and takes no lock. It looks at the state, the sources and
+        the sinks, and raises what a run would raise before its first step, as far as that can be
+        told without reading rows. The exception is a state that another process writes now: the
+        result then says who does. A source or sink of your own is looked at if it has the method
+        `look`. The result is an `st.Prospect`. Its `in_full` lists the vertices that are recomputed
+        in full at each step; it should be empty.
 
         >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
         ...     return st.distinct(people)
@@ -222,7 +211,15 @@ class Pipeline:
         {'people': 1}
         """
         opened = None if self._stepper is None else self._stepper.store
-        return prospect_of(self.graph, self.views, self._place, opened, self._feeds, self._outlets)
+        return prospect_of(
+            self.graph,
+            self.views,
+            self._place,
+            opened,
+            self._feeds,
+            self._outlets,
+            self._portion,
+        )
 
     def report(self) -> Report:
         """What the steps of this process cost, and what is kept: see `Stepper.write_report`.
@@ -293,40 +290,6 @@ class Pipeline:
             feed.close()
         for outlet in self._outlets:
             outlet.close()
-
-    def _catch_up(self, stepper: Stepper[Any, Any]) -> None:
-        """Give the last step again to the sinks that may not have it."""
-        step = stepper.store.last_step()
-        offsets = stepper.store.last_offsets()
-        lacking = [outlet for outlet in self._outlets if outlet.lacks(step, offsets)]
-        durable = [outlet for outlet in self._outlets if outlet.kept]
-        if step and durable:
-            self._check_query(stepper, step)
-        if not lacking:
-            return
-        try:
-            outputs = stepper.step((None,) * len(self._feeds), step=step)
-        except StoreError as e:
-            if any(outlet.kept for outlet in lacking):
-                raise SinkError(
-                    f"view {lacking[0].view!r}: the sink does not have step {step}, and it cannot "
-                    f"be delivered again: {e}"
-                ) from e
-            log.warning("step %d cannot be delivered again to functions: %s", step, e)
-            return
-        for outlet in lacking:
-            outlet.write(step, outputs[outlet.number])
-
-    def _check_query(self, stepper: Stepper[Any, Any], step: int) -> None:
-        """Refuse to go on with tables that have rows of another query."""
-        try:
-            check_made_by(stepper.store.last_made_by(), self.graph, step)
-        except StoreError as e:
-            raise StoreMismatch(
-                f"the tables that views go into have rows of another query than {self.graph.name} "
-                "is now; start with a new store and empty tables, or run the query that it was. "
-                f"In full: {e}"
-            ) from e
 
     # -- a step
 

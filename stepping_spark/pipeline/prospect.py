@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from stepping_spark.errors import StoreUnavailable
 from stepping_spark.graph.graph import AnyGraph, Vertex
 from stepping_spark.graph.operators import Input
+from stepping_spark.pipeline.catching_up import check_query
 from stepping_spark.pipeline.feeds import Feed, shown
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.positions import position_of, state_of
+from stepping_spark.pipeline.protocols import Portion
 from stepping_spark.plan.explain import explain
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.terms import Read, nodes
-from stepping_spark.report import KeptState, Report, report_of, state_of_store
+from stepping_spark.report import KeptState, Report, report_of, sizes_of, state_of_store
 from stepping_spark.store import Size, Store
 from stores.address import MEMORY, Place
 
@@ -29,7 +32,8 @@ class Prospect:
     which each register is kept, with its rows if the state knows them: rows as stored, of which
     several may add up to one row. `views` is what a step reads for each view, and `costs` how each
     vertex computes a step. `in_full` lists the vertices whose cost grows with the tables instead of
-    the change.
+    the change. `writer` is who else writes the state now (None: nobody); a run is refused
+    meanwhile.
 
     >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(people)
@@ -48,9 +52,13 @@ class Prospect:
     views: tuple[tuple[str, str], ...]
     costs: tuple[tuple[str, str, str], ...]
     in_full: tuple[str, ...]
+    writer: str | None = None
 
     def __str__(self) -> str:
-        lines = [f"pipeline {self.name}: state {self.place}, step {self.step:,}", "reads"]
+        lines = [f"pipeline {self.name}: state {self.place}, step {self.step:,}"]
+        if self.writer is not None:
+            lines.append(f"a run is refused now: {self.writer} writes the state")
+        lines.append("reads")
         for name, source, position in self.sources:
             n = self.waiting[name]
             left = "unknown how much there is" if n is None else f"{n:,} to read"
@@ -77,16 +85,25 @@ def prospect_of(
     opened: Store | None,
     feeds: Sequence[Feed],
     outlets: Sequence[Outlet],
+    portion: Portion,
 ) -> Prospect:
     """Look, and change nothing: no lock is taken, and no table is made."""
-    step, offsets, rows = _known(place, opened)
-    state = state_of(step, offsets)
-    for outlet in outlets:
-        outlet.look(state, step, offsets)
+    step, offsets, rows = 0, dict[str, int](), dict[str, int]()
+    with _to_read(graph, place, opened) as store:
+        if store is not None:
+            step, offsets = store.last_step(), dict(store.last_offsets())
+            sizes = sizes_of(store, plan_of(graph).registers)
+            rows = {name: size.rows for name, size in sizes.items()}
+        state = state_of(step, offsets)
+        for outlet in outlets:
+            outlet.look(state, step, offsets)
+        if store is not None:
+            check_query(store, graph, outlets)
     waiting = {}
     for feed in feeds:
         feed.open(position_of(feed.name, offsets))
         try:
+            feed.look(portion)
             waiting[feed.name] = feed.behind()
         finally:
             feed.close()
@@ -102,6 +119,7 @@ def prospect_of(
         views=tuple(zip(views, _steps_of(graph), strict=True)),
         costs=tuple((v.path, v.how, v.line) for v in found.vertices),
         in_full=tuple(v.path for v in found.vertices if v.how.startswith(FULL)),
+        writer=_writer(place, opened),
     )
 
 
@@ -120,19 +138,37 @@ def unstepped(graph: AnyGraph, place: Store | Place) -> Report:
     return report_of(plan, graph, (), KeptState(str(place), sizes), False)
 
 
-def _known(
-    place: Store | Place, opened: Store | None
-) -> tuple[int, Mapping[str, int], Mapping[str, int]]:
-    """The last step, the offsets, and the rows of each register; none of a state to be made."""
-    if not isinstance(place, Place):
-        return place.last_step(), place.last_offsets(), {}
-    if place.kind == MEMORY:
-        return (0, {}, {}) if opened is None else _known(opened, None)
+@contextmanager
+def _to_read(graph: AnyGraph, place: Store | Place, opened: Store | None) -> Iterator[Store | None]:
+    """The store, to be read; None: a run makes one. Raises what opening it to write would raise."""
+    plan = plan_of(graph)
+    if opened is not None:
+        yield opened
+    elif not isinstance(place, Place):
+        place.last_step()  # one that is not open says so
+        place.open(plan.registers, plan.output_schemas)
+        yield place
+    elif place.kind == MEMORY:
+        yield None
+    else:
+        store = place.state().reader(plan.registers)
+        try:
+            if store is not None:
+                store.open(plan.registers, plan.output_schemas)
+            yield store
+        finally:
+            if store is not None:
+                store.close()
+
+
+def _writer(place: Store | Place, opened: Store | None) -> str | None:
+    """Who else writes the state; None: nobody."""
+    if opened is not None or not isinstance(place, Place) or place.kind == MEMORY:
+        return None
     try:
-        found = place.state().summary()
+        return place.state().holder()
     except StoreUnavailable:
-        return 0, {}, {}  # a run makes it, or says what is wrong
-    return found.step, found.offsets, {kept.register.name: kept.rows for kept in found.registers}
+        return None  # there is no state yet
 
 
 def _steps_of(graph: AnyGraph) -> list[str]:

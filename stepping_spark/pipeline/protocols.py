@@ -60,7 +60,9 @@ class Source(Protocol):
     same changes each time, in every process: this makes a step exactly once. It may have a text
     `unit`, what the first number of a position counts, such as "version", for messages. It may also
     have a method `confirm(position)`, which is called when the step that read up to this position
-    is committed and all sinks have its rows.
+    is committed and all sinks have its rows. It may have a method `look(after, portion)`, which a
+    dry run calls: it raises what `read` would raise as far as it can tell that without reading
+    rows, changes nothing, and returns None, or the batch with tables that have no rows.
 
     >>> class Lines:
     ...     '''The lines of a file that only grows.'''

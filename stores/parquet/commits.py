@@ -16,9 +16,9 @@ from stepping_spark.errors import (
 )
 from stepping_spark.store import Register, fingerprint
 from stores.parquet.claims import CLAIMS, Claim, is_claimed
-from stores.parquet.directory import TEMPORARY, Directory
+from stores.parquet.directory import Directory
 from stores.parquet.filesystem import reaching
-from stores.parquet.locks import LET_GO, LOCK, Lock, lock, locked, who
+from stores.parquet.locks import LET_GO, Lock, lock, locked, who
 from stores.parquet.manifest import (
     DATA,
     FOLDER,
@@ -33,14 +33,12 @@ from stores.parquet.opening import (
     check_any,
     check_belongs,
     check_fingerprint,
+    check_no_others,
     read_or_next,
     registers_there,
 )
 from stores.parquet.sweep import KEPT, Sweeper
 from stores.registers import Described, described, matched
-
-OWN = (CLAIMS, DATA, FOLDER, LOCK, REGISTERS)
-"""What a store has in its directory."""
 
 _TRIES = 5
 
@@ -84,7 +82,7 @@ class Committed:
             self._there()
         with reaching(self._directory.shown, "open it for writing"):
             if create:
-                self._check_no_others()
+                check_no_others(self._directory)
             self._directory.make((DATA, FOLDER, CLAIMS))
             self._check_fits(registers, at_step)
             make_way()
@@ -173,19 +171,6 @@ class Committed:
                 "the path"
             )
         return kept
-
-    def _check_no_others(self) -> None:
-        """Refuse to make a store among files of other things."""
-        if registers_there(self._directory) is not None:
-            return
-        names = [name.removeprefix("/") for name in self._directory.sizes("")]
-        others = sorted(n for n in names if n not in OWN and not n.startswith(TEMPORARY))
-        if others:
-            shown = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
-            raise StoreUnavailable(
-                f"{self._directory.shown}: there is no store, but {shown}; a new store needs a "
-                "directory of its own: give the path of an empty one, or of one that is not there"
-            )
 
     def _know(self, kept: Described, registers: Sequence[Register]) -> None:
         try:

@@ -29,6 +29,7 @@ from stores.parquet.filesystem import directory_of, reaching
 from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.locks import holder
 from stores.parquet.manifest import (
+    DATA,
     FORMAT,
     REGISTERS,
     File,
@@ -40,9 +41,14 @@ from stores.parquet.manifest import (
     instead,
     name_of,
 )
-from stores.parquet.opening import newest, registers_there
+from stores.parquet.opening import (
+    check_may_write,
+    check_no_others,
+    newest,
+    registers_there,
+)
 from stores.parquet.store import StoreParquet
-from stores.registers import read_registers
+from stores.registers import matched, read_registers
 
 SHOWN = 3  # names of what was found instead of a state
 TRIES = 3  # looks at a state whose writer goes on in between
@@ -79,6 +85,30 @@ class ParquetState:
                 holder(self._directory),
                 tuple(_kept(r, manifest.registers.get(r.name, ())) for r in registers),
             )
+
+    def holder(self) -> str | None:
+        """Who writes it now; None: nobody."""
+        with self._reaching():
+            return holder(self._directory)
+
+    def reader(self, registers: Sequence[Register]) -> StoreParquet | None:
+        """A store that reads it; None: there is no state, and a writer can make one."""
+        with reaching(self._directory.shown, "open it for writing"):
+            check_no_others(self._directory)
+            check_may_write(self._directory)
+            kept = registers_there(self._directory)
+            if kept is None:
+                return None
+            if not self._log.orders() and not self._directory.sizes(DATA):
+                matched(kept, registers)
+                return None  # somebody died making it: a writer goes on with that
+        return StoreParquet(
+            self._path,
+            registers,
+            read_only=True,
+            filesystem=self._filesystem,
+            limits=self._limits,
+        )
 
     def verify(self) -> Verification:
         """Look at every file of the newest step, and at those that only older ones have."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 
 from stepping_spark.errors import StoreCorrupt, StoreUnavailable
 from stepping_spark.store import fingerprint_of
 from stores.checked import parsed, small_file
-from stores.parquet.directory import Directory
+from stores.parquet.claims import CLAIMS
+from stores.parquet.directory import TEMPORARY, Directory
 from stores.parquet.filesystem import reaching
+from stores.parquet.local_directory import LocalDirectory
+from stores.parquet.locks import LOCK
 from stores.parquet.manifest import (
     DATA,
+    FOLDER,
     NUMBERED,
     REGISTERS,
     Log,
@@ -20,6 +26,9 @@ from stores.parquet.manifest import (
     none_is_left,
 )
 from stores.registers import Described
+
+OWN = (CLAIMS, DATA, FOLDER, LOCK, REGISTERS)
+"""What a store has in its directory."""
 
 _TRIES = 5
 
@@ -40,6 +49,37 @@ def registers_there(directory: Directory) -> Described | None:
             return None
         raise
     return {name: said.found for name, said in entries.items()}
+
+
+def check_no_others(directory: Directory) -> None:
+    """Refuse to make a store among files of other things."""
+    if registers_there(directory) is not None:
+        return
+    names = [name.removeprefix("/") for name in directory.sizes("")]
+    others = sorted(n for n in names if n not in OWN and not n.startswith(TEMPORARY))
+    if others:
+        shown = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
+        raise StoreUnavailable(
+            f"{directory.shown}: there is no store, but {shown}; a new store needs a directory of "
+            "its own: give the path of an empty one, or of one that is not there"
+        )
+
+
+def check_may_write(directory: Directory) -> None:
+    """An OSError where a writer could not begin, as far as a local directory's rights say it.
+
+    Of an object store only a write could tell.
+    """
+    if not isinstance(directory, LocalDirectory):
+        return
+    path = directory.root
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    number = 0 if os.path.isdir(path) else errno.ENOTDIR
+    if not number and not os.access(path, os.W_OK | os.X_OK):
+        number = errno.EACCES
+    if number:
+        raise OSError(number, os.strerror(number), path)
 
 
 def check_fingerprint(kept: Described, manifest: Manifest, directory: Directory) -> None:

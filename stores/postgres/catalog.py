@@ -108,6 +108,10 @@ class Catalog:
         guard.check_schema()
         return STORE in guard.check([STORE, REGISTERS])
 
+    def check_may_create(self, connection: Connection) -> None:
+        """Refuse a role that could not make a state where there is none."""
+        Guard(connection, self.address, writes=True).check_may_create()
+
     def look(
         self, connection: Connection, kept: Mapping[str, Table], outputs: int, *, writes: bool
     ) -> dict[str, Found]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +60,27 @@ class PostgresState:
                     for r in registers
                 ),
             )
+
+    def holder(self) -> str | None:
+        """Who writes it now; None: nobody."""
+        with (
+            closing(self._address.connect("reader")) as connection,
+            self._address.errors("could not be looked at"),
+        ):
+            return holder(connection, self._address)
+
+    def reader(self, registers: Sequence[Register]) -> StorePostgres | None:
+        """A store that reads it; None: there is no state, and a writer can make one."""
+        catalog = Catalog(self._address)
+        with (
+            closing(self._address.connect("reader")) as connection,
+            self._address.errors("could not be opened"),
+        ):
+            if not catalog.is_there(connection, writes=True):
+                catalog.check_may_create(connection)
+                return None
+            catalog.layouts(connection, registers, create=False, writes=True)
+        return StorePostgres(self._url, registers, schema=self._address.schema, read_only=True)
 
     def verify(self) -> Verification:
         """Compare tables, columns, indexes and views with the catalogue; then look at each row."""

@@ -53,6 +53,12 @@ FROM me, space
 """
 )
 
+_DATABASE = """
+SELECT current_user, has_database_privilege(current_database(), 'CREATE')
+    OR EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1),
+    current_setting('transaction_read_only') = 'on'
+"""
+
 # An index whose functions are all the server's own (numbers below 16384) is harmless: they are
 # immutable. So are an index of one's own table, and a trigger with a function of one's own.
 _TABLES = (
@@ -203,11 +209,7 @@ class Guard:
             raise self._lacks(user, "the right USAGE on the schema")
         if not self.writes:
             return
-        if reads_only:
-            raise StoreUnavailable(
-                f"{self.address}: transaction_read_only is on, as on a standby server: nothing can "
-                "be written; use another server or role, or open the store with read_only=True"
-            )
+        self._check_not_read_only(reads_only)
         if not create:
             raise self._lacks(user, "the right CREATE on the schema")
         if not trusted:
@@ -215,6 +217,26 @@ class Guard:
                 f"{self.address}: the schema belongs to {owner!r}, who could have {user!r} run "
                 f"code with its rights: if you trust that role, write as it is, {_as(owner)}; or "
                 f"have the schema transferred, ALTER SCHEMA … OWNER TO …; {PAGE}"
+            )
+
+    def check_may_create(self) -> None:
+        """Refuse a role that may not make the schema where there is none."""
+        ((user, create, reads_only),) = self.connection.execute(
+            _DATABASE, [self.address.schema]
+        ).fetchall()
+        self._check_not_read_only(reads_only)
+        if not create:
+            role = sql.Identifier(user).as_string()
+            raise StoreUnavailable(
+                f"{self.address}: there is no such schema, and user {user!r} may not make one; "
+                f"have its owner make it: CREATE SCHEMA {self._schema} AUTHORIZATION {role}; {PAGE}"
+            )
+
+    def _check_not_read_only(self, reads_only: bool) -> None:
+        if reads_only:
+            raise StoreUnavailable(
+                f"{self.address}: transaction_read_only is on, as on a standby server: nothing can "
+                "be written; use another server or role, or open the store with read_only=True"
             )
 
     def check(self, names: Sequence[str]) -> dict[str, Found]:

@@ -15,13 +15,13 @@ from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
 from stepping_spark.pipeline.plain import plain, plain_field
 from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
+from stepping_spark.pipeline.remedies import ANEW, RETRY
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.from_change_feed import CHANGE, counted_feed
 
-_RETRY = "check the table, and run again"
 _VACUUMED = (
-    "its files were removed (VACUUM) before this pipeline had read them: start with a new store "
-    "and empty tables to write to, and let the retention be longer than a pipeline may stand still"
+    f"its files were removed (VACUUM) before this pipeline had read them: {ANEW}, and let the "
+    "retention be longer than a pipeline may stand still"
 )
 
 
@@ -62,6 +62,20 @@ class DeltaSource(InPieces):
             return None
         last = newest if portion.versions is None else min(newest, version + portion.versions)
         return self._changes(version, table, last, portion)
+
+    def look(self, after: Position | None, portion: Portion) -> Batch | None:
+        """What `read` would give, without its rows."""
+        newest = self._log.newest().version()
+        version, table, *piece = (newest, 0) if after is None else numbers_of(after)
+        last = newest if portion.versions is None else min(newest, version + portion.versions)
+        if after is None or (piece and piece[0] < 0):
+            self._check_columns(self._log.meta(version), version)
+        else:
+            self._check_table(table, version, newest)
+            last = version + 1 if piece else last
+            if last == version or not self._changing(version, last):
+                return None
+        return Batch((last, table), (self._schema.empty_table(),))
 
     # -- what is read
 
@@ -118,7 +132,7 @@ class DeltaSource(InPieces):
             yield from self._rows_of(version, -1)
             return
         with self._log.trying(
-            f"the changes of version {wanted[0]} cannot be read", _RETRY, _VACUUMED
+            f"the changes of version {wanted[0]} cannot be read", RETRY, _VACUUMED
         ):
             reader = self._log.newest().load_cdf(
                 wanted[0], wanted[-1], columns=[*map(quoted, self._names.values()), CHANGE]
@@ -129,7 +143,7 @@ class DeltaSource(InPieces):
     def _rows_of(self, version: int, count: int) -> Iterator[pa.Table]:
         """The rows of a version, each with this count."""
         table = self._log.at(version)
-        with self._log.trying(f"the rows of version {version} cannot be read", _RETRY, _VACUUMED):
+        with self._log.trying(f"the rows of version {version} cannot be read", RETRY, _VACUUMED):
             for found in _scanned(table, list(self._names.values())):
                 counts = pa.repeat(pa.scalar(count, pa.int64()), found.num_rows)
                 yield self._with_counts(found, counts)
@@ -156,8 +170,7 @@ class DeltaSource(InPieces):
         if number_of(found) != table or newest < version:
             raise self._failure(
                 f"this is another table than the one that was read up to version {version}: it "
-                "was deleted and created again, or restored from a copy; start with a new store "
-                "and empty tables to write to"
+                f"was deleted and created again, or restored from a copy; {ANEW}"
             )
 
     def _changing(self, version: int, last: int) -> list[int]:

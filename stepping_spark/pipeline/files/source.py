@@ -37,6 +37,11 @@ class FilesSource(InPieces):
         """The files that were not read."""
         return len(self._files()) - (0 if after is None else numbers_of(after)[0])
 
+    def look(self, after: Position | None, portion: Portion) -> None:
+        """Refuse files that `read` refuses, as far as a listing tells it."""
+        done, known, *_ = (0, digest([])) if after is None else numbers_of(after)
+        self._check(self._files(), done, known)
+
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The next files, or the next piece of one."""
         files = self._files()

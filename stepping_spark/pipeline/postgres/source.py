@@ -12,6 +12,7 @@ from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.postgres.link import Link, columns_of, run
 from stepping_spark.pipeline.postgres.types import arrays_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
+from stepping_spark.pipeline.remedies import ANEW
 from stepping_spark.rows.schema import COUNT
 from stores.postgres.connection import LONGEST, Connection
 
@@ -136,6 +137,12 @@ class PostgresSource:
             found = run(connection, text, str(transaction), number, str(horizon), log=self._log)
             return int(found.fetchall()[0][0])
 
+    def look(self, after: Position | None, portion: Portion) -> None:
+        """Refuse a log and a table that `read` refuses."""
+        with self._link.transaction("could not be looked at") as connection:
+            self._after(connection, after)
+            self._there(connection)
+
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The changes of the next transactions, or of a part of one."""
         with self._link.transaction("could not be read") as connection:
@@ -190,13 +197,7 @@ class PostgresSource:
         self, connection: Connection, bounds: tuple[str, int, str], rows: int | None
     ) -> list[tuple[Any, ...]]:
         """Counts, ids and columns of the rows of the log; in order."""
-        there = {n.lower(): n for n in columns_of(connection, self._link.schema, self._link.table)}
-        missing = [n for n in self._columns.names if n.lower() not in there]
-        if missing:
-            raise self._link.failure(
-                f"there is no column {', '.join(missing)}; the columns are "
-                f"{', '.join(there.values())}; change the row class, or the table"
-            )
+        there = self._there(connection)
         wanted = sql.SQL(", ").join(
             sql.SQL("r.{}").format(sql.Identifier(there[n.lower()])) for n in self._columns.names
         )
@@ -210,6 +211,17 @@ class PostgresSource:
             "wanted": wanted, "log": self._log, "table": self._link.name,
         }  # fmt: skip
         return run(connection, text, *bounds, **names).fetchall()
+
+    def _there(self, connection: Connection) -> dict[str, str]:
+        """The columns of the table by their names in small letters; all that are wanted."""
+        there = {n.lower(): n for n in columns_of(connection, self._link.schema, self._link.table)}
+        missing = [n for n in self._columns.names if n.lower() not in there]
+        if missing:
+            raise self._link.failure(
+                f"there is no column {', '.join(missing)}; the columns are "
+                f"{', '.join(there.values())}; change the row class, or the table"
+            )
+        return there
 
     def _horizon(self, connection: Connection) -> int:
         return int(connection.execute(_HORIZON).fetchall()[0][0])
@@ -226,15 +238,14 @@ class PostgresSource:
         if known != log:
             raise self._link.failure(
                 "its log of changes is another one than the one that was read: it was created "
-                "again; start with a new store and empty tables to write to"
+                f"again; {ANEW}"
             )
         text = "SELECT _xid::text::bigint, _id FROM {log} WHERE _count_ = 0"
         for trimmed in run(connection, text, log=self._log).fetchall():
             if trimmed > (transaction, number):
                 raise self._link.failure(
                     "its log of changes was trimmed (trim=True), and what this pipeline has not "
-                    "read is gone: uninstall the log and install it again, and start with a new "
-                    "store and empty tables to write to"
+                    f"read is gone: uninstall the log and install it again, and {ANEW}"
                 )
         return transaction, number, int(log)
 

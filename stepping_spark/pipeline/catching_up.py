@@ -1,0 +1,51 @@
+"""After a restart: sinks that lack the last step get its output, which the store has kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stepping_spark.errors import SinkError, StoreError, StoreMismatch
+from stepping_spark.execution.repeats import check_made_by
+from stepping_spark.graph.graph import AnyGraph
+from stepping_spark.pipeline.outlets import Outlet
+from stepping_spark.pipeline.reporting import log
+from stepping_spark.stepper import Stepper
+from stepping_spark.store import Store
+
+
+def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet]) -> None:
+    """Give the last step again to the sinks that may not have it."""
+    step = stepper.store.last_step()
+    offsets = stepper.store.last_offsets()
+    lacking = [outlet for outlet in outlets if outlet.lacks(step, offsets)]
+    check_query(stepper.store, stepper.graph, outlets)
+    if not lacking:
+        return
+    try:
+        outputs = stepper.step((None,) * len(stepper.graph.inputs), step=step)
+    except StoreError as e:
+        if any(outlet.kept for outlet in lacking):
+            raise SinkError(
+                f"view {lacking[0].view!r}: the sink does not have step {step}, and it cannot be "
+                f"delivered again: {e}"
+            ) from e
+        log.warning("step %d cannot be delivered again to functions: %s", step, e)
+        return
+    for outlet in lacking:
+        outlet.write(step, outputs[outlet.number])
+
+
+def check_query(store: Store, graph: AnyGraph, outlets: Sequence[Outlet]) -> None:
+    """Refuse to go on with tables that have rows of another query."""
+    step = store.last_step()
+    if not step or not any(outlet.kept for outlet in outlets):
+        return
+    try:
+        check_made_by(store.last_made_by(), graph, step)
+    except StoreError as e:
+        raise StoreMismatch(
+            f"the tables that views go into have rows of another query than {graph.name} is now; "
+            "start with a new store and empty tables, or run the query that it was. "
+            f"In full: {e}"
+        ) from e
