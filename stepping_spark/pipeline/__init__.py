@@ -7,7 +7,7 @@ source and a sink are. `feeds` is one source and its input, `outlets` one view a
 `views` several queries as one circuit, `remedies` what messages tell a user to do,
 `iterators` sources and sinks of plain Python, `micro_batches` streams of Spark as sources,
 `stopping` signals and waiting, `prospect` what a run would do, `reporting` logs, bars and metrics,
-`given` checks what a pipeline is made of. `delta`, `files`, `iceberg` and `postgres` are tables of
+`telemetry` the same metrics for OpenTelemetry, `given` checks what a pipeline is made of. `delta`, `files`, `iceberg` and `postgres` are tables of
 one kind each; `changes` is what they write, `paths` where they are, `plain` the types that they
 read, and `pieces` cuts what is too large for a step.
 

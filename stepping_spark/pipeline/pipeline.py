@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
@@ -27,12 +27,16 @@ from stepping_spark.pipeline.prospect import Prospect, prospect_of, unstepped
 from stepping_spark.pipeline.protocols import Batch, Portion
 from stepping_spark.pipeline.reporting import PipelineCollector, Reporting, StepReport, text_of
 from stepping_spark.pipeline.stopping import Stopping, seconds_of
+from stepping_spark.pipeline.telemetry import observe
 from stepping_spark.pipeline.views import Query, graph_of
 from stepping_spark.report import Report
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Now, Store
 from stepping_spark.zsets.spark import ZSetSpark
 from stores.address import Place
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
 
 VERSIONS = 1_000
 ROWS = 500_000
@@ -194,6 +198,29 @@ class Pipeline:
         The lag is that after the last round.
         """
         return self._reporting.collector()
+
+    def to_opentelemetry(self, meter_provider: MeterProvider | None = None) -> None:
+        """Report the metrics of this process to OpenTelemetry, from now on.
+
+        Needs `pip install 'stepping-spark[metrics]'`. `meter_provider` is by default the global
+        one, as `opentelemetry.metrics.set_meter_provider` or the program `opentelemetry-instrument`
+        set it. Its readers get the counters `stepping_spark.steps`, `.rows_in`, `.rows_out` and
+        `.step_seconds`, and the gauges `.last_step`, `.last_step_time_seconds` and `.lag`, each
+        with the attribute `pipeline`, the lag also with `source`.
+
+        >>> from opentelemetry.sdk.metrics import MeterProvider
+        >>> from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+        >>> reader = InMemoryMetricReader()
+        >>> provider = MeterProvider([reader])
+        >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
+        ...     return st.distinct(people)
+        >>> pipeline = st.Pipeline(names, store="memory", people=[(1, st.ZSetPython({"ann": 1}))])
+        >>> pipeline.to_opentelemetry(provider)
+        >>> _ = pipeline.run()
+        >>> '"stepping_spark.steps"' in reader.get_metrics_data().to_json()
+        True
+        """
+        observe(self._reporting, meter_provider)
 
     def dry_run(self) -> Prospect:
         """What a run would read, which state it keeps by which key, and what a step costs.

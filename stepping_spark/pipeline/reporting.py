@@ -41,7 +41,7 @@ class StepReport:
         )
 
 
-@dataclass
+@dataclass(eq=False)
 class Reporting:
     """Counts what the steps of a process did, and logs each.
 
@@ -123,6 +123,7 @@ WORDS = {
     "last_step": "The number of the last step.",
     "last_step_time_seconds": "When the last step ended, in seconds since 1970.",
 }
+LAG = "How far a source is ahead of the views: versions, files or rows of a log."
 
 
 class PipelineCollector:
@@ -143,7 +144,7 @@ class PipelineCollector:
             yield metric
         lag = core.GaugeMetricFamily(
             "stepping_spark_lag",
-            "How far a source is ahead of the views: versions, files or rows of a log.",
+            LAG,
             labels=["pipeline", "source"],
         )
         for source, n in behind.items():
