@@ -50,7 +50,7 @@ from stepping_spark.expressions.index import Index
 from stepping_spark.graph.graph import Graph, Path, Vertex
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.limits import Limits
-from stepping_spark.pipeline import Batch, Pipeline, Portion, Prospect, Sink, Source
+from stepping_spark.pipeline import Batch, Pipeline, Portion, Prospect, Sink, Source, view
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.iceberg import IcebergTable
@@ -212,6 +212,7 @@ __all__ = [
     "temporal_filter",
     "transitive_closure",
     "union",
+    "view",
     "win",
     "window",
     "write_dot",

@@ -1,30 +1,141 @@
-"""Runs a file of the user, and finds what it makes: a pipeline, or a stepper."""
+"""Runs a file of the user, and finds what it makes: a pipeline, views, or a stepper."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import os
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import CompileError, InputError
+from stepping_spark.pipeline import Pipeline
+from stepping_spark.pipeline.declared import declared_of
+from stepping_spark.rows.atoms import short
+
 
 def made_by(file: Path, names: Sequence[str], classes: tuple[type[Any], ...]) -> Any:
     """What a file's variable of one of these names is, or the only thing of these classes."""
+    found = _run(file)
+    made = _chosen(found, str(file), names, classes)
+    if made is None:
+        raise click.UsageError(f"{file} has no {' or '.join(names)}; {_written(names[0])}")
+    return made
+
+
+def pipeline_in(target: str, store: str | None) -> Pipeline:
+    """The pipeline that a file makes, or that of its views: all of them, or the one it names.
+
+    `target` is a file or a module, and after a colon, if one is meant, the name of a variable.
+    """
+    found, name = _defined(target)
+    views = {id(v): v for v in found.values() if declared_of(v) is not None}
+    made = found.get(name) if name else _chosen(found, target, ("pipeline",), (Pipeline,))
+    if isinstance(made, Pipeline):
+        if store is not None:
+            raise click.UsageError(
+                f"{target} makes an st.Pipeline, which has a store; leave out --store"
+            )
+        return made
+    if name and declared_of(made) is None:
+        is_it = f"is {short(made)}" if name in found else "is not there"
+        known = ", ".join(v.__name__ for v in views.values())
+        raise click.UsageError(
+            f"{target}: {name} {is_it}; name an st.Pipeline or a function under @st.view"
+            + (f": {known}" if known else "")
+        )
+    if not views:
+        raise click.UsageError(
+            f"{target} has no pipeline, and no function under @st.view; {_written('pipeline')}"
+        )
+    if store is None:
+        raise click.UsageError(
+            f"{target} has views, and does not say where their state is; give "
+            "--store parquet:DIRECTORY or --store postgresql://user@host/database"
+        )
+    return _pipeline_of(target, list(views.values()), made, store)
+
+
+def _pipeline_of(target: str, views: Sequence[Any], only: Any, store: str) -> Pipeline:
+    """The pipeline of all views, or of one and of those that it reads, which go nowhere."""
+    try:
+        if only is None:
+            return Pipeline(views[0] if len(views) == 1 else views, store=store)
+        needed = _needed(only, views)
+        if len(needed) == 1:
+            return Pipeline(only, store=store)
+        said = declared_of(only)
+        assert said is not None
+        into = {} if said.into is None else {said.name: said.into}
+        return Pipeline(needed, store=store, into=into)
+    except (InputError, CompileError) as e:
+        # Where no line of the user led here, the message begins with one of click.
+        rest = str(e).removeprefix(f"{user_line()}: ")
+        raise type(e)(str(e) if rest == str(e) else f"{target}: {rest}") from e
+
+
+def _needed(view: Any, views: Sequence[Any]) -> list[Any]:
+    """A view, and those that it reads: where a parameter has no source and the name of another."""
+    by_name = {said.name: v for v in views if (said := declared_of(v)) is not None}
+    found = [view]
+    for reads in found:  # which grows meanwhile
+        said = declared_of(reads)
+        assert said is not None
+        for parameter in inspect.signature(reads).parameters:
+            read = by_name.get(parameter)
+            if read is not None and read not in found and parameter not in said.sources:
+                found.append(read)
+    return found
+
+
+def _defined(target: str) -> tuple[Mapping[str, Any], str]:
+    """What a file or a module defines, and the name after the colon."""
+    if os.path.isfile(target):
+        return _run(Path(target)), ""
+    where, colon, name = target.rpartition(":") if ":" in target else (target, "", "")
+    if colon and not name.isidentifier():
+        raise click.UsageError(
+            f"{target}: write the name of a view after the colon: {where}:revenue"
+        )
+    if os.path.isfile(where):
+        return _run(Path(where)), name
+    sys.path.insert(0, os.getcwd())  # as `python -m` does
+    try:
+        return vars(importlib.import_module(where)), name
+    except ImportError as e:
+        if not f"{where}.".startswith(f"{e.name}."):
+            raise
+    except ValueError:
+        pass
+    raise click.UsageError(f"there is no file {where}, and no module of this name; check the path")
+
+
+def _run(file: Path) -> Mapping[str, Any]:
+    """What a file defines."""
     sys.path.insert(0, str(file.resolve().parent))  # as Python does for a script
-    found = runpy.run_path(str(file), run_name="pipeline")
+    return runpy.run_path(str(file), run_name="pipeline")
+
+
+def _chosen(
+    found: Mapping[str, Any], where: str, names: Sequence[str], classes: tuple[type[Any], ...]
+) -> Any:
+    """The variable of one of these names, or the only one of these classes; None: there is none."""
     for name in names:
         if isinstance(found.get(name), classes):
             return found[name]
     made = {name: value for name, value in found.items() if isinstance(value, classes)}
-    if len(made) == 1:
-        (only,) = made.values()
-        return only
-    name, of = names[0], " or ".join(names)
-    several = f"several: {', '.join(made)}"
-    raise click.UsageError(
-        f"{file} has {several if made else f'no {of}'}; call one of them `{name}`, at the top of "
-        f"the file: {name} = st.{name.capitalize()}(…)"
-    )
+    if len(made) > 1:
+        raise click.UsageError(
+            f"{where} has several: {', '.join(made)}; call the one that is meant `{names[0]}`"
+        )
+    return next(iter(made.values()), None)
+
+
+def _written(name: str) -> str:
+    return f"write one at the top of the file: {name} = st.{name.capitalize()}(…)"

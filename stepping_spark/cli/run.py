@@ -1,4 +1,4 @@
-"""`stepping-spark run`: runs the pipeline of a file."""
+"""`stepping-spark run`: runs the pipeline or the views of a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from stepping_spark.cli.interrupts import INTERRUPTED
-from stepping_spark.cli.made import made_by
+from stepping_spark.cli.made import pipeline_in
 from stepping_spark.cli.output import NOT_DONE, Output, say
 from stepping_spark.cli.quiet import examples
 from stepping_spark.errors import SteppingError
@@ -38,10 +38,16 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     epilog=examples(
         "stepping-spark run pipeline.py --dry-run",
         "stepping-spark run pipeline.py --every 10s --report report.html",
+        "stepping-spark run views.py:revenue --store parquet:state",
     ),
-    short_help="Run the pipeline of a file.",
+    short_help="Run the pipeline or the views of a file.",
 )
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", metavar="FILE[:NAME]")
+@click.option(
+    "--store",
+    metavar="STORE",
+    help="Where the state of views is: parquet:DIRECTORY or postgresql://user@host/database.",
+)
 @click.option(
     "--every",
     callback=_seconds,
@@ -62,7 +68,8 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     "--verbose", is_flag=True, help="With --dry-run: print how each vertex computes a step."
 )
 def run(
-    file: Path,
+    file: str,
+    store: str | None,
     every: float | None,
     max_steps: int | None,
     progress: bool,
@@ -73,6 +80,11 @@ def run(
 ) -> None:
     """Run the pipeline of FILE: the variable `pipeline`, or the only st.Pipeline there is.
 
+    In a file without one, the functions under @st.view are the pipeline, with their sources and
+    sinks; NAME chooses one of them. FILE may be a module, as shop.views:revenue. Everybody on the
+    machine can read a command line while it runs (ps): keep passwords out of --store, in a password
+    file (~/.pgpass).
+
     Takes all that is new, and ends; with --every it follows the sources. Each step is a line of log
     on the standard error. Ctrl-C and SIGTERM end it between two steps.
 
@@ -82,7 +94,7 @@ def run(
     logging.basicConfig(format=LINE)
     logging.getLogger("stepping_spark").setLevel(logging.INFO)
     try:
-        with made_by(file, ("pipeline",), (Pipeline,)) as pipeline:
+        with pipeline_in(file, store) as pipeline:
             if dry_run:
                 found = pipeline.dry_run()
                 Output().print_lines(found.in_detail() if verbose else str(found))

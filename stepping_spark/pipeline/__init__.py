@@ -4,10 +4,11 @@ A circuit takes changes and gives changes; what users have is tables. `pipeline`
 what is new of each source, take a step, write its outputs into each sink. `protocols` says what a
 source and a sink are. `feeds` is one source and its input, `outlets` one view and its sink,
 `positions` how far each is as the store keeps it, `catching_up` what a sink lacks after a restart,
-`views` several queries as one circuit, `remedies` what messages tell a user to do,
+`views` several queries as one circuit, `declared` queries that say where they read and write,
 `iterators` sources and sinks of plain Python, `micro_batches` streams of Spark as sources,
 `stopping` signals and waiting, `prospect` what a run would do, `reporting` logs, bars and metrics,
-`telemetry` the same metrics for OpenTelemetry, `given` checks what a pipeline is made of. `delta`, `files`, `iceberg` and `postgres` are tables of
+`telemetry` the same metrics for OpenTelemetry, `given` checks what a pipeline is made of,
+`remedies` what messages tell a user to do. `delta`, `files`, `iceberg` and `postgres` are tables of
 one kind each; `changes` is what they write, `paths` where they are, `plain` the types that they
 read, and `pieces` cuts what is too large for a step.
 
@@ -18,8 +19,9 @@ the last step's outputs until all sinks have them: no other step begins before t
 It imports from all that is below the facade, the stores too.
 """
 
+from stepping_spark.pipeline.declared import view
 from stepping_spark.pipeline.pipeline import Pipeline
 from stepping_spark.pipeline.prospect import Prospect
 from stepping_spark.pipeline.protocols import Batch, Portion, Position, Sink, Source
 
-__all__ = ["Batch", "Pipeline", "Portion", "Position", "Prospect", "Sink", "Source"]
+__all__ = ["Batch", "Pipeline", "Portion", "Position", "Prospect", "Sink", "Source", "view"]

@@ -9,9 +9,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.pipeline.catching_up import catch_up
+from stepping_spark.pipeline.declared import Queries, by_name, comments_of, into_of, sources_of
 from stepping_spark.pipeline.feeds import shown
 from stepping_spark.pipeline.given import (
     Given,
@@ -28,7 +28,7 @@ from stepping_spark.pipeline.protocols import Batch, Portion
 from stepping_spark.pipeline.reporting import PipelineCollector, Reporting, StepReport, text_of
 from stepping_spark.pipeline.stopping import Stopping, seconds_of
 from stepping_spark.pipeline.telemetry import observe
-from stepping_spark.pipeline.views import Query, graph_of
+from stepping_spark.pipeline.views import graph_of, input_names
 from stepping_spark.report import Report
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Now, Store
@@ -45,8 +45,9 @@ ROWS = 500_000
 class Pipeline:
     """Tables in, tables out: follows sources, maintains views, and writes these to sinks.
 
-    `query` is a query function, or several by the names of their views. They share their inputs by
-    name, and a parameter with the name of another view is that view. `store` says where the state
+    `query` is a query function, or several: by the names of their views, or a list of `st.view`s.
+    They share their inputs by name, and a parameter with the name of another view is that view.
+    What an `st.view` says of sources and sinks need not be given here. `store` says where the state
     is (`"parquet:state"`, `"postgresql://user@host/db?schema=s"`, `"memory"`), or is a store. Each
     input of the query has a source, as an argument of its name or in `sources={…}`: a table such as
     `st.DeltaTable(path)`, an iterable of `(position, change)`, one for each step, whose positions
@@ -86,7 +87,7 @@ class Pipeline:
 
     def __init__(
         self,
-        query: Query | Mapping[str, Query] | AnyGraph,
+        query: Queries,
         *,
         store: str | Store | Place,
         into: Mapping[str, Into] | None = None,
@@ -99,16 +100,20 @@ class Pipeline:
         limits: Limits | None = None,
         **inputs: Given,
     ) -> None:
-        self.graph, self.views = graph_of(query, append_only, strict)
+        self.graph, self.views = graph_of(by_name(query), append_only, strict)
         self._limits = checked_limits(limits)
         versions, rows = at_least_1("max_versions", max_versions), at_least_1("max_rows", max_rows)
         self._portion = Portion(versions, rows)
         self._now = now
         self._place = place_given(store)
-        given = {**(sources or {}), **inputs}
+        into = into_of(query) if into is None else into
+        chosen = {**(sources or {}), **inputs}
+        said = sources_of(query, set(input_names(self.graph)) - set(chosen))
+        given = {**said, **chosen}
         self._feeds = feeds_of(self.graph, self.views, given, self._limits)
-        self._outlets = outlets_of(self.graph, self.views, into or {})
-        check_apart(given, into or {})
+        self._outlets = outlets_of(self.graph, self.views, into)
+        check_apart(given, into)
+        self._comments = comments_of(query)
         self._stepper: Stepper[Any, Any] | None = None
         self._state = 0
         self._stopping = Stopping()
@@ -246,6 +251,7 @@ class Pipeline:
             self._feeds,
             self._outlets,
             self._portion,
+            self._comments,
         )
 
     def report(self) -> Report:

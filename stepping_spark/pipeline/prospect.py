@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stepping_spark.errors import StoreUnavailable
 from stepping_spark.graph.graph import AnyGraph, Vertex
@@ -33,7 +33,7 @@ class Prospect:
     several may add up to one row. `views` is what a step reads for each view, and `costs` how each
     vertex computes a step. `in_full` lists the vertices whose cost grows with the tables instead of
     the change. `writer` is who else writes the state now (None: nobody); a run is refused
-    meanwhile.
+    meanwhile. `comments` are those of `st.view`s.
 
     >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(people)
@@ -53,6 +53,7 @@ class Prospect:
     costs: tuple[tuple[str, str, str], ...]
     in_full: tuple[str, ...]
     writer: str | None = None
+    comments: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"pipeline {self.name}: state {self.place}, step {self.step:,}"]
@@ -68,9 +69,12 @@ class Prospect:
         lines.append("keeps")
         lines += [f"  {register}: {kept}" for register, kept in self.state] or ["  nothing"]
         lines.append("a step of")
-        lines += [f"  {view}: {does}" for view, does in self.views]
+        lines += [f"  {view}{self._comment(view)}: {does}" for view, does in self.views]
         lines += [f"{path} is {FULL} at each step" for path in self.in_full]
         return "\n".join(lines)
+
+    def _comment(self, view: str) -> str:
+        return f" ({self.comments[view]})" if view in self.comments else ""
 
     def in_detail(self) -> str:
         """The page, and how each vertex computes a step."""
@@ -86,6 +90,7 @@ def prospect_of(
     feeds: Sequence[Feed],
     outlets: Sequence[Outlet],
     portion: Portion,
+    comments: Mapping[str, str],
 ) -> Prospect:
     """Look, and change nothing: no lock is taken, and no table is made."""
     step, offsets, rows = 0, dict[str, int](), dict[str, int]()
@@ -120,6 +125,7 @@ def prospect_of(
         costs=tuple((v.path, v.how, v.line) for v in found.vertices),
         in_full=tuple(v.path for v in found.vertices if v.how.startswith(FULL)),
         writer=_writer(place, opened),
+        comments=comments,
     )
 
 

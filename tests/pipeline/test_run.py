@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow.parquet as pq
@@ -108,7 +110,7 @@ def test_errors_and_files_without_a_pipeline_end_with_2(file: Path) -> None:
     assert "are not those that were read" in told.stderr
     file.write_text("x = 1")
     told = call("run", file)
-    assert (told.exit_code, "has no pipeline; call one of them" in told.stderr) == (2, True)
+    assert (told.exit_code, "has no pipeline, and no function" in told.stderr) == (2, True)
 
 
 def test_a_dry_run_ends_with_2_where_a_run_would(file: Path) -> None:
@@ -171,3 +173,92 @@ def test_a_log_of_changes_is_made_and_removed(postgres: PostgresServer) -> None:
     told = call("source", "install", postgres.url, "nowhere")
     assert (told.exit_code, "it is not there" in told.stderr) == (2, True)
     assert postgres.password not in told.output
+
+
+VIEWS = """
+import stepping_spark as st
+from helper import PLACE
+
+class User(st.Data):
+    id: int
+    name: str
+
+@st.view(users=st.Files(f"{PLACE}/users"), comment="Each name once")
+def names(users: st.ZSet[User]) -> st.ZSet[str]:
+    return st.distinct(st.map(users, f=lambda u: u.name))
+
+@st.view(into=st.Files(f"{PLACE}/long"), name="long_names")
+def long(names: st.ZSet[str]) -> st.ZSet[str]:
+    return st.filter(names, f=lambda n: n != "n1")
+
+@st.view(users=st.Files(f"{PLACE}/users"), into=st.Files(f"{PLACE}/ids"))
+def ids(users: st.ZSet[User]) -> st.ZSet[int]:
+    return st.map(users, f=lambda u: u.id)
+"""
+
+
+def rows(place: Path) -> list[Any]:
+    newest = max(place.glob("*.parquet"))
+    found: list[Any] = pq.read_table(newest).column("_value_").to_pylist()
+    return sorted(found)
+
+
+@pytest.mark.parametrize("as_module", [False, True], ids=["file", "module"])
+def test_the_views_of_a_file_are_run_together_or_one_alone(
+    file: Path, as_module: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(VIEWS)
+    here = str(file)
+    if as_module:
+        monkeypatch.chdir(file.parent)
+        monkeypatch.delitem(sys.modules, file.stem, raising=False)
+        here = file.stem
+    place = file.parent
+    one = call("run", f"{here}:long", "--store", f"parquet:{place / 'one'}")
+    assert (one.exit_code, one.stdout) == (0, "1 step taken\n"), one.output
+    assert rows(place / "long") == ["n0", "n2"]
+    assert not (place / "ids").exists()
+    rest = call("run", f"{here}:ids", "--store", f"parquet:{place / 'two'}")
+    assert rest.stdout == "1 step taken\n", rest.output
+    assert rows(place / "ids") == [0, 1, 2]
+    shutil.rmtree(place / "long")
+    shutil.rmtree(place / "ids")
+    dry = call("run", here, "--store", f"parquet:{place / 'all'}", "--dry-run")
+    assert "names (Each name once): reads the change of users" in " ".join(dry.stdout.split())
+    both = call("run", here, "--store", f"parquet:{place / 'all'}")
+    assert both.stdout == "1 step taken\n", both.output
+    assert rows(place / "long") == ["n0", "n2"]
+    assert rows(place / "ids") == [0, 1, 2]
+    if as_module:
+        monkeypatch.delitem(sys.modules, file.stem)
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "said"),
+    [
+        ("", [], "does not say where their state is; give --store parquet:DIRECTORY"),
+        (
+            ":User",
+            ["--store", "memory"],
+            "User is <class 'pipeline.User'> (type); name an st.Pipeline",
+        ),
+        (":nobody", [], "nobody is not there; name an st.Pipeline or a function under @st.view: "),
+        (":no body", [], "write the name of a view after the colon"),
+        (":ids", ["--store", "parquett:x"], "ids: store=: 'parquett' is not a kind of store"),
+        (".bak", [], "there is no file"),
+        (".bak:ids", [], "there is no file"),
+    ],
+)
+def test_views_that_cannot_be_run_are_said(
+    file: Path, target: str, more: list[str], said: str
+) -> None:
+    file.write_text(VIEWS)
+    told = call("run", f"{file}{target}", *more)
+    assert (told.exit_code, said in " ".join(told.stderr.split())) == (2, True), told.stderr
+    assert "core.py" not in told.stderr
+
+
+def test_a_pipeline_has_its_own_store(file: Path) -> None:
+    told = call("run", file, "--store", "memory")
+    assert (told.exit_code, "leave out --store" in told.stderr) == (2, True)
+    assert call("run", f"{file}:pipeline", "--max-steps", "1").stdout == "1 step taken\n"

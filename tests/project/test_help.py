@@ -134,7 +134,7 @@ def test_a_file_that_steps_is_reported_on() -> None:
 @pytest.mark.parametrize(
     ("program", "words", "said"),
     [
-        ("x = 1", (), "none.py has no pipeline or stepper; call one of them `pipeline`"),
+        ("x = 1", (), "none.py has no pipeline or stepper; write one at the top of the file"),
         (STEPPED, ("--out", "it.txt"), "'it.txt' does not end in .html"),
         (STEPPED, ("--beside", "none.py"), "none.py is no report"),
     ],

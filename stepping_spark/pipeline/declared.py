@@ -1,0 +1,179 @@
+"""`@st.view`: a query that says where its inputs come from, and where its view goes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar, overload
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import InputError
+from stepping_spark.graph.graph import AnyGraph, Graph
+from stepping_spark.pipeline.feeds import told
+from stepping_spark.pipeline.given import Given, Into
+from stepping_spark.pipeline.views import Query
+from stepping_spark.rows.atoms import short
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Queries: TypeAlias = "Query | Mapping[str, Query] | Sequence[Query] | AnyGraph"
+
+_SAID = "__stepping_spark_view__"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a query says of itself."""
+
+    name: str
+    comment: str | None
+    sources: Mapping[str, Given]
+    into: Into | None
+
+
+@overload
+def view(query: F, /) -> F: ...
+@overload
+def view(
+    *,
+    name: str | None = None,
+    comment: str | None = None,
+    into: Into | None = None,
+    sources: Mapping[str, Given] | None = None,
+    **inputs: Given,
+) -> Callable[[F], F]: ...
+def view(
+    query: F | None = None,
+    /,
+    *,
+    name: str | None = None,
+    comment: str | None = None,
+    into: Into | None = None,
+    sources: Mapping[str, Given] | None = None,
+    **inputs: Given,
+) -> F | Callable[[F], F]:
+    """Say of a query function where its inputs come from, and where its view goes.
+
+    Each input may have a source, as an argument of its name or in `sources={…}`; `into` is a sink,
+    or a list of sinks. They are what `st.Pipeline` takes. `name` is the name of the view, by
+    default that of the function, and `comment` a line on what it is, which a dry run shows. The
+    function stays what it is: it may be called in another query, and compiled.
+
+    `st.Pipeline(revenue, store=…)` runs the view, and `st.Pipeline([revenue, largest], store=…)`
+    several. What is given to `st.Pipeline` comes first: a source in place of the view's own, and
+    `into` in place of all. `stepping-spark run views.py --store parquet:state` runs all views of a
+    file, and `stepping-spark run views.py:revenue --store parquet:state` one.
+
+    >>> seen = {}
+    >>> people = [(1, st.ZSetPython({"ann": 1, "bob": 2}))]
+    >>> @st.view(people=people, into=seen.setdefault, comment="Each name once")
+    ... def names(people: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(people)
+    >>> st.Pipeline(names, store="memory").run()
+    1
+    >>> seen[1] == st.ZSetPython({"ann": 1, "bob": 1})
+    True
+    """
+    given = {**(sources or {}), **inputs}
+
+    def declared(query: F) -> F:
+        _check(query, name, given)
+        said = Declared(name or query.__name__, comment, given, into)
+        setattr(query, _SAID, said)
+        return query
+
+    return declared if query is None else declared(query)
+
+
+def declared_of(query: object) -> Declared | None:
+    """What a query says of itself; None: it does not say it."""
+    found = getattr(query, _SAID, None)
+    return found if isinstance(found, Declared) else None
+
+
+def by_name(queries: Queries) -> Query | Mapping[str, Query] | AnyGraph:
+    """One query as it is, and several by the names of their views."""
+    if isinstance(queries, Graph | Mapping):
+        return queries
+    if callable(queries):
+        said = declared_of(queries)
+        return queries if said is None or said.name == queries.__name__ else {said.name: queries}
+    if isinstance(queries, str) or not isinstance(queries, Sequence):
+        raise InputError(f"{user_line()}: expected a query function, found {short(queries)}")
+    found: dict[str, Query] = {}
+    for query in queries:
+        said = declared_of(query)
+        name = getattr(query, "__name__", None) if said is None else said.name
+        if name is None:
+            raise InputError(f"{user_line()}: a query is a function, found {short(query)}")
+        if name in found:
+            raise InputError(
+                f"{user_line()}: two views are called {name!r}; give one of them another name: "
+                "@st.view(name=…)"
+            )
+        found[name] = query
+    return found
+
+
+def sources_of(queries: Queries, inputs: Iterable[str]) -> dict[str, Given]:
+    """The sources that queries say for these inputs; an InputError where two differ."""
+    found: dict[str, Given] = {}
+    for said in _said(queries):
+        for name, given in said.sources.items():
+            if name in inputs and not _is_same(found.setdefault(name, given), given):
+                raise InputError(
+                    f"{user_line()}: input {name!r} is {told(found[name])} for one view, and "
+                    f"{told(given)} for {said.name!r}; views of one pipeline share an input by its "
+                    f"name: rename one, or give {name}=… to st.Pipeline"
+                )
+    return found
+
+
+def into_of(queries: Queries) -> dict[str, Into]:
+    """The sinks that queries say, by their views."""
+    return {said.name: said.into for said in _said(queries) if said.into is not None}
+
+
+def comments_of(queries: Queries) -> dict[str, str]:
+    """The comments of queries, by their views."""
+    return {said.name: said.comment for said in _said(queries) if said.comment}
+
+
+def _said(queries: Queries) -> list[Declared]:
+    """What queries say of themselves; in a mapping, a view has the name that it has there."""
+    if isinstance(queries, Graph):
+        return []
+    if isinstance(queries, Mapping):
+        named = [(name, declared_of(query)) for name, query in queries.items()]
+        return [
+            Declared(name, said.comment, said.sources, said.into)
+            for name, said in named
+            if said is not None
+        ]
+    listed = [queries] if callable(queries) else queries
+    return [said for said in map(declared_of, listed) if said is not None]
+
+
+def _is_same(a: object, b: object) -> bool:
+    known = getattr(a, "identity", None)
+    return a is b or (known is not None and known == getattr(b, "identity", None))
+
+
+def _check(query: object, name: str | None, given: Mapping[str, Given]) -> None:
+    """Refuse what is no function, a name that is none, and sources of inputs that there are not."""
+    if not (callable(query) and inspect.isfunction(inspect.unwrap(query))):
+        raise InputError(
+            f"{user_line()}: @st.view stands above a query function, found {short(query)}; name "
+            "what you give: @st.view(into=…)"
+        )
+    if name is not None and (not isinstance(name, str) or not name):
+        raise InputError(f"{user_line()}: name={name!r}: expected the name of the view, a text")
+    parameters = list(inspect.signature(query).parameters)
+    odd = [n for n in given if n not in parameters]
+    if odd:
+        raise InputError(
+            f"{user_line()}: @st.view has a source for {', '.join(odd)}, and the parameters of "
+            f"{getattr(query, '__name__', query)} are {', '.join(parameters)}; give each source "
+            "the name of a parameter"
+        )
