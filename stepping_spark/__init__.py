@@ -61,6 +61,7 @@ from stepping_spark.query import agg, linear, win
 from stepping_spark.query.cache import Cache
 from stepping_spark.query.feedback import feedback
 from stepping_spark.query.grouping import cube, grouping_sets, rollup
+from stepping_spark.query.lateness import late
 from stepping_spark.query.linear import Grouped, flatten, group, per_group
 from stepping_spark.query.lookups import Lookup
 from stepping_spark.query.primitives import (
@@ -192,6 +193,7 @@ __all__ = [
     "iteration",
     "join",
     "join_function",
+    "late",
     "linear",
     "make_scalar",
     "make_set",

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType, MethodType
 from typing import Any, TypedDict, TypeVar, cast, overload
 
@@ -20,6 +20,8 @@ from stepping_spark.graph.operators import Delay
 from stepping_spark.graph.rewrite import Circuit
 from stepping_spark.passes import optimize as run_passes
 from stepping_spark.query.annotations import hints, local_names, stream_type
+from stepping_spark.query.lateness import EXAMPLE as LATENESS
+from stepping_spark.query.lateness import streams_of
 from stepping_spark.query.primitives import differentiate, integrate
 from stepping_spark.query.strict import checked
 from stepping_spark.query.trace import Stream, Tracer, too_deep
@@ -44,6 +46,7 @@ class Options(TypedDict, total=False):
     optimize: bool
     append_only: Iterable[str]
     strict: bool | Iterable[str]
+    lateness: Mapping[str, tuple[Callable[[Any], Any], object]] | None
 
 
 # Python has no type for a tuple of any length in which each change may be None.
@@ -92,6 +95,7 @@ def compile(  # noqa: A001 - the interface's name
     optimize: bool = True,
     append_only: Iterable[str] = (),
     strict: bool | Iterable[str] = False,
+    lateness: Mapping[str, tuple[Callable[[Any], Any], object]] | None = None,
 ) -> AnyGraph:
     """Trace a query into a circuit, and optimize it.
 
@@ -108,6 +112,13 @@ def compile(  # noqa: A001 - the interface's name
     row than there is raises `InputError`, and the step changes nothing. The change counts as a
     whole. `True` means all inputs that are Z-sets. The state then has the rows of these inputs, by
     the whole row, which a step looks up and adds to.
+
+    `lateness` says of inputs how late their rows may come: `{"clicks": (lambda c: c.at, "1 hour")}`
+    gives each row a time, and a distance from the greatest time of earlier steps to the watermark.
+    A row, or a removal, from before the watermark is an `InputError`, or goes to `st.late`. Rows
+    that no row to come can change or need leave the state of windows, sessions, as-of joins, joins
+    by time, and operators whose key has the time. The outputs keep what they gave. `st.explain`
+    says of which state that is true, and why of others it is not.
 
     Raises `CompileError`, with the user's line, for everything that cannot become a circuit.
 
@@ -131,7 +142,8 @@ def compile(  # noqa: A001 - the interface's name
     inputs = [
         tracer.input(i, label, t, line, label in growing) for i, (label, t) in enumerate(parameters)
     ]
-    given = tracer.run(query, inputs)
+    streams = streams_of(tracer, inputs, _late(lateness, parameters, line, name), line)
+    given = tracer.run(query, streams)
     single = not isinstance(given, tuple)
     outputs = (given,) if single else given
     _check_outputs(outputs, tracer, line, name)
@@ -147,6 +159,7 @@ def compile(  # noqa: A001 - the interface's name
         single=single,
         reductions=tuple(tracer.reductions),
         bodies=dict(tracer.bodies),
+        lateness=dict(tracer.lateness),
     )
     _check_returns(query, names, graph, line)
     _check_loops(graph, tracer)
@@ -246,6 +259,20 @@ def _named(
             f"Z-sets; those are {', '.join(zsets) or 'none'}"
         )
     return wanted
+
+
+def _late(
+    lateness: object, parameters: list[tuple[str, StreamType]], line: Line, name: str
+) -> dict[str, object]:
+    """How late the rows of inputs may come, of those that say it."""
+    if lateness is not None and not isinstance(lateness, Mapping):
+        raise CompileError(
+            f"{line}: lateness={short(lateness)} of {name}: expected a dict by input; write "
+            f"{LATENESS}"
+        )
+    given = dict(lateness or {})
+    _named("lateness", given, parameters, line, name)
+    return given
 
 
 def _check_outputs(outputs: tuple[Any, ...], tracer: Tracer, line: Line, name: str) -> None:

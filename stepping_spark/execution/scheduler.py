@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from stepping_spark.errors import StepError
 from stepping_spark.execution.driver import Driver
+from stepping_spark.execution.due import check_in_time, times_of
 from stepping_spark.execution.io import answer, check_there
 from stepping_spark.execution.loop import Run
 from stepping_spark.execution.materialize import Once
@@ -30,7 +31,7 @@ from stepping_spark.graph.operators import IdentityPrint
 from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import Leaf, Member, Read, Stage, State, read_as_batches
+from stepping_spark.plan.terms import Clock, Leaf, Member, Read, Stage, State, read_as_batches
 from stepping_spark.relations.arrow import may_have_null
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
@@ -77,6 +78,8 @@ class Scheduler:
         self._inputs = {v: str(plan.names[v][0]) for v in plan.graph.inputs}
         self._outputs = plan.graph.named_outputs
         self._strict = {v: label for label, v in plan.graph.strict.items()}
+        refused = ((k, x) for k, x in plan.graph.lateness.items() if x.refused)
+        self._late = {x.late: (label, x) for label, x in refused}
         self._named: dict[Member, tuple[str, tuple[tuple[str, Vertex | None], ...]]] = {}
         self._once = Once(plan, self._projection, self._adders, limits)
         self._queries = Queries(plan, lambda: self.spark, self._once, limits)
@@ -260,7 +263,10 @@ class Scheduler:
         state = self._serves[read]
         keys: Relation | None = None
         if read.due:
-            keys = self._due(step, state)
+            times = times_of(read.due, step, lambda r: self._old(step, r))
+            if times is None:
+                return ()
+            keys = self._due(times, read.due, state)
         elif read.by is not None:
             keys = self._keys(step, read, state)
         if keys is not None and keys.is_empty:
@@ -277,13 +283,20 @@ class Scheduler:
             return held
         return self._projection.keys(held, state.register.key, read.by_key, nulls=read.nulls)
 
-    def _due(self, step: Step, state: State) -> Relation | None:
+    def _old(self, step: Step, read: Read) -> tuple[Relation, ...]:
+        """The old value of a register that is read whole, whether the stage reads it or not."""
+        if read not in step.reads:
+            self._serves.setdefault(read, self.plan.state_of(read))
+            step.reads[read] = self._read(step, read)
+        return step.reads[read]
+
+    def _due(self, times: tuple[Now, Now], clock: Clock, state: State) -> Relation | None:
         """The times that have come since the last step, as keys; None: too many to name."""
         (name,) = state.register.key
         (t,) = (t for n, t in state.register.schema.columns if n == name)
-        time = dict(state.change.type.schema.columns)["time"]
-        found = ticks(step.since, step.now, time, self.limits.due_times)
-        if found is None:
+        since, now = times
+        found = ticks(since, now, clock.time, self.limits.due_times)
+        if found is None or (clock.marks and since is None):
             return None
         keys = pa.table({name: pa.array(found, t.arrow)})
         return DriverRelation(keys, Schema(((name, t),), ()), consolidated=True)
@@ -312,6 +325,10 @@ class Scheduler:
         if m.vertex in self._strict:
             assert isinstance(m.vertex.type, ZSetType)
             check_there(held, m.vertex.type, f"input {self._strict[m.vertex]!r}")
+        if m.vertex in self._late:
+            label, x = self._late[m.vertex]
+            old = () if held.is_empty else self._old(step, Read(self.plan.graph.loops[x.greatest]))
+            check_in_time(held, m.vertex, label, x, old)
         step.values[m.vertex] = held
         if isinstance(m.vertex.operator, IdentityPrint):
             print(f"{m.vertex.operator.label}: {answer(held, m.vertex.type)!r}")

@@ -22,6 +22,7 @@ TIMES: dict[RowType, str] = {
 """What times can be, and what `now` is to be beside them."""
 
 _MINUTE = dt.timedelta(minutes=1)
+_MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCHS = {
     DATETIME: dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
     LOCAL_DATETIME: dt.datetime(1970, 1, 1),
@@ -35,6 +36,21 @@ def is_time(now: object, t: RowType) -> bool:
     if t == DATE:
         return isinstance(now, dt.date) and not isinstance(now, dt.datetime)
     return isinstance(now, dt.datetime) and (now.tzinfo is not None) == (t == DATETIME)
+
+
+def units_of(time: Any, t: RowType) -> int:
+    """A time as a number: of days, of microseconds, or the number itself."""
+    if t in _EPOCHS:
+        return int((time - _EPOCHS[t]) // _MICROSECOND)
+    return int(time.toordinal()) if t == DATE else int(time)
+
+
+def time_of(units: int, t: RowType) -> Any:
+    """The time that has so many units; the first that there is, where it would be before it."""
+    if t in _EPOCHS:
+        earliest = units_of(dt.datetime.min.replace(tzinfo=_EPOCHS[t].tzinfo), t)
+        return _EPOCHS[t] + _MICROSECOND * max(units, earliest)
+    return dt.date.fromordinal(max(units, 1)) if t == DATE else units
 
 
 def tick(time: Expr) -> Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing_extensions import TypeVar
 
 from stepping_spark.callsite import Line, user_line
 from stepping_spark.errors import CompileError, InputError
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.identity import identity_of
 from stepping_spark.graph.operators import Input, Linearity, Operator
 from stepping_spark.graph.reduce_plan import ReducePlan
@@ -116,6 +118,24 @@ class Origin:
     inner: bool = False  # a rewrite made it, below a vertex that has a name
 
 
+@dataclass(frozen=True)
+class Lateness:
+    """An input whose rows come at most so late: what of it is in time, and what is late."""
+
+    at: Expr  # the time of a row
+    distance: int  # from the greatest time to the watermark, as `expressions.clock` has it
+    said: str  # the same, as the user wrote it
+    in_time: Vertex
+    late: Vertex
+    greatest: Vertex  # the feedback of the stream whose sum is the row of the greatest time
+    refused: bool  # whether a row that is late is an error
+
+    def moved(self, f: Callable[[Vertex], Vertex]) -> Lateness:
+        """The same of a circuit with other vertices."""
+        vertices = {"in_time": f(self.in_time), "late": f(self.late), "greatest": f(self.greatest)}
+        return dataclasses.replace(self, **vertices)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, eq=False)
 class Graph(Generic[In, Out]):
     """A circuit, as `compile` makes it: vertices, and the edges between them.
@@ -125,7 +145,8 @@ class Graph(Generic[In, Out]):
     graphs are equal if they compute the same in the same way, whatever their vertices are called. A
     notebook shows its picture. `loops` says what each feedback is connected to. `bodies` has the
     circuits that recursions iterate. `strict` has, for each strict input, the vertex that finds
-    rows which a change removes although they are not there.
+    rows which a change removes although they are not there; `lateness`, for each input that has
+    one, the vertices that tell rows that are late from those in time.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.filter(numbers, f=lambda x: x > 0)
@@ -149,6 +170,7 @@ class Graph(Generic[In, Out]):
     reductions: tuple[ReducePlan, ...] = ()
     bodies: Mapping[Operator, AnyGraph] = field(default_factory=dict)  # with this query's names
     strict: Mapping[str, Vertex] = field(default_factory=dict)  # by input: rows that were not there
+    lateness: Mapping[str, Lateness] = field(default_factory=dict)  # by input
     made_by: tuple[str, ...] = ()  # what computes each output, as it was written; see `Vertex.told`
     paths: Mapping[Vertex, Path] = field(init=False, repr=False)
     memo: dict[str, object] = field(init=False, repr=False, default_factory=dict)  # of later layers

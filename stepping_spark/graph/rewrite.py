@@ -48,6 +48,7 @@ def substitute(
         loops={f(leaf): f(source) for leaf, source in graph.loops.items()},
         caches={name: f(v) for name, v in graph.caches.items()},
         strict={name: f(v) for name, v in graph.strict.items()},
+        lateness={name: x.moved(f) for name, x in graph.lateness.items()},
         origins=origins,
     )
 

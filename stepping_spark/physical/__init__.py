@@ -22,6 +22,7 @@ from stepping_spark.physical.folds import (
 from stepping_spark.physical.nodes import (
     AntiJoin,
     Argument,
+    Before,
     Cell,
     Contributions,
     Due,
@@ -47,11 +48,13 @@ from stepping_spark.physical.windows import (
     Sorting,
     WindowCall,
     Windowed,
+    unit_of,
 )
 
 __all__ = [
     "AntiJoin",
     "Argument",
+    "Before",
     "Cell",
     "ChangeOf",
     "Contributions",
@@ -81,5 +84,6 @@ __all__ = [
     "paths_of",
     "reach_of",
     "times_read",
+    "unit_of",
     "walk",
 ]

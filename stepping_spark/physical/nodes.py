@@ -146,6 +146,29 @@ class Due(_Same):
 
 
 @dataclass(frozen=True)
+class Before(_Same):
+    """The rows whose value is before the greatest value of another relation, less a distance.
+
+    `distance` is in the unit of the values, as `expressions.clock` has it. Nothing is before the
+    greatest value of a relation without rows, and NULL is before nothing. With `others` it is the
+    rows that this leaves out.
+    """
+
+    greatest: Physical  # of one column
+    value: Expr
+    distance: int
+    others: bool = False
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.of, self.greatest)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+
+@dataclass(frozen=True)
 class Negate(_Same):
     """The same rows with every diff negated."""
 

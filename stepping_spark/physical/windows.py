@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import decimal
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -84,6 +86,15 @@ def offset_type(t: RowType) -> Atom | None:
     if bare.name == "Decimal" and bare.precision < MOST_DIGITS:
         return bare
     return {"date": INT, "datetime": TIMEDELTA, "LocalDateTime": TIMEDELTA}.get(bare.name)
+
+
+def unit_of(bound: Any) -> Any:
+    """A distance in the unit of the values: microseconds, days, or the number itself."""
+    if isinstance(bound, int | float):
+        return bound
+    if isinstance(bound, decimal.Decimal):
+        return Fraction(bound)
+    return (bound.days * 86_400 + bound.seconds) * 1_000_000 + bound.microseconds
 
 
 @dataclass(frozen=True)

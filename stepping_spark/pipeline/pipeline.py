@@ -66,8 +66,8 @@ class Pipeline:
     together. A single version with more rows is read in pieces; between the pieces, the views are
     those of no version. `max_rows=None` reads versions whole. If `now` is given, a function without
     arguments, each round is a step at the time it returns, with or without changes, as
-    `st.temporal_filter` needs it. `append_only` and `strict` are as for `st.compile`, `limits` as
-    for `st.Stepper`.
+    `st.temporal_filter` needs it. `append_only`, `strict` and `lateness` are as for `st.compile`,
+    `limits` as for `st.Stepper`. Rows are late by step, the pieces of a version, too.
 
     Each step logs a line to `stepping_spark.pipeline` (INFO), with the rows that the sinks got.
     `stepper` is the stepper, with its metrics.
@@ -97,10 +97,11 @@ class Pipeline:
         now: Callable[[], Now] | None = None,
         append_only: Iterable[str] = (),
         strict: bool | Iterable[str] = False,
+        lateness: Mapping[str, tuple[Callable[[Any], Any], object]] | None = None,
         limits: Limits | None = None,
         **inputs: Given,
     ) -> None:
-        self.graph, self.views = graph_of(by_name(query), append_only, strict)
+        self.graph, self.views = graph_of(by_name(query), append_only, strict, lateness)
         self._limits = checked_limits(limits)
         versions, rows = at_least_1("max_versions", max_versions), at_least_1("max_rows", max_rows)
         self._portion = Portion(versions, rows)

@@ -20,22 +20,23 @@ def graph_of(
     query: Query | Mapping[str, Query] | AnyGraph,
     append_only: Iterable[str],
     strict: bool | Iterable[str],
+    lateness: Mapping[str, tuple[Callable[[Any], Any], object]] | None,
 ) -> tuple[AnyGraph, tuple[str, ...]]:
     """The circuit of a query, or of several by name, and the names of its views."""
     if isinstance(query, Graph):
-        if tuple(append_only) or strict:
+        if tuple(append_only) or strict or lateness:
             raise InputError(
-                f"{user_line()}: the query is compiled already; give append_only= and strict= to "
-                "st.compile"
+                f"{user_line()}: the query is compiled already; give append_only=, strict= and "
+                "lateness= to st.compile"
             )
         return query, _names(query)
     if not isinstance(query, Mapping):
-        graph = compiled(query, append_only=append_only, strict=strict)
+        graph = compiled(query, append_only=append_only, strict=strict, lateness=lateness)
         return graph, _names(graph)
     if not query:
         raise InputError(f"{user_line()}: no query is given; write st.Pipeline(query, …)")
     together = _together(query)
-    graph = compiled(together, append_only=append_only, strict=strict)
+    graph = compiled(together, append_only=append_only, strict=strict, lateness=lateness)
     return graph, tuple(query)
 
 

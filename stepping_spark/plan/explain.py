@@ -9,13 +9,18 @@ from dataclasses import dataclass
 from stepping_spark.expressions.expr import Literal
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Vertex, check_is_graph
+from stepping_spark.graph.kept_whole import kept_whole
 from stepping_spark.graph.operators import (
+    Expire,
     Feedback,
     Haitch,
     Hold,
     Input,
+    InTime,
     Linearity,
     MakeSet,
+    Settled,
+    Top,
     Window,
     join_of,
     parts_of,
@@ -112,6 +117,7 @@ def explain(graph: AnyGraph) -> Explanation:
     (('query.a by _1', ('_1',)), ('query.b by _value_', ('_value_',)))
     """
     check_is_graph(graph, "; write st.explain(st.compile(query))")
+    hints = _hints(graph)
     plan = plan_of(graph)
     graph = plan.graph  # in which some vertices are one
     within = {v: m for stage in plan.stages for m in stage.streams for v in m.inner}
@@ -140,7 +146,7 @@ def explain(graph: AnyGraph) -> Explanation:
         tuple(explained),
         registers,
         str(plan),
-        _hints(graph),
+        hints,
         graph.reductions,
     )
 
@@ -154,6 +160,11 @@ def _hints(graph: AnyGraph) -> tuple[str, ...]:
         f"a join by a constant ({line}) reads all of one side for each change of the other; keep "
         "one of them small, or join by a key or a range (st.join, st.range_join)"
         for line in lines
+    )
+    kept = ((graph.paths[v], graph.line(v), why) for v, why in kept_whole(graph))
+    every += tuple(
+        f"what {path} reads ({line}) keeps all rows, whatever the watermark, because {why}"
+        for path, line, why in kept
     )
     return every + tuple(
         f"cache {name!r} keeps the last change only, as {graph.paths[v]} is not an integral; for "
@@ -198,11 +209,21 @@ def _how(v: Vertex, full: dict[Vertex, str]) -> str:
         return f"recomputed in full: it reads all of {full[v]}"
     if isinstance(v.operator, Hold):
         return "linear, and keeps what is still to come"
+    if isinstance(v.operator, InTime | Expire | Settled):
+        return _of_watermark(v.operator)
     if isinstance(v.operator, Haitch) and isinstance(v.operator.of, Window):
         return f"not linear: recomputed for the partitions of the change, {_part(v.operator.of)}"
     if isinstance(v.operator, Haitch) or v.operator.linearity is Linearity.PER_KEY:
         return "not linear: recomputed for the keys of the change"
     return str(parts_of(v.operator)[0].linearity.value)
+
+
+def _of_watermark(op: InTime | Expire | Settled) -> str:
+    if isinstance(op, InTime):
+        return "linear in its first input; a row is late if its time is before the watermark"
+    if isinstance(op, Expire):
+        return "linear, and keeps what the watermark has not passed yet"
+    return "not linear: looks at the partitions of which the watermark has passed a row"
 
 
 def _part(op: Window) -> str:
@@ -231,7 +252,10 @@ def _read_in_full(plan: Plan) -> dict[Vertex, str]:
 
 
 def _is_one_row(change: Vertex) -> bool:
-    """Whether a register never holds more than the row of a number."""
+    """Whether a register never holds more than the row of a number, or of the greatest time."""
+    if isinstance(change.operator, Haitch) and isinstance(change.operator.of, Top):
+        top = change.operator.of
+        return top.n == 1 and not top.ties and all(isinstance(e, Literal) for e in top.keys)
     made = change.inputs[0].operator if change.inputs else None
     return isinstance(made, MakeSet) or isinstance(change.type, ScalarType)
 

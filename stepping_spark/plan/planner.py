@@ -20,6 +20,7 @@ from stepping_spark.graph.operators import (
     Arrange,
     Delay,
     Differentiate,
+    Expire,
     Feedback,
     Haitch,
     Hold,
@@ -28,6 +29,7 @@ from stepping_spark.graph.operators import (
     Join,
     LookUp,
     Neg,
+    Settled,
     join_of,
     parts_of,
 )
@@ -36,6 +38,7 @@ from stepping_spark.passes.fuse import fuse
 from stepping_spark.plan.loop import LoopPlan, loop_of
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import (
+    Clock,
     Member,
     Node,
     Read,
@@ -100,7 +103,7 @@ class _Planner:
                 yield v, self._change(v)
             elif isinstance(v.operator, Differentiate):
                 yield v, v
-            elif isinstance(v.operator, Hold):
+            elif isinstance(v.operator, Hold | Expire):
                 yield v, self._held_back(v)
 
     def _loops(self, members: Sequence[Member]) -> dict[Vertex, LoopPlan]:
@@ -129,8 +132,10 @@ class _Planner:
                 found[self._change(v)] = None
             elif op.written:
                 found[v] = None
-            elif isinstance(op, Hold):
+            elif isinstance(op, Hold | Expire):
                 found[v.inputs[0]] = found[v] = found[self._held_back(v)] = None
+            elif isinstance(op, Settled):
+                found[v.inputs[2]] = None
             elif python_of(v) is not None:
                 found[v.inputs[0]] = found[v] = None
             elif isinstance(op, Haitch):
@@ -146,6 +151,7 @@ class _Planner:
         for v in self.graph.caches.values():
             found[self._summed(v)] = None
         found.update(dict.fromkeys(self.graph.strict.values()))
+        found.update(dict.fromkeys(x.late for x in self.graph.lateness.values()))
         for v in self._shared(order, found):
             found[v] = None
         resolved = dict.fromkeys(self._resolve(v) for v in found)
@@ -236,8 +242,12 @@ class _Planner:
             return Node(v, op, self._look_up_sides(v, op))
         if isinstance(op, Hold):
             rest = self._held_back(v)
-            old = Read(rest, (tick(Field(op.time, ("time",))),), due=True)
+            old = Read(rest, (tick(Field(op.time, ("time",))),), due=Clock(op.time))
             return Node(v, op, (Node(v, Add(), (old, self._term(v.inputs[0]))),))
+        if isinstance(op, Expire):
+            return self._expiring(v, op)
+        if isinstance(op, Settled):
+            return self._settling(v, op)
         if isinstance(op, Haitch):
             change = self._resolve(v.inputs[1])
             key = key_of_each(op.of, change.type)
@@ -245,6 +255,23 @@ class _Planner:
             return Node(v, op, (state, self._term(change)))
         passed = at if all(p.keeps_rows for p in parts_of(op)) else None
         return Node(v, op, tuple(self._term(i, passed) for i in v.inputs))
+
+    def _expiring(self, v: Vertex, op: Expire) -> Term:
+        """What watermarks pass: of what is kept it is read by its time, as what becomes due."""
+        rows, *greatest = v.inputs
+        changes = (self._summed(g) for g in greatest)
+        clock = Clock(op.value.type, tuple(zip(changes, op.distances, strict=True)))
+        old = Read(self._held_back(v), (tick(op.value),), due=clock)
+        came = Node(v, Add(), (old, self._term(rows)))
+        return Node(v, op, (came, *map(self._term, greatest)))
+
+    def _settling(self, v: Vertex, op: Settled) -> Term:
+        state, change, touched, *greatest = map(self._resolve, v.inputs)
+        key = op.window.keys
+        by_key = tuple(e.under("_1") for e in key)
+        before = self._term(state, Read(touched, key, touched, by_key, nulls=True))
+        rest = (self._term(i) for i in (change, touched, *greatest))
+        return Node(v, op, (before, *rest))
 
     def _join_sides(self, v: Vertex, op: Join) -> tuple[Term, Term]:
         left, right = (self._resolve(i) for i in v.inputs)
@@ -360,3 +387,5 @@ def _waits(m: Member) -> Iterator[Vertex]:
         v = leaf.by if isinstance(leaf, Read) else leaf.vertex
         if v is not None:
             yield v
+        if isinstance(leaf, Read) and leaf.due is not None:
+            yield from (greatest for greatest, _ in leaf.due.marks)

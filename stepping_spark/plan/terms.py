@@ -20,6 +20,7 @@ from stepping_spark.graph.operators import (
     trees_of,
 )
 from stepping_spark.physical import Argument, Physical, Project, Unnest, Where, times_read, walk
+from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema, StreamType
 from stepping_spark.rows.types import Struct
 from stepping_spark.store import Register
@@ -44,6 +45,18 @@ class Ref:
 
 
 @dataclass(frozen=True)
+class Clock:
+    """What tells which times have come since the last step: `now`, or watermarks.
+
+    A mark is the change of the greatest time of an input, and the distance from that time to its
+    watermark. A time has come when it is before all watermarks.
+    """
+
+    time: RowType
+    marks: tuple[tuple[Vertex, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class Read:
     """The old value of a register, whole or where its key is among those of a stream."""
 
@@ -52,7 +65,7 @@ class Read:
     by: Vertex | None = None
     by_key: tuple[Expr, ...] = ()
     nulls: bool = False  # whether NULL keys match each other
-    due: bool = False  # where its key is a time that has come since the last step
+    due: Clock | None = None  # where its key is a time that has come since the last step
 
 
 class Side(enum.Enum):

@@ -25,6 +25,7 @@ def checked(graph: AnyGraph, labels: Collection[str]) -> AnyGraph:
     for a in graph.inputs:
         if isinstance(a.operator, Input) and a.operator.label in labels:
             label = a.operator.label
+            a = graph.lateness[label].in_time if label in graph.lateness else a
             before = Vertex(Delay(), Vertex(Integrate(), a))
             missing = Vertex(Haitch(Distinct()), Vertex(Neg(), before), Vertex(Neg(), a))
             path = Path((graph.name, f"strict_{label}"))

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from stepping_spark.callsite import Line, is_engine, is_ours, line_of, user_frame, user_line
 from stepping_spark.errors import CompileError
-from stepping_spark.graph.graph import AnyGraph, Origin, Path, Vertex
+from stepping_spark.graph.graph import AnyGraph, Lateness, Origin, Path, Vertex
 from stepping_spark.graph.operators import (
     Add,
     Arrange,
@@ -155,6 +155,7 @@ class Tracer:
     nesting: int = 0  # how many circuits per group are being traced
     reductions: list[ReducePlan] = field(default_factory=list)
     bodies: dict[Operator, AnyGraph] = field(default_factory=dict)
+    lateness: dict[str, Lateness] = field(default_factory=dict)  # by input
 
     def input(
         self, number: int, label: str, type_: StreamType, line: Line, append_only: bool = False
@@ -165,8 +166,12 @@ class Tracer:
     def leaf(self, operator: Operator, label: str, line: Line) -> Stream:
         """The stream of what is there before the function is called."""
         v = Vertex(operator)
-        self.made[v] = _Made((), None, label, line, False)
+        self.given(v, label, line)
         return Stream(v, self)
+
+    def given(self, v: Vertex, label: str, line: Line) -> None:
+        """Record a vertex that is there before the function is called."""
+        self.made[v] = _Made((), None, label, line, False)
 
     def label(self, v: Vertex) -> str:
         """What a vertex is called, before the query has ended and its variables are known."""

@@ -7,10 +7,10 @@ from typing import Any, Generic, Never, TypeVar, overload
 
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.errors import not_there, refused_deletion
+from stepping_spark.errors import not_there, refused_deletion, too_late
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import Graph, In, Out, Vertex, check_is_graph
-from stepping_spark.graph.operators import Delay, Feedback, Hold, Input, Integrate
+from stepping_spark.graph.operators import Delay, Expire, Feedback, Hold, Input, Integrate
 from stepping_spark.reference.meaning import MEANING, REMEMBERS, together
 from stepping_spark.reference.values import NOTHING, Value, added, check, read, show
 from stepping_spark.reference.vertices import order, place_of
@@ -86,6 +86,11 @@ class Reference(Generic[In, Out]):
             missing = [row for row, n in values[v].items() if n > 0]
             if missing:
                 raise not_there(missing, f"input {label!r}")
+        for label, x in self.graph.lateness.items():
+            if x.refused and values[x.late]:
+                latest = max(values[x.late.inputs[1]], default=None)
+                rows = list(values[x.late])
+                raise too_late(rows, f"input {label!r}", label, str(x.at), latest, x.said)
         shown = tuple(self._shown(v, values) for v in self.graph.outputs)
         cached = {name: self._shown(v, values) for name, v in self.graph.caches.items()}
         self._remembered = {
@@ -104,7 +109,7 @@ class Reference(Generic[In, Out]):
         before = self._remembered.get(v, NOTHING)
         if isinstance(v.operator, Fixpoint):
             return together([values[s] for s in v.inputs], before)
-        if isinstance(v.operator, Hold):
+        if isinstance(v.operator, Hold | Expire):
             came_out = ((row, -n) for row, n in values[v].items())
             return added((*before.items(), *values[v.inputs[0]].items(), *came_out))
         return values[v.inputs[0]]

@@ -18,6 +18,7 @@ from stepping_spark.graph.operators import (
     Delay,
     Differentiate,
     Distinct,
+    Expire,
     Explode,
     Feedback,
     Filter,
@@ -28,6 +29,7 @@ from stepping_spark.graph.operators import (
     IdentityPrint,
     Input,
     Integrate,
+    InTime,
     Join,
     Listed,
     LookUp,
@@ -38,7 +40,9 @@ from stepping_spark.graph.operators import (
     Operator,
     PositivePart,
     Present,
+    Settled,
     Top,
+    Touched,
     Window,
 )
 from stepping_spark.reference.groups import collate, listed, top
@@ -56,6 +60,7 @@ from stepping_spark.reference.values import (
     total_of,
 )
 from stepping_spark.reference.vertices import VertexContext, order, place_of
+from stepping_spark.reference.watermarks import expire, in_time, settled, touched
 from stepping_spark.reference.windows import window
 from stepping_spark.rows.data import Pair, weighted
 from stepping_spark.rows.grouped import in_groups
@@ -230,9 +235,9 @@ def _iterated(at: VertexContext, op: Fixpoint, sums: Value) -> Value:
 
 
 # These get what they remember of the steps before as their last argument: an integral its own
-# value, a hold what is still to come, a fixpoint the sums of its inputs, the others the value of
-# their input.
-REMEMBERS = (Delay, Differentiate, Fixpoint, Hold, Integrate)
+# value, a hold and an expiry what is still to come, a fixpoint the sums of its inputs, the others
+# the value of their input.
+REMEMBERS = (Delay, Differentiate, Expire, Fixpoint, Hold, Integrate)
 
 MEANING: dict[type[Operator], Callable[..., Value]] = {
     Accumulate: _accumulate,
@@ -244,6 +249,7 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Differentiate: _subtract,
     Distinct: _distinct,
     Feedback: _same,
+    Expire: expire,
     Explode: _explode,
     Filter: _filter,
     Fixpoint: _fixpoint,
@@ -253,6 +259,7 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Hold: _hold,
     IdentityPrint: _print,
     Input: _same,
+    InTime: in_time,
     Integrate: _add,
     Join: _join,
     Listed: listed,
@@ -263,6 +270,8 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Neg: _neg,
     PositivePart: _positive_part,
     Present: _present,
+    Settled: settled,
     Top: top,
+    Touched: touched,
     Window: window,
 }

@@ -18,6 +18,7 @@ from stepping_spark.passes.cancel import cancel
 from stepping_spark.passes.dead import drop_dead
 from stepping_spark.passes.incremental import push_integrals
 from stepping_spark.passes.loops import recognise_differences, recognise_integrals
+from stepping_spark.passes.settle import drop_settled
 from stepping_spark.passes.share import share_registers
 from stepping_spark.passes.top_n import build_towers, keep_only_first
 from tests.cases import Order
@@ -56,6 +57,10 @@ def once(a: st.ZSet[int]) -> Any:
 
 def largest(orders: st.ZSet[Order]) -> Any:
     return st.first_n(orders, lambda o: o.amount, 2, by=lambda o: o.user)
+
+
+def each(times: st.ZSet[int]) -> Any:
+    return st.distinct(times)
 
 
 def indexed(a: st.ZSet[int]) -> Any:
@@ -217,9 +222,49 @@ first_n.differentiated_of_64) [top 2 by amount of each (user)]
         map = map(delay) [_value_ + 1]
         return map""",
     ),
+    (
+        drop_settled,
+        each,
+        """\
+        times = input()
+        times_greatest_time = feedback(times_greatest_time_change)
+        times_greatest_time_so_far = integrate(times_greatest_time)
+        times_greatest_time_before = delay(times_greatest_time_so_far)
+        times_in_time = in_time(times, times_greatest_time_before) [_value_ from the watermark on]
+        distinct.integrated = integrate(times_in_time)
+        distinct.integrated_delayed = delay(distinct.integrated)
+        distinct.changed = haitch(distinct.integrated_delayed, times_in_time)
+        times_times = map(times_in_time) [_value_]
+        times_times_added = positive_part(times_times)
+        times_greatest_time_change = haitch(times_greatest_time_before, times_times_added) \
+[top 1 by _value_ desc of each (0)]
+        times_late = late(times, times_greatest_time_before) [_value_ before the watermark]
+        return distinct.changed
+        run times_late""",
+        """\
+        times = input()
+        times_greatest_time = feedback(times_greatest_time_change)
+        times_greatest_time_so_far = integrate(times_greatest_time)
+        times_greatest_time_before = delay(times_greatest_time_so_far)
+        times_in_time = in_time(times, times_greatest_time_before) [_value_ from the watermark on]
+        distinct.expire = expire(times_in_time, times_greatest_time_so_far) \
+[_value_ before the watermark]
+        distinct.neg = neg(distinct.expire)
+        distinct.add = add(times_in_time, distinct.neg)
+        distinct.integrate = integrate(distinct.add)
+        distinct.changed_delay = delay(distinct.integrate)
+        distinct.changed = haitch(distinct.changed_delay, times_in_time)
+        times_times = map(times_in_time) [_value_]
+        times_times_added = positive_part(times_times)
+        times_greatest_time_change = haitch(times_greatest_time_before, times_times_added) \
+[top 1 by _value_ desc of each (0)]
+        times_late = late(times, times_greatest_time_before) [_value_ before the watermark]
+        return distinct.changed
+        run times_late""",
+    ),
 ]
 # These rewrite what the passes before them give.
-AFTER: dict[Pass, int] = {keep_only_first: 5, build_towers: 5}
+AFTER: dict[Pass, int] = {keep_only_first: 5, build_towers: 5, drop_settled: 8}
 
 
 @pytest.mark.parametrize(
@@ -231,7 +276,10 @@ def test_a_pass_makes_this_of_a_circuit(
     rule: Pass, query: Callable[..., Any], before: str, after: str
 ) -> None:
     graph = st.compile(
-        query, append_only=["orders"] if rule is keep_only_first else (), optimize=False
+        query,
+        append_only=["orders"] if rule is keep_only_first else (),
+        lateness={"times": (lambda t: t, 5)} if rule is drop_settled else None,
+        optimize=False,
     )
     graph = optimize(graph, PASSES[: AFTER.get(rule, 0)])
     assert text(graph) == dedent(before)

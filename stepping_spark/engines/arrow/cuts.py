@@ -20,9 +20,8 @@ import pyarrow.compute
 
 from stepping_spark.engines.arrow.groups import positions
 from stepping_spark.engines.arrow.kernels import Context
-from stepping_spark.engines.arrow.windows import unit_of
 from stepping_spark.expressions.arrow import evaluator, values_of
-from stepping_spark.physical import Reach, Sorting, WindowCall, Windowed, reach_of
+from stepping_spark.physical import Reach, Sorting, WindowCall, Windowed, reach_of, unit_of
 from stepping_spark.relations.arrow import distinct_rows, one_array
 from stepping_spark.relations.hashes import Numbers
 from stepping_spark.rows.atoms import INT_MAX, INT_MIN

@@ -35,6 +35,7 @@ from stepping_spark.expressions.arrow import Arrays, relation_of, spread, values
 from stepping_spark.physical import (
     AntiJoin,
     Argument,
+    Before,
     ChangeOf,
     Contributions,
     Due,
@@ -54,6 +55,7 @@ from stepping_spark.physical import (
     Windowed,
 )
 from stepping_spark.relations.arrow import concat, empty, negate, one_array
+from stepping_spark.rows.atoms import INT_MIN
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.spark.fetch import FanOut
 from stepping_spark.sums.arrow import contributions
@@ -111,6 +113,29 @@ def _due(n: Due, rows: Kernel) -> Kernel:
         return table.filter(pc.less_equal(table.column("time"), now))
 
     return due
+
+
+def _before(n: Before, rows: Kernel, greatest: Kernel) -> Kernel:
+    values = values_of(n.schema, (n.value,))
+    ((column, _),) = n.greatest.schema.columns
+
+    def before(run: Context) -> pa.Table:
+        table, known = rows(run), greatest(run)
+        if not known.num_rows:
+            return table if n.others else table.slice(0, 0)
+        limit = int(_numbers(one_array(known.column(column))).max()) - n.distance
+        (found,) = values(table, run.ask)
+        is_before = np.asarray(found.is_valid()) & (_numbers(found) < max(limit, INT_MIN))
+        return table.filter(pa.array(~is_before if n.others else is_before))
+
+    return before
+
+
+def _numbers(times: Any) -> Any:
+    """Times as numbers, in the units that distances have; of NULL any."""
+    if pa.types.is_date32(times.type):
+        times = times.cast(pa.int32())
+    return times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
 
 
 def _unnest(n: Unnest, rows: Kernel) -> Kernel:
@@ -244,6 +269,7 @@ def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
 NODES: dict[type[Physical], Callable[..., Kernel]] = {
     AntiJoin: _anti_join,
     Argument: _argument,
+    Before: _before,
     ChangeOf: _change_of,
     Contributions: _contributions,
     Due: _due,

@@ -19,7 +19,7 @@ import pyarrow.compute
 
 from stepping_spark.engines.arrow.groups import positions, ranks
 from stepping_spark.errors import StepError
-from stepping_spark.physical import Frame, Sorting, WindowCall
+from stepping_spark.physical import Frame, Sorting, WindowCall, unit_of
 from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.hashes import Numbers
 from stepping_spark.rows.atoms import INT_MAX, INT_MIN, Atom
@@ -119,15 +119,6 @@ def _numbers(column: Any, by: Sorting) -> Any:
     days = pa.types.is_date32(column.type)
     whole = column.cast(pa.int32()).cast(pa.int64()) if days else column.cast(pa.int64())
     return np.asarray(whole.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
-
-
-def unit_of(bound: Any) -> Any:
-    """A distance in the unit of the values: microseconds, days, or the number itself."""
-    if isinstance(bound, int | float):
-        return bound
-    if isinstance(bound, decimal.Decimal):
-        return Fraction(bound)
-    return (bound.days * 86_400 + bound.seconds) * 1_000_000 + bound.microseconds
 
 
 def _moved(values: Any, offset: Any) -> Any:

@@ -16,12 +16,13 @@ from stepping_spark.engines.spark.text import (
     names,
     spread,
 )
-from stepping_spark.engines.spark.windows import windowed
+from stepping_spark.engines.spark.windows import distance_of, units_sql, windowed
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Key
 from stepping_spark.physical import (
     AntiJoin,
     Argument,
+    Before,
     ChangeOf,
     Contributions,
     Due,
@@ -147,6 +148,16 @@ def _where(run: Context, n: Where) -> str:
 def _due(run: Context, n: Due) -> str:
     columns = names(n.schema.all, "t")
     return f"SELECT {columns} FROM ({run.text(n.of)}) t WHERE t.`time` <= {run.now}"
+
+
+def _before(run: Context, n: Before) -> str:
+    query, (value,) = run.over(n.of, n.exprs, "t")
+    ((column, t),) = n.greatest.schema.columns
+    latest = distance_of(closed(f"g.{quote(column)}"), t)
+    limit = f"SELECT max({latest}) - {units_sql(n.distance, t)} FROM ({run.text(n.greatest)}) g"
+    is_before = f"coalesce({distance_of(value, t)} < ({limit}), false)"
+    kept = f"NOT {is_before}" if n.others else is_before
+    return f"SELECT {names(n.schema.all, 't')} FROM ({query}) t WHERE {kept}"
 
 
 def _unnest(run: Context, n: Unnest) -> str:
@@ -287,6 +298,7 @@ def _filled(run: Context, fold: Fold, of: Query) -> str:
 NODES: dict[type[Physical], Callable[[Context, Any], str]] = {
     AntiJoin: _anti_join,
     Argument: _argument,
+    Before: _before,
     ChangeOf: _change_of,
     Contributions: _contributions,
     Due: _due,

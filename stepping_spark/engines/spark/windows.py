@@ -12,7 +12,7 @@ from typing import Any
 
 from stepping_spark.engines.spark.text import key_names
 from stepping_spark.physical import Sorting, WindowCall, Windowed
-from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
+from stepping_spark.rows.atoms import DATETIME, FLOAT, INT, LOCAL_DATETIME, Atom, RowType
 from stepping_spark.rows.literals import literal, text
 from stepping_spark.rows.schema import COUNT, columns_of
 from stepping_spark.rows.sql_text import Sql, closed
@@ -256,6 +256,12 @@ def offset_sql(offset: Any, t: RowType) -> Sql:
         clock = f"{hours:02}:{seconds // 60:02}:{seconds % 60:02}.{offset.microseconds:06}"
         return closed(f"INTERVAL '{offset.days} {clock}' DAY TO SECOND")
     return closed(literal(bare.encode(offset, "an offset"), bare))
+
+
+def units_sql(units: int, t: RowType) -> Sql:
+    """The same, of a number of units: of days, of microseconds, or the number itself."""
+    of_times = unwrap(t) in (DATETIME, LOCAL_DATETIME)
+    return offset_sql(dt.timedelta(microseconds=units) if of_times else units, t)
 
 
 def _rows(bound: int | None, side: int) -> str:

@@ -2,7 +2,7 @@
 
 What an operator means is said elsewhere, once for each interpretation: in `reference` in plain
 Python, in `engines.spark` as Spark SQL, in `engines.arrow` on Arrow tables. Here they stand by
-family: `base`, `linear`, `time`, `joins`, `groups` and `windows`.
+family: `base`, `linear`, `time`, `joins`, `groups`, `windows` and `watermarks`.
 """
 
 from stepping_spark.graph.operators.base import (
@@ -49,6 +49,7 @@ from stepping_spark.graph.operators.time import (
     Integrate,
     Temporal,
 )
+from stepping_spark.graph.operators.watermarks import Expire, InTime, Settled, Touched
 from stepping_spark.graph.operators.windows import Window
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "Delay",
     "Differentiate",
     "Distinct",
+    "Expire",
     "Explode",
     "Feedback",
     "Filter",
@@ -69,6 +71,7 @@ __all__ = [
     "Haitch",
     "Hold",
     "IdentityPrint",
+    "InTime",
     "Input",
     "Integrate",
     "Join",
@@ -85,8 +88,10 @@ __all__ = [
     "PositivePart",
     "Present",
     "Same",
+    "Settled",
     "Temporal",
     "Top",
+    "Touched",
     "Window",
     "join_of",
     "only_projects",

@@ -46,6 +46,7 @@ class Operator:
     same_stream: ClassVar[bool] = False  # the stream that it takes, kept by a key or a step later
     written: ClassVar[bool] = False  # a stream of its own at each step, whoever reads it
     same_at_first: ClassVar[bool] = False  # at the first step it gives what it takes
+    rows_from: ClassVar[int | None] = None  # inputs that give its rows, the first ones
 
     def is_positive(self, inputs: bool) -> bool:
         """Whether it gives no negative weights; `inputs` says whether it is given none."""

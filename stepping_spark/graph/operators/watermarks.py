@@ -1,0 +1,159 @@
+"""Operators over watermarks: rows that come too late, and state that nothing to come can change.
+
+The watermark of an input is the greatest time that it has had, less its lateness. The greatest time
+is a stream of its own, and comes to these operators as an input: a Z-set of at most one row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, whole
+from stepping_spark.graph.operators.base import KeepsSigns, Linearity, Operator
+from stepping_spark.graph.operators.windows import Window
+from stepping_spark.physical import Argument, Before, Physical, Project, Union, Where, cells_of
+from stepping_spark.rows.atoms import BOOL, INT
+from stepping_spark.rows.schema import StreamType, ZSetType
+from stepping_spark.rows.types import Optional, tuple_of
+
+
+@dataclass(frozen=True)
+class InTime(KeepsSigns):
+    """The rows of a change that are at or after the watermark; with `late`, the others.
+
+    Takes the change, and the greatest time of the steps before. A row whose time is NULL is late.
+    """
+
+    at: Expr
+    lateness: int  # in the unit of the times, as `expressions.clock` has it
+    late: bool = False
+    linearity: ClassVar[Linearity] = Linearity.LOOK_UP
+    arity: ClassVar[int] = 2
+    gives_change: ClassVar[bool] = True
+    rows_from: ClassVar[int] = 1
+
+    @property
+    def name(self) -> str:
+        return "late" if self.late else "in_time"
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return inputs[0]
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        rows, greatest = args
+        found: Physical = Before(rows, greatest, self.at, self.lateness, others=not self.late)
+        if not isinstance(self.at.type, Optional):
+            return found
+        has = Call(BOOL, "isNull" if self.late else "isNotNull", (self.at,))
+        return Union((found, Where(rows, has))) if self.late else Where(found, has)
+
+    def describe(self) -> str:
+        side = "before the watermark" if self.late else "from the watermark on"
+        return f"{self.at} {side}"
+
+
+@dataclass(frozen=True)
+class Expire(Operator):
+    """The rows whose value the watermarks pass at this step: of the change, and of those before.
+
+    Takes the change, and the greatest time of each input whose watermark is to pass the value, with
+    those of this step. What none has passed yet is its state. A value is passed that is before all
+    watermarks, each less a further distance.
+    """
+
+    value: Expr
+    distances: tuple[int, ...]  # from the greatest time of each input
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # what it gives depends on when
+    gives_change: ClassVar[bool] = True
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return inputs[0]
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        rows, *greatest = args
+        return _before_all(rows, self.value, self.distances, greatest)
+
+    def describe(self) -> str:
+        return f"{self.value} before the watermark"
+
+
+@dataclass(frozen=True)
+class Touched(Operator):
+    """The rows of a change, and those that watermarks pass: nothing, where they pass none.
+
+    Each row comes with the number of its stream, so that no row of one takes away one of the other.
+    """
+
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR
+    arity: ClassVar[int] = 2
+    gives_change: ClassVar[bool] = True
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return inputs[1]
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return ZSetType(tuple_of((self._zset(inputs[0]), INT)))
+
+    def physical(self, *args: Argument) -> Physical:
+        row = self._zset(args[0].type)
+        numbered = (Build(tuple_of((row, INT)), (whole(row), Literal(INT, i))) for i in (0, 1))
+        return Union(tuple(Project(a, cells_of(e)) for a, e in zip(args, numbered, strict=True)))
+
+
+@dataclass(frozen=True)
+class Settled(Operator):
+    """The rows of a window's partitions that nothing can change, or need, that is still to come.
+
+    Takes the state of the window before the step, the change, the rows of the partitions to look
+    at, and the greatest time of each input whose watermark counts, with those of this step.
+    `window` finds for a row what tells that; each value of `free`, over what it gives, is to be
+    before all watermarks, less a further distance.
+    """
+
+    window: Window
+    free: tuple[tuple[Expr, int], ...]
+    distances: tuple[int, ...]  # from the greatest time of each input
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR
+    gives_change: ClassVar[bool] = True
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return inputs[2]
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        state, change, _, *greatest = args
+        row = self._zset(state.type)
+        found = _over(self.window.tree((state.type,)), Union((state, change)))
+        for value, further in self.free:
+            found = _before_all(found, value, [d + further for d in self.distances], greatest)
+        return Project(found, cells_of(Field(row, ("left",))))
+
+    def describe(self) -> str:
+        return f"{', '.join(str(e) for e, _ in self.free)} before the watermark"
+
+
+def _over(windowed: Physical, rows: Physical) -> Physical:
+    return dataclasses.replace(windowed, of=rows)  # type: ignore[call-arg]
+
+
+def _before_all(
+    rows: Physical, value: Expr, distances: Sequence[int], greatest: Sequence[Physical]
+) -> Physical:
+    """The rows whose value is before each of these, less the distance from it."""
+    for latest, distance in zip(greatest, distances, strict=True):
+        rows = Before(rows, latest, value, distance)
+    return rows

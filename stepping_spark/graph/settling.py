@@ -1,0 +1,149 @@
+"""Which rows of a state no change to come can touch or need: the rules; and why there are none."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stepping_spark.expressions.derived import choice
+from stepping_spark.expressions.expr import Call, Expr, Field, Literal
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import Add, Delay, Expire, Haitch, Integrate, Neg, Window
+from stepping_spark.graph.watermarks import Bound, Bounds, bare
+from stepping_spark.physical import Frame, WindowCall, reach_of, unit_of
+from stepping_spark.rows.atoms import BOOL
+from stepping_spark.rows.types import Optional
+
+
+@dataclass(frozen=True)
+class Frees:
+    """When rows of a window are free to go.
+
+    `further` is how far a row's time must be before the watermarks for its partition to be looked
+    at. Where `window` is None, such a row goes. Else the window finds out more of it: it goes when
+    each value of `free`, over pairs of the row and what the window gives, is before the watermarks,
+    less a distance.
+    """
+
+    further: int
+    window: Window | None = None
+    free: tuple[tuple[Expr, int], ...] = ()
+
+
+def is_state_of(state: Vertex, change: Vertex) -> tuple[Vertex, bool] | None:
+    """The stream a of z⁻¹I(a) and a, or of their negatives, and whether it is these."""
+    negated = isinstance(state.operator, Neg) and isinstance(change.operator, Neg)
+    if negated:
+        (state,), (change,) = state.inputs, change.inputs
+    is_own = isinstance(state.operator, Delay) and summed(state) is change
+    return (change, negated) if is_own else None
+
+
+def summed(state: Vertex) -> Vertex | None:
+    """The stream a of I(a), or of z⁻¹I(a)."""
+    if isinstance(state.operator, Delay):
+        (state,) = state.inputs
+    return state.inputs[0] if isinstance(state.operator, Integrate) else None
+
+
+def is_kept(a: Vertex) -> bool:
+    """Whether a stream is one without the rows that watermarks pass."""
+    return (
+        isinstance(a.operator, Add)
+        and isinstance(a.inputs[1].operator, Neg)
+        and isinstance(a.inputs[1].inputs[0].operator, Expire)
+    )
+
+
+def in_key(op: Haitch, a: Vertex, bounds: Bounds) -> Bound | None:
+    """The bound of a value that rows of one key have in common."""
+    keys = {bare(e) for e in op.of.keyed_by(a.type)}
+    return next((b for b in bounds if not keys or b.value in keys), None)
+
+
+def met_by(on: Iterable[Expr], key: Iterable[Expr], bounds: Bounds) -> Bound | None:
+    """A value of one side of a join, by the watermarks of what is equal to it on the other side."""
+    for mine, theirs in zip(on, key, strict=True):
+        for b in bounds:
+            if b.value == bare(theirs) and not isinstance(mine.type, Optional):
+                return Bound(bare(mine), b.marks)
+    return None
+
+
+def frees_of(op: Window, bound: Bound) -> Frees | str:
+    """When rows of a window are free to go, by the watermarks of a value; or why none ever is."""
+    if not op.sorting or bare(op.sorting[0].expr) != bound.value:
+        return f"its order does not begin with {bound.value}"
+    gaps = [c.gap for c in op.calls if c.gap is not None]
+    if gaps:
+        return _of_sessions(op, bound, unit_of(gaps[0]))
+    if all(map(_finds_nearest, op.calls)) and len({c.args for c in op.calls}) == 1:
+        return _of_nearest(op, bound)
+    return _of_frames(op, bound)
+
+
+def _probe(op: Window, *calls: WindowCall) -> Window:
+    return Window(op.keys, op.sorting, calls)
+
+
+def _given(number: int, c: WindowCall) -> Field:
+    return Field(c.type, ("right", f"_{number}"))
+
+
+def _of_sessions(op: Window, bound: Bound, gap: int) -> Frees:
+    """Rows of sessions that ended so long ago that no row to come joins them."""
+    end = WindowCall("session_end", bound.value.type, gap=op.calls[0].gap)
+    return Frees(gap, _probe(op, end), ((_given(1, end), gap),))
+
+
+def _finds_nearest(c: WindowCall) -> bool:
+    """Whether a function finds the nearest row before or after that has a value, as-of joins do."""
+    frames = {"last_value": Frame(True, None, 0), "first_value": Frame(True, 0, None)}
+    return c.ignore_nulls and c.frame == frames.get(c.kind)
+
+
+def _of_nearest(op: Window, bound: Bound) -> Frees:
+    """Rows that find, and rows that are found: of those the last before the watermark stays.
+
+    A row that is found is needed until a later one of its partition is before the watermark. One
+    that finds the nearest before it is done when the watermark has passed it; one that looks for
+    the nearest after it, when that is before the watermark.
+    """
+    found = op.calls[0].args[0]
+    time = Optional(bound.value.type)
+    is_none = Call(BOOL, "isNull", (found,))
+    known_at = choice(is_none, Literal(time, None), _optional(bound.value))
+    later = WindowCall("first_value", time, (known_at,), Frame(True, 1, None), ignore_nulls=True)
+    passed: Expr = _given(1, later)
+    if all(c.kind == "last_value" for c in op.calls):
+        passed = choice(is_none.under("left"), _optional(bound.value).under("left"), passed)
+    return Frees(0, _probe(op, later), ((passed, 0),))
+
+
+def _optional(e: Expr) -> Expr:
+    return dataclasses.replace(e, type=Optional(e.type))
+
+
+def _of_frames(op: Window, bound: Bound) -> Frees | str:
+    """Rows that no frame of a row to come reaches, nor of a row that one of those reaches."""
+    reach = reach_of(op.sorting, op.calls)
+    if isinstance(reach, str):
+        return reach
+    if reach.carried:
+        return f"{reach.carried[0]} counts or adds up all rows before"
+    up = op.sorting[0].ascending
+    sides = ((reach.back, reach.far_back), (reach.forward, reach.far_forward))
+    (back, far_back), (forward, far_forward) = sides if up else sides[::-1]
+    ff, fb = unit_of(far_forward), unit_of(far_back)
+    if forward and fb:
+        return "one function looks at rows after it, and another at a distance before it"
+    if not back and not forward:
+        return Frees(ff + fb)
+    kind, time = "lead" if up else "lag", Optional(bound.value.type)
+    looks = dict.fromkeys(n for n in (back, back + forward) if n)
+    calls = tuple(WindowCall(kind, time, (bound.value,), n=n) for n in looks)
+    free = [(bound.value.under("left"), ff + fb)]
+    free += [(_given(1, calls[0]), ff)] if back else []
+    free += [(_given(len(calls), calls[-1]), 0)] if forward else []
+    return Frees(ff + fb, _probe(op, *calls), tuple(free))

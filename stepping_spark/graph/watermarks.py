@@ -1,0 +1,182 @@
+"""Which values of the rows to come are known to be at or after a watermark.
+
+An input with a lateness gives no row any more whose time is before its watermark. What is made of
+it inherits that, as far as it follows from the operators: filters keep it, maps that keep the
+column, joins by it, windows that do not look forward. It is derived, never guessed; where it cannot
+be derived, nothing is known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import (
+    Add,
+    Arrange,
+    Distinct,
+    Filter,
+    Haitch,
+    IdentityPrint,
+    InTime,
+    Join,
+    Map,
+    Neg,
+    Operator,
+    PositivePart,
+    Top,
+    Window,
+)
+from stepping_spark.graph.states import States
+from stepping_spark.physical import reach_of
+from stepping_spark.rows.types import Struct, unwrap
+
+SAME_ROWS = (Filter, Neg, Arrange, IdentityPrint, PositivePart)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The watermark of an input: the greatest time that it has had, less a distance."""
+
+    greatest: Vertex  # the feedback of the stream whose sum is the row of that time
+    distance: int
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A value of the rows of a stream: in changes to come it is not before all these watermarks."""
+
+    value: Expr
+    marks: frozenset[Mark]
+
+
+Bounds: TypeAlias = tuple[Bound, ...]
+
+
+class Known:
+    """The bounds of the changes in a circuit, each stream's found out once."""
+
+    def __init__(self, loops: Mapping[Vertex, Vertex]) -> None:
+        self._states = States(loops)
+        self._found: dict[Vertex, Bounds] = {}
+
+    def of(self, v: Vertex) -> Bounds:
+        """The bounds of a stream of changes."""
+        if v not in self._found:
+            found = set(self._of(v))
+            weaker = {b for b in found for x in found if b.value == x.value and b.marks > x.marks}
+            self._found[v] = tuple(sorted(found - weaker, key=_in_order))
+        return self._found[v]
+
+    def _of(self, v: Vertex) -> Iterator[Bound]:
+        op = v.operator
+        if isinstance(op, InTime) and not op.late:
+            greatest = v.inputs[1].inputs[0].inputs[0]  # z⁻¹(I(x))
+            yield Bound(bare(op.at), frozenset({Mark(greatest, op.lateness)}))
+        elif isinstance(op, SAME_ROWS):
+            yield from self.of(v.inputs[0])
+        elif isinstance(op, Map) and not op.carried:
+            yield from _moved(self.of(v.inputs[0]), op.f)
+        elif isinstance(op, Add):
+            yield from _of_both(*map(self.of, v.inputs))
+        elif isinstance(op, Join):
+            yield from self._of_join(op, *v.inputs)
+        elif isinstance(op, Haitch):
+            yield from _of_change(op.of, v.inputs[1], self.of(v.inputs[1]))
+
+    def _of_join(self, op: Join, left: Vertex, right: Vertex) -> Iterator[Bound]:
+        """The bounds of a side that is a change, and those that its key has with the other's."""
+        sides = [("left", left, op.left.parts), ("right", right, op.right.parts)]
+        for (own, stream, key), (other, _, other_key) in (sides, sides[::-1]):
+            if stream in self._states:
+                continue
+            for b in self.of(stream):
+                yield Bound(b.value.under(own), b.marks)
+                for mine, theirs in zip(key, other_key, strict=True):
+                    if bare(mine) == b.value:
+                        yield Bound(bare(theirs.under(other)), b.marks)
+
+
+def _in_order(b: Bound) -> tuple[str, list[str]]:
+    return str(b.value), sorted(f"{m.greatest.digest} {m.distance}" for m in b.marks)
+
+
+def _of_both(a: Bounds, b: Bounds) -> Iterator[Bound]:
+    """The bounds of a sum: a row of it may come from either stream."""
+    for mine in a:
+        for theirs in b:
+            if mine.value == theirs.value:
+                yield Bound(mine.value, mine.marks | theirs.marks)
+
+
+def _of_change(of: Operator, change: Vertex, bounds: Bounds) -> Iterator[Bound]:
+    """The bounds of H: it gives rows of the keys that change, old ones among them."""
+    if isinstance(of, Distinct | PositivePart):
+        yield from bounds
+    elif isinstance(of, Top | Window):
+        for b in bounds:
+            if b.value in map(bare, of.keyed_by(change.type)) or _looks_back(of, b.value):
+                yield Bound(b.value.under("left") if isinstance(of, Window) else b.value, b.marks)
+
+
+def _looks_back(of: Operator, value: Expr) -> bool:
+    """Whether a window is in the order of a value, and none of its functions looks forward."""
+    if not isinstance(of, Window) or not of.sorting or bare(of.sorting[0].expr) != value:
+        return False
+    reach = reach_of(of.sorting, of.calls)
+    if isinstance(reach, str):
+        return False
+    if of.sorting[0].ascending:
+        return not (reach.forward or reach.far_forward)
+    return not (reach.back or reach.far_back or reach.carried)
+
+
+def bare(e: Expr) -> Expr:
+    """An expression without what is said of NULL: equal ones have equal values, where not NULL."""
+    while isinstance(e, Call) and e.op == "known":
+        (e,) = e.args
+    if isinstance(e, Call):
+        return Call(unwrap(e.type), e.op, tuple(map(bare, e.args)))
+    return dataclasses.replace(e, type=unwrap(e.type)) if isinstance(e, Field) else e
+
+
+def _moved(bounds: Bounds, f: Expr) -> Iterator[Bound]:
+    """The bounds of what a function makes of rows: those of the values that it keeps."""
+    for b in bounds:
+        for place in _places(b.value, f):
+            itself = isinstance(place, Field) and not place.path
+            yield Bound(Field(place.type, ("_value_",)) if itself else place, b.marks)
+
+
+def _places(value: Expr, f: Expr) -> Iterator[Expr]:
+    """Where in what a function gives a value of the row stands."""
+    if bare(f) == value:
+        yield Field(value.type, ())
+    elif isinstance(f, Build):
+        made = unwrap(f.type)
+        assert isinstance(made, Struct)
+        for (name, _), e in zip(made.fields, f.fields, strict=True):
+            for place in _places(value, e):
+                yield place.under(name)
+    elif isinstance(f, Call) and f.op == "known":
+        yield from _places(value, *f.args)
+    elif isinstance(f, Field):
+        within = _within(value, f.path)
+        if within is not None:
+            yield within
+
+
+def _within(value: Expr, path: tuple[str, ...]) -> Expr | None:
+    """A value of a row as one of what is at a path in it; None where it is of more than that."""
+    if isinstance(value, Field):
+        starts = value.path[: len(path)] == path
+        return Field(value.type, value.path[len(path) :]) if starts else None
+    if not isinstance(value, Call):
+        return value if isinstance(value, Literal) else None
+    args = [_within(a, path) for a in value.args]
+    known = tuple(a for a in args if a is not None)
+    return Call(value.type, value.op, known) if len(known) == len(args) else None

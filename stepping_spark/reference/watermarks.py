@@ -1,0 +1,67 @@
+"""What the operators over watermarks mean in plain Python."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from stepping_spark.expressions.clock import units_of
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.reference.values import Value, added
+from stepping_spark.reference.vertices import VertexContext
+from stepping_spark.reference.windows import window
+from stepping_spark.rows.types import unwrap
+
+
+def _is_before(
+    at: VertexContext, value: Expr, row: Any, greatest: Sequence[Value], distances: Sequence[int]
+) -> bool:
+    """Whether a value of a row is before the greatest time of each input, less a distance."""
+    found, t = at.call(value, row), unwrap(value.type)
+    if found is None:
+        return False
+    latest = [max((units_of(time, t) for time in times), default=None) for times in greatest]
+    return all(
+        x is not None and units_of(found, t) < x - d for x, d in zip(latest, distances, strict=True)
+    )
+
+
+def in_time(at: VertexContext, a: Value, greatest: Value) -> Value:
+    """The rows of a change from the watermark on, or, late ones, the others."""
+    op = at.operator
+
+    def is_late(row: Any) -> bool:
+        if at.call(op.at, row) is None:
+            return True
+        return _is_before(at, op.at, row, (greatest,), (op.lateness,))
+
+    return {row: n for row, n in a.items() if is_late(row) is op.late}
+
+
+def expire(at: VertexContext, a: Value, *rest: Value) -> Value:
+    """The rows that watermarks pass, of a change and of what is kept."""
+    *greatest, kept = rest
+    op, every = at.operator, added((*kept.items(), *a.items()))
+    return {
+        row: n for row, n in every.items() if _is_before(at, op.value, row, greatest, op.distances)
+    }
+
+
+def touched(at: VertexContext, a: Value, passed: Value) -> Value:
+    """The rows of both, each with the number of its stream."""
+    return {(row, i): n for i, value in enumerate((a, passed)) for row, n in value.items()}
+
+
+def settled(at: VertexContext, state: Value, a: Value, _: Value, *greatest: Value) -> Value:
+    """The rows that no row to come can change or need."""
+    op = at.operator
+    inner = dataclasses.replace(at, operator=op.window)
+    found = []
+    for pair, n in window(inner, added((*state.items(), *a.items()))).items():
+        if all(
+            _is_before(at, value, pair, greatest, [d + further for d in op.distances])
+            for value, further in op.free
+        ):
+            found.append((pair.left, n))
+    return added(found)
