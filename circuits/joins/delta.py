@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypeVar, overload
 
+from circuits.joins.outer import outer_join
 from stepping_spark.query import lookups
 from stepping_spark.query.lookups import Lookup
 from stepping_spark.zsets.spark import ZSet
@@ -67,7 +69,8 @@ def delta_join(base: ZSet[Any], *tables: Lookup[Any]) -> ZSet[Any]:
 
     Keeps only the inputs, each arranged by the keys that it is looked up by: its own, and those
     that later lookups read from it. No joined rows are kept. A step reads, for each term, the rows
-    that its change leads to; for a left lookup also the rows of the keys that change. Raises
+    that its change leads to; for a left lookup also the rows of the keys that change. A left lookup
+    with a condition is an `st.outer_join` of what is before it, which is kept, by its key. Raises
     `CompileError` for a lookup whose key is not made of fields and operators on them, or of which
     no part is read from one input alone.
 
@@ -81,4 +84,7 @@ def delta_join(base: ZSet[Any], *tables: Lookup[Any]) -> ZSet[Any]:
     >>> dict(out.iter())
     {(('tea', 1), (1, 'Ann')): 1}
     """
-    return lookups.joined(base, tables)
+    at = lookups.conditional(tables)
+    if at is None:
+        return lookups.joined(base, tables)
+    return lookups.around(base, tables, at, delta_join, partial(outer_join, how="left"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from stepping_spark.callsite import user_line
@@ -12,8 +14,9 @@ from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Key, key_of, keys_where_null_is_equal
 from stepping_spark.graph.delta_join import DeltaJoin, inputs_of, reached, within
 from stepping_spark.graph.operators import LookUp
+from stepping_spark.query.outer_joins import outer_join
 from stepping_spark.query.primitives import Key as By
-from stepping_spark.query.primitives import filter, integrate  # noqa: A004
+from stepping_spark.query.primitives import filter, integrate, map  # noqa: A004
 from stepping_spark.query.trace import make, row_of
 from stepping_spark.rows.types import Optional, tuple_of, unwrap
 from stepping_spark.zsets.spark import ZSet
@@ -37,8 +40,9 @@ class Lookup(Generic[Found]):
     for: a function of the tuple of all rows found so far, where `row[0]` is the row of the base,
     `row[1]` that of the first lookup, and so on. Both may be tuples of several parts. `how` is
     "inner", or "left", which keeps rows that find nothing, with None in the place of this table.
-    With `null_safe=True`, NULL finds NULL. `where`, for inner lookups, is a further condition: a
-    function of the tuple that includes the row found here.
+    With `null_safe=True`, NULL finds NULL. `where` is a further condition: a function of the tuple
+    that includes the row found here. In a left lookup only rows for which it is true are found, as
+    ON has it in SQL; the tuples of the lookups before it are then kept, by its key.
 
     >>> def query(a: st.ZSet[tuple[str, int]], b: st.ZSet[int]) -> st.ZSet[
     ...     tuple[tuple[str, int], int | None]
@@ -77,6 +81,7 @@ class Lookup(Generic[Found]):
             on: Callable[[Any], Any],
             how: Literal["left"],
             null_safe: bool = False,
+            where: Callable[[Any], object] | None = None,
         ) -> None: ...
         def __init__(self, *given: Any, **named: Any) -> None: ...
 
@@ -146,11 +151,69 @@ def delta_join(base: ZSet[Any], *lookups: Lookup[Any], name: str | None = None) 
     Of an inner lookup all rows with the key, of a left one None where there is none. Keeps no
     state. Raises `CompileError` where `st.delta_join` does.
     """
+    at = conditional(lookups)
+    if at is not None:
+        return around(base, lookups, at, delta_join, partial(outer_join, how="left"))
     joined: Any = base
     operators = operators_of(base, lookups)
     for n, (operator, lookup) in enumerate(zip(operators, lookups, strict=True), 1):
         joined = make(operator, joined, lookup.r, name=name if n == len(lookups) else None)
     return chosen(joined, lookups)
+
+
+def conditional(lookups: Sequence[object]) -> int | None:
+    """The place of the first left lookup with a condition."""
+    for at, x in enumerate(lookups):
+        if isinstance(x, Lookup) and x.how == "left" and x.where is not None:
+            return at
+    return None
+
+
+def around(
+    base: ZSet[Any],
+    lookups: Sequence[Lookup[Any]],
+    at: int,
+    whole: Callable[..., Any],
+    left_join: Callable[..., Any],
+) -> ZSet[Any]:
+    """The tuples of lookups of which one, at a place, is a left one with a condition.
+
+    Whether a tuple has a match depends on the tuple then, and not on its key alone. So the tuples
+    of the lookups before are joined with that table as a whole, by `left_join`, and the others are
+    looked up for what that gives; `whole` joins the lookups before, and those after.
+    """
+    before, found, after = lookups[:at], lookups[at], lookups[at + 1 :]
+    known: Any = whole(base, *before) if before else map(base, f=lambda row: (row,))
+    where = found.where
+    assert where is not None
+    pairs = left_join(
+        known,
+        found.r,
+        on_left=found.on,
+        on_right=found.key,
+        where=lambda p: where((*(p.left[i] for i in range(at + 1)), p.right)),
+        null_safe=found.null_safe,
+    )
+    tuples = map(pairs, f=lambda p: (*(p.left[i] for i in range(at + 1)), p.right))
+    if not after:
+        return tuples
+
+    def flat(row: Any, more: int) -> tuple[Any, ...]:
+        return (*(row[0][i] for i in range(at + 2)), *(row[i] for i in range(1, more + 1)))
+
+    moved = [
+        _over(x, partial(flat, more=n), partial(flat, more=n + 1)) for n, x in enumerate(after)
+    ]
+    return map(whole(tuples, *moved), f=partial(flat, more=len(after)))
+
+
+def _over(
+    lookup: Lookup[Any], known: Callable[[Any], Any], own: Callable[[Any], Any]
+) -> Lookup[Any]:
+    """A lookup for tuples of another form; the functions give them in the form that it reads."""
+    on, where = lookup.on, lookup.where
+    moved = None if where is None else lambda row: where(own(row))
+    return dataclasses.replace(lookup, on=lambda row: on(known(row)), where=moved)
 
 
 def joined(base: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
@@ -192,11 +255,6 @@ def operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
                 f"{user_line()}: null_safe={lookup.null_safe!r} of a Lookup; it is True or False"
             )
         left = lookup.how == "left"
-        if left and lookup.where is not None:
-            raise CompileError(
-                f"{user_line()}: where= of lookup {place}, which is a left one; join that table "
-                "with st.outer_join(…, where=…)"
-            )
         row = row_of(lookup.r, "delta_join")
         looked_for = Key(row_expr(lookup.on, tuple_of(members)))
         looked_for = Key(looked_for.expr, (True,) * len(looked_for.parts))
