@@ -14,6 +14,7 @@ from stepping_spark.passes.cancel import cancel
 from stepping_spark.passes.dead import drop_dead
 from stepping_spark.passes.incremental import push_integrals
 from stepping_spark.passes.loops import recognise_differences, recognise_integrals
+from stepping_spark.passes.ranked import first_of_ranked
 from stepping_spark.passes.settle import drop_settled
 from stepping_spark.passes.share import share_registers
 from stepping_spark.passes.top_n import build_towers, keep_only_first
@@ -26,6 +27,7 @@ PASSES: tuple[Pass, ...] = (
     cancel,
     push_integrals,
     cancel,
+    first_of_ranked,
     keep_only_first,
     build_towers,
     share_registers,

@@ -18,6 +18,7 @@ from stepping_spark.passes.cancel import cancel
 from stepping_spark.passes.dead import drop_dead
 from stepping_spark.passes.incremental import push_integrals
 from stepping_spark.passes.loops import recognise_differences, recognise_integrals
+from stepping_spark.passes.ranked import first_of_ranked
 from stepping_spark.passes.settle import drop_settled
 from stepping_spark.passes.share import share_registers
 from stepping_spark.passes.top_n import build_towers, keep_only_first
@@ -61,6 +62,22 @@ def largest(orders: st.ZSet[Order]) -> Any:
 
 def each(times: st.ZSet[int]) -> Any:
     return st.distinct(times)
+
+
+class Placed(st.Data):
+    id: int
+    place: int
+
+
+def placed(orders: st.ZSet[Order]) -> Any:
+    ranked = st.window(
+        orders,
+        by=lambda o: o.user,
+        order=lambda o: o.amount,
+        into=Placed,
+        place=st.win.row_number(),
+    )
+    return st.filter(ranked, f=lambda p: p.place < 3)
 
 
 def indexed(a: st.ZSet[int]) -> Any:
@@ -206,6 +223,33 @@ first_n.differentiated_of_64) [top 2 by amount of each (user)]
         return first_n.differentiated""",
     ),
     (
+        first_of_ranked,
+        placed,
+        """\
+        orders = input()
+        window.integrated = integrate(orders)
+        window.delay = delay(window.integrated)
+        window.differentiated_window = haitch(window.delay, orders) \
+[window row_number() by amount of each (user)]
+        window.differentiated = map(window.differentiated_window) \
+[Placed(id=left.id, place=right._1)]
+        filter = filter(window.differentiated) [place < 3]
+        return filter""",
+        """\
+        orders = input()
+        window.integrated = integrate(orders)
+        window.delay = delay(window.integrated)
+        window.top = haitch(window.delay, orders) [top 2 by amount of each (user)]
+        window.integrate = integrate(window.top)
+        window.delay_2 = delay(window.integrate)
+        window.differentiated_window = haitch(window.delay_2, window.top) \
+[window row_number() by amount of each (user)]
+        window.differentiated = map(window.differentiated_window) \
+[Placed(id=left.id, place=right._1)]
+        filter = filter(window.differentiated) [place < 3]
+        return filter""",
+    ),
+    (
         share_registers,
         indexed,
         """\
@@ -264,7 +308,7 @@ first_n.differentiated_of_64) [top 2 by amount of each (user)]
     ),
 ]
 # These rewrite what the passes before them give.
-AFTER: dict[Pass, int] = {keep_only_first: 5, build_towers: 5, drop_settled: 8}
+AFTER: dict[Pass, int] = {keep_only_first: 5, build_towers: 5, drop_settled: 9, first_of_ranked: 5}
 
 
 @pytest.mark.parametrize(
