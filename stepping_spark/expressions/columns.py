@@ -8,11 +8,12 @@ from contextvars import ContextVar
 from pyspark.sql import Column, functions
 
 from stepping_spark.callsite import user_line
-from stepping_spark.expressions.directions import Directed, not_a_value
+from stepping_spark.errors import CompileError
+from stepping_spark.expressions.directions import TAKERS, Directed, not_a_value
 from stepping_spark.expressions.expr import Build, Call, Expr, Items, Opaque, Singleton
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.types import Struct, unwrap
-from stepping_spark.spark.columns import DeferredColumn, sort_order
+from stepping_spark.spark.columns import DeferredColumn, has_order_within, sort_order
 from stepping_spark.spark.session import get_session
 from stepping_spark.spark.types import analyzed, text_of
 
@@ -70,5 +71,11 @@ def opaque(column: Column, at: str = "") -> Expr:
     if ordered is not None:
         of = opaque(ordered.of, at)
         return Directed(of.type, of, ordered.ascending, ordered.nulls_first)
-    t, frame = analyzed(column, ROW.get(), at or str(user_line()))
+    where = at or str(user_line())
+    if has_order_within(column):
+        raise CompileError(
+            f"{where}: an order (asc, desc, or one of their like) is inside of {text_of(column)}, "
+            f"where a value is expected; leave it out ({TAKERS})"
+        )
+    t, frame = analyzed(column, ROW.get(), where)
     return Opaque.traced(t, column, frame, text_of(column))

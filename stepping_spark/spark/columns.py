@@ -66,4 +66,38 @@ def sort_order(column: Column) -> SortOrder | None:
     return SortOrder(of, shown[1] == "ASC", shown[2] == "FIRST")
 
 
+def has_order_within(column: Column) -> bool:
+    """Whether some part of a Column is an order, which Spark's analyzer takes for a value there.
+
+    The orders of windows are none of these.
+    """
+    if _WITHIN.search(str(column)) is None:
+        return False
+    if isinstance(column, ClassicColumn):
+        made: Any = column
+        return _is_order_within(made._jc.node())
+    return _is_order_of_connect(column)
+
+
+def _is_order_within(node: Any) -> bool:
+    """Whether a node of a classic Column is an order, or has one in it."""
+    kind = node.getClass().getSimpleName()
+    if kind in ("SortOrder", "Window"):
+        return bool(kind == "SortOrder")
+    children = node.children()
+    return any(_is_order_within(children.apply(i)) for i in range(children.size()))
+
+
+def _is_order_of_connect(part: Any) -> bool:
+    """The same of a Column of Spark Connect: parts are in its attributes, and in lists of them."""
+    if isinstance(part, list | tuple):
+        return any(map(_is_order_of_connect, part))
+    kind = type(part).__name__
+    if kind in ("SortOrder", "WindowExpression"):
+        return kind == "SortOrder"
+    ours = type(part).__module__.startswith("pyspark.sql.connect.")
+    return ours and any(map(_is_order_of_connect, vars(part).values()))
+
+
+_WITHIN = re.compile(r" (ASC|DESC) NULLS (FIRST|LAST)\b")
 _ORDER = re.compile(r" (ASC|DESC) NULLS (FIRST|LAST)'?>?$")

@@ -132,6 +132,41 @@ def test_orders_of_columns_that_spark_makes(
     assert {row.id for row in found} == set(ids[:2])
 
 
+def within(order: Callable[[Any], Any]) -> Callable[..., Any]:
+    def query(a: st.ZSet[Named]) -> Any:
+        return st.map(a, f=lambda row: order(F.upper(row.name)), to=tuple[str | None])
+
+    return query
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda name: F.struct(name.desc()),
+        lambda name: F.struct(F.struct(name, F.asc_nulls_last(name)), name),
+        lambda name: F.when(name == "x", F.struct(name.asc())),
+        lambda name: F.array_sort(F.array(name.desc())),
+    ],
+)
+def test_an_order_inside_of_a_value_is_refused_when_the_query_is_compiled(
+    spark: SparkSession, order: Callable[[Any], Any]
+) -> None:
+    with pytest.raises(st.CompileError, match=r"test_orders.py.* an order .* is inside of .*upper"):
+        st.compile(within(order))
+
+
+def test_a_text_inside_of_a_value_may_read_like_an_order(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Named]) -> Any:
+        said = F.concat(F.upper(a_text), F.lit(" DESC NULLS LAST, of old"))
+        return st.map(a, f=lambda row: F.concat(F.upper(row.name), said), to=str)
+
+    a_text = F.lit("x ASC NULLS FIRST")
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    (out,) = stepper.step((st.ZSetPython({Named(id=1, name="b"): 1}),))
+    assert out == st.ZSetPython({"BX ASC NULLS FIRST DESC NULLS LAST, of old": 1})
+
+
 def test_a_constant_that_reads_like_an_order_is_a_value(spark: SparkSession) -> None:
     def query(a: st.ZSet[Named]) -> st.ZSet[str]:
         return st.map(a, f=lambda a: F.lit("x DESC NULLS LAST"), to=str)
