@@ -9,9 +9,9 @@ change goes to all of them in turn before the next one, and what they have at th
 with what DuckDB says of the final tables. Medians, ratios of one run.
 
 Peers: ours, ours:jobs (`local_rows=0`), ours:parquet, ours:postgres, recomputed, recomputed:cached,
-by_hand, duck, pathway, streaming (insertions only). A peer that needs another Python is told so by
-the environment variable BENCHMARK_PYTHON_ and its name in capitals; the heap of each JVM is
-BENCHMARK_HEAP (2g).
+by_hand, spark_sql_delta (by hand too, in Spark SQL only), duck, pathway, streaming (insertions
+only). A peer that needs another Python is told so by the environment variable BENCHMARK_PYTHON_ and
+its name in capitals; the heap of each JVM is BENCHMARK_HEAP (2g).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tests.benchmarks.peers.peer import VIEWS
 from tests.benchmarks.peers.workload import Workload
 
 PEERS = (
-    "ours,ours:jobs,ours:parquet,ours:postgres,by_hand,recomputed,recomputed:cached,duck,pathway,"
-    "streaming"
+    "ours,ours:jobs,ours:parquet,ours:postgres,by_hand,spark_sql_delta,recomputed,recomputed:cached,"
+    "duck,pathway,streaming"
 )
 INSERTS_ONLY = ("streaming",)
 
