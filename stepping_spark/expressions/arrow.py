@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from stepping_spark.expressions.arrow_calls import kernel_of
 from stepping_spark.expressions.derived import Derived
-from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, Singleton
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, Opaque, Singleton
 from stepping_spark.relations.arrow import Array, one_array
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
@@ -37,6 +37,8 @@ def evaluator(e: Expr) -> Evaluator | None:
         return _constant(e)
     if isinstance(e, Field):
         return _field(e)
+    if isinstance(e, Opaque):
+        return None if e.reading is None else evaluator(e.reading)
     parts = tuple(map(evaluator, e.parts()))
     known = [p for p in parts if p is not None]
     if len(known) < len(parts):

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from stepping_spark.expressions.expr import Call, Expr, Literal, is_plain
+from stepping_spark.expressions.expr import Call, Expr, Literal, Opaque, is_plain
 from stepping_spark.rows.atoms import BOOL, FLOAT, INT, MOST_DIGITS, NAN, Atom, RowType
 from stepping_spark.rows.types import unwrap
 
@@ -56,6 +56,8 @@ _FIRST_DAY, _LAST_DAY = ((d - dt.date(1970, 1, 1)).days for d in (dt.date.min, d
 
 def is_known(e: Expr) -> bool:
     """Whether the driver has the values of an expression without Spark, if nothing overflows."""
+    if isinstance(e, Opaque):
+        return e.reading is not None
     if not isinstance(e, Call):
         return is_plain(e) or (e.on_driver and all(map(is_known, e.parts())))
     return _function(e) is not None and all(map(is_known, e.args))

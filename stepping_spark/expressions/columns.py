@@ -11,14 +11,19 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.directions import TAKERS, Directed, not_a_value
 from stepping_spark.expressions.expr import Build, Call, Expr, Items, Opaque, Singleton
+from stepping_spark.expressions.readings import reading_of
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.types import Struct, unwrap
 from stepping_spark.spark.columns import DeferredColumn, has_order_within, sort_order
 from stepping_spark.spark.session import get_session
+from stepping_spark.spark.trees import tree_of
 from stepping_spark.spark.types import analyzed, text_of
 
 ROW: ContextVar[RowType] = ContextVar("row")
 """The type of the row that a function is being traced with."""
+
+TEXTS: ContextVar[dict[str, Expr] | None] = ContextVar("texts", default=None)
+"""The expressions that Columns were made of meanwhile, by their texts in SQL."""
 
 
 class ExprColumn(DeferredColumn):
@@ -49,7 +54,10 @@ def to_column(expr: Expr) -> Column:
     if isinstance(expr, Opaque):
         return expr.column
     if expr.in_sql:
-        return functions.expr(expr.sql(""))
+        text = expr.sql("")
+        if (made := TEXTS.get()) is not None:
+            made[text] = expr
+        return functions.expr(text)
     if isinstance(expr, Singleton):
         item = to_column(expr.item).alias("_value_")
         return functions.array(
@@ -78,4 +86,5 @@ def opaque(column: Column, at: str = "") -> Expr:
             f"where a value is expected; leave it out ({TAKERS})"
         )
     t, frame = analyzed(column, ROW.get(), where)
-    return Opaque.traced(t, column, frame, text_of(column))
+    reading = reading_of(tree_of(column), TEXTS.get() or {}, t)
+    return Opaque.traced(t, column, frame, text_of(column), reading)

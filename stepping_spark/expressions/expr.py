@@ -268,13 +268,16 @@ class Opaque(Expr):
     column: Column = dataclasses.field(compare=False)
     meaning: Meaning  # over rows of the type that it was traced over
     text: str
+    reading: Expr | None = dataclasses.field(default=None, compare=False)  # the same, for Arrow
 
     in_sql: ClassVar[bool] = False
 
     @classmethod
-    def traced(cls, t: RowType, column: Column, analyzed: DataFrame, text: str) -> Opaque:
+    def traced(
+        cls, t: RowType, column: Column, analyzed: DataFrame, text: str, reading: Expr | None
+    ) -> Opaque:
         """A Column as a value of the type; `analyzed` is a selection of it from its rows."""
-        return cls(t, guarded(column.cast(t.ddl), t), Meaning.of(analyzed, text), text)
+        return cls(t, guarded(column.cast(t.ddl), t), Meaning.of(analyzed, text), text, reading)
 
     def __str__(self) -> str:
         return self.text

@@ -11,7 +11,7 @@ from pyspark.sql import Column
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
-from stepping_spark.expressions.columns import ROW, ExprColumn, opaque, to_column
+from stepping_spark.expressions.columns import ROW, TEXTS, ExprColumn, opaque, to_column
 from stepping_spark.expressions.directions import Directed
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
 from stepping_spark.expressions.operations import result_type
@@ -281,9 +281,10 @@ def trace_row(f: Callable[[Any], Any], t: RowType, where: str) -> Expr:
 
     `where` is where the function is, for errors about what it gives.
     """
-    token = ROW.set(t)
+    token, texts = ROW.set(t), TEXTS.set({})
     try:
         given = f(symbolic(Field(t, () if isinstance(t, Struct) else ("_value_",))))
         return to_expr(given, at=where)
     finally:
         ROW.reset(token)
+        TEXTS.reset(texts)

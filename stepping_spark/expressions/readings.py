@@ -1,0 +1,312 @@
+"""Spark's functions that Arrow computes as Spark does, so that the driver need not ask Spark.
+
+A Column of such functions has a reading: an expression of fields, constants, operators and
+functions. It is what the driver computes; in Spark the Column itself is. Left to Spark is what
+depends on the session's time zone, or on the letters of a language beyond ASCII.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute
+
+from stepping_spark.errors import CompileError
+from stepping_spark.expressions.arrow_calls import is_known
+from stepping_spark.expressions.derived import Derived, choice
+from stepping_spark.expressions.expr import Call, Expr, Field, Literal
+from stepping_spark.expressions.operations import result_type
+from stepping_spark.rows.atoms import BOOL, DATE, FLOAT, INT, LOCAL_DATETIME, STR, Atom, RowType
+from stepping_spark.rows.types import Optional, unwrap
+from stepping_spark.spark.trees import Tree
+
+pc: Any = pyarrow.compute
+Kernel = Callable[..., Any]
+"""From columns to a column; None where Spark has to say."""
+
+
+@dataclass(frozen=True)
+class Function(Derived):
+    """A function of Spark, with constants that it takes beside columns."""
+
+    name: str = ""
+    constants: tuple[Any, ...] = ()
+    said: ClassVar[str] = "function"
+
+    def arrow(self, columns: Sequence[Any]) -> Any:
+        try:
+            return _KERNELS[self.name](*columns, *self.constants)
+        except pa.ArrowInvalid:
+            return None
+
+
+def reading_of(tree: Tree, texts: Mapping[str, Expr], t: RowType) -> Expr | None:
+    """A Column's parts as an expression of the type that Arrow can evaluate; None: there is none.
+
+    `texts` are those of SQL that stand for expressions.
+    """
+    found = _read(tree, texts)
+    if found is None or not is_known(found) or unwrap(found.type).arrow != unwrap(t).arrow:
+        return None
+    return found
+
+
+def _read(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
+    if tree.kind == "text":
+        return texts.get(tree.value)
+    if tree.kind == "constant":
+        return _constant(tree.value)
+    if tree.kind == "case":
+        return _case(tree, texts)
+    parts = [_read(p, texts) for p in tree.parts]
+    known = [p for p in parts if p is not None]
+    if len(known) < len(parts) or not known:
+        return None
+    if tree.kind == "cast":
+        return _cast(known[0], tree.value)
+    return _function(tree.value, known) if tree.kind == "function" else None
+
+
+_CONSTANTS: dict[type, RowType] = {bool: BOOL, int: INT, float: FLOAT, str: STR}
+
+
+def _constant(value: Any) -> Expr | None:
+    t = _CONSTANTS.get(type(value))
+    if isinstance(value, Decimal):
+        _, digits, exponent = value.as_tuple()
+        if isinstance(exponent, int) and -len(digits) <= exponent <= 0:
+            t = Atom("Decimal", Decimal, len(digits), -exponent)
+    return None if t is None else Literal(t, value)
+
+
+def _cast(e: Expr, ddl: str) -> Expr | None:
+    """A cast to the type that a value has already, or to a wider number."""
+    if unwrap(e.type).ddl == ddl:
+        return e
+    return _call("to_float", [e], FLOAT) if ddl == "DOUBLE" and unwrap(e.type) == INT else None
+
+
+def _case(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
+    """CASE as choices, from the last to the first; all values are of one type."""
+    *branches, rest = tree.parts
+    values = [_read(v, texts) for v in (*branches[1::2], rest) if not _is_null(v)]
+    types = {unwrap(v.type) for v in values if v is not None}
+    if None in values or len(types) != 1:
+        return None
+    (t,) = types
+    null = Literal(Optional(t), None)
+    found = null if _is_null(rest) else _read(rest, texts)
+    for condition, value in reversed([*zip(branches[::2], branches[1::2], strict=True)]):
+        when = _read(condition, texts)
+        then = null if _is_null(value) else _read(value, texts)
+        if found is None or when is None or then is None or unwrap(when.type) != BOOL:
+            return None
+        found = choice(when, then, found)
+    return found if isinstance(t, Atom) else None
+
+
+def _is_null(tree: Tree) -> bool:
+    return tree == Tree("constant")
+
+
+def _call(op: str, args: Sequence[Expr], t: RowType) -> Expr:
+    nullable = any(isinstance(a.type, Optional) for a in args)
+    return Call(Optional(t) if nullable else t, op, tuple(args))
+
+
+# Operators
+
+_OPERATORS = {
+    "=": "==",
+    "==": "==",
+    "!=": "!=",
+    "<": "<",
+    "<=": "<=",
+    ">": ">",
+    ">=": ">=",
+    "<=>": "eqNullSafe",
+    "and": "&",
+    "or": "|",
+    "!": "~",
+    "not": "~",
+    "in": "isin",
+    "isnull": "isNull",
+    "isnotnull": "isNotNull",
+    "+": "+",
+    "-": "-",
+    "*": "*",
+    "coalesce": "coalesce",
+    "ifnull": "coalesce",
+    "nvl": "coalesce",
+}
+
+
+def _operator(op: str, args: Sequence[Expr]) -> Expr | None:
+    types = [unwrap(a.type) for a in args]
+    if len(args) < (1 if op in ("~", "isNull", "isNotNull") else 2):
+        return None
+    if op == "coalesce":
+        if len(set(types)) > 1:
+            return None
+        *front, last = args
+        while front:
+            last = Call(last.type, op, (front.pop(), last))
+        return last
+    # Of constants and parts of dates Spark makes ints of 32 bits.
+    numbers = any(map(_is_wide, args)) and all(t in (INT, FLOAT) for t in types)
+    if op in ("+", "-", "*") and not numbers:
+        return None
+    try:
+        return Call(result_type(op, tuple(a.type for a in args), ""), op, tuple(args))
+    except CompileError:  # Spark converts one side
+        return None
+
+
+def _is_wide(e: Expr) -> bool:
+    """Whether Spark has a number as 64 bits."""
+    if isinstance(e, Call) and e.op in ("+", "-", "*"):
+        return any(map(_is_wide, e.args))
+    return isinstance(e, Field) or unwrap(e.type) == FLOAT
+
+
+# Functions
+
+
+def _function(name: str, args: list[Expr]) -> Expr | None:
+    if name in _OPERATORS:
+        return _operator(_OPERATORS[name], args)
+    if name in ("date_add", "date_sub") and [unwrap(a.type) for a in args] == [DATE, INT]:
+        return _call("+" if name == "date_add" else "-", args, DATE)
+    form = _FORMS.get(name)
+    if form is None:
+        return None
+    columns, constants = args[: form.columns or None], args[form.columns or len(args) :]
+    types = {unwrap(a.type) for a in columns}
+    if not types <= form.types or len(types) != 1:
+        return None
+    values = [a.constant if isinstance(a, Literal) else None for a in constants]
+    if not form.takes(*values) if form.columns else constants:
+        return None
+    t = types.pop() if form.given is None else form.given
+    nullable = any(isinstance(a.type, Optional) for a in columns)
+    return Function(
+        Optional(t) if nullable else t, tuple(columns), form.kernel or name, tuple(values)
+    )
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a function takes and gives: so many columns (0: any number) of types, and constants."""
+
+    types: frozenset[RowType]
+    given: RowType | None = None  # None: the type of the columns
+    columns: int = 1
+    takes: Callable[..., bool] = lambda *constants: not constants
+    kernel: str = ""  # where it is not called like the function
+
+
+def _is_text(*values: Any) -> bool:
+    return len(values) == 1 and isinstance(values[0], str)
+
+
+def _is_pattern(*values: Any) -> bool:
+    return _is_text(*values) and "\\" not in values[0]
+
+
+def _is_piece(*values: Any) -> bool:
+    return len(values) == 2 and all(type(v) is int for v in values) and values[0] > 0 <= values[1]
+
+
+def _is_replaced(*values: Any) -> bool:
+    return len(values) == 2 and all(isinstance(v, str) for v in values) and values[0] != ""
+
+
+_UNITS = {
+    **dict.fromkeys(("year", "yyyy", "yy"), "year"),
+    "quarter": "quarter",
+    **dict.fromkeys(("month", "mon", "mm"), "month"),
+    "week": "week",
+}
+
+
+def _is_unit(*values: Any) -> bool:
+    return _is_text(*values) and values[0].lower() in _UNITS
+
+
+_TEXT = frozenset({STR})
+_DAYS: frozenset[RowType] = frozenset({DATE, LOCAL_DATETIME})
+_NUMBERS: frozenset[RowType] = frozenset({INT, FLOAT})
+
+_FORMS: dict[str, Form] = {
+    **dict.fromkeys(("upper", "ucase"), Form(_TEXT, kernel="upper")),
+    **dict.fromkeys(("lower", "lcase"), Form(_TEXT, kernel="lower")),
+    **dict.fromkeys(
+        ("length", "len", "char_length", "character_length"), Form(_TEXT, INT, kernel="length")
+    ),
+    **{n: Form(_TEXT) for n in ("trim", "ltrim", "rtrim")},
+    "concat": Form(_TEXT, columns=0),
+    **dict.fromkeys(("substring", "substr"), Form(_TEXT, takes=_is_piece, kernel="substring")),
+    "like": Form(_TEXT, BOOL, takes=_is_pattern),
+    **{n: Form(_TEXT, BOOL, takes=_is_text) for n in ("startswith", "endswith", "contains")},
+    "replace": Form(_TEXT, takes=_is_replaced),
+    **{n: Form(_DAYS, INT) for n in ("year", "quarter", "month", "weekofyear", "dayofweek")},
+    **{n: Form(_DAYS, INT) for n in ("weekday", "dayofyear")},
+    **dict.fromkeys(("day", "dayofmonth"), Form(_DAYS, INT, kernel="day")),
+    **{n: Form(frozenset({LOCAL_DATETIME}), INT) for n in ("hour", "minute", "second")},
+    "trunc": Form(frozenset({DATE}), takes=_is_unit),
+    **dict.fromkeys(("datediff", "date_diff"), Form(frozenset({DATE}), INT, 2, kernel="datediff")),
+    "abs": Form(_NUMBERS),
+    **{n: Form(frozenset({INT, DATE}), columns=0) for n in ("greatest", "least")},
+}
+
+
+def _letters(change: Kernel, x: Any) -> Any:
+    """Letters beyond ASCII follow rules of their own in Java."""
+    return change(x) if pc.all(pc.string_is_ascii(x)).as_py() is not False else None
+
+
+def _long(part: Kernel, x: Any) -> Any:
+    return part(x).cast(pa.int64())
+
+
+def _days_between(last: Any, first: Any) -> Any:
+    days = [d.cast(pa.int32()).cast(pa.int64()) for d in (last, first)]
+    return pc.subtract(*days)
+
+
+_KERNELS: dict[str, Kernel] = {
+    "upper": partial(_letters, pc.utf8_upper),
+    "lower": partial(_letters, pc.utf8_lower),
+    "length": partial(_long, pc.utf8_length),
+    "trim": lambda x: pc.utf8_trim(x, " "),
+    "ltrim": lambda x: pc.utf8_ltrim(x, " "),
+    "rtrim": lambda x: pc.utf8_rtrim(x, " "),
+    "concat": lambda *x: pc.binary_join_element_wise(*x, "", null_handling="emit_null"),
+    "substring": lambda x, at, n: pc.utf8_slice_codeunits(x, at - 1, at - 1 + n),
+    "like": lambda x, pattern: pc.match_like(x, pattern),
+    "startswith": lambda x, text: pc.starts_with(x, text),
+    "endswith": lambda x, text: pc.ends_with(x, text),
+    "contains": lambda x, text: pc.match_substring(x, text),
+    "replace": lambda x, old, new: pc.replace_substring(x, old, new),
+    "year": partial(_long, pc.year),
+    "quarter": partial(_long, pc.quarter),
+    "month": partial(_long, pc.month),
+    "weekofyear": partial(_long, pc.iso_week),
+    "dayofweek": lambda x: _long(partial(pc.day_of_week, count_from_zero=False, week_start=7), x),
+    "weekday": partial(_long, pc.day_of_week),
+    "dayofyear": partial(_long, pc.day_of_year),
+    "day": partial(_long, pc.day),
+    "hour": partial(_long, pc.hour),
+    "minute": partial(_long, pc.minute),
+    "second": partial(_long, pc.second),
+    "trunc": lambda x, unit: pc.floor_temporal(x, unit=_UNITS[unit.lower()]),
+    "datediff": _days_between,
+    "abs": pc.abs_checked,
+    "greatest": pc.max_element_wise,
+    "least": pc.min_element_wise,
+}
