@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import stepping_spark as st
-from stepping_spark.errors import InputError, SinkError, SourceError
+from stepping_spark.errors import InputError, SinkError, SourceError, SteppingError
 from tests.cases import Order, User, Z
 from tests.pipeline.shop import Note, Shop, Total, View, names, numbered, totals
 
@@ -154,6 +154,48 @@ def test_a_damaged_file_and_a_missing_column_name_the_file(tmp_path: Path) -> No
         pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "name": texts}), folder / "a")
         assert running.run() == 1
     assert names_in(tmp_path) == ["n1"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
+def test_a_column_more_is_not_read(tmp_path: Path, kind: str) -> None:
+    add(tmp_path / "users", "1", [user(1)], kind)
+    with pipeline(tmp_path, kind) as running:
+        running.run()
+        add(tmp_path / "users", "2", [Aged(id=2, name="n2", age=7)], kind)
+        assert running.run() == 1
+    assert names_in(tmp_path) == ["n1", "n2"]
+
+
+class Aged(st.Data):
+    id: int
+    name: str
+    age: int
+
+
+@pytest.mark.parametrize("gone", ["state", "names"])
+def test_a_directory_that_was_deleted_is_an_error_until_it_is_restored(
+    tmp_path: Path, gone: str
+) -> None:
+    with pipeline(tmp_path) as running:
+        for i in (1, 2):
+            add(tmp_path / "users", f"{i}", [user(i)])
+            running.run()
+        add(tmp_path / "users", "3", [user(3)])
+        shutil.copytree(tmp_path / gone, tmp_path / "copy")
+        shutil.rmtree(tmp_path / gone)
+        with pytest.raises(SteppingError, match=f"/{gone}"):
+            running.run()
+    shutil.rmtree(tmp_path / gone, ignore_errors=True)
+    with (
+        pytest.raises(SinkError, match=r"has no step of this pipeline|is not of this pipeline"),
+        pipeline(tmp_path) as running,
+    ):
+        running.run()  # the other of the two is there
+    shutil.rmtree(tmp_path / gone, ignore_errors=True)
+    (tmp_path / "copy").rename(tmp_path / gone)
+    with pipeline(tmp_path) as running:
+        running.run()
+    assert names_in(tmp_path) == ["n1", "n2", "n3"]
 
 
 def test_a_directory_has_the_view_after_each_step_and_its_changes(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import stepping_spark as st
 from stepping_spark.errors import InputError, SourceError
 from stepping_spark.pipeline import Portion, Position, Source
 from tests.cases import User, Z
-from tests.pipeline.position_deletes import delete_positions, files_of
+from tests.pipeline.iceberg_writers import compact, delete_positions, files_of
 from tests.pipeline.shop import View, names
 
 TYPES: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
@@ -175,6 +175,26 @@ def test_rows_that_are_deleted_by_their_positions_go(lake: Catalog) -> None:
             assert reader.rows == there(table)
             assert reader.source.behind(reader.position) == 0
     assert there(table) == Z({User(id=i, name=f"n{i}"): 1 for i in (4, 5, 9)})
+
+
+def test_a_compaction_reads_no_rows_and_is_no_step(lake: Catalog) -> None:
+    table = users(lake)
+    reader = Reader(lake)
+    for i in range(3):
+        table.append(arrow((i, f"n{i}")))
+    reader.read_all()
+    before = there(table)
+    compact(table)
+    compact(table)
+    assert len(files_of(table)) == 1
+    assert reader.source.behind(reader.position) == 2
+    batch = reader.source.read(reader.position, ALL)
+    assert batch is not None
+    assert (batch.changes, batch.versions) == ((), 2)
+    assert reader.read_all() == 1
+    table.append(arrow((7, "n7")))
+    reader.read_all()
+    assert reader.rows == there(table) == before + Z({User(id=7, name="n7"): 1})
 
 
 def rows_in(path: str) -> pa.Table:

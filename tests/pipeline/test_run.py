@@ -144,14 +144,17 @@ def test_a_signal_ends_a_run_that_follows_and_the_next_goes_on(
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stderr=stderr,
         )
-        deadline = time.monotonic() + 60
-        while log.read_text().count("stepping") + log.read_text().count("step ") < 3:
-            assert time.monotonic() < deadline
-            assert running.poll() is None, log.read_text()
-            time.sleep(0.05)
-        asked = time.monotonic()
-        running.send_signal(number)
-        assert running.wait(30) == code
+        try:
+            deadline = time.monotonic() + 60
+            while log.read_text().count("stepping") + log.read_text().count("step ") < 3:
+                assert time.monotonic() < deadline
+                assert running.poll() is None, log.read_text()
+                time.sleep(0.05)
+            asked = time.monotonic()
+            running.send_signal(number)
+            assert running.wait(30) == code
+        finally:
+            running.kill()
     assert time.monotonic() - asked < 5  # a second, and what it takes Python to end
     add(file.parent / "users", "3", [user(3)])
     assert call("run", file).stdout == "1 step taken\n"

@@ -1,6 +1,6 @@
-"""Deletes rows of an Iceberg table by their positions, which pyiceberg reads and does not write.
+"""What other writers do with Iceberg tables and pyiceberg only reads: compaction, position deletes.
 
-The file of positions and its manifest are made of pyiceberg's parts.
+Both are made of pyiceberg's parts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -23,9 +24,9 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update.snapshot import _FastAppendFiles
-from pyiceberg.typedef import Record
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles
+from pyiceberg.typedef import EMPTY_DICT, Record
 
 # The numbers of these columns are Iceberg's own.
 FIELDS: list[pa.Field[Any]] = [
@@ -59,6 +60,18 @@ def delete_positions(table: Table, positions: Mapping[str, Sequence[int]]) -> No
         deletes.commit()
 
 
+def compact(table: Table) -> None:
+    """Rewrite all files as one, in a snapshot that says that no row has changed."""
+    scan = table.refresh().scan()
+    with table.transaction() as transaction:
+        rewrite = _Rewrite(Operation.REPLACE, transaction, table.io)
+        for file in _dataframe_to_data_files(table.metadata, scan.to_arrow(), table.io):
+            rewrite.append_data_file(file)
+        for task in scan.plan_files():
+            rewrite.delete_data_file(task.file)
+        rewrite.commit()
+
+
 def files_of(table: Table) -> list[str]:
     """The paths of the data files of a table as it is now."""
     return [task.file.file_path for task in table.refresh().scan().plan_files()]
@@ -81,3 +94,10 @@ class _Deletes(_FastAppendFiles):
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
         schema, output = self.schema(), self.new_manifest_output()
         return _Manifest(spec, schema, output, self._snapshot_id, self._compression)
+
+
+class _Rewrite(_OverwriteFiles):
+    """A snapshot that replaces files; pyiceberg has no summary for one."""
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        return Summary(Operation.REPLACE)
