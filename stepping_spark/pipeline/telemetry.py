@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet, ref
 
 from stepping_spark.errors import InputError
 from stepping_spark.pipeline.reporting import LAG, WORDS, Reporting
@@ -31,8 +31,8 @@ UNITS = {
 
 Observe: TypeAlias = "Callable[[object], Iterable[Any]]"
 
-_observed: WeakKeyDictionary[Any, WeakSet[Reporting]] = WeakKeyDictionary()
-"""The pipelines of each provider: its instruments are made once, and report all of them."""
+_observed: list[tuple[ref[Any], WeakSet[Reporting]]] = []
+"""Providers, and the pipelines of each: its instruments are made once, and report all of them."""
 
 
 def observe(reporting: Reporting, provider: MeterProvider | None) -> None:
@@ -44,11 +44,14 @@ def observe(reporting: Reporting, provider: MeterProvider | None) -> None:
         )
     reporting.collector()  # from now on the lag is asked for
     at = _api.get_meter_provider() if provider is None else provider
-    known = _observed.get(at)
-    if known is None:
-        known = _observed[at] = WeakSet()
-        _make_instruments(at.get_meter(METER), known)
-    known.add(reporting)
+    _observed[:] = [(other, known) for other, known in _observed if other() is not None]
+    for other, known in _observed:
+        if other() is at:
+            known.add(reporting)
+            return
+    pipelines = WeakSet([reporting])
+    _observed.append((ref(at), pipelines))
+    _make_instruments(at.get_meter(METER), pipelines)
 
 
 def _make_instruments(meter: Any, pipelines: WeakSet[Reporting]) -> None:
