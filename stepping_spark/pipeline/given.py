@@ -13,6 +13,7 @@ from stepping_spark.pipeline.feeds import Feed, told
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.protocols import ReadTable, Sink, Source, WrittenTable
 from stepping_spark.pipeline.views import input_names
+from stepping_spark.rows.atoms import short
 from stepping_spark.store import Store
 from stores.address import Place, place_of
 
@@ -51,6 +52,22 @@ def outlets_of(graph: AnyGraph, views: Sequence[str], into: Mapping[str, Into]) 
         sinks = given if isinstance(given, list | tuple) else [given]
         outlets += [Outlet(view, i, number, t, sink) for i, sink in enumerate(sinks)]
     return outlets
+
+
+def into_by_view(
+    views: Sequence[str], into: Mapping[str, Into] | Into | None
+) -> Mapping[str, Into]:
+    """The sinks of views by name; of a single view they may be given without its name."""
+    if into is None:
+        return {}
+    if isinstance(into, Mapping):
+        return into
+    if len(views) == 1:
+        return {views[0]: into}
+    raise InputError(
+        f"{user_line()}: into= has sinks without the names of their views, found {short(into)}; "
+        f"the views are {', '.join(views)}: write into={{{views[0]!r}: …}}"
+    )
 
 
 def check_apart(given: Mapping[str, Given], into: Mapping[str, Into]) -> None:

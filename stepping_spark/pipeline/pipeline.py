@@ -19,6 +19,7 @@ from stepping_spark.pipeline.given import (
     at_least_1,
     check_apart,
     feeds_of,
+    into_by_view,
     outlets_of,
     place_given,
 )
@@ -52,9 +53,9 @@ class Pipeline:
     input of the query has a source, as an argument of its name or in `sources={…}`: a table such as
     `st.DeltaTable(path)`, an iterable of `(position, change)`, one for each step, whose positions
     are increasing whole numbers, or an `st.Source` of your own. `into` has the sinks of views by
-    name: a table, a function of `(step, change)`, an `st.Sink` of your own, or a list of these. A
-    single query's view has the name of the query; if it gives several, they have the names of the
-    variables that it returns.
+    name: a table, a function of `(step, change)`, an `st.Sink` of your own, or a list of these. If
+    there is one view, its name, that of the query, may be left out. If a query gives several, they
+    have the names of the variables that it returns.
 
     Exactly once: a step's commit in the store says how far each source was read. A sink writes the
     step's number in the transaction that writes the step's rows. The next step begins only when all
@@ -90,7 +91,7 @@ class Pipeline:
         query: Queries,
         *,
         store: str | Store | Place,
-        into: Mapping[str, Into] | None = None,
+        into: Mapping[str, Into] | Into | None = None,
         sources: Mapping[str, Given] | None = None,
         max_versions: int | None = VERSIONS,
         max_rows: int | None = ROWS,
@@ -112,8 +113,9 @@ class Pipeline:
         said = sources_of(query, set(input_names(self.graph)) - set(chosen))
         given = {**said, **chosen}
         self._feeds = feeds_of(self.graph, self.views, given, self._limits)
-        self._outlets = outlets_of(self.graph, self.views, into)
-        check_apart(given, into)
+        sinks = into_by_view(self.views, into)
+        self._outlets = outlets_of(self.graph, self.views, sinks)
+        check_apart(given, sinks)
         self._comments = comments_of(query)
         self._stepper: Stepper[Any, Any] | None = None
         self._state = 0

@@ -229,6 +229,19 @@ def test_a_view_may_go_into_several_sinks(tmp_path: Path) -> None:
     assert one.steps == two.steps == [1, 2, 3]
 
 
+def test_a_single_view_needs_no_name_for_its_sinks() -> None:
+    _, orders, users = history(2)
+    one, other = View(), View()
+    st.Pipeline(totals, store="memory", orders=orders, users=users, into=one).run()
+    st.Pipeline(totals, store="memory", orders=orders, users=users, into=[other]).run()
+    assert one.rows == other.rows != Z({})
+
+
+def test_of_several_views_the_error_says_how_to_name_them() -> None:
+    with pytest.raises(InputError, match=r"without the names.*views are a, b: write into=\{'a': …"):
+        st.Pipeline({"a": totals, "b": totals}, store="memory", orders=[], users=[], into=print)
+
+
 def test_a_sink_that_is_added_later_is_refused(tmp_path: Path) -> None:
     users = numbered(Z({User(id=i, name=f"n{i}"): 1}) for i in range(3))
     place = f"parquet:{tmp_path / 's'}"
