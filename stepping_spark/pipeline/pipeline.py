@@ -68,7 +68,7 @@ class Pipeline:
     those of no version. `max_rows=None` reads versions whole. If `now` is given, a function without
     arguments, each round is a step at the time it returns, with or without changes, as
     `st.temporal_filter` needs it. `append_only`, `strict` and `lateness` are as for `st.compile`,
-    `limits` as for `st.Stepper`. Rows are late by step, the pieces of a version, too.
+    `limits` and `profile` as for `st.Stepper`. Rows are late by step, the pieces of a version, too.
 
     Each step logs a line to `stepping_spark.pipeline` (INFO), with the rows that the sinks got.
     `stepper` is the stepper, with its metrics.
@@ -100,10 +100,11 @@ class Pipeline:
         strict: bool | Iterable[str] = False,
         lateness: Mapping[str, tuple[Callable[[Any], Any], object]] | None = None,
         limits: Limits | None = None,
+        profile: bool = False,
         **inputs: Given,
     ) -> None:
         self.graph, self.views = graph_of(by_name(query), append_only, strict, lateness)
-        self._limits = checked_limits(limits)
+        self._limits, self._profile = checked_limits(limits), profile
         versions, rows = at_least_1("max_versions", max_versions), at_least_1("max_rows", max_rows)
         self._portion = Portion(versions, rows)
         self._now = now
@@ -305,7 +306,7 @@ class Pipeline:
         place = self._place
         store = place.store(self.graph) if isinstance(place, Place) else place
         try:
-            stepper = Stepper(self.graph, store, limits=self._limits)
+            stepper = Stepper(self.graph, store, limits=self._limits, profile=self._profile)
             offsets = store.last_offsets()
             self._state = state_of(store.last_step(), offsets)
             for feed in self._feeds:

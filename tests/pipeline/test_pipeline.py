@@ -367,6 +367,17 @@ def test_a_step_logs_a_line_with_versions_rows_and_milliseconds(
     assert lines[1].endswith(" ms")
 
 
+@pytest.mark.parametrize("profile", [False, True])
+def test_with_profile_a_pipelines_report_has_the_size_of_the_state_at_each_step(
+    profile: bool,
+) -> None:
+    _, orders, users = history(2)
+    pipeline = st.Pipeline(totals, store="memory", orders=orders, users=users, profile=profile)
+    pipeline.run()
+    sizes = pipeline.report().numbers["steps"]["bytes"]
+    assert [size is not None for size in sizes] == [profile, profile]
+
+
 def test_a_dry_run_says_for_each_view_what_a_step_reads() -> None:
     def reached(edges: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
         return st.transitive_closure(edges)
