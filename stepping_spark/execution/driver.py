@@ -1,4 +1,4 @@
-"""What a step computes on the driver: streams made of few rows that it has."""
+"""Computes streams on the driver, if it has all rows that they read and these are few."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Driver:
         self._prepared: dict[Member, Compute] = {}
 
     def begin(self, step: Step, members: Sequence[Member]) -> None:
-        """Get ready to compute streams that wait for none of each other."""
+        """Get ready to compute streams that do not need each other."""
         self._questions.begin(step, members, lambda m: self._is_ours(step, m)[0])
 
     def end(self) -> None:
@@ -43,7 +43,7 @@ class Driver:
         self._questions.end()
 
     def computed(self, step: Step, m: Member) -> Computed | Deferred:
-        """A stream; why it is one for Spark, where it is."""
+        """Compute a stream, or say why Spark has to compute it."""
         begun, asked, jobs = time.perf_counter(), self._projection.queries, self._projection.jobs
         rows: Rows = {}
         held: Relation
@@ -66,7 +66,7 @@ class Driver:
         return Computed(m, held, Cost(ms, taken, how, why), rows)
 
     def _is_ours(self, step: Step, m: Member) -> tuple[bool, str]:
-        """Whether the driver has all that a stream is made of, and it is few rows; and why."""
+        """Whether the driver has all rows that a stream reads, and these are few; and why."""
         rows = 0
         for leaf in m.leaves:
             of_leaf = rows_of(*step.parts(leaf))
@@ -119,7 +119,7 @@ class Driver:
     def _chain(
         self, step: Step, table: pa.Table, t: StreamType, parts: Sequence[Operator]
     ) -> pa.Table:
-        """What linear operators make of a relation, one after the other, asked of Spark at once."""
+        """Apply linear operators to a relation, one after the other, in one query of Spark."""
         name = step.sources.name("chain")
         rendering = Rendering(name)
         step.sources.define(name, (DriverRelation(table, t.schema),), t.schema)

@@ -1,4 +1,4 @@
-"""Runs a loop within a step: iteration by iteration, as long as there is anything to do."""
+"""Runs a loop within a step, iteration by iteration, until nothing changes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Run:
         return Layers(schema, state.register.key, ITERATION, self._limits)
 
     def run(self, inputs: Sequence[Relation]) -> list[Relation]:
-        """The change of each recursive stream, from those of the streams around.
+        """The change of each recursive stream, from the changes of the streams outside the loop.
 
         Adds to the store what the loop keeps.
         """
@@ -148,7 +148,7 @@ class Run:
             self._came(m.vertex, held, k)
 
     def _left(self, m: Member, k: int) -> Member | None:
-        """The stream without what has no rows at the iteration; None where nothing is left."""
+        """The stream without the parts that have no rows at the iteration; None if none is left."""
         slices = (x for x in m.leaves if isinstance(x, Slice))
         return without(m, frozenset(x for x in slices if not self._slice(x, k)))
 
@@ -175,7 +175,7 @@ class Run:
         return layers.at(k, s.when, self._hashes[s.near])
 
     def _near(self, slices: tuple[Slice, ...], k: int) -> Hashes | None:
-        """The hashes of the keys of slices; None for none, and where the driver cannot say."""
+        """The hashes of the keys of slices; None if there are no keys, or if Spark holds them."""
         if not slices:
             return None
         found = []
@@ -190,7 +190,7 @@ class Run:
     # -- what is kept
 
     def _key_schema(self, x: StateRead) -> Schema:
-        """The key columns of what is looked up."""
+        """The key columns of a look-up."""
         register = self._states[x.kept, x.key].register
         types = dict(register.schema.columns)
         return Schema(tuple((n, types[n]) for n in register.key), ())
@@ -226,7 +226,7 @@ class Run:
         return keys.renamed(names).distinct(nulls=x.nulls)
 
     def _due_after(self, k: int) -> int | None:
-        """The next iteration at which something is kept of what the step has changed."""
+        """The next iteration at which the store has rows for the keys that the step has changed."""
         found: set[int] = set()
         for x in self._loop.look_ups:
             if x.kept in self._loop.outside:
@@ -244,7 +244,7 @@ class Run:
         return min(found, default=None)
 
     def _live(self, changed: Layers, x: StateRead) -> Relation:
-        """The keys of what the step has changed so far."""
+        """The keys that the step has changed so far."""
         state = self._states[x.by, x.by_key]
         types = dict(state.register.schema.columns)
         extra = tuple((n, types[n]) for n, _ in state.stored)
@@ -259,7 +259,7 @@ class Run:
 
     @contextmanager
     def _counted(self, held: Relation) -> Iterator[None]:
-        """Count the jobs that a relation takes, where Spark has it."""
+        """Count the Spark jobs that are run for a relation."""
         if held.frame is None:
             yield
             return

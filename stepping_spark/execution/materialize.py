@@ -18,10 +18,11 @@ from stepping_spark.spark.relation import Relation, SparkRelation
 
 
 class Once:
-    """Computes DataFrames of streams; what is few rows comes to the driver.
+    """Computes DataFrames of streams, each once; fetches those with few rows to the driver.
 
-    What a register is going to keep is consolidated and partitioned for it here, so that whatever
-    else reads the stream in this step has that too, and the store has nothing more to do.
+    If a register will keep a stream, its rows are consolidated and partitioned for the register
+    here. Other readers of the stream in this step use the same rows, and the store need not do it
+    again.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Once:
         limits: Limits,
     ) -> None:
         self._plan = plan
-        # What the driver is not to compute with, it need not have.
+        # Rows that the driver will not compute with are not fetched.
         self._most_rows = max(limits.local_rows, limits.sampled_rows)
         self._limits = limits
         self._projection = projection
@@ -78,6 +79,6 @@ class Once:
         return None if state is None or state.stored else state.register.key
 
     def _first(self, v: Vertex) -> State | None:
-        """The register that a stream is kept in, if there is one; without more columns, if so."""
+        """The register that keeps a stream, if any; preferably one without additional columns."""
         states = self._adders.get(v, ())
         return min(states, key=lambda s: (len(s.stored), not s.register.key), default=None)

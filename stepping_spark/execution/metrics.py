@@ -11,8 +11,8 @@ from stepping_spark.store import Size
 from stepping_spark.zsets.boxes import html_table
 
 HOW = ("nothing to do", "driver", "python", "spark", "loop")
-"""Where a vertex runs. Of one that ran in several iterations it is the last of these that is told,
-and why it was so when it first was."""
+"""Where a vertex runs. If it ran in several places, over the iterations of a loop, the metrics have
+the last of these in this order, with the reason of its first time."""
 
 WIDTH = 99  # of what is printed
 
@@ -29,8 +29,8 @@ class VertexMetrics:
     them has its milliseconds and jobs, and the others say `within` which vertex that is. Large ones
     are computed side by side, so that their milliseconds may add up to more than the step's.
     Vertices that a recursion iterates have the sums over its iterations; the recursion itself has
-    what is left, looking up and keeping its state. Inputs, integrals and delays are not told: what
-    they stand for is read where it is used.
+    what is left, looking up and keeping its state. Inputs, integrals and delays have no metrics of
+    their own: the vertices that use them read their rows.
     """
 
     path: str

@@ -53,7 +53,7 @@ class Projection:
         self._known: dict[int, tuple[pa.Table, dict[Expr, Array]]] = {}  # by the table's identity
 
     def select(self, held: Relation, exprs: Named, *, beside: bool) -> Relation:
-        """A relation of the expressions, called as said; `beside`: with the columns it has."""
+        """A relation of the expressions, by their names; `beside` keeps its own columns too."""
         schema = held.schema
         own = (schema.columns, schema.diffs) if beside else ((), ())
         made = Schema((*own[0], *((n, e.type) for n, e in exprs)), own[1])

@@ -53,7 +53,7 @@ class Queries:
         self._numbers = itertools.count()
 
     def computed(self, step: Step, why: Mapping[Member, Deferred]) -> Iterator[Computed]:
-        """Streams that wait for none of each other, and why Spark is to compute each."""
+        """Compute streams that do not need each other; `why` says why Spark computes each."""
         small = [m for m in why if not why[m].many]
         together = self.limits.streams_together
         for members in (small, [m for m in why if why[m].many]):
@@ -88,7 +88,7 @@ class Queries:
             raise self._blame(step, members, e) from e
 
     def _named(self, members: Sequence[Member]) -> dict[Leaf, str]:
-        """What the relations are called that streams read."""
+        """The names of the relations that streams read."""
         key = tuple(members)
         if key not in self._names:
             leaves = dict.fromkeys(leaf for m in members for leaf in m.leaves)
@@ -97,7 +97,7 @@ class Queries:
         return self._names[key]
 
     def _is_small(self, step: Step, leaves: Iterable[Leaf]) -> bool:
-        """Whether what a query reads is known to be few rows, and few bytes."""
+        """Whether a query is known to read few rows and few bytes."""
         parts = [p for leaf in leaves for p in step.parts_for_spark(leaf)]
         rows = rows_of(*parts)
         nbytes = sum(p.table.nbytes for p in parts if p.table is not None)
@@ -105,7 +105,7 @@ class Queries:
         return few and nbytes <= self.limits.small_bytes
 
     def _most(self, step: Step, members: Sequence[Member]) -> int:
-        """How many rows a small query may give, each with the widest row of all that it reads."""
+        """How many rows a small query may give, if all are as wide as the widest that it reads."""
         widest = 1
         for leaf in self._named(members):
             tables = [p.table for p in step.parts_for_spark(leaf) if p.table is not None]
@@ -167,7 +167,7 @@ class Queries:
         ]
 
     def _added_up(self, m: Member, table: pa.Table) -> DriverRelation:
-        """What Spark gave of a stream, each row once; an error names the stream."""
+        """The rows that Spark returned for a stream, consolidated; an error names the stream."""
         schema = m.vertex.type.schema
         try:
             return DriverRelation(conform(table, schema), schema).added_up()

@@ -1,4 +1,4 @@
-"""What the driver asks Spark of the relations that streams read: of each of them once."""
+"""Has Spark evaluate functions of rows for the driver, with one query for each relation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Questions:
     def begin(
         self, step: Step, members: Sequence[Member], is_ours: Callable[[Member], bool]
     ) -> None:
-        """Ask what several streams are going to want of the same relation, those that are ours."""
+        """Evaluate at once all functions that streams on the driver need of the same relation."""
         self._tables.clear()
         self._once.clear()
         wanted: dict[Leaf, list[tuple[Expr, ...]]] = {}
@@ -52,11 +52,11 @@ class Questions:
                     self._projection.values(self.table(step, leaf), schema_of(leaf), exprs)
 
     def drop(self, m: Member) -> None:
-        """Forget what a stream wanted, which is not ours to compute after all."""
+        """Forget the functions of a stream that the driver does not compute after all."""
         self._wanted.pop(m, None)
 
     def end(self) -> None:
-        """Forget the relations and what was found out of them."""
+        """Forget the relations and their values."""
         self._tables.clear()
         self._once.clear()
         self._projection.forget()
@@ -83,7 +83,7 @@ class Questions:
     def values(
         self, m: Member, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
     ) -> list[Array]:
-        """The values of expressions that a stream wants of the rows of a relation."""
+        """The values of the expressions of a stream over the rows of a relation."""
         leaf = next((leaf for leaf in m.leaves if self._tables.get(leaf) is table), None)
         if leaf is not None:
             self._wanted.setdefault(m, {}).setdefault(leaf, {})[exprs] = None

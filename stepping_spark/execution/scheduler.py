@@ -69,7 +69,7 @@ class Scheduler:
         self.store = store
         self._spark = spark
         self.settings: Mapping[str, str] | None = None
-        """Those of the session, once a step has used it: a state is kept with them."""
+        """The settings of the session, once a step has used it; the store keeps them."""
         self._projection = Projection(lambda: self.spark, limits)
         self._jobs: JobCounter | None = None
         self._stepping = False
@@ -185,7 +185,7 @@ class Scheduler:
             self._loop(step, loop, of_loop)
 
     def _computed(self, step: Step, members: Sequence[Member]) -> Iterator[Computed]:
-        """Streams that wait for no others of these."""
+        """The streams that need no other stream of this stage."""
         self._driver.begin(step, members)
         for_spark: dict[Member, Deferred] = {}
         for m in members:
@@ -291,7 +291,7 @@ class Scheduler:
         return step.reads[read]
 
     def _due(self, times: tuple[Now, Now], clock: Clock, state: State) -> Relation | None:
-        """The times that have come since the last step, as keys; None: too many to name."""
+        """The times since the last step, as keys; None if there are too many to list."""
         (name,) = state.register.key
         (t,) = (t for n, t in state.register.schema.columns if n == name)
         since, now = times
@@ -336,7 +336,7 @@ class Scheduler:
         self._note(step, made)
 
     def _note(self, step: Step, made: Computed, loop: LoopPlan | None = None) -> None:
-        """Tell what a stream took; those of a loop are called as it calls them."""
+        """Add a stream to the metrics; in a loop, under the name that the loop has for it."""
         m, names = made.member, loop.names if loop else self.plan.names
         read = step.rows_read(m)
         read = None if read is None else read + made.rows_in
@@ -347,7 +347,7 @@ class Scheduler:
         step.metrics.note(path, made.cost, read, rows_of(made.held), inner)
 
     def _within(self, m: Member, loop: LoopPlan | None) -> tuple[tuple[str, Vertex | None], ...]:
-        """The vertices within a stream, by path; those that were fused into one are none now."""
+        """The vertices within a stream, by path; None for those that a pass fused into another."""
         names, origins = loop.names if loop else self.plan.names, self.plan.graph.origins
         inner: dict[str, Vertex | None] = {str(names[v][0]): v for v in m.inner}
         for v in (m.vertex, *m.inner) if loop is None else ():
@@ -362,7 +362,7 @@ class Scheduler:
 
 
 def added_up(parts: tuple[Relation, ...], schema: Schema) -> tuple[Relation, ...]:
-    """What batches have for the keys of a change, as one: before a join, not after it.
+    """Add up the rows that batches have for the keys of a change, before they are joined.
 
     Rows that came in one batch and went in another would each be joined with all that they match.
     Those that Spark holds are left to a query to add up.

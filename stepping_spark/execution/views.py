@@ -41,7 +41,7 @@ class Sources:
     def define(
         self, name: str, parts: tuple[Relation, ...], schema: Schema, *, added_up: bool = False
     ) -> None:
-        """Call the sum of some relations by a name; `added_up`: equal rows are to be one."""
+        """Give the sum of some relations a name; `added_up` consolidates equal rows."""
         frames = [p.frame for p in parts if p.frame is not None]
         table = on_driver(parts, schema)
         if not frames and is_inline(table, schema, self._limits):

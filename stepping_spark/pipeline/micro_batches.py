@@ -22,7 +22,7 @@ from stepping_spark.spark.session import streaming_query
 from stepping_spark.spark.streams import Stream
 
 LOOKS = 0.1
-"""Seconds after which a source that waits for a batch looks whether the query has ended."""
+"""A source that waits for a batch checks after so many seconds whether the query has ended."""
 
 
 class MicroBatches:
@@ -108,7 +108,7 @@ class MicroBatchSource:
         self._to_zset = to_zset
         self._query: Stream | None = None
         self._changed = threading.Condition()
-        # Of both threads, and only read or written by the one that has `_changed`:
+        # Both threads use these, and only while they hold `_changed`:
         self._committed: tuple[int, int] | None = None
         self._offered: tuple[int, int, DataFrame] | None = None
         self._wrong: SourceError | None = None

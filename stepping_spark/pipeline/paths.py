@@ -14,7 +14,7 @@ from stores.urls import uri_of, wrong_with_files
 
 
 def same_path(path: str, filesystem: object = None) -> tuple[object, ...]:
-    """What two paths have in common that are the same place, however they are written."""
+    """A text that is equal for two spellings of the same path."""
     if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
         return filesystem, posixpath.normpath(path)
     scheme, there, rest = path.partition("://")

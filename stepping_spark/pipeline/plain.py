@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def plain(column: Any) -> Any:
-    """A column whose text is not a view: what hashes and files know."""
+    """The column with plain strings: hashes and files do not support string views."""
     return column.cast(plain_type(column.type))
 
 

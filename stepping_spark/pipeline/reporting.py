@@ -181,7 +181,7 @@ def text_of(collector: PipelineCollector) -> str:
 
 
 def serve(collector: PipelineCollector, port: int) -> Callable[[], None]:
-    """Serve the metrics at a port of this machine; what it gives ends that."""
+    """Serve the metrics at a port of this machine; the function that it returns ends that."""
     client = _prometheus()
     registry = client.CollectorRegistry()
     registry.register(collector)

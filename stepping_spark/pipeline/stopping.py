@@ -40,7 +40,7 @@ class Stopping:
         self._asked.wait(seconds)
 
     def listen(self) -> None:
-        """Take the signals, as long as nobody has asked.
+        """Handle the signals, unless `run` was asked to stop already.
 
         A Spark session that starts in the main thread takes Ctrl-C, so this is called again.
         """

@@ -1,7 +1,7 @@
 """Kinds: row types as plain JSON, so that kept state says of itself what its columns hold.
 
 A kind is what Python makes of the values, and so finer than a type of Spark, which has one STRING
-for `str`, `UUID` and `Enum`. Classes are told by their fields, and Enums not by their members: who
+for `str`, `UUID` and `Enum`. Classes are compared by their fields, Enums not by their members: who
 renames a class, or adds a member, can go on with the state.
 """
 

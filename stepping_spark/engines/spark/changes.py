@@ -36,7 +36,7 @@ def change_in_one_pass(n: ChangeOf, state: str, change: str, *, few: bool) -> st
 
 
 def _is_plain(fold: Totals) -> bool:
-    """Whether a group is one row: it has no floats and no rows that are told apart."""
+    """Whether a group is one row: it has no floats, and nothing distinguishes its rows."""
     return isinstance(fold.type, GroupedType) and fold.type.sum.item is None
 
 

@@ -59,7 +59,7 @@ class Log:
         self._options = dict(options) if options else None
         self._failure = failure
         self._table: Table | None = None
-        self._mark: tuple[int, int | None] = (-1, None)  # a version, and what it is told by
+        self._mark: tuple[int, int | None] = (-1, None)  # a version, and how it is recognized
         self._files: pafs.PyFileSystem | None = None
 
     @contextmanager
