@@ -55,8 +55,8 @@ class SymbolicColumn(ExprColumn):
                 have = "parts: " + ", ".join(f"row[{i}] is {t}" for i, t in enumerate(types))
             raise CompileError(f"{user_line()}: {bare} has no field {name!r}; it has {have}")
         raise CompileError(
-            f"{user_line()}: {expr}.{name}: a {bare} column has no {name!r}; {_USE} "
-            f"(such as F.{name})"
+            f"{user_line()}: {expr}.{name}: a column of type {bare} has no field and no method "
+            f"{name!r}; {_USE}"
         )
 
     def __getitem__(self, k: Any) -> Any:

@@ -255,9 +255,10 @@ class Graph(Generic[In, Out]):
                 f"a step takes a tuple with a change for each input ({names}), found "
                 f"{type(inputs).__name__}; write (change,) for a single one"
             )
+        several = "" if len(self.inputs) == 1 else "s"
         return InputError(
-            f"{self.name} has {len(self.inputs)} inputs ({names}), found {len(inputs)} values; "
-            "give None for one that does not change"
+            f"{self.name} has {len(self.inputs)} input{several} ({names}), found {len(inputs)} "
+            "values; give None for one that does not change"
         )
 
     def told(self, v: Vertex) -> str:

@@ -257,7 +257,9 @@ def _fields(
     names = [n for n, _ in target.fields]
     unknown = [n for n in values if n not in names]
     if unknown:
-        raise CompileError(f"{where}: {target} has no field {unknown[0]!r}; it has {names}")
+        raise CompileError(
+            f"{where}: {target} has no field {unknown[0]!r}; it has {', '.join(names)}"
+        )
     left = [n for n in names if n not in values]
     parts = [] if groups is None else groups.fields()
     whole = groups is None or [t for n, t in target.fields if n in left] == [groups.type]

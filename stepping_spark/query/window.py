@@ -328,7 +328,9 @@ def _fields(
     names = [n for n, _ in target.fields]
     unknown = [n for n in filled if n not in names]
     if unknown:
-        raise CompileError(f"{where}: {target} has no field {unknown[0]!r}; it has {names}")
+        raise CompileError(
+            f"{where}: {target} has no field {unknown[0]!r}; it has {', '.join(names)}"
+        )
     left = [n for n in names if n not in filled]
     values = filled | _of_row(target, left, row, own, where)
     return tuple(coerced(values[n], t, n, where) for n, t in target.fields)

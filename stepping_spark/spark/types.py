@@ -104,18 +104,16 @@ def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, wher
     if _WINDOW.search(str(column)):
         raise CompileError(
             f"{where}: {column} is a window function: it looks at several rows, and a function of "
-            "rows at one. For the first rows of each group use st.agg.first_n in st.aggregate; for "
-            "a sum or a count beside each row, join the rows with their st.aggregate by the same "
-            "key; for ranks, lags and running sums gather each group with st.agg.collect, and "
-            "compute them in a function that is wrapped in st.python"
+            "a row at one. Use st.window with the function of this name in st.win; for the first "
+            "rows of each group, st.first_n is cheaper"
         )
     try:
         rows.agg(functions.count(column))
     except PySparkException as e:
         raise CompileError(
             f"{where}: {column} is not a function of one row alone: {first_line(e)}; a row "
-            "function may hold no aggregate, window, generator or random value: use st.reduce or "
-            "st.group_reduce_flatten for sums, st.map_many with the array itself for explode"
+            "function may hold no aggregate, window, generator or random value: use st.aggregate "
+            "for sums, st.window for windows, st.map_many with the array itself for explode"
         ) from e
 
 

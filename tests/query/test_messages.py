@@ -128,7 +128,8 @@ def test_a_window_function_is_called_one(spark: SparkSession, made: Any) -> None
 
     said = said_by(query)
     assert "is a window function: it looks at several rows" in said
-    assert "st.agg.first_n" in said
+    assert "Use st.window" in said
+    assert "st.first_n" in said
     assert "inside an aggregate function" not in said
 
 
