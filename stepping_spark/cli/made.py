@@ -7,6 +7,7 @@ import inspect
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,17 @@ from typing import Any
 import click
 
 from stepping_spark.callsite import user_line
-from stepping_spark.errors import CompileError, InputError
+from stepping_spark.cli.output import NOT_DONE
+from stepping_spark.errors import CompileError, InputError, SteppingError
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.declared import declared_of
 from stepping_spark.rows.atoms import short
+
+
+class NotRun(click.ClickException):
+    """An error in the file of the user."""
+
+    exit_code = NOT_DONE
 
 
 def made_by(file: Path, names: Sequence[str], classes: tuple[type[Any], ...]) -> Any:
@@ -117,9 +125,26 @@ def _defined(target: str) -> tuple[Mapping[str, Any], str]:
 
 
 def _run(file: Path) -> Mapping[str, Any]:
-    """What a file defines."""
+    """What a file defines; an error in it is shown as Python shows it."""
+    if file.suffix == ".html":
+        raise click.UsageError(
+            f"{file} is a page; give the Python file that makes the pipeline or the stepper"
+        )
     sys.path.insert(0, str(file.resolve().parent))  # as Python does for a script
-    return runpy.run_path(str(file), run_name="pipeline")
+    try:
+        return runpy.run_path(str(file), run_name="pipeline")
+    except SteppingError:
+        raise
+    except Exception as e:
+        raise NotRun(f"{file} cannot be run:\n{_trace(file, e)}") from e
+
+
+def _trace(file: Path, error: Exception) -> str:
+    """The trace of an error, from the line of the file on."""
+    shown = traceback.TracebackException.from_exception(error)
+    while shown.stack and shown.stack[0].filename != str(file):
+        del shown.stack[0]
+    return "".join(shown.format() if shown.stack else shown.format_exception_only()).rstrip()
 
 
 def _chosen(
