@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.row_functions import Questions
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of
+from stepping_spark.expressions.arrow import Ask
 from stepping_spark.graph.operators import Fused, Operator, trees_of
 from stepping_spark.limits import Limits
 from stepping_spark.physical import Unnest, walk
@@ -90,7 +92,7 @@ class Driver:
     def _local(self, step: Step, m: Member, rows: Rows) -> DriverRelation:
         questions = self._questions
         context = Context(
-            ask=lambda table, schema, exprs: questions.values(m, table, schema, exprs),
+            ask=Ask(partial(questions.values, m), questions.in_utc),
             now=step.now,
             is_once=questions.is_once,
             limits=self.limits,

@@ -47,6 +47,7 @@ class Projection:
         self.limits = limits
         self.queries = 0
         self.jobs: int | None = 0
+        self.in_utc = False  # whether the session's time zone is known to be UTC
         self._spark = spark
         self._columns: dict[Expr, Column] = {}
         self._evaluators: dict[Expr, Evaluator | None] = {}
@@ -76,7 +77,7 @@ class Projection:
             if e not in self._evaluators:
                 self._evaluators[e] = evaluator(e)
             compute = self._evaluators[e]
-            found[e] = None if compute is None else compute(table)
+            found[e] = None if compute is None else compute(table, self.in_utc)
             if found[e] is None:
                 asked.append(e)
         if asked:

@@ -32,6 +32,11 @@ class Questions:
         self._tables: dict[Leaf, pa.Table] = {}
         self._once: list[tuple[pa.Table, Schema]] = []  # those of them that are consolidated
 
+    @property
+    def in_utc(self) -> bool:
+        """Whether the session's time zone is known to be UTC."""
+        return self._projection.in_utc
+
     def begin(
         self, step: Step, members: Sequence[Member], is_ours: Callable[[Member], bool]
     ) -> None:

@@ -41,13 +41,16 @@ from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelatio
 from stepping_spark.spark.session import JobCounter, count_jobs, get_session, is_stopped
 from stepping_spark.store import Now, Store
 
+_ZONE, _PARSER = "spark.sql.session.timeZone", "spark.sql.legacy.timeParserPolicy"
 SETTINGS = (
     "spark.sql.ansi.enabled",
     "spark.sql.decimalOperations.allowPrecisionLoss",
-    "spark.sql.legacy.timeParserPolicy",
-    "spark.sql.session.timeZone",
+    _PARSER,
+    _ZONE,
 )
 """What changes the values that functions of rows give."""
+
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
 
 _UNKNOWN = (None, None)
 """The rows that a vertex read and gave, where nobody counted them."""
@@ -105,6 +108,11 @@ class Scheduler:
             self._jobs.__enter__()
         return self._spark
 
+    def _is_in_utc(self) -> bool:
+        """Whether times are UTC in the session, as far as a step has looked."""
+        settings = self.settings or self.store.last_settings()
+        return settings.get(_ZONE) in _UTC and settings.get(_PARSER) != "LEGACY"
+
     def _check_settings(self, spark: SparkSession) -> None:
         found = {name: str(spark.conf.get(name)) for name in SETTINGS}
         for name, before in self.store.last_settings().items():
@@ -141,6 +149,7 @@ class Scheduler:
     ) -> list[Relation]:
         """Compute a step, and add its changes to the store; the caller commits."""
         asked = self._projection.queries
+        self._projection.in_utc = self._is_in_utc()
         since, first = self.store.last_now(), not self.store.last_step()
         step = Step(
             dict(inputs),

@@ -6,6 +6,7 @@ An expression is looked at once, when a plan is prepared, and becomes a function
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,12 +22,21 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Struct, unwrap
 
 Arrays: TypeAlias = list[Array]
-Evaluator: TypeAlias = Callable[[pa.Table], Any]
-"""Gives the column of an expression over a table's rows; None where Spark has to: an overflow."""
+Evaluator: TypeAlias = Callable[[pa.Table, bool], Any]
+"""Gives the column of an expression over a table's rows; None where Spark has to: an overflow.
+
+It is told whether the session's time zone is known to be UTC.
+"""
 
 
-Ask: TypeAlias = Callable[[pa.Table, Schema, tuple[Expr, ...]], Arrays]
-"""Has Spark evaluate expressions over the rows of a relation."""
+@dataclass(frozen=True)
+class Ask:
+    """What evaluates expressions over the rows of a relation, where Arrow alone cannot."""
+
+    values: Callable[[pa.Table, Schema, tuple[Expr, ...]], Arrays]  # Spark's
+    in_utc: bool = False  # whether the session's time zone is known to be UTC
+
+
 Values: TypeAlias = Callable[[pa.Table, Ask], Arrays]
 Relation: TypeAlias = Callable[[Sequence[Any]], pa.Table]
 
@@ -49,7 +59,8 @@ def evaluator(e: Expr) -> Evaluator | None:
     if isinstance(e, Singleton):
         return _of_parts(known, _singletons(e))
     if isinstance(e, Derived):
-        return _of_parts(known, e.arrow)
+        made = _of_parts(known, e.arrow)
+        return _if_in_utc(made) if e.in_session_zone else made
     kernel = kernel_of(e) if isinstance(e, Call) else None
     return None if kernel is None else _of_parts(known, kernel)
 
@@ -64,13 +75,13 @@ def values_of(schema: Schema, exprs: Sequence[Expr]) -> Values:
         columns: list[Any] = []
         asked = []
         for i, compute in enumerate(evaluators):
-            column = None if compute is None else compute(table)
+            column = None if compute is None else compute(table, ask.in_utc)
             if column is None:
                 asked.append(i)
             columns.append(column)
         if asked:
             wanted = tuple(distinct[i] for i in asked)
-            found = ask(table, schema, wanted) if table.num_rows else map(_nothing, wanted)
+            found = ask.values(table, schema, wanted) if table.num_rows else map(_nothing, wanted)
             for i, column in zip(asked, found, strict=True):
                 columns[i] = column
         return columns if places is None else [columns[i] for i in places]
@@ -96,7 +107,7 @@ def relation_of(schema: Schema) -> Relation:
 def _constant(e: Literal) -> Evaluator:
     value: Any = pa.scalar(e.type.encode(e.constant, "a constant"), e.type.arrow)
 
-    def constant(table: pa.Table) -> Array:
+    def constant(table: pa.Table, _: bool) -> Array:
         column: Array = pa.repeat(value, table.num_rows)
         return column
 
@@ -114,7 +125,7 @@ def _field(e: Field) -> Evaluator:
 def _at(name: str, *path: str) -> Evaluator:
     """What reads a column, or a field within it."""
 
-    def read(table: pa.Table) -> Array:
+    def read(table: pa.Table, _: bool) -> Array:
         chunks: Any = table.column(name)
         found: Array = chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks)
         for part in path:
@@ -127,16 +138,21 @@ def _at(name: str, *path: str) -> Evaluator:
 def _of_parts(parts: Sequence[Evaluator], made: Callable[[Arrays], Any]) -> Evaluator:
     """What makes a column of the columns of its parts."""
 
-    def compute(table: pa.Table) -> Any:
+    def compute(table: pa.Table, in_utc: bool) -> Any:
         columns = []
         for part in parts:
-            found = part(table)
+            found = part(table, in_utc)
             if found is None:
                 return None
             columns.append(found)
         return made(columns)
 
     return compute
+
+
+def _if_in_utc(evaluated: Evaluator) -> Evaluator:
+    """In another time zone, Spark has to say."""
+    return lambda table, in_utc: evaluated(table, in_utc) if in_utc else None
 
 
 def _singletons(e: Singleton) -> Callable[[Arrays], Array]:

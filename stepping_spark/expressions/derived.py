@@ -38,6 +38,11 @@ class Derived(Expr):
     said: ClassVar[str] = ""
     on_driver: ClassVar[bool] = True
 
+    @property
+    def in_session_zone(self) -> bool:
+        """Whether the value depends on the time zone of the session."""
+        return False
+
     def __str__(self) -> str:
         return f"{self.said}({', '.join(map(str, self.args))})"
 

@@ -21,7 +21,17 @@ from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.expressions.derived import Derived, choice
 from stepping_spark.expressions.expr import Call, Expr, Field, Literal
 from stepping_spark.expressions.operations import result_type
-from stepping_spark.rows.atoms import BOOL, DATE, FLOAT, INT, LOCAL_DATETIME, STR, Atom, RowType
+from stepping_spark.rows.atoms import (
+    BOOL,
+    DATE,
+    DATETIME,
+    FLOAT,
+    INT,
+    LOCAL_DATETIME,
+    STR,
+    Atom,
+    RowType,
+)
 from stepping_spark.rows.types import Optional, unwrap
 from stepping_spark.spark.trees import Tree
 
@@ -37,6 +47,10 @@ class Function(Derived):
     name: str = ""
     constants: tuple[Any, ...] = ()
     said: ClassVar[str] = "function"
+
+    @property
+    def in_session_zone(self) -> bool:
+        return any(unwrap(a.type) == DATETIME for a in self.args) or self.name == "date_format"
 
     def arrow(self, columns: Sequence[Any]) -> Any:
         try:
@@ -88,6 +102,8 @@ def _cast(e: Expr, ddl: str) -> Expr | None:
     """A cast to the type that a value has already, or to a wider number."""
     if unwrap(e.type).ddl == ddl:
         return e
+    if ddl == "DATE" and unwrap(e.type) == DATETIME:
+        return _function("to_date", [e])
     return _call("to_float", [e], FLOAT) if ddl == "DOUBLE" and unwrap(e.type) == INT else None
 
 
@@ -185,6 +201,8 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
     form = _FORMS.get(name)
     if form is None:
         return None
+    if name == "date_trunc":
+        args = args[::-1]
     columns, constants = args[: form.columns or None], args[form.columns or len(args) :]
     types = {unwrap(a.type) for a in columns}
     if not types <= form.types or len(types) != 1:
@@ -238,8 +256,35 @@ def _is_unit(*values: Any) -> bool:
     return _is_text(*values) and values[0].lower() in _UNITS
 
 
+_UNITS_OF_TIME = {**_UNITS, "day": "day", "dd": "day", "hour": "hour", "minute": "minute"}
+
+
+def _is_unit_of_time(*values: Any) -> bool:
+    return _is_text(*values) and values[0].lower() in _UNITS_OF_TIME
+
+
+_FORMAT = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M"}
+
+
+def _strftime(pattern: str) -> str | None:
+    """A pattern of Spark as one of C, where all of it is known."""
+    found = ""
+    while pattern:
+        part = next((p for p in _FORMAT if pattern.startswith(p)), pattern[0])
+        rest = pattern.removeprefix(part)
+        if (part not in _FORMAT and part not in "-/. :") or rest[:1] == part[0]:
+            return None
+        found, pattern = found + _FORMAT.get(part, part), rest
+    return found
+
+
+def _is_format(*values: Any) -> bool:
+    return _is_text(*values) and bool(values[0]) and _strftime(values[0]) is not None
+
+
 _TEXT = frozenset({STR})
-_DAYS: frozenset[RowType] = frozenset({DATE, LOCAL_DATETIME})
+_DAYS: frozenset[RowType] = frozenset({DATE, DATETIME, LOCAL_DATETIME})
+_INSTANTS: frozenset[RowType] = frozenset({DATETIME})
 _NUMBERS: frozenset[RowType] = frozenset({INT, FLOAT})
 
 _FORMS: dict[str, Form] = {
@@ -257,7 +302,10 @@ _FORMS: dict[str, Form] = {
     **{n: Form(_DAYS, INT) for n in ("year", "quarter", "month", "weekofyear", "dayofweek")},
     **{n: Form(_DAYS, INT) for n in ("weekday", "dayofyear")},
     **dict.fromkeys(("day", "dayofmonth"), Form(_DAYS, INT, kernel="day")),
-    **{n: Form(frozenset({LOCAL_DATETIME}), INT) for n in ("hour", "minute", "second")},
+    **{n: Form(_DAYS - {DATE}, INT) for n in ("hour", "minute", "second")},
+    "to_date": Form(_INSTANTS, DATE),
+    "date_trunc": Form(_INSTANTS, takes=_is_unit_of_time),
+    "date_format": Form(frozenset({DATE, DATETIME}), STR, takes=_is_format),
     "trunc": Form(frozenset({DATE}), takes=_is_unit),
     **dict.fromkeys(("datediff", "date_diff"), Form(frozenset({DATE}), INT, 2, kernel="datediff")),
     "abs": Form(_NUMBERS),
@@ -271,7 +319,12 @@ def _letters(change: Kernel, x: Any) -> Any:
 
 
 def _long(part: Kernel, x: Any) -> Any:
-    return part(x).cast(pa.int64())
+    return part(_local(x)).cast(pa.int64())
+
+
+def _local(x: Any) -> Any:
+    """Instants as what the clocks of UTC show."""
+    return x.cast(pa.timestamp("us")) if pa.types.is_timestamp(x.type) else x
 
 
 def _days_between(last: Any, first: Any) -> Any:
@@ -306,6 +359,13 @@ _KERNELS: dict[str, Kernel] = {
     "second": partial(_long, pc.second),
     "trunc": lambda x, unit: pc.floor_temporal(x, unit=_UNITS[unit.lower()]),
     "datediff": _days_between,
+    "to_date": lambda x: pc.floor_temporal(_local(x), unit="day").cast(pa.date32()),
+    "date_trunc": lambda x, unit: pc.floor_temporal(
+        _local(x), unit=_UNITS_OF_TIME[unit.lower()]
+    ).cast(x.type),
+    "date_format": lambda x, pattern: pc.strftime(
+        x.cast(pa.timestamp("us")), format=_strftime(pattern)
+    ),
     "abs": pc.abs_checked,
     "greatest": pc.max_element_wise,
     "least": pc.min_element_wise,

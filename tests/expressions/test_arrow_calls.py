@@ -61,7 +61,7 @@ def test_arrow_says_of_two_values_what_spark_says(
     for i, e in enumerate(calls):
         compute = evaluator(e)
         assert compute is not None
-        computed = compute(table)
+        computed = compute(table, True)
         assert computed is not None
         assert computed.to_pylist() == [row[i] for row in found], str(e)
 
@@ -73,8 +73,8 @@ def test_what_is_beyond_64_bits_is_left_to_spark(op: str, a: int, b: int) -> Non
     e = Call(INT, op, (Field(INT, ("a",)), Field(INT, ("b",))))
     compute = evaluator(e)
     assert compute is not None
-    assert compute(pa.table({"a": [1, a], "b": [1, b]})) is None
-    assert compute(pa.table({"a": [1], "b": [1]})) is not None
+    assert compute(pa.table({"a": [1, a], "b": [1, b]}), True) is None
+    assert compute(pa.table({"a": [1], "b": [1]}), True) is not None
 
 
 def decimal_of(precision: int, scale: int) -> Any:
@@ -132,7 +132,7 @@ def check(spark: SparkSession, calls: list[Any], rows: list[tuple[Any, ...]], *t
         made: dict[int, Any] = {}
         for i, row in enumerate(rows):
             arrays = [pa.array([v], t.arrow) for v, t in zip(row, types, strict=True)]
-            found = compute(pa.table(arrays, names=list("ab"[: len(types)])))
+            found = compute(pa.table(arrays, names=list("ab"[: len(types)])), True)
             if found is not None:
                 made[i] = found[0].as_py()
         known.append(made)
@@ -212,7 +212,7 @@ def test_arrow_moves_days_as_spark_does(spark: SparkSession) -> None:
     compute = evaluator(calls[0])
     assert compute is not None
     far = pa.table([pa.array([dt.date(2024, 1, 1)]), pa.array([2**40])], names=["a", "b"])
-    assert compute(far) is None
+    assert compute(far, True) is None
 
 
 def test_what_is_rounded_otherwise_is_left_to_spark() -> None:
@@ -225,8 +225,8 @@ def test_division_by_zero_is_left_to_spark() -> None:
     e = Call(row_type(float), "/", (Field(INT, ("a",)), Field(INT, ("b",))))
     compute = evaluator(e)
     assert compute is not None
-    assert compute(pa.table({"a": [1, 1], "b": [1, 0]})) is None
-    assert compute(pa.table({"a": [1, 7], "b": [3, -2]})).to_pylist() == [1 / 3, -3.5]
+    assert compute(pa.table({"a": [1, 1], "b": [1, 0]}), True) is None
+    assert compute(pa.table({"a": [1, 7], "b": [3, -2]}), True).to_pylist() == [1 / 3, -3.5]
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])

@@ -68,7 +68,7 @@ def in_arrow(e: Expr, types: Sequence[RowType], rows: list[Any]) -> list[Any]:
     table = pa.Table.from_arrays(arrays, names=[f"c{i}" for i in range(len(types))])
     compute = evaluator(e)
     assert compute is not None
-    found: pa.Array[Any] | None = compute(table)
+    found: pa.Array[Any] | None = compute(table, True)
     assert found is not None
     return found.to_pylist()
 

@@ -29,6 +29,7 @@ class Row(st.Data):
     day: dt.date | None
     then: dt.date
     at: st.LocalDateTime | None
+    when: dt.datetime | None
 
 
 TEXTS = ["", "a", "Abc", "é", "\u0130", "a%b_c", "a\nb", " x ", "🙂🙂b", "ab" * 9, "50%"]
@@ -47,10 +48,12 @@ ROWS = [
         day=None if i % 6 == 5 else DAYS[i % 7],
         then=DAYS[-1 - i % 7],
         at=None if i % 8 == 7 else cast("Any", TIMES[i % 7]),
+        when=None if i % 9 == 8 else TIMES[-1 - i % 7].replace(tzinfo=dt.UTC),
     )
     for i, text in enumerate(TEXTS)
 ]
 
+IN_ZONE: list[Callable[[Any], Any]]  # what depends on the session's time zone
 KNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.upper(r.s),
     lambda r: F.lower(r.t),
@@ -106,6 +109,19 @@ KNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.abs(r.x) <= 0.5,
     lambda r: F.year(r.then).cast("bigint"),
     lambda r: F.isnotnull(r.day) | r.b,
+    *(IN_ZONE := [
+        lambda r: F.year(r.when),
+        lambda r: F.dayofweek(r.when),
+        lambda r: F.hour(r.when),
+        lambda r: F.to_date(r.when),
+        lambda r: r.when.cast("date"),
+        lambda r: F.date_trunc("month", r.when),
+        lambda r: F.date_trunc("WEEK", r.when),
+        lambda r: F.date_trunc("hour", r.when),
+        lambda r: F.date_format(r.when, "yyyy-MM"),
+        lambda r: F.date_format(r.when, "dd.MM.yyyy HH:mm"),
+        lambda r: F.date_format(r.then, "yyyy/MM/dd"),
+    ]),
 ]  # fmt: skip
 
 # What depends on the time zone, on 32 bits, on escapes, or on what else Spark does by itself.
@@ -122,6 +138,12 @@ UNKNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.to_timestamp(r.at),
     lambda r: F.greatest(r.x, F.lit(1.0)),
     lambda r: F.expr("s || 'x'"),
+    lambda r: F.date_format(r.when, "yyyy-MM-dd EEE"),
+    lambda r: F.date_format(r.when, "yyyyy"),
+    lambda r: F.date_format(r.when, "yy"),
+    lambda r: F.date_format(r.at, "yyyy"),
+    lambda r: F.date_trunc("month", r.at),
+    lambda r: F.to_date(r.s),
 ]  # fmt: skip
 
 
@@ -142,18 +164,53 @@ def test_arrow_says_of_spark_s_functions_what_spark_says(spark: SparkSession) ->
     ]
     frame = spark.createDataFrame(pa.concat_tables(tables)).coalesce(1)
     exprs = [traced(f) for f in KNOWN]
-    found = frame.select(*[e.column for e in exprs]).collect()
+    found = frame.select(*[e.column.alias(f"c{j}") for j, e in enumerate(exprs)]).toArrow()
     for j, e in enumerate(exprs):
         assert isinstance(e, Opaque), str(e)
         assert e.reading is not None, str(e)
         compute = evaluator(e)
         assert compute is not None, str(e)
-        computed = [compute(table) for table in tables]
+        computed = [compute(table, True) for table in tables]
         left = sum(column is None for column in computed)
         assert left <= (4 if str(e).startswith(("upper", "lower", "=(", "in(")) else 0), str(e)
-        for row, column, wanted in zip(ROWS, computed, found, strict=True):
+        for row, column, wanted in zip(ROWS, computed, found.column(j).to_pylist(), strict=True):
             if column is not None:
-                assert repr(column[0].as_py()) == repr(wanted[j]), f"{e} of {row}"
+                assert repr(column[0].as_py()) == repr(wanted), f"{e} of {row}"
+
+
+@pytest.mark.parametrize("f", IN_ZONE)
+def test_in_another_time_zone_spark_is_asked(spark: SparkSession, f: Callable[[Any], Any]) -> None:
+    compute = evaluator(traced(f))
+    assert compute is not None
+    assert compute(pa.table({"when": [dt.datetime(2024, 1, 1, tzinfo=dt.UTC)]}), False) is None
+
+
+class Visit(st.Data):
+    id: int
+    at: dt.datetime
+
+
+def by_day(a: Any) -> Any:
+    return st.map(a, f=lambda v: (v.id, F.to_date(v.at)))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_a_step_knows_the_time_zone_of_its_session(spark: SparkSession, zone: str) -> None:
+    before = str(spark.conf.get("spark.sql.session.timeZone"))
+    by_day.__annotations__ = {"a": st.ZSet[Visit]}
+    graph: Any = st.compile(by_day)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    late = dt.datetime(2024, 5, 1, 1, tzinfo=dt.UTC)
+    day = dt.date(2024, 5, 1) if zone == "UTC" else dt.date(2024, 4, 30)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        for i in range(3):
+            (out,) = stepper.step((st.ZSetPython({Visit(id=i, at=late): 1}),))
+            assert out == st.ZSetPython({(i, day): 1})
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    # Until a step has asked the session, its zone is not known.
+    assert [m.queries for m in stepper.metrics] == [1, *([0, 0] if zone == "UTC" else [1, 1])]
 
 
 @pytest.mark.parametrize("f", UNKNOWN)
