@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from stepping_spark.engines.spark.groups import Extreme, extreme
 from stepping_spark.engines.spark.text import consolidated, key_names, names, ordered
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.physical import ChangeOf, Fold, Pieces, Positive, Rank, Totals
@@ -68,6 +69,9 @@ def _positive(fold: Positive, schema: Schema, state: str, change: str, few: bool
 def _rank(fold: Rank, schema: Schema, state: str, change: str, few: bool) -> str:
     rows = _both(schema, state, change, few, fold.keys)
     by = key_names(fold.keys)
+    found = extreme(fold)
+    if found is not None:
+        return _extreme(found, by, rows)
     order = ordered(fold.order, () if fold.ties else schema.columns, "t")
     peers = ", ".join([by, *(e.sql("t") for e, _ in fold.order)])
     shown, kept = [], []
@@ -88,6 +92,21 @@ def _rank(fold: Rank, schema: Schema, state: str, change: str, few: bool) -> str
         kept.append(some)
     ranked = f"SELECT t.*, {', '.join(shown)} FROM ({rows}) t"
     return f"SELECT {names(schema.columns)}, {' - '.join(kept)} AS {COUNT} FROM ({ranked})"
+
+
+def _extreme(found: Extreme, by: str, rows: str) -> str:
+    new, was = (closed(f"{column} > 0") for column in (COUNT, OLD))
+    grouped = (
+        f"SELECT {by}, {found.of(new)} AS _v_, count_if({new}) AS _n_, "
+        f"{found.of(was)} AS _old_v_, count_if({was}) AS _old_n_ FROM ({rows}) GROUP BY {by}"
+    )
+    parts = ", ".join(
+        f"named_struct('v', {side}v_, 'w', if({side}n_ > 0, {sign}, 0L))"
+        for side, sign in (("_", "1L"), ("_old_", "-1L"))
+    )
+    differ = "(_n_ > 0) <> (_old_n_ > 0) OR NOT (_v_ <=> _old_v_)"
+    both = f"SELECT {by}, explode(array({parts})) AS _part_ FROM ({grouped}) WHERE {differ}"
+    return f"SELECT {found.row('_part_.v')}, _part_.w AS {COUNT} FROM ({both})"
 
 
 def _pieces(fold: Pieces, schema: Schema, state: str, change: str, few: bool) -> str:

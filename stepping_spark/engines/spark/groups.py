@@ -2,11 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from stepping_spark.engines.spark.text import key_names, ordered
+from stepping_spark.expressions.derived import known
+from stepping_spark.expressions.expr import Field
 from stepping_spark.physical import Gather, Pieces, Rank
+from stepping_spark.rows.atoms import Atom
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.rows.sql_text import all_of, closed
-from stepping_spark.rows.types import ListOf, quote
+from stepping_spark.rows.types import ListOf, Optional, quote
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The first row of each key, where that is the least or largest value of one column.
+
+    All other columns are keys, so that there are no ties.
+    """
+
+    function: str
+    column: str
+    keys: tuple[tuple[str, str], ...]  # the columns, each with the name of its key
+
+    def of(self, condition: str) -> str:
+        """The value, as an aggregate over some of the rows."""
+        return f"{self.function}({quote(self.column)}) FILTER (WHERE {condition})"
+
+    def row(self, value: str) -> str:
+        """The columns of the row that has the value."""
+        return ", ".join(f"{key or value} AS {quote(n)}" for n, key in self.keys)
+
+
+def extreme(op: Rank) -> Extreme | None:
+    """The aggregate that finds the first row of each key; None where that takes an order."""
+    if op.n != 1 or op.ties or not op.order:
+        return None
+    *before, (last, up) = op.order
+    if not isinstance(last, Field) or len(last.path) != 1:
+        return None
+    columns, (name,) = dict(op.of.schema.columns), last.path
+    t = columns.get(name)
+    bare = t.inner if isinstance(t, Optional) else t
+    if not isinstance(bare, Atom) or bare.name not in FIXED_WIDTH:
+        return None  # Spark sorts for aggregates of others
+    knows = before == [(known(last), False)]
+    if (before and not knows) or (up and bare is not t and not knows):
+        return None  # an aggregate leaves out NULL, so it has to come last
+    keys = {k.path: f"_k{i}_" for i, k in enumerate(op.keys) if isinstance(k, Field)}
+    found = tuple((n, "" if n == name else keys.get((n,))) for n in columns)
+    if any(key is None for _, key in found):
+        return None
+    return Extreme("min" if up else "max", name, tuple((n, key or "") for n, key in found))
+
+
+FIXED_WIDTH = ("bool", "int", "float", "Decimal", "date", "datetime", "LocalDateTime", "timedelta")
 
 
 def top(op: Rank, query: str) -> str:
@@ -16,6 +66,11 @@ def top(op: Rank, query: str) -> str:
     count = f"CAST(least(t.{COUNT}, {op.n}L) AS DECIMAL(20, 0))"
     if op.ties:
         return _with_ties(op, query, count)
+    found = extreme(op)
+    if found is not None:
+        grouped = f"SELECT {by}, {found.of(f'{COUNT} > 0')} AS _v_ FROM ({query}) GROUP BY {by}"
+        there = f"count_if({COUNT} > 0) > 0"
+        return f"SELECT {found.row('_v_')}, 1L AS {COUNT} FROM ({grouped} HAVING {there})"
     if op.n == 1:
         # Spark sorts and numbers rows in a fraction of the time that it takes to add them up.
         order = ordered(op.order, op.of.schema.columns, "t")

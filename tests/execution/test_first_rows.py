@@ -1,0 +1,118 @@
+"""The first row of each key, in Spark: as an aggregate where that gives the same."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import stepping_spark as st
+from stepping_spark.engines.spark.groups import extreme
+from stepping_spark.physical import ChangeOf, Rank, walk
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.terms import nodes
+from tests.cases import Z
+
+
+class Reading(st.Data):
+    key: str | None
+    n: int | None
+    x: float
+    on: dt.date | None
+    text: str
+
+
+class Extremes(st.Data):
+    key: str | None
+    least: int | None
+    most: int | None
+    highest: float
+    last: dt.date | None
+    text: str
+    when: int | None
+
+
+def extremes(a: st.ZSet[Reading]) -> st.ZSet[Extremes]:
+    return st.aggregate(
+        a,
+        by=lambda r: r.key,
+        into=Extremes,
+        least=st.agg.min(lambda r: r.n),
+        most=st.agg.max(lambda r: r.n),
+        highest=st.agg.max(lambda r: r.x),
+        last=st.agg.max(lambda r: r.on),
+        text=st.agg.min(lambda r: r.text),
+        when=st.agg.arg_max(lambda r: r.x, lambda r: r.n),
+    )
+
+
+def first(a: st.ZSet[Reading]) -> st.ZSet[Reading]:
+    return st.first_n(a, lambda r: r.x, 1, by=lambda r: r.key)
+
+
+def two(a: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
+    return st.first_n(a, lambda p: p.right, 2, by=lambda p: p.left)
+
+
+def one(a: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
+    return st.first_n(a, lambda p: p.right, 1, by=lambda p: p.left)
+
+
+def nullable(a: st.ZSet[st.Pair[int, int | None]]) -> st.ZSet[st.Pair[int, int | None]]:
+    return st.first_n(a, lambda p: p.right, 1, by=lambda p: p.left)
+
+
+def functions(query: Any) -> set[str | None]:
+    """The aggregates by which Spark finds the first rows of a query; None for a window."""
+    found = set()
+    members = [m for stage in plan_of(st.compile(query)).stages for m in stage.streams]
+    for tree in (tree for m in members for n in nodes(m.term) for tree in n.trees):
+        for node in walk(tree):
+            if isinstance(node, ChangeOf) and isinstance(node.fold, Rank):
+                aggregate = extreme(node.fold)
+                found.add(None if aggregate is None else aggregate.function)
+    return found
+
+
+def test_a_minimum_is_an_aggregate_where_there_are_no_other_columns() -> None:
+    assert functions(one) == {"min"}
+    assert functions(two) == {None}  # of two rows
+    assert functions(first) == {None}  # rows that tie are told apart by their other columns
+    assert functions(nullable) == {None}  # NULL comes first, and an aggregate leaves it out
+    assert functions(extremes) == {"min", "max", None}  # None: of text, and of two columns
+
+
+@pytest.mark.parametrize("query", [extremes, first, one], ids=lambda q: q.__name__)
+@pytest.mark.parametrize("small_rows", [0, st.Limits.small_rows], ids=["many", "few"])
+def test_the_first_rows_in_spark_are_those_of_the_driver(
+    query: Any, small_rows: int, spark: SparkSession
+) -> None:
+    source = random.Random(7)
+    graph: Any = st.compile(query)
+    limits = st.Limits(local_rows=0, small_rows=small_rows)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+    reference = st.reference(graph)
+    kept: list[Any] = []
+    for _ in range(3):
+        come = [some(query, source) for _ in range(12)]
+        gone = [kept.pop(source.randrange(len(kept))) for _ in range(len(kept) // 2)]
+        kept += come
+        change = Z([(row, 1) for row in come]) + Z([(row, -1) for row in gone])
+        (out,) = stepper.step((change,))
+        assert (out.to_python(),) == reference.step((change,))
+
+
+def some(query: Any, source: random.Random) -> Any:
+    if query is one:
+        return st.Pair(left=source.randrange(3), right=source.randrange(9))
+    return Reading(
+        key=source.choice(("a", "b", None)),
+        n=source.choice((None, 1, 2, -(2**63))),
+        x=source.choice((math.nan, 0.0, -0.0, -math.inf, 2.5)),
+        on=source.choice((None, dt.date(2024, 2, 29), dt.date(1, 1, 1))),
+        text=source.choice(("", "z", "ä")),
+    )
