@@ -24,6 +24,7 @@ from stepping_spark.cli.interrupts import INTERRUPTED
 from stepping_spark.cli.output import NOT_DONE, Output, say
 from stepping_spark.cli.quiet import Commands, OnePlace, examples
 from stepping_spark.errors import SteppingError, StoreCorrupt
+from stepping_spark.pipeline.positions import read_of
 from stores.address import place_of
 from stores.inspection import InspectedState, Kept, Summary
 
@@ -128,7 +129,7 @@ def show(console: Console, kept: InspectedState) -> None:
     console.print(f"{found.kept_as} in {found.place}")
     console.print(f"{step} · format {found.format} · fingerprint {found.fingerprint}")
     if found.offsets:
-        read = ", ".join(f"{source} up to {at:,}" for source, at in found.offsets.items())
+        read = ", ".join(f"{source} up to {at:,}" for source, at in read_of(found.offsets).items())
         console.print(f"Sources read: {read}")
     console.print(f"Being written by {found.holder}" if found.holder else "Nobody is writing it")
     console.print()

@@ -27,6 +27,9 @@ from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
 METHODS = ("open", "read", "behind", "close")
 
+NOT_READ = "start"
+"""What is shown as the position of a source that was not read yet."""
+
 
 class Feed:
     """A source that is read for one input: `position` is how far."""
@@ -134,8 +137,11 @@ class Feed:
 
 
 def shown(position: Position | None) -> str:
-    """A position as a log has it."""
-    return "-" if position is None else ".".join(map(str, numbers_of(position)))
+    """A position as a log has it: the version, or what the source counts.
+
+    The other numbers of a position say which table it is, and how far a version is read in pieces.
+    """
+    return NOT_READ if position is None else str(numbers_of(position)[0])
 
 
 def told(given: object) -> str:

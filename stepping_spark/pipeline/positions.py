@@ -68,3 +68,18 @@ def without(offsets: Mapping[str, int], names: list[str]) -> dict[str, int]:
         for key, n in offsets.items()
         if key.partition(".")[0] not in names and not key.startswith("into ") and key != STATE
     }
+
+
+def read_of(offsets: Mapping[str, int]) -> dict[str, int]:
+    """How far each source was read, for people: the first number of each position.
+
+    The others, the number of the state, and what sinks had mean something to a pipeline only.
+    """
+    if STATE not in offsets:
+        return dict(offsets)
+    parts = {name: name.rpartition(".") for name in offsets}
+    return {
+        name: offsets[name]
+        for name, (source, _, part) in parts.items()
+        if not (name == STATE or name.startswith("into ") or (part.isdigit() and source in offsets))
+    }

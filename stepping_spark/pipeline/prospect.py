@@ -10,7 +10,7 @@ from stepping_spark.errors import StoreUnavailable
 from stepping_spark.graph.graph import AnyGraph, Vertex
 from stepping_spark.graph.operators import Input
 from stepping_spark.pipeline.catching_up import check_query
-from stepping_spark.pipeline.feeds import Feed, shown
+from stepping_spark.pipeline.feeds import NOT_READ, Feed, shown
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.positions import position_of, state_of
 from stepping_spark.pipeline.protocols import Portion
@@ -63,7 +63,8 @@ class Prospect:
         for name, source, position in self.sources:
             n = self.waiting[name]
             left = "unknown how much there is" if n is None else f"{n:,} to read"
-            lines.append(f"  {name}: {source}, read up to {position}; {left}")
+            read = "not read yet" if position == NOT_READ else f"read up to {position}"
+            lines.append(f"  {name}: {source}, {read}; {left}")
         lines.append("writes")
         lines += [f"  {view}: {sink}" for view, sink in self.into] or ["  nothing"]
         lines.append("keeps")

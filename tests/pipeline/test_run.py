@@ -113,6 +113,36 @@ def test_errors_and_files_without_a_pipeline_end_with_2(file: Path) -> None:
     assert (told.exit_code, "has no pipeline, and no function" in told.stderr) == (2, True)
 
 
+def test_logs_and_states_say_versions_and_no_numbers_of_the_library(file: Path) -> None:
+    first = call("run", file, "--max-steps", "1")
+    assert "step 1: users start -> 1; rows in 1" in first.stderr
+    dry = " ".join(call("run", file, "--dry-run").stdout.split())
+    assert "read up to 1; 2 to read" in dry
+    shown = " ".join(call("state", "show", file.parent / "state").stdout.split())
+    assert "Sources read: users up to 1 Nobody" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("def f(:", "SyntaxError"), ("def f():\n    return 1 / 0\n\nf()", "line 4, in <module>")],
+)
+def test_an_error_in_the_file_is_shown_from_its_line_on(file: Path, text: str, said: str) -> None:
+    file.write_text(text)
+    for command in ("run", "report"):
+        told = call(command, file)
+        assert (told.exit_code, said in told.stderr) == (2, True)
+        assert f"{file} cannot be run:" in told.stderr
+        assert "runpy" not in told.stderr
+
+
+def test_a_page_is_not_taken_for_a_program(file: Path) -> None:
+    page = file.with_suffix(".html")
+    page.write_text("<html></html>")
+    told = call("report", page)
+    assert told.exit_code == 2
+    assert "is a page; give the Python file" in " ".join(told.stderr.split())
+
+
 def test_a_dry_run_ends_with_2_where_a_run_would(file: Path) -> None:
     add(file.parent / "names", "alien", [user(1)])
     for arguments in (["--dry-run"], []):
