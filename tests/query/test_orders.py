@@ -133,9 +133,10 @@ def test_orders_of_columns_that_spark_makes(
 
 
 def within(order: Callable[[Any], Any]) -> Callable[..., Any]:
-    def query(a: st.ZSet[Named]) -> Any:
+    def query(a: Any) -> Any:
         return st.map(a, f=lambda row: order(F.upper(row.name)), to=tuple[str | None])
 
+    query.__annotations__ = {"a": st.ZSet[Named]}
     return query
 
 
@@ -156,10 +157,11 @@ def test_an_order_inside_of_a_value_is_refused_when_the_query_is_compiled(
 
 
 def test_a_text_inside_of_a_value_may_read_like_an_order(spark: SparkSession) -> None:
-    def query(a: st.ZSet[Named]) -> Any:
+    def query(a: Any) -> Any:
         said = F.concat(F.upper(a_text), F.lit(" DESC NULLS LAST, of old"))
         return st.map(a, f=lambda row: F.concat(F.upper(row.name), said), to=str)
 
+    query.__annotations__ = {"a": st.ZSet[Named]}
     a_text = F.lit("x ASC NULLS FIRST")
     graph = st.compile(query)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
