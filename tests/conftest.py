@@ -20,6 +20,10 @@ from stepping_spark.store import Store
 from tests.every_store import InFiles, InMemory, InPostgres, MakeStore
 from tests.postgres_server import PostgresServer
 
+# Tests run many short queries, once each: the second compiler of the JVM, and collectors of garbage
+# that work beside it, take more of two cores than they give back.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 settings.register_profile(
     "dev", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
 )
