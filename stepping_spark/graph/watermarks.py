@@ -17,25 +17,16 @@ from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import (
     Add,
-    Arrange,
-    Distinct,
-    Filter,
     Haitch,
-    IdentityPrint,
     InTime,
     Join,
     Map,
-    Neg,
     Operator,
-    PositivePart,
-    Top,
     Window,
 )
 from stepping_spark.graph.states import States
 from stepping_spark.physical import reach_of
 from stepping_spark.rows.types import Struct, unwrap
-
-SAME_ROWS = (Filter, Neg, Arrange, IdentityPrint, PositivePart)
 
 
 @dataclass(frozen=True)
@@ -77,14 +68,14 @@ class Known:
         if isinstance(op, InTime) and not op.late:
             greatest = v.inputs[1].inputs[0].inputs[0]  # z⁻¹(I(x))
             yield Bound(bare(op.at), frozenset({Mark(greatest, op.lateness)}))
-        elif isinstance(op, SAME_ROWS):
-            yield from self.of(v.inputs[0])
         elif isinstance(op, Map) and not op.carried:
             yield from _moved(self.of(v.inputs[0]), op.f)
         elif isinstance(op, Add):
             yield from _of_both(*map(self.of, v.inputs))
         elif isinstance(op, Join):
             yield from self._of_join(op, *v.inputs)
+        elif op.keeps_rows:
+            yield from self.of(v.inputs[0])
         elif isinstance(op, Haitch):
             yield from _of_change(op.of, v.inputs[1], self.of(v.inputs[1]))
 
@@ -115,12 +106,15 @@ def _of_both(a: Bounds, b: Bounds) -> Iterator[Bound]:
 
 def _of_change(of: Operator, change: Vertex, bounds: Bounds) -> Iterator[Bound]:
     """The bounds of H: it gives rows of the keys that change, old ones among them."""
-    if isinstance(of, Distinct | PositivePart):
-        yield from bounds
-    elif isinstance(of, Top | Window):
-        for b in bounds:
-            if b.value in map(bare, of.keyed_by(change.type)) or _looks_back(of, b.value):
-                yield Bound(b.value.under("left") if isinstance(of, Window) else b.value, b.marks)
+    if of.row_at is None:
+        return
+    keys = {bare(e) for e in of.keyed_by(change.type)}  # none: the row itself
+    for b in bounds:
+        if not keys or b.value in keys or _looks_back(of, b.value):
+            value = b.value
+            for side in of.row_at:
+                value = value.under(side)
+            yield Bound(value, b.marks)
 
 
 def _looks_back(of: Operator, value: Expr) -> bool:

@@ -11,15 +11,11 @@ from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Vertex, check_is_graph
 from stepping_spark.graph.kept_whole import kept_whole
 from stepping_spark.graph.operators import (
-    Expire,
     Feedback,
     Haitch,
-    Hold,
     Input,
-    InTime,
     Linearity,
     MakeSet,
-    Settled,
     Top,
     Window,
     join_of,
@@ -207,23 +203,13 @@ def _how(v: Vertex, full: dict[Vertex, str]) -> str:
         return "recursive: iterates on changes until there are none left"
     if v in full and not v.operator.gives_state:
         return f"recomputed in full: it reads all of {full[v]}"
-    if isinstance(v.operator, Hold):
-        return "linear, and keeps what is still to come"
-    if isinstance(v.operator, InTime | Expire | Settled):
-        return _of_watermark(v.operator)
+    if v.operator.how:
+        return v.operator.how
     if isinstance(v.operator, Haitch) and isinstance(v.operator.of, Window):
         return f"not linear: recomputed for the partitions of the change, {_part(v.operator.of)}"
     if isinstance(v.operator, Haitch) or v.operator.linearity is Linearity.PER_KEY:
         return "not linear: recomputed for the keys of the change"
     return str(parts_of(v.operator)[0].linearity.value)
-
-
-def _of_watermark(op: InTime | Expire | Settled) -> str:
-    if isinstance(op, InTime):
-        return "linear in its first input; a row is late if its time is before the watermark"
-    if isinstance(op, Expire):
-        return "linear, and keeps what the watermark has not passed yet"
-    return "not linear: looks at the partitions of which the watermark has passed a row"
 
 
 def _part(op: Window) -> str:

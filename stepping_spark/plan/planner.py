@@ -103,7 +103,7 @@ class _Planner:
                 yield v, self._change(v)
             elif isinstance(v.operator, Differentiate):
                 yield v, v
-            elif isinstance(v.operator, Hold | Expire):
+            elif v.operator.holds_back:
                 yield v, self._held_back(v)
 
     def _loops(self, members: Sequence[Member]) -> dict[Vertex, LoopPlan]:
@@ -132,7 +132,7 @@ class _Planner:
                 found[self._change(v)] = None
             elif op.written:
                 found[v] = None
-            elif isinstance(op, Hold | Expire):
+            elif op.holds_back:
                 found[v.inputs[0]] = found[v] = found[self._held_back(v)] = None
             elif isinstance(op, Settled):
                 found[v.inputs[2]] = None

@@ -46,6 +46,9 @@ class Operator:
     same_stream: ClassVar[bool] = False  # the stream that it takes, kept by a key or a step later
     written: ClassVar[bool] = False  # a stream of its own at each step, whoever reads it
     same_at_first: ClassVar[bool] = False  # at the first step it gives what it takes
+    holds_back: ClassVar[bool] = False  # its state is what it has not given yet
+    row_at: ClassVar[tuple[str, ...] | None] = None  # where a row stands in what it gives for it
+    how: ClassVar[str] = ""  # how it takes a step, where its linearity does not say that
     rows_from: ClassVar[int | None] = None  # inputs that give its rows, the first ones
 
     def is_positive(self, inputs: bool) -> bool:

@@ -41,6 +41,7 @@ class Distinct(GivesSets, Same):
     """Every row whose weight is positive, once."""
 
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    row_at: ClassVar[tuple[str, ...]] = ()
     monotone: ClassVar[bool] = True
     recursive: ClassVar[bool] = True
 
@@ -61,6 +62,7 @@ class PositivePart(GivesSets, Same):
     """Every row whose weight is positive, with its weight: x⁺ = max(x, 0)."""
 
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    row_at: ClassVar[tuple[str, ...]] = ()
     monotone: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
 
@@ -153,6 +155,7 @@ class Top(GivesSets):
     n: int
     ties: bool = False
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    row_at: ClassVar[tuple[str, ...]] = ()
     recursive: ClassVar[bool] = True
 
     @property

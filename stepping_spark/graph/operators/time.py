@@ -79,3 +79,5 @@ class Hold(Temporal):
 
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # what it gives depends on when
     gives_change: ClassVar[bool] = True
+    holds_back: ClassVar[bool] = True
+    how: ClassVar[str] = "linear, and keeps what is still to come"

@@ -34,6 +34,9 @@ class InTime(KeepsSigns):
     arity: ClassVar[int] = 2
     gives_change: ClassVar[bool] = True
     rows_from: ClassVar[int] = 1
+    how: ClassVar[str] = (
+        "linear in its first input; a row is late if its time is before the watermark"
+    )
 
     @property
     def name(self) -> str:
@@ -72,6 +75,8 @@ class Expire(Operator):
     distances: tuple[int, ...]  # from the greatest time of each input
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # what it gives depends on when
     gives_change: ClassVar[bool] = True
+    holds_back: ClassVar[bool] = True
+    how: ClassVar[str] = "linear, and keeps what the watermark has not passed yet"
 
     def is_nothing(self, *inputs: bool) -> bool:
         return inputs[0]
@@ -126,6 +131,7 @@ class Settled(Operator):
     distances: tuple[int, ...]  # from the greatest time of each input
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     gives_change: ClassVar[bool] = True
+    how: ClassVar[str] = "not linear: looks at partitions of which the watermark passes a row"
 
     def is_nothing(self, *inputs: bool) -> bool:
         return inputs[2]

@@ -23,6 +23,7 @@ class Window(GivesSets):
     sorting: tuple[Sorting, ...]
     calls: tuple[WindowCall, ...]
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    row_at: ClassVar[tuple[str, ...]] = ("left",)
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         return ZSetType(windowed(self._zset(inputs[0]), self.calls))
