@@ -133,7 +133,8 @@ def asof_join(
 
     It is a window over the rows of both sides, so the optimizer makes H(z⁻¹I, change) of it. It
     keeps both sides, arranged together by the key; a step reads the rows of both sides that have
-    the keys of its rows. Raises `CompileError` if keys or times of the two sides have different
+    the keys of its rows, and on the driver computes those up to the next row on each side that may
+    be found. Raises `CompileError` if keys or times of the two sides have different
     types.
 
     >>> def query(
@@ -173,9 +174,9 @@ def sessions(
     again. To count sessions or sum them up, group by the key and `start`.
 
     It is a window in the order of time, so the optimizer makes H(z⁻¹I(a), a) of it. It keeps the
-    input, arranged by `by`. A step reads the rows of the keys that its rows have, and gives those
-    whose session changed. Raises `CompileError` for times that have no distance, and for a gap of
-    another type.
+    input, arranged by `by`. A step reads the rows of the keys that its rows have, on the driver
+    computes the sessions that its rows are in, and gives the rows whose session changed. Raises
+    `CompileError` for times that have no distance, and for a gap of another type.
 
     >>> def query(clicks: st.ZSet[tuple[str, int]]) -> st.ZSet[tuple[int, int]]:
     ...     found = st.sessions(clicks, by=lambda c: c[0], at=lambda c: c[1], gap=30)

@@ -11,7 +11,7 @@ from stepping_spark.expressions.expr import Call, Expr, Field, Literal
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Add, Delay, Expire, Haitch, Integrate, Neg, Window
 from stepping_spark.graph.watermarks import Bound, Bounds, bare
-from stepping_spark.physical import Frame, WindowCall, reach_of, unit_of
+from stepping_spark.physical import Frame, Nearest, Runs, WindowCall, nearby_of, reach_of, unit_of
 from stepping_spark.rows.atoms import BOOL
 from stepping_spark.rows.types import Optional
 
@@ -59,14 +59,15 @@ def is_kept(a: Vertex) -> bool:
 def in_key(op: Haitch, a: Vertex, bounds: Bounds) -> Bound | None:
     """The bound of a value that rows of one key have in common."""
     keys = {bare(e) for e in op.of.keyed_by(a.type)}
-    return next((b for b in bounds if not keys or b.value in keys), None)
+    return next((b for b in bounds if b.value.in_sql and (not keys or b.value in keys)), None)
 
 
 def met_by(on: Iterable[Expr], key: Iterable[Expr], bounds: Bounds) -> Bound | None:
     """A value of one side of a join, by the watermarks of what is equal to it on the other side."""
     for mine, theirs in zip(on, key, strict=True):
         for b in bounds:
-            if b.value == bare(theirs) and not isinstance(mine.type, Optional):
+            is_time = mine.in_sql and not isinstance(mine.type, Optional)
+            if b.value == bare(theirs) and is_time:
                 return Bound(bare(mine), b.marks)
     return None
 
@@ -75,11 +76,11 @@ def frees_of(op: Window, bound: Bound) -> Frees | str:
     """When rows of a window are free to go, by the watermarks of a value; or why none ever is."""
     if not op.sorting or bare(op.sorting[0].expr) != bound.value:
         return f"its order does not begin with {bound.value}"
-    gaps = [c.gap for c in op.calls if c.gap is not None]
-    if gaps:
-        return _of_sessions(op, bound, unit_of(gaps[0]))
-    if all(map(_finds_nearest, op.calls)) and len({c.args for c in op.calls}) == 1:
-        return _of_nearest(op, bound)
+    near = nearby_of(op.sorting, op.calls)
+    if isinstance(near, Runs):
+        return _of_sessions(op, bound, unit_of(near.gap))
+    if isinstance(near, Nearest):
+        return _of_nearest(op, bound, near.value)
     return _of_frames(op, bound)
 
 
@@ -97,20 +98,13 @@ def _of_sessions(op: Window, bound: Bound, gap: int) -> Frees:
     return Frees(gap, _probe(op, end), ((_given(1, end), gap),))
 
 
-def _finds_nearest(c: WindowCall) -> bool:
-    """Whether a function finds the nearest row before or after that has a value, as-of joins do."""
-    frames = {"last_value": Frame(True, None, 0), "first_value": Frame(True, 0, None)}
-    return c.ignore_nulls and c.frame == frames.get(c.kind)
-
-
-def _of_nearest(op: Window, bound: Bound) -> Frees:
+def _of_nearest(op: Window, bound: Bound, found: Expr) -> Frees:
     """Rows that find, and rows that are found: of those the last before the watermark stays.
 
     A row that is found is needed until a later one of its partition is before the watermark. One
     that finds the nearest before it is done when the watermark has passed it; one that looks for
     the nearest after it, when that is before the watermark.
     """
-    found = op.calls[0].args[0]
     time = Optional(bound.value.type)
     is_none = Call(BOOL, "isNull", (found,))
     known_at = choice(is_none, Literal(time, None), _optional(bound.value))

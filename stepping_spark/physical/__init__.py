@@ -38,7 +38,7 @@ from stepping_spark.physical.nodes import (
     of_columns,
     paths_of,
 )
-from stepping_spark.physical.reach import Reach, reach_of
+from stepping_spark.physical.reach import Nearest, Reach, Runs, nearby_of, reach_of
 from stepping_spark.physical.trees import (
     times_read,
     walk,
@@ -64,6 +64,7 @@ __all__ = [
     "Frame",
     "Gather",
     "Hole",
+    "Nearest",
     "Negate",
     "Physical",
     "Pieces",
@@ -71,6 +72,7 @@ __all__ = [
     "Project",
     "Rank",
     "Reach",
+    "Runs",
     "Sorting",
     "Totals",
     "Union",
@@ -80,6 +82,7 @@ __all__ = [
     "Windowed",
     "cells_of",
     "change_of",
+    "nearby_of",
     "of_columns",
     "paths_of",
     "reach_of",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.physical.windows import Frame, Sorting, WindowCall
 from stepping_spark.rows.atoms import Atom
 from stepping_spark.rows.types import unwrap
@@ -29,6 +30,23 @@ class Reach:
 
 
 @dataclass(frozen=True)
+class Runs:
+    """A change matters to the runs of rows that it is in, each at most `gap` from the next."""
+
+    gap: Any
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """A change matters to the rows around it, up to the next on each side that has the value.
+
+    Functions find the nearest row before or after that has it: this is what as-of joins do.
+    """
+
+    value: Expr
+
+
+@dataclass(frozen=True)
 class _Look:
     """How far one function looks back and forward: rows, or distances in the order."""
 
@@ -36,6 +54,24 @@ class _Look:
     forward: Any = 0
     by_value: bool = False
     is_carried: bool = False
+
+
+def nearby_of(sorting: tuple[Sorting, ...], calls: tuple[WindowCall, ...]) -> Runs | Nearest | None:
+    """What rows a change can matter to, where that depends on the values of the rows around it."""
+    t = unwrap(sorting[0].expr.type) if sorting else None
+    if not isinstance(t, Atom) or t.name not in WHOLE_NUMBERS or not sorting[0].ascending:
+        return None
+    gaps = {c.gap for c in calls}
+    if None not in gaps:
+        return Runs(*gaps)
+    if all(map(_finds_nearest, calls)) and len({c.args for c in calls}) == 1:
+        return Nearest(*calls[0].args)
+    return None
+
+
+def _finds_nearest(c: WindowCall) -> bool:
+    frames = {"last_value": Frame(True, None, 0), "first_value": Frame(True, 0, None)}
+    return c.ignore_nulls and c.frame == frames.get(c.kind)
 
 
 def reach_of(sorting: tuple[Sorting, ...], calls: tuple[WindowCall, ...]) -> Reach | str:

@@ -23,7 +23,7 @@ from stepping_spark.graph.operators import (
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.graph.states import States
-from stepping_spark.physical import reach_of
+from stepping_spark.physical import Nearest, Runs, nearby_of, reach_of
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
@@ -214,6 +214,12 @@ def _how(v: Vertex, full: dict[Vertex, str]) -> str:
 
 def _part(op: Window) -> str:
     """How much of a partition the driver computes, where it is large; Spark's jobs do all of it."""
+    near = nearby_of(op.sorting, op.calls)
+    if isinstance(near, Runs):
+        gap = f"from one gap of more than {near.gap} before the change to the next after it"
+        return f"{gap}; in Spark's jobs whole"
+    if isinstance(near, Nearest):
+        return "up to the next row on each side that may be found; in Spark's jobs whole"
     reach = reach_of(op.sorting, op.calls)
     if isinstance(reach, str):
         return f"whole, because {reach}"

@@ -6,6 +6,7 @@ size is cut. What comes out is compared with plain Python, which knows of no cut
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as hs
 
 import stepping_spark as st
-from stepping_spark.engines.arrow import cuts
+from stepping_spark.engines.arrow import cuts, nodes
 from tests.queries import Order
 from tests.strategies import streams_of
 
@@ -105,23 +106,91 @@ def test_floats_that_are_left_out_are_added_exactly(numbers: list[float]) -> Non
         assert found == expected
 
 
-def test_of_a_large_partition_few_rows_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[int] = []
-    divided = cuts._divided
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows of the state each cut keeps."""
+    found: list[int] = []
 
-    def counted(*args: Any) -> Any:
-        found = divided(*args)
-        kept.append(len(found[0]))
-        return found
+    def counted(n: Any, over: Any) -> Any:
+        cut = cuts.cut_of(n, over)
 
-    monkeypatch.setattr(cuts, "_divided", counted)
+        def counting(state: Any, change: Any, run: Any) -> Any:
+            for before, more, carried in cut(state, change, run):
+                found.append(before.num_rows)
+                yield before, more, carried
+
+        return counting
+
+    monkeypatch.setattr(nodes, "cut_of", counted)
+    return found
+
+
+def test_of_a_large_partition_few_rows_are_computed(kept: list[int]) -> None:
     graph = st.compile(running)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
     stepper.step((st.ZSetPython([((n, 1.0), 1) for n in range(5_000)]),))
     stepper.step((st.ZSetPython({(5_000, 2.0): 1, (4_990, 1.0): -1}),))
     (out,) = stepper.step((st.ZSetPython({(5_001, 4.0): 1}),))
     assert dict(out.iter()) == {(5_001, 5_005.0): 1}
-    assert kept == [10, 2]  # at last of 4,990 that it came, and that it went
+    assert kept[-2:] == [10, 2]  # at last of 4,990 that it came, and that it went
+
+
+Event = tuple[int, int]  # time, number
+
+
+def visits(a: st.ZSet[Event], b: st.ZSet[Event]) -> Any:
+    return st.sessions(st.add(a, b), by=None, at=lambda r: r[0], gap=3)
+
+
+def nearest(direction: Any) -> Callable[..., Any]:
+    def query(a: st.ZSet[Event], b: st.ZSet[Event]) -> Any:
+        on: Any = {"on_left": lambda r: 1, "on_right": lambda r: 1, "how": "left"}
+        at: Any = {"at_left": lambda r: r[0], "at_right": lambda r: r[0]}
+        return st.asof_join(a, b, direction=direction, **on, **at)
+
+    return query
+
+
+NEARBY = [visits, nearest("backward"), nearest("forward"), nearest("nearest")]
+
+
+@pytest.mark.parametrize("query", NEARBY)
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@given(seed=hs.integers(0, 10_000))
+def test_sessions_and_nearest_rows_of_a_cut_partition_are_those_of_plain_python(
+    query: Callable[..., Any], seed: int
+) -> None:
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=ANY_SIZE)
+    reference = st.reference(graph)
+    draw = random.Random(seed)
+    there: tuple[list[Event], list[Event]] = ([], [])
+    for _ in range(6):
+        step = []
+        for rows in there:
+            gone = [rows.pop(draw.randrange(len(rows))) for _ in range(len(rows) // 3)]
+            came = [(draw.randrange(30), draw.randrange(3)) for _ in range(draw.randrange(5))]
+            rows += came
+            step.append(st.ZSetPython([(r, 1) for r in came] + [(r, -1) for r in gone]))
+        (found,), (expected,) = stepper.step(tuple(step)), reference.step(tuple(step))
+        assert found == expected
+
+
+@pytest.mark.parametrize("query", NEARBY)
+def test_of_many_sessions_and_prices_those_near_a_change_are_computed(
+    query: Callable[..., Any], kept: list[int]
+) -> None:
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    many = st.ZSetPython([((n, i), 1) for n in range(0, 20_000, 10) for i in (0, 1)])
+    prices = st.ZSetPython([((n, 7), 1) for n in range(5, 20_000, 20)])
+    stepper.step((many, prices))
+    for changed in (
+        (st.ZSetPython({(9_991, 2): 1}), None),
+        (None, st.ZSetPython({(9_985, 7): -1})),
+    ):
+        stepper.step(changed)
+        assert 0 < kept[-1] <= 12
 
 
 def test_explain_says_from_where_on_a_partition_is_computed() -> None:
@@ -141,5 +210,9 @@ def test_explain_says_from_where_on_a_partition_is_computed() -> None:
     assert "from the first row of the change on; in Spark's jobs whole" in str(
         st.explain(st.compile(ranked))
     )
+    (found,) = (v for v in st.explain(st.compile(visits)).vertices if "partitions" in v.how)
+    assert "from one gap of more than 3 before the change to the next after it" in found.how
+    (found,) = (v for v in st.explain(st.compile(NEARBY[1])).vertices if "partitions" in v.how)
+    assert "up to the next row on each side that may be found" in found.how
     assert "whole, because of ntile(4)" in str(st.explain(st.compile(dealt)))
     assert "whole, because the order is by str | None" in str(st.explain(st.compile(by_text)))
