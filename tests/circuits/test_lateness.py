@@ -60,12 +60,8 @@ def together(l: st.ZSet[Event], r: st.ZSet[Event]) -> Any:  # noqa: E741
     return tuple(query(l, r) for query in TOGETHER.values())
 
 
-@pytest.mark.parametrize(
-    ("local_rows", "steps"), [(2_000_000, 12), pytest.param(0, 4, marks=pytest.mark.long)]
-)
-def test_every_store_keeps_the_watermark_and_goes_on_after_a_restart(
-    local_rows: int, steps: int, spark: SparkSession, make_store: MakeStore
-) -> None:
+def goes_on_in(make_store: MakeStore, *, local_rows: int, steps: int) -> None:
+    """Compare steps with plain Python, each in a store that was opened anew."""
     graph, whole = st.compile(together, lateness=BOTH), st.reference(st.compile(together))
     store = make_store(graph)
     for step, change in enumerate(in_time(steps, seed=11, many=3, pace=4)):
@@ -76,6 +72,15 @@ def test_every_store_keeps_the_watermark_and_goes_on_after_a_restart(
     with pytest.raises(st.InputError, match="too late"):
         stepper.step((st.ZSetPython({Event(key="a", at=0, n=1): 1}), None))
     assert store.last_step() == steps
+
+
+def test_every_store_keeps_the_watermark_and_goes_on_after_a_restart(make_store: MakeStore) -> None:
+    goes_on_in(make_store, local_rows=2_000_000, steps=10)
+
+
+@pytest.mark.long
+def test_every_store_keeps_it_in_spark_too(spark: SparkSession, make_store: MakeStore) -> None:
+    goes_on_in(make_store, local_rows=0, steps=4)
 
 
 @pytest.mark.parametrize("names", [("lead", "range both", "asof nearest", "joined", "except")])
@@ -140,9 +145,7 @@ def a_day(day: int) -> tuple[st.ZSetPython[Click], st.ZSetPython[Price]]:
 
 
 @pytest.mark.parametrize("days", [21, pytest.param(365, marks=pytest.mark.long)])
-def test_a_year_of_days_keeps_as_many_rows_as_a_week(
-    days: int, spark: SparkSession, make_store: MakeStore
-) -> None:
+def test_a_year_of_days_keeps_as_many_rows_as_a_week(days: int, make_store: MakeStore) -> None:
     lateness: Any = {"clicks": (lambda c: c.at, "1 day"), "prices": (lambda p: p.at, "1 day")}
     graph = st.compile(of_clicks, lateness=lateness)
     stepper = st.Stepper(graph, make_store(graph))
@@ -336,3 +339,25 @@ def test_late_takes_an_input_with_a_lateness() -> None:
         st.compile(query, lateness=FIVE)
     with pytest.raises(st.CompileError, match=r"those are: none; give it one: st\.compile\(query"):
         st.compile(aside)
+
+
+def test_a_pipeline_takes_it_and_has_a_view_of_what_is_late() -> None:
+    changes = [(1, of((event(20), 1))[0]), (2, of((event(14), 1), (event(15), 1))[0])]
+    seen: dict[str, list[Any]] = {"kept": [], "too_late": []}
+
+    def kept(clicks: st.ZSet[Event]) -> st.ZSet[Event]:
+        return st.distinct(clicks)
+
+    def too_late(clicks: st.ZSet[Event]) -> st.ZSet[Event]:
+        return st.late(clicks)
+
+    pipeline = st.Pipeline(
+        {"kept": kept, "too_late": too_late},
+        store="memory",
+        clicks=changes,
+        lateness=FIVE,
+        into={name: lambda _, z, name=name: seen[name].append(z) for name in seen},
+    )
+    assert pipeline.run() == 2
+    assert sum(seen["kept"], st.ZSetPython()) == of((event(20), 1), (event(15), 1))[0]
+    assert sum(seen["too_late"], st.ZSetPython()) == of((event(14), 1))[0]
