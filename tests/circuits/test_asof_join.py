@@ -1,4 +1,4 @@
-"""As-of joins, against pandas, and what they say of calls that do not fit."""
+"""As-of joins, against pandas and DuckDB, and what they say of calls that do not fit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
+import duckdb
 import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
@@ -100,6 +101,58 @@ def test_the_sum_of_changes_is_what_pandas_finds_in_the_tables(
         for pair, n in out.iter():
             found[(pair.left.id, None if pair.right is None else pair.right.price)] += n
         assert {k: n for k, n in found.items() if n} == by_pandas(orders, prices, way)
+
+
+IN_DUCKDB = {
+    ("backward", "left"): "ASOF LEFT JOIN prices p ON o.product = p.product AND o.at >= p.since",
+    ("backward", "inner"): "ASOF JOIN prices p ON o.product = p.product AND o.at >= p.since",
+    ("forward", "left"): "ASOF LEFT JOIN prices p ON o.product = p.product AND o.at <= p.since",
+    ("forward", "inner"): "ASOF JOIN prices p ON o.product = p.product AND o.at <= p.since",
+}
+
+
+def by_duckdb(orders: list[Order], prices: list[Price], join: str) -> Counter[Any]:
+    """What DuckDB's ASOF finds; of prices that tie it takes any, so here none do."""
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE orders (id BIGINT, product TEXT, at TIMESTAMP)")
+        db.execute("CREATE TABLE prices (product TEXT, since TIMESTAMP, price BIGINT)")
+        for o in orders:
+            db.execute("INSERT INTO orders VALUES (?, ?, ?)", [o.id, o.product, _naive(o.at)])
+        for p in prices:
+            row = [p.product, _naive(p.since), p.price]
+            db.execute("INSERT INTO prices VALUES (?, ?, ?)", row)
+        return Counter(db.execute(f"SELECT o.id, p.price FROM orders o {join}").fetchall())
+
+
+def _naive(at: dt.datetime | None) -> dt.datetime | None:
+    return None if at is None else at.replace(tzinfo=None)
+
+
+@pytest.mark.parametrize(("direction", "how"), IN_DUCKDB)
+def test_the_sum_of_changes_is_what_duckdb_finds_in_the_tables(direction: str, how: str) -> None:
+    graph = st.compile(joined(direction=direction, how=how))
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    draw = random.Random(8)
+    orders: list[Order] = []
+    prices: dict[Any, Price] = {}
+    found: Counter[Any] = Counter()
+    for step in range(4):
+        came: list[Any] = [_order(draw, 10 * step + i) for i in range(10)]
+        gone: list[Any] = [orders.pop(draw.randrange(len(orders))) for _ in range(len(orders) // 3)]
+        change = Counter([*came]), Counter[Any]()
+        change[0].subtract(gone)
+        orders += came
+        for _ in range(10):
+            new = _price(draw, 0)
+            old = prices.pop((new.product, new.since), None)
+            prices[new.product, new.since] = new
+            change[1].update([new])
+            change[1].subtract([] if old is None else [old])
+        (out,) = stepper.step(tuple(st.ZSetPython(c.items()) for c in change))
+        for pair, n in out.iter():
+            found[(pair.left.id, None if pair.right is None else pair.right.price)] += n
+        expected = by_duckdb(orders, [*prices.values()], IN_DUCKDB[direction, how])
+        assert {k: n for k, n in found.items() if n} == expected
 
 
 def _order(draw: random.Random, number: int) -> Any:
