@@ -40,6 +40,10 @@ def window(
     every time. `fields` has functions by names that are those of arguments. A row without a
     positive weight is absent.
 
+    A function may be over partitions or an order of its own: `st.win.rank().over(by=…, order=…)`.
+    Those with the same ones share a window. Each further window is over the results of the one
+    before, keeps them by its own key, and reads the partitions of all rows that changed there.
+
     The result for a row depends on its partition alone, so the optimizer makes H(z⁻¹I(a), a) of it.
     It keeps the input, arranged by `by`. A step reads the partitions of its rows, and gives the
     rows for which something changes. The state has no order within a partition. On the driver, a

@@ -7,6 +7,7 @@ order. The driver needs no Spark job for them.
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +49,9 @@ class Derived(Expr):
 
     def parts(self) -> tuple[Expr, ...]:
         return self.args
+
+    def under(self, side: str) -> Expr:
+        return dataclasses.replace(self, args=tuple(a.under(side) for a in self.args))
 
     def arrow(self, columns: Sequence[Column]) -> Column:
         """The values, given those of the parts."""

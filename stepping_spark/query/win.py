@@ -10,15 +10,21 @@ numbers, days or a timedelta for dates, and a timedelta for times, which is exac
 (a day has 24 hours); (0, 0) is all rows that tie with the row. None is the end of the partition.
 Without either, the frame is the partition up to the last row that ties with the row, `range=(None,
 0)`, and without an order the whole partition, as in SQL.
+
+A function may have partitions or an order of its own: `st.win.rank().over(by=…, order=…)`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import CompileError
 from stepping_spark.expressions.directions import By
+from stepping_spark.rows.atoms import short
 
 __all__ = [
     "asc",
@@ -67,6 +73,24 @@ class WindowFunction(Generic[T]):
     rows: Bounds | None = None
     range: Bounds | None = None
     ignore_nulls: bool = False
+    by: Any = ...
+    order: Any = ...
+
+    def over(self, *given: object, by: Any = ..., order: Any = ...) -> WindowFunction[T]:
+        """The same function over partitions, or in an order, of its own.
+
+        What is left out is that of `st.window`; `by=None` is one partition of all rows.
+
+        >>> share = st.win.sum(lambda sale: sale.amount).over(by=lambda sale: sale.day, order=None)
+        >>> share.kind
+        'sum'
+        """
+        if given:
+            raise CompileError(
+                f"{user_line()}: over takes by= and order=, found {short(given[0])}; write "
+                f"st.win.{self.kind}(…).over(by=lambda row: row.x, order=lambda row: row.y)"
+            )
+        return dataclasses.replace(self, by=by, order=order)
 
 
 def row_number() -> WindowFunction[Any]:

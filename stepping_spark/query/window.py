@@ -58,27 +58,56 @@ def window(
     needed = "each function, and for each field of the row that is to be there"
     target = target_of(into, needed, where)
     wanted = _by_field(fields, functions, target, where)
-    keys = () if by is None else key_of(by, row, "`by` of window").parts
-    sorting = sorting_of(order, row, "`order` of window")
     values = {n: _value(f, row) for n, f in wanted.items()}
-    given = [e for n, e in values.items() if e is not None and not _is_function(wanted[n])]
-    used = (*keys, *(s.expr for s in sorting), *(e for e in values.values() if e is not None))
-    source = prepared(a, row, used, given)
-    planned = _Planned(under(sorting, [source.moved(s.expr) for s in sorting]), where)
-    filled: dict[str, Expr] = {}
-    for n, f in wanted.items():
-        e = values[n]
-        moved = None if e is None else source.moved(e)
-        if isinstance(f, WindowFunction):
-            filled[n] = planned.shown(n, f, moved)
-        else:
-            assert moved is not None
-            filled[n] = moved.under("left")
-    moved_keys = tuple(map(source.moved, keys)) or ONE_GROUP
-    operator = Window(moved_keys, planned.sorting, tuple(planned.calls))
-    made = make(operator, source.stream)
-    built = Build(target, _fields(target, filled, row, ("left", *source.own), where))
-    return cast("ZSet[R]", make(Map(built), made))
+    overs = {n: _over(f, by, order, row) for n, f in wanted.items() if _is_function(f)}
+    windows = list(dict.fromkeys(overs.values()))
+    given = [e for n, e in values.items() if e is not None and n not in overs]
+    used = (e for w in windows for e in (*w.keys, *(s.expr for s in w.sorting)))
+    source = prepared(a, row, (*used, *(e for e in values.values() if e is not None)), given)
+    filled = {
+        n: _within(source.moved(e), len(windows))
+        for n, e in values.items()
+        if e is not None and n not in overs
+    }
+    stream = source.stream
+    for i, w in enumerate(windows):  # each is over what the one before gives
+
+        def moved(e: Expr, i: int = i) -> Expr:
+            return _within(source.moved(e), i)
+
+        planned = _Planned(under(w.sorting, [moved(s.expr) for s in w.sorting]), where)
+        for n, over in overs.items():
+            if over == w:
+                e = values[n]
+                shown = planned.shown(n, wanted[n], None if e is None else moved(e))
+                filled[n] = _within(shown, len(windows) - 1 - i)
+        keys = tuple(map(moved, w.keys)) or ONE_GROUP
+        stream = make(Window(keys, planned.sorting, tuple(planned.calls)), stream)
+    own = ("left",) * len(windows)
+    built = Build(target, _fields(target, filled, row, (*own, *source.own), where))
+    return cast("ZSet[R]", make(Map(built), stream))
+
+
+@dataclass(frozen=True)
+class _Over:
+    """The partitions and the order of a function."""
+
+    keys: tuple[Expr, ...]
+    sorting: tuple[Sorting, ...]
+
+
+def _over(f: WindowFunction[Any], by: Any, order: Any, row: RowType) -> _Over:
+    """What a function is over: what it says itself, or what is said for all."""
+    by, order = (of_all if own is ... else own for own, of_all in ((f.by, by), (f.order, order)))
+    keys = () if by is None else key_of(by, row, "`by` of window").parts
+    return _Over(keys, sorting_of(order, row, "`order` of window"))
+
+
+def _within(e: Expr, windows: int) -> Expr:
+    """An expression over rows to which so many windows have added what they give."""
+    for _ in range(windows):
+        e = e.under("left")
+    return e
 
 
 ARGUMENTS = {"partition_by": "by", "partitionBy": "by", "order_by": "order", "orderBy": "order"}
