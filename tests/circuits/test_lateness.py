@@ -351,12 +351,15 @@ def test_a_pipeline_takes_it_and_has_a_view_of_what_is_late() -> None:
     def too_late(clicks: st.ZSet[Event]) -> st.ZSet[Event]:
         return st.late(clicks)
 
+    def keep(name: str) -> Callable[[Any, Any], None]:
+        return lambda _, z: seen[name].append(z)
+
     pipeline = st.Pipeline(
         {"kept": kept, "too_late": too_late},
         store="memory",
         clicks=changes,
         lateness=FIVE,
-        into={name: lambda _, z, name=name: seen[name].append(z) for name in seen},
+        into={name: keep(name) for name in seen},
     )
     assert pipeline.run() == 2
     assert sum(seen["kept"], st.ZSetPython()) == of((event(20), 1), (event(15), 1))[0]

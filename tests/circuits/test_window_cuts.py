@@ -185,10 +185,9 @@ def test_of_many_sessions_and_prices_those_near_a_change_are_computed(
     many = st.ZSetPython([((n, i), 1) for n in range(0, 20_000, 10) for i in (0, 1)])
     prices = st.ZSetPython([((n, 7), 1) for n in range(5, 20_000, 20)])
     stepper.step((many, prices))
-    for changed in (
-        (st.ZSetPython({(9_991, 2): 1}), None),
-        (None, st.ZSetPython({(9_985, 7): -1})),
-    ):
+    one: st.ZSetPython[tuple[int, int]] = st.ZSetPython({(9_991, 2): 1})
+    other: st.ZSetPython[tuple[int, int]] = st.ZSetPython({(9_985, 7): -1})
+    for changed in ((one, None), (None, other)):
         stepper.step(changed)
         assert 0 < kept[-1] <= 12
 
