@@ -51,6 +51,7 @@ from stepping_spark.graph.graph import Graph, Path, Vertex
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.limits import Limits
 from stepping_spark.pipeline import Batch, Pipeline, Portion, Prospect, Sink, Source, view
+from stepping_spark.pipeline.catalog_tables import CatalogTable
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.iceberg import IcebergTable
@@ -103,6 +104,7 @@ __all__ = [
     "Action",
     "Batch",
     "Cache",
+    "CatalogTable",
     "CompileError",
     "Data",
     "DeltaTable",

@@ -6,6 +6,7 @@ source and a sink are. `feeds` is one source and its input, `outlets` one view a
 `positions` how far each is as the store keeps it, `catching_up` what a sink lacks after a restart,
 `views` several queries as one circuit, `declared` queries that say where they read and write,
 `iterators` sources and sinks of plain Python, `micro_batches` streams of Spark as sources,
+`catalog_tables` tables of Spark's catalogs that offer changes,
 `stopping` signals and waiting, `prospect` what a run would do, `reporting` logs, bars and metrics,
 `telemetry` the same metrics for OpenTelemetry, `given` checks what a pipeline is made of,
 `remedies` what messages tell a user to do. `delta`, `files`, `iceberg` and `postgres` are tables of

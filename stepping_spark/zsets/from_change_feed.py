@@ -20,7 +20,14 @@ from stepping_spark.zsets.from_arrow import relation_of_arrow
 from stepping_spark.zsets.from_dataframe import check_frame, failure, relation_of, struct_of
 from stepping_spark.zsets.spark import ZSetSpark
 
-__all__ = ["CHANGE", "change_feed", "counted_feed", "from_change_feed", "is_change_feed"]
+__all__ = [
+    "CHANGE",
+    "change_feed",
+    "counted_changes",
+    "counted_feed",
+    "from_change_feed",
+    "is_change_feed",
+]
 
 pc: Any = pyarrow.compute
 
@@ -119,7 +126,7 @@ def change_feed(df: DataFrame, t: ZSetType, where: str) -> ZSetSpark[Any]:
     """`from_change_feed` for a type of streams; an InputError begins with `where`."""
     check_frame(df, where)
     if _is_delta(df):
-        counted = _delta(df)
+        counted = counted_changes(df)
     else:
         record = _record(df)
         if record is None:
@@ -136,7 +143,8 @@ def _is_delta(df: DataFrame) -> bool:
     return CHANGE in map(str.lower, df.columns)
 
 
-def _delta(df: DataFrame) -> DataFrame:
+def counted_changes(df: DataFrame) -> DataFrame:
+    """The rows of a DataFrame that says what became of them, with their counts."""
     kept = [quote(n) for n in df.columns if n.lower() not in FEED_META]
     kinds = " ".join(f"WHEN {text(k)} THEN {n}L" for k, n in FEED_COUNTS.items())
     said = (
