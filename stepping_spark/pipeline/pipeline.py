@@ -226,8 +226,9 @@ class Pipeline:
         >>> pipeline = st.Pipeline(names, store="memory", people=[(1, st.ZSetPython({"ann": 1}))])
         >>> pipeline.to_opentelemetry(provider)
         >>> _ = pipeline.run()
-        >>> '"stepping_spark.steps"' in reader.get_metrics_data().to_json()
-        True
+        >>> scope = reader.get_metrics_data().resource_metrics[0].scope_metrics[0]
+        >>> scope.metrics[0].data.data_points[0].value
+        1
         """
         observe(self._reporting, meter_provider)
 
