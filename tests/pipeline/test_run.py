@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -113,9 +114,12 @@ def test_errors_and_files_without_a_pipeline_end_with_2(file: Path) -> None:
     assert (told.exit_code, "has no pipeline, and no function" in told.stderr) == (2, True)
 
 
-def test_logs_and_states_say_versions_and_no_numbers_of_the_library(file: Path) -> None:
-    first = call("run", file, "--max-steps", "1")
-    assert "step 1: users start -> 1; rows in 1" in first.stderr
+def test_logs_and_states_say_versions_and_no_numbers_of_the_library(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "stepping_spark.pipeline"):
+        call("run", file, "--max-steps", "1")
+    assert "step 1: users start -> 1; rows in 1" in caplog.text
     dry = " ".join(call("run", file, "--dry-run").stdout.split())
     assert "read up to 1; 2 to read" in dry
     shown = " ".join(call("state", "show", file.parent / "state").stdout.split())
