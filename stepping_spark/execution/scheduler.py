@@ -21,6 +21,7 @@ from stepping_spark.execution.nulls import null_field
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.python_functions import apply_python, apply_python_in_spark
 from stepping_spark.execution.queries import Queries
+from stepping_spark.execution.settings import are_in_utc, checked
 from stepping_spark.execution.step import Computed, Deferred, Step, null_error, rows_of
 from stepping_spark.execution.views import Sources
 from stepping_spark.expressions.clock import ticks
@@ -40,17 +41,6 @@ from stepping_spark.spark.fetch import FanOut
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, on_driver
 from stepping_spark.spark.session import JobCounter, count_jobs, get_session, is_stopped
 from stepping_spark.store import Now, Store
-
-_ZONE, _PARSER = "spark.sql.session.timeZone", "spark.sql.legacy.timeParserPolicy"
-SETTINGS = (
-    "spark.sql.ansi.enabled",
-    "spark.sql.decimalOperations.allowPrecisionLoss",
-    _PARSER,
-    _ZONE,
-)
-"""What changes the values that functions of rows give."""
-
-_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
 
 _UNKNOWN = (None, None)
 """The rows that a vertex read and gave, where nobody counted them."""
@@ -103,26 +93,10 @@ class Scheduler:
                     "the Spark session that this stepper works with has been stopped; make a new "
                     "one, st.Stepper(graph, store), which takes the active session, or starts one"
                 )
-            self._check_settings(self._spark)
+            self.settings = checked(self._spark, self.store.last_settings())
             self._jobs = count_jobs(self._spark)
             self._jobs.__enter__()
         return self._spark
-
-    def _is_in_utc(self) -> bool:
-        """Whether times are UTC in the session, as far as a step has looked."""
-        settings = self.settings or self.store.last_settings()
-        return settings.get(_ZONE) in _UTC and settings.get(_PARSER) != "LEGACY"
-
-    def _check_settings(self, spark: SparkSession) -> None:
-        found = {name: str(spark.conf.get(name)) for name in SETTINGS}
-        for name, before in self.store.last_settings().items():
-            if found.get(name, before) != before:
-                raise StepError(
-                    f"the session has {name} = {found[name]!r}, and the state was made with "
-                    f"{before!r}: functions of rows would give other results for rows that are in "
-                    f"the state already; set it back with spark.conf.set({name!r}, {before!r})"
-                )
-        self.settings = found
 
     @contextmanager
     def counting(self, metrics: StepMetrics) -> Iterator[None]:
@@ -149,7 +123,7 @@ class Scheduler:
     ) -> list[Relation]:
         """Compute a step, and add its changes to the store; the caller commits."""
         asked = self._projection.queries
-        self._projection.in_utc = self._is_in_utc()
+        self._projection.in_utc = are_in_utc(self.settings or self.store.last_settings())
         since, first = self.store.last_now(), not self.store.last_step()
         step = Step(
             dict(inputs),
