@@ -104,17 +104,16 @@ def test_the_sum_of_changes_is_what_pandas_finds_in_the_tables(
 
 
 IN_DUCKDB = {
-    ("backward", "left"): "ASOF LEFT JOIN prices p ON o.product = p.product AND o.at >= p.since",
-    ("backward", "inner"): "ASOF JOIN prices p ON o.product = p.product AND o.at >= p.since",
-    ("forward", "left"): "ASOF LEFT JOIN prices p ON o.product = p.product AND o.at <= p.since",
-    ("forward", "inner"): "ASOF JOIN prices p ON o.product = p.product AND o.at <= p.since",
+    (direction, how): f"{join} prices p ON o.product = p.product AND o.placed {sign} p.since"
+    for direction, sign in (("backward", ">="), ("forward", "<="))
+    for how, join in (("left", "ASOF LEFT JOIN"), ("inner", "ASOF JOIN"))
 }
 
 
 def by_duckdb(orders: list[Order], prices: list[Price], join: str) -> Counter[Any]:
     """What DuckDB's ASOF finds; of prices that tie it takes any, so here none do."""
     with duckdb.connect() as db:
-        db.execute("CREATE TABLE orders (id BIGINT, product TEXT, at TIMESTAMP)")
+        db.execute("CREATE TABLE orders (id BIGINT, product TEXT, placed TIMESTAMP)")
         db.execute("CREATE TABLE prices (product TEXT, since TIMESTAMP, price BIGINT)")
         for o in orders:
             db.execute("INSERT INTO orders VALUES (?, ?, ?)", [o.id, o.product, _naive(o.at)])
