@@ -63,6 +63,7 @@ class Scheduler:
         self._spark = spark
         self.settings: Mapping[str, str] | None = None
         """The settings of the session, once a step has used it; the store keeps them."""
+        self._settings: Mapping[str, str] | None = None  # those, or those of the state
         self._projection = Projection(lambda: self.spark, limits)
         self._jobs: JobCounter | None = None
         self._stepping = False
@@ -123,7 +124,9 @@ class Scheduler:
     ) -> list[Relation]:
         """Compute a step, and add its changes to the store; the caller commits."""
         asked = self._projection.queries
-        self._projection.in_utc = are_in_utc(self.settings or self.store.last_settings())
+        settings = self.settings or self.store.last_settings()
+        if settings is not self._settings:
+            self._settings, self._projection.in_utc = settings, are_in_utc(settings)
         since, first = self.store.last_now(), not self.store.last_step()
         step = Step(
             dict(inputs),

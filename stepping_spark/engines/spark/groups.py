@@ -68,9 +68,10 @@ def top(op: Rank, query: str) -> str:
         return _with_ties(op, query, count)
     found = extreme(op)
     if found is not None:
-        grouped = f"SELECT {by}, {found.of(f'{COUNT} > 0')} AS _v_ FROM ({query}) GROUP BY {by}"
-        there = f"count_if({COUNT} > 0) > 0"
-        return f"SELECT {found.row('_v_')}, 1L AS {COUNT} FROM ({grouped} HAVING {there})"
+        there = closed(f"{COUNT} > 0")
+        grouped = f"SELECT {by}, {found.of(there)} AS _v_ FROM ({query}) GROUP BY {by}"
+        some = closed(f"count_if({there}) > 0")
+        return f"SELECT {found.row('_v_')}, 1L AS {COUNT} FROM ({grouped} HAVING {some})"
     if op.n == 1:
         # Spark sorts and numbers rows in a fraction of the time that it takes to add them up.
         order = ordered(op.order, op.of.schema.columns, "t")

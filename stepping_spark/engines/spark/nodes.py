@@ -156,7 +156,7 @@ def _before(run: Context, n: Before) -> str:
     latest = distance_of(closed(f"g.{quote(column)}"), t)
     limit = f"SELECT max({latest}) - {units_sql(n.distance, t)} FROM ({run.text(n.greatest)}) g"
     is_before = f"coalesce({distance_of(value, t)} < ({limit}), false)"
-    kept = f"NOT {is_before}" if n.others else is_before
+    kept = closed(f"NOT {is_before}") if n.others else is_before
     return f"SELECT {names(n.schema.all, 't')} FROM ({query}) t WHERE {kept}"
 
 
