@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType
@@ -17,7 +15,7 @@ from stepping_spark.errors import InputError, SourceError
 from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.pipeline.remedies import RETRY
-from stepping_spark.spark.errors import first_line
+from stepping_spark.spark.errors import OF_SPARK, first_line
 from stepping_spark.spark.session import get_session
 from stepping_spark.zsets.from_change_feed import counted_changes
 
@@ -157,7 +155,7 @@ class CatalogSource:
         """Errors of Spark as ours."""
         try:
             yield
-        except (PySparkException, Py4JError) as e:
+        except OF_SPARK as e:
             raise self._failure(f"{what}: {first_line(e)}; {RETRY}") from e
 
     def _failure(self, said: str) -> SourceError:

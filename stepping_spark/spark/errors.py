@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
+
+OF_SPARK = (PySparkException, Py4JError)
+"""The errors that a call of Spark may raise: some the JVM alone knows."""
 
 
 def raised_in_worker(e: PySparkException) -> tuple[str, str] | None:
