@@ -39,7 +39,13 @@ from stepping_spark.rows.schema import Schema, ZSetType
 from stepping_spark.spark.advice import advise
 from stepping_spark.spark.fetch import FanOut
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, on_driver
-from stepping_spark.spark.session import JobCounter, count_jobs, get_session, is_stopped
+from stepping_spark.spark.session import (
+    JobCounter,
+    count_jobs,
+    get_session,
+    is_stopped,
+    running_session,
+)
 from stepping_spark.store import Now, Store
 
 _UNKNOWN = (None, None)
@@ -126,6 +132,10 @@ class Scheduler:
         asked = self._projection.queries
         settings = self.settings or self.store.last_settings()
         if settings is not self._settings:
+            if settings and self.settings is None:
+                session = running_session()
+                if session is not None:
+                    checked(session, settings)
             self._settings, self._projection.in_utc = settings, are_in_utc(settings)
         since, first = self.store.last_now(), not self.store.last_step()
         step = Step(

@@ -41,6 +41,7 @@ __all__ = [
     "is_stopped",
     "no_constraints",
     "quarter_of_memory",
+    "running_session",
     "streaming_query",
 ]
 
@@ -92,7 +93,7 @@ def get_session() -> SparkSession:
     True
     """
     with _lock:
-        return _running() or _start()
+        return running_session() or _start()
 
 
 def is_stopped(session: SparkSession) -> bool:
@@ -241,7 +242,7 @@ def _java_ended(found: object) -> SteppingError:
     )
 
 
-def _running() -> SparkSession | None:
+def running_session() -> SparkSession | None:
     """The active or default session, unless it has been stopped."""
     _check_java()
     try:
