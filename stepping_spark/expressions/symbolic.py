@@ -7,7 +7,7 @@ import decimal
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from pyspark.sql import Column
+from pyspark.sql import Column, functions
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
@@ -54,9 +54,10 @@ class SymbolicColumn(ExprColumn):
                 types = [t for _, t in bare.fields]
                 have = "parts: " + ", ".join(f"row[{i}] is {t}" for i, t in enumerate(types))
             raise CompileError(f"{user_line()}: {bare} has no field {name!r}; it has {have}")
+        use = f"use F.{name}{_OR_PYTHON}" if hasattr(functions, name) else _USE
         raise CompileError(
             f"{user_line()}: {expr}.{name}: a column of type {bare} has no field and no method "
-            f"{name!r}; {_USE}"
+            f"{name!r}; {use}"
         )
 
     def __getitem__(self, k: Any) -> Any:
