@@ -144,10 +144,10 @@ class Asked:
 def test_a_step_is_as_large_in_the_end_as_step_3(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, local_rows: int, steps: int
 ) -> None:
-    upper: Any = F.upper  # which only Spark can evaluate, also for the driver
+    capital: Any = F.initcap  # which only Spark can evaluate, also for the driver
 
     def query(a: st.ZSet[Named], b: st.ZSet[Node]) -> st.ZSet[st.Pair[int, str]]:
-        loud = st.map(a, f=lambda a: Named(name=upper(a.name), target=a.target))
+        loud = st.map(a, f=lambda a: Named(name=capital(a.name), target=a.target))
         joined = st.join(loud, b, on_left=lambda a: a.target, on_right=lambda b: b.id)
         return st.group_reduce_flatten(
             joined, by=lambda p: p.left.name, zero=int, pick_value=lambda p: p.right.id
