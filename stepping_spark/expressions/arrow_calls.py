@@ -145,22 +145,22 @@ def _has_room(op: str, types: Sequence[RowType]) -> bool:
 
 
 def _of_floats(op: str, a: Any, b: Any) -> Any:
-    a, b = _as_floats(a), _as_floats(b)
+    a, b = as_floats(a), as_floats(b)
     if op == "/":
         if pc.any(pc.equal(b, 0.0)).as_py() if isinstance(b, pa.Array) else b.as_py() == 0:
             return None  # an error, or NULL
         found = pc.divide(a, b)
     else:
         found = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[op](a, b)
-    return _one_nan(found)
+    return one_nan(found)
 
 
-def _as_floats(x: Any) -> Any:
+def as_floats(x: Any) -> Any:
     """A number as Spark casts it: an int beyond 2**53 as the float that is next to it."""
     return x if x.type == pa.float64() else x.cast(pa.float64(), safe=False)
 
 
-def _one_nan(x: Any) -> Any:
+def one_nan(x: Any) -> Any:
     """Processors make several NaN, and rows hold one."""
     return pc.if_else(pc.is_nan(x), pa.scalar(NAN), x)
 
@@ -170,9 +170,9 @@ def _of_one(op: str, t: RowType, given: RowType) -> Function | None:
     if op == "neg" and t == INT:
         return _ARITHMETIC[op]
     if op == "neg" and _name(t) in ("Decimal", "float"):
-        return lambda x: _one_nan(pc.negate(x)) if t == FLOAT else pc.negate(x)
+        return lambda x: one_nan(pc.negate(x)) if t == FLOAT else pc.negate(x)
     if op == "to_float" and t in (INT, FLOAT):
-        return _as_floats
+        return as_floats
     if op == "to_int" and t == INT:
         return _NULLS["known"]
     if op == "to_decimal" and _name(t) in ("int", "Decimal"):
@@ -236,7 +236,7 @@ def _comparison(op: str, a: RowType, b: RowType) -> Function | None:
 
 def _compared(op: str, a: Any, b: Any) -> Any:
     """Floats in Spark's order: NaN equals itself, and is the largest."""
-    a, b = _as_floats(a), _as_floats(b)
+    a, b = as_floats(a), as_floats(b)
     if op in (">", ">="):
         a, b, op = b, a, op.replace(">", "<")
     nans = pc.is_nan(a), pc.is_nan(b)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.errors import CompileError
-from stepping_spark.expressions.arrow_calls import is_known
+from stepping_spark.expressions.arrow_calls import as_floats, is_known, one_nan
 from stepping_spark.expressions.derived import Derived, choice
 from stepping_spark.expressions.expr import Call, Expr, Field, Literal
 from stepping_spark.expressions.operations import result_type
@@ -309,6 +309,7 @@ _FORMS: dict[str, Form] = {
     "trunc": Form(frozenset({DATE}), takes=_is_unit),
     **dict.fromkeys(("datediff", "date_diff"), Form(frozenset({DATE}), INT, 2, kernel="datediff")),
     "abs": Form(_NUMBERS),
+    "try_divide": Form(_NUMBERS, FLOAT, 2),
     **{n: Form(frozenset({INT, DATE}), columns=0) for n in ("greatest", "least")},
 }
 
@@ -330,6 +331,12 @@ def _local(x: Any) -> Any:
 def _days_between(last: Any, first: Any) -> Any:
     days = [d.cast(pa.int32()).cast(pa.int64()) for d in (last, first)]
     return pc.subtract(*days)
+
+
+def _divided(a: Any, b: Any) -> Any:
+    """The quotient as a float; NULL where the divisor is zero."""
+    a, b = as_floats(a), as_floats(b)
+    return one_nan(pc.if_else(pc.equal(b, 0.0), pa.scalar(None, pa.float64()), pc.divide(a, b)))
 
 
 _KERNELS: dict[str, Kernel] = {
@@ -367,6 +374,7 @@ _KERNELS: dict[str, Kernel] = {
         x.cast(pa.timestamp("us")), format=_strftime(pattern)
     ),
     "abs": pc.abs_checked,
+    "try_divide": _divided,
     "greatest": pc.max_element_wise,
     "least": pc.min_element_wise,
 }

@@ -107,6 +107,9 @@ KNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.abs(r.k) * r.k - 1,
     lambda r: (F.year(r.then) == 2024) & (F.month(r.then) <= 6),
     lambda r: F.abs(r.x) <= 0.5,
+    lambda r: F.try_divide(r.n, r.k),
+    lambda r: F.try_divide(r.x, r.x),
+    lambda r: F.try_divide(r.k, F.lit(3)),
     lambda r: F.year(r.then).cast("bigint"),
     lambda r: F.isnotnull(r.day) | r.b,
     *(IN_ZONE := [
