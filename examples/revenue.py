@@ -1,8 +1,8 @@
-"""Orders and customers in Delta tables, revenue by country in a Delta table and in Postgres.
+"""Revenue by country, of orders and customers in Delta tables: in a Delta table and in Postgres.
 
 A shop writes two Delta tables, and knows nothing of views. A pipeline follows them in a process of
-its own. It is stopped, killed in the middle of its work, and started again, while the shop goes on.
-In the end both views are what one plain SQL query gives on the shop's tables. No Spark is needed.
+its own. It is stopped, killed and started again, while the shop goes on. In the end both views are
+what one plain SQL query gives on the shop's tables. No Spark is needed.
 
     python examples/revenue.py [postgresql://user@host/database]
 """
@@ -17,7 +17,6 @@ import tempfile
 import deltalake
 import psycopg
 import pyarrow as pa
-from psycopg.rows import dict_row
 
 import stepping_spark as st
 
@@ -50,119 +49,92 @@ def revenue(orders: st.ZSet[Order], customers: st.ZSet[Customer]) -> st.ZSet[Rev
     )
 
 
-PLAIN = """
-SELECT country, count(*) AS orders, sum(cents) AS cents
-FROM orders JOIN customers ON orders.customer = customers.id GROUP BY country
-"""
-
-
 def pipeline_of(lake: str, url: str | None) -> st.Pipeline:
-    """The pipeline: tables in, tables out."""
-    views = [st.DeltaTable(f"{lake}/revenue", key="country")]
-    in_postgres = [st.Postgres(url, table="revenue", key="country")] if url else []
-    return st.Pipeline(
-        revenue,
-        store=f"parquet:{lake}/state",
-        orders=st.DeltaTable(f"{lake}/orders"),
-        customers=st.DeltaTable(f"{lake}/customers"),
-        into={"revenue": [*views, *in_postgres]},
-    )
+    """Tables in, tables out."""
+    into: list[st.DeltaTable | st.Postgres] = [st.DeltaTable(f"{lake}/revenue", key="country")]
+    if url:
+        into.append(st.Postgres(url, table="revenue", key="country"))
+    orders, customers = st.DeltaTable(f"{lake}/orders"), st.DeltaTable(f"{lake}/customers")
+    state = f"parquet:{lake}/state"
+    return st.Pipeline(revenue, store=state, orders=orders, customers=customers, into=into)
 
 
-class Shop:
-    """What others do: write tables, with the means that they have."""
-
-    def __init__(self, lake: str) -> None:
-        self.rng = random.Random(7)
-        self.orders, self.customers = f"{lake}/orders", f"{lake}/customers"
-        self.sold = 0
-        countries = [self.country() for _ in range(20)]
-        people = pa.table({"id": list(range(20)), "country": countries})
-        feed = {"delta.enableChangeDataFeed": "true"}
-        deltalake.write_deltalake(self.customers, people, configuration=feed)
-        deltalake.write_deltalake(self.orders, self.new_orders(50), configuration=feed)
-
-    def country(self) -> str:
-        return self.rng.choice(["Chile", "Ghana", "Japan", "Norway"])
-
-    def new_orders(self, n: int) -> pa.Table:
-        ids = range(self.sold, self.sold + n)
-        self.sold += n
-        who = [self.rng.randrange(20) for _ in ids]
-        return pa.table(
-            {"id": ids, "customer": who, "cents": [self.rng.randrange(9999) for _ in ids]}
-        )
-
-    def works(self) -> None:
-        """Orders come, one is cancelled, one corrected, a customer moves; then files are merged."""
-        orders = deltalake.DeltaTable(self.orders)
-        for _ in range(5):
-            deltalake.write_deltalake(self.orders, self.new_orders(5), mode="append")
-            orders.update_incremental()
-            orders.delete(f"id = {self.rng.randrange(self.sold)}")
-            orders.update(
-                {"cents": "cents + 100"}, predicate=f"id = {self.rng.randrange(self.sold)}"
-            )
-            customers = deltalake.DeltaTable(self.customers)
-            moved = {"country": f"'{self.country()}'"}
-            customers.update(moved, predicate=f"id = {self.rng.randrange(20)}")
-        orders.optimize.compact()
-
-    def plain(self) -> list[dict[str, object]]:
-        """The view, by one plain query."""
-        query = deltalake.QueryBuilder()
-        query.register("orders", deltalake.DeltaTable(self.orders))
-        query.register("customers", deltalake.DeltaTable(self.customers))
-        return in_order(pa.table(query.execute(PLAIN)).to_pylist())
+CHANCE = random.Random(7)
 
 
-def in_order(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    return sorted(rows, key=lambda row: str(row["country"]))
+def some_orders(n: int) -> pa.Table:
+    ids, cents = (CHANCE.sample(range(10**9), n) for _ in range(2))
+    return pa.table({"id": ids, "customer": CHANCE.choices(range(20), k=n), "cents": cents})
+
+
+def found_shop(lake: str) -> None:
+    feed = {"delta.enableChangeDataFeed": "true"}
+    countries = CHANCE.choices(["Chile", "Ghana", "Japan", "Norway"], k=20)
+    people = pa.table({"id": range(20), "country": countries})
+    deltalake.write_deltalake(f"{lake}/customers", people, configuration=feed)
+    deltalake.write_deltalake(f"{lake}/orders", some_orders(50), configuration=feed)
+
+
+def sell(lake: str) -> None:
+    """Orders come, one is cancelled, one corrected, a customer moves; then files are merged."""
+    orders = deltalake.DeltaTable(f"{lake}/orders")
+    for _ in range(5):
+        deltalake.write_deltalake(orders, some_orders(5), mode="append")
+        cancelled, corrected = CHANCE.sample(orders.to_pyarrow_table()["id"].to_pylist(), 2)
+        orders.delete(f"id = {cancelled}")
+        orders.update({"cents": "cents + 100"}, predicate=f"id = {corrected}")
+        customers = deltalake.DeltaTable(f"{lake}/customers")
+        customers.update({"country": "'Peru'"}, predicate=f"id = {CHANCE.randrange(20)}")
+    orders.optimize.compact()
+
+
+def plain(lake: str) -> list[tuple[str, int, int]]:
+    """The view, by one plain query."""
+    query = deltalake.QueryBuilder()
+    for name in ("orders", "customers"):
+        query.register(name, deltalake.DeltaTable(f"{lake}/{name}"))
+    text = "SELECT country, count(*) AS orders, sum(cents) AS cents FROM orders"
+    text += " JOIN customers ON orders.customer = customers.id GROUP BY country"
+    return in_order(pa.table(query.execute(text)))
+
+
+def in_order(table: pa.Table) -> list[tuple[str, int, int]]:
+    return sorted((row["country"], row["orders"], row["cents"]) for row in table.to_pylist())
 
 
 def main(lake: str, url: str | None) -> None:
-    shop = Shop(lake)
+    found_shop(lake)
     for number in (signal.SIGTERM, signal.SIGKILL):
         arguments = [sys.executable, __file__, "follow", lake, *([url] if url else [])]
         follower = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
         assert follower.stdout is not None
         print(follower.stdout.readline(), end="")  # it has taken a step
-        shop.works()
+        sell(lake)
         follower.send_signal(number)
         steps = 1 + len(follower.stdout.readlines())
         print(f"{steps} steps, ended by {number.name} with {follower.wait()}; the shop goes on")
-        shop.works()
+        sell(lake)
     with pipeline_of(lake, url) as pipeline:
         print(f"The views are behind by so many versions: {pipeline.lag()}")
         pipeline.run()
-    plain = shop.plain()
-    views = {"Delta": deltalake.DeltaTable(f"{lake}/revenue").to_pyarrow_table().to_pylist()}
+    wanted = plain(lake)
+    views = {"Delta": in_order(deltalake.DeltaTable(f"{lake}/revenue").to_pyarrow_table())}
     if url:
-        views["Postgres"] = in_postgres(url)
-    for row in plain:
-        print(f"{row['country']:8} {row['orders']:6} orders {row['cents']:10} cents")
+        with psycopg.connect(url) as connection:
+            views["Postgres"] = sorted(connection.execute("SELECT * FROM revenue").fetchall())
+    for country, orders, cents in wanted:
+        print(f"{country:8} {orders:6} orders {cents:14,} cents")
     for name, rows in views.items():
-        if in_order(rows) != plain:
+        if rows != wanted:
             raise SystemExit(f"the view in {name} differs: {rows}")
         print(f"The view in {name} is what one plain query gives.")
 
 
-def in_postgres(url: str) -> list[dict[str, object]]:
-    """The rows of the view in Postgres."""
-    with psycopg.connect(url) as connection, connection.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute("SELECT country, orders, cents FROM revenue").fetchall()
-
-
-def follow(lake: str, url: str | None) -> None:
-    """The process that follows the tables, until it is ended."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    with pipeline_of(lake, url) as pipeline:
-        pipeline.run(every="100ms")
-
-
 if __name__ == "__main__":
     if sys.argv[1:2] == ["follow"]:
-        follow(sys.argv[2], sys.argv[3] if sys.argv[3:] else None)
+        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+        with pipeline_of(sys.argv[2], sys.argv[3] if sys.argv[3:] else None) as followed:
+            followed.run(every="100ms")  # until it is ended
     else:
         with tempfile.TemporaryDirectory(prefix="revenue-") as folder:
             main(folder, sys.argv[1] if sys.argv[1:] else None)
