@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.expressions.expr import Call, Expr, Literal, Opaque, is_plain
+from stepping_spark.expressions.operations import digits, digits_of_result, rank
 from stepping_spark.rows.atoms import BOOL, FLOAT, INT, MOST_DIGITS, NAN, Atom, RowType
 from stepping_spark.rows.types import unwrap
 
@@ -102,17 +103,13 @@ def _function(e: Call) -> Function | None:
         return _of_one(e.op, types[0], unwrap(e.type))
     if types[0].ddl == "DATE":
         return _days(e.op, types[1])
-    if e.op in ("+", "-", "*", "/") and all(map(_is_number, types)):
+    if e.op in ("+", "-", "*", "/") and all(map(rank, types)):
         return _arithmetic(e.op, types, unwrap(e.type))
     return None
 
 
 def _name(t: RowType) -> str:
     return t.name if isinstance(t, Atom) else ""
-
-
-def _is_number(t: RowType) -> bool:
-    return _name(t) in ("int", "float", "Decimal")
 
 
 # Arithmetic
@@ -123,25 +120,11 @@ def _arithmetic(op: str, types: Sequence[RowType], given: RowType) -> Function |
         return _ARITHMETIC.get(op)
     if given == FLOAT and not any(_name(t) == "Decimal" for t in types):
         return partial(_of_floats, op)
-    if _name(given) == "Decimal" and op != "/" and _has_room(op, types):
-        digits = [_digits(t) for t in types]
-        return lambda a, b: _ARITHMETIC[op](
-            a.cast(pa.decimal128(*digits[0])), b.cast(pa.decimal128(*digits[1]))
-        )
+    if _name(given) == "Decimal" and op != "/":
+        one, other = (pa.decimal128(*digits(t)) for t in types)
+        if digits_of_result(op, *types)[0] <= MOST_DIGITS:  # neither Spark nor Arrow rounds
+            return lambda a, b: _ARITHMETIC[op](a.cast(one), b.cast(other))
     return None
-
-
-def _digits(t: RowType) -> tuple[int, int]:
-    """Digits of a number, and how many of them come after the point."""
-    assert isinstance(t, Atom)
-    return (20, 0) if t == INT else (t.precision, t.scale)
-
-
-def _has_room(op: str, types: Sequence[RowType]) -> bool:
-    """Whether all digits of all results fit a Decimal: neither Spark nor Arrow rounds them."""
-    (p1, s1), (p2, s2) = map(_digits, types)
-    most = p1 + p2 + 1 if op == "*" else max(p1 - s1, p2 - s2) + max(s1, s2) + 1
-    return most <= MOST_DIGITS
 
 
 def _of_floats(op: str, a: Any, b: Any) -> Any:
@@ -176,7 +159,7 @@ def _of_one(op: str, t: RowType, given: RowType) -> Function | None:
     if op == "to_int" and t == INT:
         return _NULLS["known"]
     if op == "to_decimal" and _name(t) in ("int", "Decimal"):
-        return partial(_as_decimal, of=_digits(t), to=given)
+        return partial(_as_decimal, of=digits(t), to=given)
     if op in ("minute", "local_minute") and _name(t) in ("datetime", "LocalDateTime"):
         return _minutes
     return None
@@ -185,7 +168,7 @@ def _of_one(op: str, t: RowType, given: RowType) -> Function | None:
 def _as_decimal(x: Any, of: tuple[int, int], to: RowType) -> Any:
     """Rounded half away from zero; ArrowInvalid where it does not fit."""
     x = x.cast(pa.decimal128(*of))
-    scale = _digits(to)[1]
+    scale = digits(to)[1]
     if scale < of[1]:
         x = pc.round(x, scale, "half_towards_infinity")
     return x.cast(to.arrow)
@@ -221,16 +204,15 @@ def _minutes(x: Any) -> Any:
 def _comparison(op: str, a: RowType, b: RowType) -> Function | None:
     if a == b and (_name(a) in _ORDERED or (a == BOOL and op in ("==", "!="))):
         return _COMPARISONS[op]
-    if not (_is_number(a) and _is_number(b)):
+    if not (rank(a) and rank(b)):
         return None
     if FLOAT in (a, b):
         return None if "Decimal" in (_name(a), _name(b)) else partial(_compared, op)
-    (p1, s1), (p2, s2) = _digits(a), _digits(b)
-    scale = max(s1, s2)
-    digits = max(p1 - s1, p2 - s2) + scale
-    if digits > MOST_DIGITS:
+    of_sum, scale = digits_of_result("+", a, b)
+    both = of_sum - 1  # a sum may carry one
+    if both > MOST_DIGITS:
         return None  # Spark takes digits away from both
-    t = pa.decimal128(digits, scale)
+    t = pa.decimal128(both, scale)
     return lambda x, y: _COMPARISONS[op](x.cast(t), y.cast(t))
 
 

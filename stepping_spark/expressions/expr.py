@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, StepError
 from stepping_spark.expressions.guards import guarded
-from stepping_spark.expressions.operations import OPERATORS, _rank, fit
+from stepping_spark.expressions.operations import OPERATORS, fit, rank
 from stepping_spark.rows.atoms import DATE, Atom, RowType
 from stepping_spark.rows.grouped import Carrying, InGroup
 from stepping_spark.rows.literals import literal, text
@@ -343,7 +343,7 @@ def coerce(e: Expr, target: RowType, where: str) -> Expr:
     have, want = unwrap(e.type), unwrap(target)
     if isinstance(e, Literal) and e.constant is None and isinstance(target, Optional):
         return Literal(target, None)
-    if _rank(have) and _rank(want) and _rank(have) <= _rank(want):
+    if rank(have) and rank(want) and rank(have) <= rank(want):
         if isinstance(e, Opaque):
             return Opaque(target, e.column.cast(target.ddl), e.meaning, e.text)
         name = {"Decimal": "to_decimal", "float": "to_float"}[str(want).split("(")[0]]

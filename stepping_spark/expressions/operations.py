@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepping_spark.errors import CompileError, StepError
-from stepping_spark.rows.atoms import BOOL, FLOAT, INT, INT_MAX, INT_MIN, Atom, RowType
+from stepping_spark.rows.atoms import (
+    BOOL,
+    FLOAT,
+    INT,
+    INT_MAX,
+    INT_MIN,
+    MOST_DIGITS,
+    Atom,
+    RowType,
+)
 from stepping_spark.rows.types import Optional, unwrap
 
 
@@ -159,9 +168,9 @@ def _bare_result(op: str, types: tuple[RowType, ...], where: str) -> RowType:
         if all(t == BOOL for t in types):
             return BOOL
     elif op == "neg":
-        if _rank(types[0]) or str(types[0]) == "timedelta":
+        if rank(types[0]) or str(types[0]) == "timedelta":
             return types[0]
-    elif all(_rank(t) for t in types):
+    elif all(rank(t) for t in types):
         return _arithmetic(op, types[0], types[1])
     else:
         names = (op, *(str(t) for t in types))
@@ -197,39 +206,45 @@ def _timedelta() -> RowType:
     return Atom("timedelta", dt.timedelta)
 
 
-def _rank(t: RowType) -> int:
+def rank(t: RowType) -> int:
     """0 for what is not a number; else the wider, the higher."""
     return {"int": 1, "Decimal": 2, "float": 3}.get(t.name, 0) if isinstance(t, Atom) else 0
 
 
 def _comparable(a: RowType, b: RowType) -> bool:
-    return a == b or bool(_rank(a) and _rank(b))
+    return a == b or bool(rank(a) and rank(b))
 
 
 def _arithmetic(op: str, a: RowType, b: RowType) -> RowType:
-    rank = max(_rank(a), _rank(b))
-    if rank == 3 or (op == "/" and rank == 1):
+    widest = max(rank(a), rank(b))
+    if widest == 3 or (op == "/" and widest == 1):
         return FLOAT
-    if rank == 1:
+    if widest == 1:
         return INT
-    (p1, s1), (p2, s2) = _digits(a), _digits(b)
-    whole = max(p1 - s1, p2 - s2)
-    match op:
-        case "+" | "-":
-            p, s = whole + max(s1, s2) + 1, max(s1, s2)
-        case "*":
-            p, s = p1 + p2 + 1, s1 + s2
-        case "/":
-            s = max(6, s1 + p2 + 1)
-            p = p1 - s1 + s2 + s
-        case _:
-            s = max(s1, s2)
-            p = min(p1 - s1, p2 - s2) + s
-    if p > 38:
-        p, s = 38, max(38 - (p - s), min(s, 6))
+    p, s = digits_of_result(op, a, b)
+    if p > MOST_DIGITS:
+        p, s = MOST_DIGITS, max(MOST_DIGITS - (p - s), min(s, 6))
     return Atom("Decimal", decimal.Decimal, p, s)
 
 
-def _digits(t: RowType) -> tuple[int, int]:
+def digits_of_result(op: str, a: RowType, b: RowType) -> tuple[int, int]:
+    """The digits that all results of an operator take; beyond those of a Decimal, Spark rounds."""
+    (p1, s1), (p2, s2) = digits(a), digits(b)
+    match op:
+        case "+" | "-":
+            s = max(s1, s2)
+            return max(p1 - s1, p2 - s2) + s + 1, s
+        case "*":
+            return p1 + p2 + 1, s1 + s2
+        case "/":
+            s = max(6, s1 + p2 + 1)
+            return p1 - s1 + s2 + s, s
+        case _:
+            s = max(s1, s2)
+            return min(p1 - s1, p2 - s2) + s, s
+
+
+def digits(t: RowType) -> tuple[int, int]:
+    """The digits of a number, and how many of them come after the point."""
     assert isinstance(t, Atom)
     return (20, 0) if t.name == "int" else (t.precision, t.scale)

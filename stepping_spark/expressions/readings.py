@@ -131,8 +131,12 @@ def _is_null(tree: Tree) -> bool:
 
 
 def _call(op: str, args: Sequence[Expr], t: RowType) -> Expr:
-    nullable = any(isinstance(a.type, Optional) for a in args)
-    return Call(Optional(t) if nullable else t, op, tuple(args))
+    return Call(_null_as(args, t), op, tuple(args))
+
+
+def _null_as(args: Sequence[Expr], t: RowType) -> RowType:
+    """The type of what is NULL where an argument is."""
+    return Optional(t) if any(isinstance(a.type, Optional) for a in args) else t
 
 
 # Operators
@@ -211,10 +215,7 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
     if not form.takes(*values) if form.columns else constants:
         return None
     t = types.pop() if form.given is None else form.given
-    nullable = any(isinstance(a.type, Optional) for a in columns)
-    return Function(
-        Optional(t) if nullable else t, tuple(columns), form.kernel or name, tuple(values)
-    )
+    return Function(_null_as(columns, t), tuple(columns), form.kernel or name, tuple(values))
 
 
 @dataclass(frozen=True)
