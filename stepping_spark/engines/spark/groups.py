@@ -13,6 +13,8 @@ from stepping_spark.rows.schema import COUNT
 from stepping_spark.rows.sql_text import all_of, closed
 from stepping_spark.rows.types import ListOf, Optional, quote
 
+FIXED_WIDTH = ("bool", "int", "float", "Decimal", "date", "datetime", "LocalDateTime", "timedelta")
+
 
 @dataclass(frozen=True)
 class Extreme:
@@ -54,9 +56,6 @@ def extreme(op: Rank) -> Extreme | None:
     if any(key is None for _, key in found):
         return None
     return Extreme("min" if up else "max", name, tuple((n, key or "") for n, key in found))
-
-
-FIXED_WIDTH = ("bool", "int", "float", "Decimal", "date", "datetime", "LocalDateTime", "timedelta")
 
 
 def top(op: Rank, query: str) -> str:
