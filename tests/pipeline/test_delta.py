@@ -7,6 +7,7 @@ import enum
 import shutil
 import uuid
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -376,6 +377,27 @@ def test_a_view_with_two_rows_of_a_key_is_refused_at_once_and_later(lake: Path) 
         st.Pipeline(notes, store="memory", notes=items, into=into).run()
     pipeline([(1, Z({one: 1})), (2, Z({two: 1, one: -1}))], "c").run()
     assert rows_of(lake / "c") == [{"id": 1, "text": "x"}]
+
+
+def test_new_keys_of_text_are_checked_against_rows_that_a_merge_has_written(lake: Path) -> None:
+    def notes(notes: st.ZSet[Note]) -> st.ZSet[Note]:
+        return notes
+
+    a, b, c = (Note(id=i, text=x) for i, x in enumerate("abc"))
+    again = Note(id=9, text="b")
+    items = [(1, Z({a: 1, b: 1})), (2, Z({a: -1, replace(a, id=5): 1, c: 1}))]
+    new = Note(id=6, text="d")
+    into = {"notes": st.DeltaTable(lake / "d", key="text")}
+    state = f"parquet:{lake / 'state'}"
+    with st.Pipeline(notes, store=state, notes=[*items, (3, Z({new: 1}))], into=into) as running:
+        running.run()
+    found = {(r["id"], r["text"]) for r in rows_of(lake / "d")}
+    assert found == {(5, "a"), (1, "b"), (2, "c"), (6, "d")}
+    with (
+        st.Pipeline(notes, store=state, notes=[(4, Z({again: 1}))], into=into) as running,
+        pytest.raises(SinkError, match=r"several rows with the key text = \{'text': 'b'\}"),
+    ):
+        running.run()
 
 
 def test_rows_without_a_key_are_counted_with_nulls(lake: Path) -> None:

@@ -177,11 +177,7 @@ class DeltaSink:
             return
         wanted = came.select(list(self._key))
         with self._log.trying("its keys could not be read", "check the files of the table"):
-            rows = table.to_pyarrow_dataset()
-            values = wanted.column(first).combine_chunks()
-            found = rows.to_table(
-                columns=list(self._key), filter=pa.dataset.field(first).isin(values.unique())
-            )
+            found = _with_one_of(table, wanted.column(first).unique(), first, list(self._key))
         double = first_in_both(wanted, found.cast(wanted.schema), self._key)
         if double is not None:
             raise not_unique(self._where, self._key, double)
@@ -283,3 +279,18 @@ def _same(names: Sequence[str], columns: pa.Schema) -> str:
         else f"(t.{quoted(n)} = s.{quoted(n)})"
         for n in names
     )
+
+
+def _with_one_of(table: Table, values: Any, name: str, columns: list[str]) -> pa.Table:
+    """These columns of the rows whose column `name` has one of the values.
+
+    The bounds of files say which files are read. Within a file each value is cast before it is
+    compared: a merge of deltalake writes text as `string_view`, and Arrow cannot compare text with
+    bounds of that type.
+    """
+    rows = table.to_pyarrow_dataset()
+    field = pa.dataset.field(name)
+    files = rows.get_fragments(filter=field.isin(values))
+    wanted = field.cast(values.type).isin(values)
+    found = [f.to_table(schema=rows.schema, columns=columns, filter=wanted) for f in files]
+    return pa.concat_tables([rows.schema.empty_table().select(columns), *found])
