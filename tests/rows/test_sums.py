@@ -1,6 +1,6 @@
 """The SQL of sums: as long for many as for few, and no more than a JVM takes as one method.
 
-As a program, `python -m tests.test_sums` takes two steps of a view of many sums as Spark jobs.
+As a program, `python -m tests.rows.test_sums` takes two steps of a view of many sums as Spark jobs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_the_text_of_many_sums_is_short() -> None:
 @pytest.mark.long
 def test_spark_compiles_a_view_of_many_sums() -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "tests.test_sums"],
+        [sys.executable, "-m", "tests.rows.test_sums"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.stores.two_writers import Place, Tally, TwoWriters
 from tests.stores.two_writers_of_files import Here, InBucket
 
+LONG_RUNS = 8
 PHASES = set(Phase) - {Phase.explain}
 PLACES: dict[str, Callable[[], Place]] = {
     "directory": lambda: Here(locking=True, late=0),
@@ -54,7 +56,11 @@ def test_of_several_writers_each_step_that_was_reported_is_in_the_state(place: s
 def test_of_several_writers_each_step_that_was_reported_is_in_the_state_for_long(
     place: str,
 ) -> None:
-    found = run(PLACES[place], 120, 50)
-    print(place, dict(sorted(found.counts.items())))
-    assert found.counts["rule steps"] > 5_000
-    assert found.counts["step, refused"] > 0
+    found = Counter[str]()
+    for _ in range(LONG_RUNS):  # each chooses some rules more often than others
+        found.update(run(PLACES[place], 60, 50).counts)
+        if found["rule steps"] > 5_000 and found["step, refused"] > 0:
+            break
+    print(place, dict(sorted(found.items())))
+    assert found["rule steps"] > 5_000
+    assert found["step, refused"] > 0
