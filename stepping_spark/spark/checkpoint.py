@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.storagelevel import StorageLevel
 
 from stepping_spark.errors import StepError
 from stepping_spark.rows.atoms import RowType
-from stepping_spark.spark.measure import column, measure
+from stepping_spark.rows.schema import Schema
+from stepping_spark.spark.measure import Measured, column, measure
 from stepping_spark.spark.relation import SparkRelation
 
 
@@ -44,13 +46,12 @@ def settle(
 
     there = SparkRelation(frame, schema).added_up(too_large).frame
     try:
-        kept = there.localCheckpoint() if level is None else there.localCheckpoint(True, level)
+        kept, measured = _computed(there, schema, tests, level)
     except PySparkException as e:
         for name, t in schema.diffs:
             if too_large(name, t) in str(e):
                 raise StepError(too_large(name, t)) from e
         raise
-    measured = measure(kept, schema, tests)
     return SparkRelation(
         kept,
         schema,
@@ -64,8 +65,7 @@ def settle(
 
 def kept_apart(relation: SparkRelation, tests: Sequence[tuple[str, str]] = ()) -> SparkRelation:
     """The relation as it is, computed once, cut from its lineage and measured."""
-    kept = relation.frame.localCheckpoint()
-    measured = measure(kept, relation.schema, tests)
+    kept, measured = _computed(relation.frame, relation.schema, tests)
     return SparkRelation(
         kept,
         relation.schema,
@@ -74,3 +74,17 @@ def kept_apart(relation: SparkRelation, tests: Sequence[tuple[str, str]] = ()) -
         nbytes=measured.nbytes,
         nulls=measured.nulls,
     )
+
+
+def _computed(
+    frame: DataFrame,
+    schema: Schema,
+    tests: Sequence[tuple[str, str]],
+    level: StorageLevel | None = None,
+) -> tuple[DataFrame, Measured]:
+    """The rows of a DataFrame, cut from its lineage, and their measure: computed in one job.
+
+    The job that measures reads each row, so it computes and keeps them all.
+    """
+    kept = frame.localCheckpoint(False) if level is None else frame.localCheckpoint(False, level)
+    return kept, measure(kept, schema, tests)
