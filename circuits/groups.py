@@ -48,6 +48,7 @@ def first_n(
     *,
     by: Index[T, Any] | Callable[[T], Any] | None = None,
     ties: bool = False,
+    group_size: int | None = None,
 ) -> ZSet[T]:
     """The changes of ORDER BY index LIMIT n, or with `by` of that in each group: D(first_n(I(a))).
 
@@ -63,6 +64,10 @@ def first_n(
     the first n of those by group. A step reads the buckets of the rows that change: in a group of N
     rows about N / 4096 + 128 · n. For an append-only input only the first n rows are kept and read.
 
+    `group_size` says about how many rows the largest group has. With at most 1,024 there are no
+    buckets: the rows are kept once, by group, and a step reads the groups of the rows that change.
+    With at most 65,536 there are 64 buckets. The result is the same also where the number is wrong.
+
     Raises `CompileError` if the index does not fit, or n is not a number of rows.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
@@ -72,7 +77,7 @@ def first_n(
     True
     """
     integrated = linear.integrate(a)
-    first = linear.first_n(integrated, index, n, by=by, ties=ties)
+    first = linear.first_n(integrated, index, n, by=by, ties=ties, group_size=group_size)
     differentiated = linear.differentiate(first)
     return differentiated
 
@@ -83,6 +88,7 @@ def aggregate(
     into: type[R],
     *,
     fields: Mapping[str, Aggregate[T] | Callable[[T], ZSetPython[Any]]] | None = None,
+    group_size: int | None = None,
     **aggregates: Aggregate[T] | Callable[[T], ZSetPython[Any]],
 ) -> ZSet[R]:
     """The changes of SELECT by, aggregates FROM a GROUP BY by: D(aggregate(I(a))).
@@ -90,10 +96,10 @@ def aggregate(
     `into` is a `Data` with a field for each aggregate, with its name, and one for each part of the
     key: with the same name, or else the fields that are left, in order. `fields` has more
     aggregates by the names of their fields, for names that are arguments of this function (`a`,
-    `by`, `into`, `fields`). Fields have the types of Spark SQL: see `st.agg`. A group that has no
-    rows left has no row; one whose sum is zero has one. Without a key (`by=None`) there is one row
-    from the first step on; if there are no rows, a count is 0 and everything else NULL, so those
-    fields must be `X | None`.
+    `by`, `into`, `fields`, `group_size`). Fields have the types of Spark SQL: see
+    `st.agg`. A group that has no rows left has no row; one whose sum is zero has one. Without a key
+    (`by=None`) there is one row from the first step on; if there are no rows, a count is 0 and
+    everything else NULL, so those fields must be `X | None`.
 
     Aggregates of one kind are computed together; those of several kinds are computed apart and
     joined by key. `st.explain` prints the plan, and the state of each part:
@@ -106,6 +112,9 @@ def aggregate(
       how often each value occurs.
     - basic: collect, collect_list, string_agg, median, percentile. Keeps all values, by key. A step
       costs the sizes of the groups that it touches.
+
+    `group_size` says about how many rows the largest group has, as in `st.first_n`: hierarchical
+    aggregates of groups of at most 1,024 rows need no buckets, and so a third of the state.
 
     `by` may also be `st.rollup`, `st.cube` or `st.grouping_sets`: several keys, as in SQL.
 
@@ -125,7 +134,9 @@ def aggregate(
     {Summary(user='Ann', orders=3, least=0.5): 1}
     """
     integrated = linear.integrate(a)
-    aggregated = linear.aggregate(integrated, by, into, fields=fields, **aggregates)
+    aggregated = linear.aggregate(
+        integrated, by, into, fields=fields, group_size=group_size, **aggregates
+    )
     differentiated = linear.differentiate(aggregated)
     return differentiated
 

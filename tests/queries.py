@@ -955,7 +955,9 @@ def first_n_with_ties(ops: Any) -> Callable[..., Any]:
 @on_changes_and_tables("first n with ties of each user", Order)
 def first_n_with_ties_of_each(ops: Any) -> Callable[..., Any]:
     def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
-        first: st.ZSet[Order] = ops.first_n(a, lambda o: o.amount, 2, by=BY_USER, ties=True)
+        first: st.ZSet[Order] = ops.first_n(
+            a, lambda o: o.amount, 2, by=BY_USER, ties=True, group_size=100
+        )
         return first
 
     return query
@@ -1292,6 +1294,7 @@ _aggregated(
     "aggregates that are the least, or the greatest",
     Least,
     lambda o: o.rush,
+    group_size=2_000,
     least=st.agg.min(lambda o: o.n),
     best=st.agg.arg_max(lambda o: o.amount),
 )

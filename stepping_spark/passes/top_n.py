@@ -9,11 +9,9 @@ from stepping_spark.expressions.derived import Bucket, bucket
 from stepping_spark.expressions.expr import Field
 from stepping_spark.graph.graph import Origin, Path, Vertex
 from stepping_spark.graph.monotone import is_positive
-from stepping_spark.graph.operators import Delay, Feedback, Haitch, Integrate, Top
+from stepping_spark.graph.operators import Delay, Feedback, Haitch, Integrate, Top, levels_of
 from stepping_spark.graph.rewrite import Circuit, adopt, inner_origin, rewrite
 from stepping_spark.rows.schema import ZSetType
-
-BUCKETS = (4096, 64)  # of the levels of a tower; each divides the one before
 
 
 def keep_only_first(graph: Circuit) -> Circuit:
@@ -53,12 +51,13 @@ def build_towers(graph: Circuit) -> Circuit:
 
     Top_k = Top_k ∘ Top_(k, bucket of 64) ∘ Top_(k, bucket of 4096), each of the same order, so
     H_Top(z⁻¹I(a), a) = H_Top(z⁻¹I(b), b), where b = H_Top'(z⁻¹I(a), a), and Top' is by buckets.
+    Groups that the query says are small have fewer levels, or none.
     """
     found = _bare(graph)
     while found is not None:
         levels = tower(found)
         origins = dict(graph.origins)
-        for v, n in zip(levels, BUCKETS, strict=False):
+        for v, n in zip(levels, levels_of(_top(found).group_size), strict=False):
             own = origins[found]
             path = Path((*own.path.scope, f"{own.path.parts[-1]}_of_{n}"))
             origins[v] = Origin(path, own.line, inner=True)
@@ -75,7 +74,9 @@ def _bare(graph: Circuit) -> Vertex | None:
     for v in graph.walk():
         if _is_of_change(v):
             top = _top(v)
-            if not isinstance(top.keys[-1], Bucket) and not _is_built(top, v.inputs[1]):
+            if isinstance(top.keys[-1], Bucket) or _is_built(top, v.inputs[1]):
+                continue
+            if levels_of(top.group_size):
                 return v
     return None
 
@@ -86,7 +87,7 @@ def tower(v: Vertex) -> tuple[Vertex, ...]:
     assert isinstance(change.type, ZSetType)
     fields = tuple(Field(t, (n,)) for n, t in change.type.schema.columns)
     levels = []
-    for n in BUCKETS:
+    for n in levels_of(top.group_size):
         level = dataclasses.replace(top, keys=(*top.keys, bucket(fields, n)))
         change = _of_change(level, change)
         levels.append(change)

@@ -22,9 +22,7 @@ from stepping_spark.expressions.expr import (
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index
 from stepping_spark.graph.monotone import grows
-from stepping_spark.graph.operators import (
-    Map,
-)
+from stepping_spark.graph.operators import Map, levels_of
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.physical import Sorting
 from stepping_spark.query import agg
@@ -56,6 +54,7 @@ def aggregate(
     into: type[R],
     *,
     fields: Mapping[str, Aggregate[T] | Callable[[T], ZSetPython[Any]]] | None = None,
+    group_size: int | None = None,
     **aggregates: Aggregate[T] | Callable[[T], ZSetPython[Any]],
 ) -> ZSet[R]:
     """A row for each group of a value: the aggregates, and the key. Keeps no state.
@@ -64,13 +63,19 @@ def aggregate(
     """
     row = _row_of(a)
     where = f"{user_line()}: aggregate"
-    for argument, given in (("by", by), ("into", into), ("fields", fields)):
+    for argument, given in (
+        ("by", by),
+        ("into", into),
+        ("fields", fields),
+        ("group_size", group_size),
+    ):
         if isinstance(given, Aggregate | Collect):
             raise CompileError(
                 f"{where}: {argument}= is an argument of aggregate itself, found the aggregate "
                 f"st.agg.{'collect' if isinstance(given, Collect) else given.kind}; for a field of "
                 f"that name write fields={{{argument!r}: st.agg.…}}"
             )
+    check_size(group_size, where)
     target = target_of(into, "each aggregate and each part of the key", where)
     wanted = _by_field(fields, aggregates, where)
     asked = [_asked(name, given, row, where) for name, given in wanted.items()]
@@ -78,13 +83,14 @@ def aggregate(
     note = (f"{target} by {groups.shown}" if groups else str(target), *map(str, asked))
     doubted = _doubted(groups, asked)
     stream, groups, asked = _mapped(a, row, groups, asked)
-    planner = Planner(keyed=groups is not None)
+    planner = Planner(groups is not None, group_size)
     for one in asked:
         if one.kind != GROUPING_ID:
             planner.add(one)
     planner.ensure_row()
     monotonic = grows(vertex_of(a, "aggregate"))
-    parts = tuple(r.part(monotonic) for r in planner.reductions)
+    levels = levels_of(group_size)
+    parts = tuple(r.part(monotonic, levels) for r in planner.reductions)
     plan = ReducePlan("" if groups is None else groups.shown, str(target), parts)
     tracer().reductions.append(plan)
     pieces = collated(stream, groups, planner)
@@ -116,6 +122,15 @@ def _by_field(fields: Any, aggregates: Mapping[str, Any], where: str) -> dict[st
     if not fields and not aggregates:
         raise CompileError(f"{where}: no aggregate is asked for; write n=st.agg.count()")
     return {**fields, **aggregates}
+
+
+def check_size(group_size: Any, where: str) -> None:
+    """See that it is a number of rows, or not given."""
+    if group_size is not None and (type(group_size) is not int or group_size < 1):
+        raise CompileError(
+            f"{where}: group_size={group_size!r}: expected about how many rows the largest group "
+            "has, as an int from 1; leave it out where you do not know"
+        )
 
 
 def target_of(into: Any, of: str, where: str) -> Struct:

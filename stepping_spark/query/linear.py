@@ -24,7 +24,7 @@ from stepping_spark.expressions.index import Index, key_of
 from stepping_spark.graph.operators import Accumulate, Distinct, Flatten, Join, Map, Operator, Top
 from stepping_spark.physical import Sorting
 from stepping_spark.query.agg import Collect
-from stepping_spark.query.aggregate import MANY, aggregate
+from stepping_spark.query.aggregate import MANY, aggregate, check_size
 from stepping_spark.query.asof import asof_join
 from stepping_spark.query.lift import is_grouped, ungrouped
 from stepping_spark.query.lookups import delta_join
@@ -162,6 +162,7 @@ def first_n(
     *,
     by: Key[T] | None = None,
     ties: bool = False,
+    group_size: int | None = None,
     name: str | None = None,
 ) -> ZSet[T]:
     """The first n rows of a value in the order of an index; with `by`, of each of its groups.
@@ -173,11 +174,12 @@ def first_n(
     where = f"{user_line()}: first_n"
     if type(n) is not int or not 1 <= n <= MANY:
         raise CompileError(f"{where}: n should be an int from 1 to {MANY}, found {n!r}")
+    check_size(group_size, where)
     ordered = _first_by(index, row, where)
     keys = () if by is None else key_of(by, row, "`by` of first_n").parts
     parts = (*keys, *(s.expr for s in ordered))
     if all(p.in_sql for p in parts):
-        top = Top(keys or ONE_GROUP, order_of(ordered), n, ties)
+        top = Top(keys or ONE_GROUP, order_of(ordered), n, ties, group_size)
         return cast("ZSet[T]", make(top, a, name=name))
     beside_row = Build(
         pair_of(row, tuple_of(p.type for p in parts)),
@@ -186,7 +188,7 @@ def first_n(
     mapped = make(Map(beside_row), a)
     fields = tuple(Field(p.type, ("right", f"_{i}")) for i, p in enumerate(parts, 1))
     order = order_of(under(ordered, fields[len(keys) :]))
-    first = make(Top(fields[: len(keys)] or ONE_GROUP, order, n, ties), mapped)
+    first = make(Top(fields[: len(keys)] or ONE_GROUP, order, n, ties, group_size), mapped)
     return cast("ZSet[T]", make(Map(Field(row, ("left",))), first, name=name))
 
 

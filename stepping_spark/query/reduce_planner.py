@@ -32,6 +32,7 @@ class Planner:
     """Deals aggregates out to reductions."""
 
     keyed: bool
+    group_size: int | None = None
     reductions: list[Reduction] = field(default_factory=list)
     shown: list[tuple[str, Reduction, Shown]] = field(default_factory=list)
 

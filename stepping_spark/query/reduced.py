@@ -29,7 +29,7 @@ from stepping_spark.rows.types import Optional, Struct, tuple_of
 
 def collated(a: Any, groups: Groups | None, planner: Planner) -> Stream:
     """Rows of the key and then a piece for each reduction."""
-    made = [_reduced(a, groups, r) for r in planner.reductions]
+    made = [_reduced(a, groups, r, planner.group_size) for r in planner.reductions]
     key_type = INT if groups is None else groups.type
     types = [piece.type for _, _, piece in made]
     if len(made) == 1:
@@ -49,7 +49,9 @@ def collated(a: Any, groups: Groups | None, planner: Planner) -> Stream:
     return make(Collate(required), total)
 
 
-def _reduced(a: Any, groups: Groups | None, r: Reduction) -> tuple[Stream, Expr, Expr]:
+def _reduced(
+    a: Any, groups: Groups | None, r: Reduction, group_size: int | None
+) -> tuple[Stream, Expr, Expr]:
     """The rows that a reduction gives, and over them the key and the piece."""
     keys: tuple[Expr, ...] = (Literal(INT, 0),) if groups is None else groups.keys
     types = tuple_of((keys[0].type, *(e.type for e in r.args)))
@@ -58,11 +60,11 @@ def _reduced(a: Any, groups: Groups | None, r: Reduction) -> tuple[Stream, Expr,
         rows = make(Add(), rows, other)
     own = Field(keys[0].type, ("_1",))
     if isinstance(r, First):
-        return _first(rows, own, r)
+        return _first(rows, own, r, group_size)
     if isinstance(r, Gathered):
         return _listed(rows, own, r)
     if isinstance(r, Frequent):
-        return _most_frequent(rows, own, r)
+        return _most_frequent(rows, own, r, group_size)
     if isinstance(r, Sums) and r.distinct:
         rows = make(Distinct(), rows)
     pick = r.pick
@@ -86,8 +88,8 @@ def _as_built(t: RowType) -> Expr:
     return Build(t, tuple(Field(ft, (n,)) for n, ft in t.fields))
 
 
-def _first(rows: Stream, key: Field, r: First) -> tuple[Stream, Expr, Expr]:
-    first = make(Top((key,), r.order, r.n), rows)
+def _first(rows: Stream, key: Field, r: First, group_size: int | None) -> tuple[Stream, Expr, Expr]:
+    first = make(Top((key,), r.order, r.n, group_size=group_size), rows)
     if not r.listed:
         return first, key, Build(tuple_of(e.type for e in r.values), r.values)
     return _listed(first, key, r)
@@ -102,7 +104,9 @@ def _listed(rows: Stream, key: Field, r: First | Gathered) -> tuple[Stream, Expr
     return made, Field(key.type, ("right",)), Build(tuple_of((t,)), (Field(t, ("left",)),))
 
 
-def _most_frequent(rows: Stream, key: Field, r: Frequent) -> tuple[Stream, Expr, Expr]:
+def _most_frequent(
+    rows: Stream, key: Field, r: Frequent, group_size: int | None
+) -> tuple[Stream, Expr, Expr]:
     """Of how often each value comes the most; NULL only where there is nothing else."""
     (value,) = r.values
     both = tuple_of((key.type, value.type))
@@ -110,5 +114,5 @@ def _most_frequent(rows: Stream, key: Field, r: Frequent) -> tuple[Stream, Expr,
     counted = make(Flatten(), make(Accumulate(each, ONE), rows))
     own, found = Field(key.type, ("right", "_1")), Field(value.type, ("right", "_2"))
     order = ((known(found), False), (Field(INT, ("left",)), False), (found, True))
-    first = make(Top((own,), order, 1), counted)
+    first = make(Top((own,), order, 1, group_size=group_size), counted)
     return first, own, Build(tuple_of((found.type,)), (found,))

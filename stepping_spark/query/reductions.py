@@ -23,6 +23,7 @@ from stepping_spark.zsets.spark import ZSetPython
 
 ONE = Literal(INT, 1)
 
+Levels = tuple[int, ...]
 Shown = Callable[[tuple[str, ...]], Expr]  # the value of an aggregate, given where its piece is
 
 
@@ -45,8 +46,8 @@ class Reduction:
         """Of what is added up: what one row adds."""
         raise NotImplementedError
 
-    def part(self, monotonic: bool) -> ReducePart:
-        """What to say of it."""
+    def part(self, monotonic: bool, levels: Levels) -> ReducePart:
+        """What to say of it; `levels` are the buckets in which groups are kept."""
         raise NotImplementedError
 
 
@@ -69,7 +70,7 @@ class Sums(Reduction):
         """The numbers of one row."""
         return Build(tuple_of(e.type for e in self.leaves), tuple(self.leaves))
 
-    def part(self, monotonic: bool) -> ReducePart:
+    def part(self, monotonic: bool, levels: Levels) -> ReducePart:
         n = len(self.leaves)
         keeps = f"the number of rows and {n} sum{'s' * (n > 1)}, by key"
         if self.distinct:
@@ -87,13 +88,13 @@ class First(Reduction):
     values: tuple[Expr, ...] = ()
     listed: bool = False
 
-    def part(self, monotonic: bool) -> ReducePart:
+    def part(self, monotonic: bool, levels: Levels) -> ReducePart:
         rows = "the first row" if self.n == 1 else f"the first {self.n} rows"
         keeps = f"{rows}, by key"
         kind = "hierarchical, monotonic"
         if not monotonic:
-            kind = "hierarchical, bucketed"
-            keeps = f"all by key and 4096 buckets; {rows} of each by 64; {rows} of those by key"
+            kind = "hierarchical, bucketed" if levels else "hierarchical, of small groups"
+            keeps = "; ".join(_by_level("all rows", rows, levels))
         if self.listed:
             keeps += "; and those again, to list them"
         return ReducePart(kind, tuple(self.aggregates), keeps)
@@ -112,7 +113,7 @@ class Collected(Reduction):
         (item,) = self.values
         return Singleton(ZSetOf(item.type, ZSetPython), item)
 
-    def part(self, monotonic: bool) -> ReducePart:
+    def part(self, monotonic: bool, levels: Levels) -> ReducePart:
         return ReducePart("basic", tuple(self.aggregates), "all values, by key")
 
 
@@ -123,7 +124,7 @@ class Gathered(Reduction):
     order: Order = ()
     values: tuple[Expr, ...] = ()
 
-    def part(self, monotonic: bool) -> ReducePart:
+    def part(self, monotonic: bool, levels: Levels) -> ReducePart:
         keeps = "all values, by key; a step reads those of the groups that it touches"
         return ReducePart("basic", tuple(self.aggregates), keeps)
 
@@ -134,12 +135,21 @@ class Frequent(Reduction):
 
     values: tuple[Expr, ...] = ()
 
-    def part(self, monotonic: bool) -> ReducePart:
+    def part(self, monotonic: bool, levels: Levels) -> ReducePart:
         keeps = (
-            "how often each value comes, by key and value; the first of those by key and 4096 "
-            "buckets, by 64, and by key"
+            "how often each value comes, by key and value; "
+            f"{'; '.join(_by_level('all of those', 'the first one', levels))}"
         )
         return ReducePart("accumulable, then hierarchical", tuple(self.aggregates), keeps)
+
+
+def _by_level(rows: str, first: str, levels: Levels) -> list[str]:
+    """What each level keeps, down to that of whole groups."""
+    kept = [rows, *([f"{first} of each bucket"] * len(levels))]
+    return [
+        *(f"{what}, by key and {n:,} buckets" for what, n in zip(kept, levels, strict=False)),
+        f"{kept[-1]}, by key",
+    ]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
+from stepping_spark.plan.planner import plan_of
 from stepping_spark.query import linear
 from tests.cases import Z
 
@@ -51,6 +52,11 @@ class Spread(st.Data):
     of_floats: float | None
     of_ints: float | None
     of_decimals: float | None
+
+
+class Least(st.Data):
+    k: str | None
+    least: int | None
 
 
 class Total(st.Data):
@@ -426,8 +432,8 @@ def test_the_plan_says_which_aggregate_is_computed_how() -> None:
     assert str(plan) == (
         "aggregate by k into Extremes\n"
         "  hierarchical, bucketed: least = min(n)\n"
-        "    keeps all by key and 4096 buckets; the first row of each by 64; "
-        "the first row of those by key\n"
+        "    keeps all rows, by key and 4,096 buckets; the first row of each bucket, by key and 64 "
+        "buckets; the first row of each bucket, by key\n"
         "  accumulable: most = sum(n)\n"
         "    keeps the number of rows and 2 sums, by key\n"
         "  collation\n"
@@ -436,6 +442,44 @@ def test_the_plan_says_which_aggregate_is_computed_how() -> None:
     (plan,) = st.explain(st.compile(query, append_only=("a",))).reductions
     monotonic = plan.parts[0]
     assert (monotonic.kind, monotonic.keeps) == ("hierarchical, monotonic", "the first row, by key")
+
+
+@pytest.mark.parametrize(
+    ("size", "registers", "kept"),
+    [
+        (1_024, 1, "all rows, by key"),
+        (1_025, 2, "all rows, by key and 64 buckets; the first row of each bucket, by key"),
+        (
+            65_537,
+            3,
+            "all rows, by key and 4,096 buckets; the first row of each bucket, by key and 64 "
+            "buckets; the first row of each bucket, by key",
+        ),
+    ],
+)
+def test_the_size_of_groups_says_how_many_levels_of_buckets_there_are(
+    size: int, registers: int, kept: str
+) -> None:
+    def query(a: st.ZSet[Row]) -> st.ZSet[Least]:
+        return st.aggregate(a, lambda r: r.k, Least, group_size=size, least=agg.min(lambda r: r.n))
+
+    graph = st.compile(query)
+    (plan,) = st.explain(graph).reductions
+    assert plan.parts[0].keeps == kept
+    assert len(plan_of(graph).registers) == registers
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, True, "many"])
+def test_the_size_of_groups_is_a_number_of_rows(size: Any) -> None:
+    def least(a: st.ZSet[Row]) -> st.ZSet[Least]:
+        return st.aggregate(a, lambda r: r.k, Least, group_size=size, least=agg.min(lambda r: r.n))
+
+    def first(a: st.ZSet[Row]) -> st.ZSet[Row]:
+        return st.first_n(a, lambda r: r.n, 2, group_size=size)
+
+    for query in (least, first):
+        with pytest.raises(st.CompileError, match=r"group_size=.*: expected about how many rows"):
+            st.compile(query)
 
 
 def test_aggregates_of_one_kind_need_no_collation() -> None:

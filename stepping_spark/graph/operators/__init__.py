@@ -25,6 +25,7 @@ from stepping_spark.graph.operators.groups import (
     MakeSet,
     PositivePart,
     Top,
+    levels_of,
 )
 from stepping_spark.graph.operators.joins import Join, LookUp, Present, join_of
 from stepping_spark.graph.operators.linear import (
@@ -94,6 +95,7 @@ __all__ = [
     "Touched",
     "Window",
     "join_of",
+    "levels_of",
     "only_projects",
     "parts_of",
     "trees_of",

@@ -31,6 +31,21 @@ from stepping_spark.rows.schema import (
 )
 from stepping_spark.rows.types import ListOf, Optional, Struct
 
+BUCKETS = (4096, 64)  # of a group's rows, by level; each number divides the one before
+READ_WHOLE = 1_024  # rows of a group, or of a bucket, that are read as they are
+
+
+def levels_of(group_size: int | None) -> tuple[int, ...]:
+    """The numbers of buckets in which the rows of a group are kept, for its size if that is known.
+
+    A level pays if what it divides has more than `READ_WHOLE` rows.
+    """
+    if group_size is None:
+        return BUCKETS
+    below = (*BUCKETS[1:], 1)
+    pairs = zip(BUCKETS, below, strict=True)
+    return tuple(n for n, smaller in pairs if group_size > READ_WHOLE * smaller)
+
 
 def _shown(order: Order) -> str:
     return ", ".join(f"{e}{'' if up else ' desc'}" for e, up in order)
@@ -147,13 +162,15 @@ class Top(GivesSets):
 
     With `ties`, all rows before which there are fewer than n by the order, as SQL's RANK has it.
     A row without a positive weight is not there. The order is Spark's: NULL first and NaN last, the
-    reverse where it descends.
+    reverse where it descends. `group_size` is about how many rows the largest groups have, where
+    the query says so: the result does not depend on it.
     """
 
     keys: tuple[Expr, ...]
     order: Order
     n: int
     ties: bool = False
+    group_size: int | None = None
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
     row_at: ClassVar[tuple[str, ...]] = ()
     recursive: ClassVar[bool] = True

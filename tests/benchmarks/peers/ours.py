@@ -69,6 +69,7 @@ def orders(
         joined,
         by=lambda row: (row[2].custkey, row[2].segment),
         into=Sold,
+        group_size=1_000,
         n_lines=st.agg.count(),
         revenue=st.agg.sum(lambda row: row[0].price * (100 - row[0].discount)),
         last_order=st.agg.max(lambda row: row[1].orderdate),
