@@ -177,9 +177,7 @@ def _operator(op: str, args: Sequence[Expr]) -> Expr | None:
         while front:
             last = Call(last.type, op, (front.pop(), last))
         return last
-    # Of constants and parts of dates Spark makes ints of 32 bits.
-    numbers = any(map(_is_wide, args)) and all(t in (INT, FLOAT) for t in types)
-    if op in ("+", "-", "*") and not numbers:
+    if op in ("+", "-", "*") and not _are_numbers(args):
         return None
     try:
         return Call(result_type(op, tuple(a.type for a in args), ""), op, tuple(args))
@@ -187,9 +185,27 @@ def _operator(op: str, args: Sequence[Expr]) -> Expr | None:
         return None
 
 
+def _are_numbers(args: Sequence[Expr]) -> bool:
+    """Whether the arguments have the types in Spark that they have here, or their result has.
+
+    Constants and parts of dates are ints of 32 bits in Spark. Beside an int of 64 bits or a float
+    this changes nothing; beside a Decimal it changes the digits of the result.
+    """
+    types = [unwrap(a.type) for a in args]
+    if all(t in (INT, FLOAT) for t in types):
+        return any(map(_is_wide, args))
+    return all(
+        _is_wide(a) if t == INT else _is_decimal(t) for a, t in zip(args, types, strict=True)
+    )
+
+
+def _is_decimal(t: RowType) -> bool:
+    return isinstance(t, Atom) and t.name == "Decimal"
+
+
 def _is_wide(e: Expr) -> bool:
     """Whether Spark has a number as 64 bits."""
-    if isinstance(e, Call) and e.op in ("+", "-", "*"):
+    if isinstance(e, Call) and e.op in ("+", "-", "*", "coalesce"):
         return any(map(_is_wide, e.args))
     return isinstance(e, Field) or unwrap(e.type) == FLOAT
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from typing import Any, cast
+from decimal import Decimal
+from typing import Annotated, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -30,6 +31,8 @@ class Row(st.Data):
     then: dt.date
     at: st.LocalDateTime | None
     when: dt.datetime | None
+    price: Annotated[Decimal, st.Precision(10, 2)]
+    off: Annotated[Decimal, st.Precision(4, 3)] | None
 
 
 TEXTS = ["", "a", "Abc", "é", "\u0130", "a%b_c", "a\nb", " x ", "🙂🙂b", "ab" * 9, "50%"]
@@ -49,6 +52,8 @@ ROWS = [
         then=DAYS[-1 - i % 7],
         at=None if i % 8 == 7 else cast("Any", TIMES[i % 7]),
         when=None if i % 9 == 8 else TIMES[-1 - i % 7].replace(tzinfo=dt.UTC),
+        price=Decimal(i * 1_000_003 - 99) / 100,
+        off=None if i % 3 == 2 else Decimal(i * 7 - 9) / 1000,
     )
     for i, text in enumerate(TEXTS)
 ]
@@ -107,6 +112,10 @@ KNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.abs(r.k) * r.k - 1,
     lambda r: (F.year(r.then) == 2024) & (F.month(r.then) <= 6),
     lambda r: F.abs(r.x) <= 0.5,
+    lambda r: (r.k - F.coalesce(r.k, F.lit(0))) * r.price,
+    lambda r: r.price - F.coalesce(r.off, F.lit(Decimal("1.500"))),
+    lambda r: F.when(r.b, r.price * r.k).otherwise(None),
+    lambda r: F.coalesce(r.off, r.off) * r.price * r.off,
     lambda r: F.try_divide(r.n, r.k),
     lambda r: F.try_divide(r.x, r.x),
     lambda r: F.try_divide(r.k, F.lit(3)),
@@ -130,6 +139,10 @@ KNOWN: list[Callable[[Any], Any]] = [
 # What depends on the time zone, on 32 bits, on escapes, or on what else Spark does by itself.
 UNKNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.year(r.then) * 1000,
+    lambda r: F.year(r.then) * r.price,
+    lambda r: F.coalesce(r.off, r.off) * 2,
+    lambda r: F.coalesce(r.off, F.lit(0)) * r.price,
+    lambda r: F.coalesce(r.off, r.off) * r.x,
     lambda r: F.like(r.s, F.lit("a\\%")),
     lambda r: F.substring(r.s, -2, 1),
     lambda r: F.replace(r.s, F.lit(""), F.lit("x")),
