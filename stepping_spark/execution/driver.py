@@ -16,12 +16,14 @@ from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.row_functions import Questions
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of
 from stepping_spark.expressions.arrow import Ask
+from stepping_spark.expressions.expr import Expr, for_spark
 from stepping_spark.graph.operators import Fused, Operator, trees_of
 from stepping_spark.limits import Limits
 from stepping_spark.physical import Unnest, walk
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read
-from stepping_spark.rows.schema import StreamType
+from stepping_spark.relations.arrow import Array
+from stepping_spark.rows.schema import Schema, StreamType
 from stepping_spark.spark.fetch import FanOut, check_cut
 from stepping_spark.spark.relation import DriverRelation, Relation
 
@@ -35,6 +37,7 @@ class Driver:
         self._projection = projection
         self._questions = Questions(projection, limits)
         self._prepared: dict[Member, Compute] = {}
+        self._asked: dict[str, None] = {}  # what the stream being computed asks Spark for
 
     def begin(self, step: Step, members: Sequence[Member]) -> None:
         """Get ready to compute streams that do not need each other."""
@@ -47,6 +50,7 @@ class Driver:
     def computed(self, step: Step, m: Member) -> Computed | Deferred:
         """Compute a stream, or say why Spark has to compute it."""
         begun, asked, jobs = time.perf_counter(), self._projection.queries, self._projection.jobs
+        self._asked.clear()
         rows: Rows = {}
         held: Relation
         if step.is_nothing(m):
@@ -61,6 +65,8 @@ class Driver:
             except FanOut as e:
                 self._questions.drop(m)
                 return Deferred(str(e), many=True)
+        if self._asked:
+            why += f"; asks Spark for {', '.join(self._asked)} ({self.plan.names[m.vertex][1]})"
         ms, now = (time.perf_counter() - begun) * 1e3, self._projection.jobs
         taken = None if jobs is None or now is None else now - jobs
         if self._projection.queries == asked:
@@ -92,7 +98,7 @@ class Driver:
     def _local(self, step: Step, m: Member, rows: Rows) -> DriverRelation:
         questions = self._questions
         context = Context(
-            ask=Ask(partial(questions.values, m), questions.in_utc),
+            ask=Ask(partial(self._ask, m), questions.in_utc),
             now=step.now,
             is_once=questions.is_once,
             limits=self.limits,
@@ -118,10 +124,17 @@ class Driver:
         except Exception as e:
             raise failed(self.plan, m.vertex, 0, e) from e
 
+    def _ask(
+        self, m: Member, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
+    ) -> list[Array]:
+        self._asked.update(dict.fromkeys(for_spark(exprs)))
+        return self._questions.values(m, table, schema, exprs)
+
     def _chain(
         self, step: Step, table: pa.Table, t: StreamType, parts: Sequence[Operator]
     ) -> pa.Table:
         """Apply linear operators to a relation, one after the other, in one query of Spark."""
+        self._asked[" and ".join(p.name for p in parts) + " as a whole"] = None
         name = step.sources.name("chain")
         rendering = Rendering(name)
         step.sources.define(name, (DriverRelation(table, t.schema),), t.schema)

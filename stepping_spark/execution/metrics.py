@@ -80,8 +80,9 @@ class StepMetrics:
     Spark Connect, which does not say. `queries` counts Spark queries, with or without a job, and
     `iterations` those of each recursion, by its path. `inputs` and `outputs` count the rows of the
     changes that came in and went out, and `kept` those that were added to each register; None for
-    rows that are in Spark. `sizes` says how large each register was after the step, if the stepper
-    was made with `profile=True`. Printed, it is a page of text.
+    rows that are in Spark. Where a vertex on the driver asks Spark, its `why` names the function
+    and your line; `asked` names the functions of keys that do. `sizes` says how large each register
+    was after the step, if the stepper was made with `profile=True`. Printed, it is a page of text.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(numbers)
@@ -103,6 +104,7 @@ class StepMetrics:
     outputs: dict[str, int | None] = field(default_factory=dict)
     kept: dict[str, int | None] = field(default_factory=dict)
     sizes: dict[str, Size] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()  # functions of keys that Spark was asked for
     _inner: set[str] = field(default_factory=set, repr=False)  # noted within others only
 
     def __str__(self) -> str:
@@ -117,22 +119,18 @@ class StepMetrics:
             lines.append(f"  {v}")
             host = self.vertices.get(v.within) if v.within else None
             if host is None or host.why != v.why:
-                lines.append(f"      {v.why}")
+                lines += _wrapped(v.why)
             parts = [
                 p.path for p in self.vertices.values() if p.within == v.path and self._is_part(p)
             ]
-            lines += wrap(
-                "with it: " + ", ".join(parts) if parts else "",
-                WIDTH,
-                initial_indent=" " * 6,
-                subsequent_indent=" " * 8,
-                break_long_words=False,
-            )
+            lines += _wrapped("with it: " + ", ".join(parts) if parts else "")
         ms = self.ms - sum(v.ms for v in self.vertices.values())
         if self.vertices and ms > 0:
             rest = (self.jobs or 0) - sum(v.jobs or 0 for v in self.vertices.values())
             jobs = f", {_plural(rest, 'job')}" if rest > 0 else ""
             lines.append(f"  inputs, reading and keeping state: {ms:.1f} ms{jobs}")
+            if self.asked:
+                lines += _wrapped(f"keys ask Spark for {', '.join(self.asked)}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -193,6 +191,14 @@ class StepMetrics:
                 self._inner.add(name)
             elif name in self._inner and before.within == path:
                 self.vertices[name] = before.plus(found)
+
+
+def _wrapped(said: str) -> list[str]:
+    """Lines below that of a vertex."""
+    first, further = " " * 6, " " * 8
+    return wrap(
+        said, WIDTH, initial_indent=first, subsequent_indent=further, break_long_words=False
+    )
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

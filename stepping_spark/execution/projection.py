@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from stepping_spark.execution.views import inline, is_inline
 from stepping_spark.expressions.arrow import Evaluator, evaluator
-from stepping_spark.expressions.expr import Expr, Field, fields_of
+from stepping_spark.expressions.expr import Expr, Field, fields_of, for_spark
 from stepping_spark.expressions.symbolic import to_column
 from stepping_spark.limits import Limits
 from stepping_spark.plan.terms import ALL
@@ -47,6 +47,7 @@ class Projection:
         self.limits = limits
         self.queries = 0
         self.jobs: int | None = 0
+        self.asked: dict[str, None] = {}  # functions of keys that Spark was asked for
         self.in_utc = False  # whether the session's time zone is known to be UTC
         self._spark = spark
         self._columns: dict[Expr, Column] = {}
@@ -81,6 +82,8 @@ class Projection:
             if found[e] is None:
                 asked.append(e)
         if asked:
+            if table.num_rows:
+                self.asked.update(dict.fromkeys(for_spark(asked)))
             found.update(zip(asked, self.values(table, schema, asked), strict=True))
         return [canonical(found[e]) for _, e in exprs]
 

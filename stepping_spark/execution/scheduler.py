@@ -130,6 +130,7 @@ class Scheduler:
     ) -> list[Relation]:
         """Compute a step, and add its changes to the store; the caller commits."""
         asked = self._projection.queries
+        self._projection.asked.clear()
         settings = self.settings or self.store.last_settings()
         if settings is not self._settings:
             if settings and self.settings is None:
@@ -159,6 +160,7 @@ class Scheduler:
             self._driver.end()
             step.end()
         metrics.queries += self._projection.queries - asked
+        metrics.asked = tuple(self._projection.asked)
         given = [step.values[v] for v in self.plan.outputs]
         metrics.outputs = dict(zip(self._outputs, [held.rows for held in given], strict=True))
         return given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -313,6 +313,16 @@ class PythonCall(Expr):
 def is_plain(e: Expr) -> bool:
     """Whether the driver knows the value of an expression, for whole columns, without Spark."""
     return e.on_driver and all(map(is_plain, e.parts()))
+
+
+def for_spark(exprs: Iterable[Expr]) -> list[str]:
+    """The functions in expressions that Spark is asked for, as text for people."""
+    found: dict[str, None] = {}
+    for e in exprs:
+        inner = e.parts() if isinstance(e, Build) else ()
+        texts = for_spark(p for p in inner if not is_plain(p)) or [str(e).replace("`", "")]
+        found.update(dict.fromkeys(texts))
+    return [*found]
 
 
 def fields_of(e: Expr) -> Iterator[Field]:

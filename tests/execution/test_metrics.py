@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
+from stepping_spark import functions as F
 from stepping_spark.execution.metrics import Cost, StepMetrics, VertexMetrics
 from stepping_spark.graph.operators import Arrange, Delay, Feedback, Input, Integrate
 from tests.cases import Z, stepper_of
@@ -46,6 +47,30 @@ def test_few_rows_are_for_the_driver() -> None:
         "driver",
         "rows read: 1, no more than local_rows=2,000,000",
     )
+
+
+def test_a_vertex_says_which_function_of_which_line_asks_spark(spark: SparkSession) -> None:
+    def hashes(a: st.ZSet[Order]) -> st.ZSet[tuple[str, int]]:
+        return st.map(a, f=lambda o: (F.md5(o.item), o.id + 1))
+
+    stepper = stepper_of(hashes)
+    stepper.step((orders(3),))
+    found = stepper.metrics[-1]
+    (v,) = found.vertices.values()
+    assert found.queries == 1
+    assert re.search(r"; asks Spark for md5\(item\) \(test_metrics.py:\d+, in .*hashes\)$", v.why)
+    assert "asks Spark for md5(item)" in str(found)
+
+
+def test_a_step_names_the_functions_of_keys_that_ask_spark(spark: SparkSession) -> None:
+    def pairs(a: st.ZSet[Order], b: st.ZSet[Order]) -> st.ZSet[st.Pair[Order, Order]]:
+        return st.join(a, b, on_left=lambda o: F.md5(o.item), on_right=lambda o: o.item)
+
+    stepper = stepper_of(pairs)
+    stepper.step((orders(1), orders(1)))
+    stepper.step((orders(2), orders(2)))
+    assert stepper.metrics[-1].asked == ("md5(item)",)
+    assert "keys ask Spark for md5(item)" in " ".join(str(stepper.metrics[-1]).split())
 
 
 def test_more_rows_than_local_rows_are_for_spark(spark: SparkSession) -> None:
