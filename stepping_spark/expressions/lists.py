@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from stepping_spark.expressions.derived import Column, Derived
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.rows.atoms import FLOAT, STR
 from stepping_spark.rows.literals import literal, text
-from stepping_spark.rows.sql_text import let
+from stepping_spark.rows.sql_text import Sql, let
 from stepping_spark.rows.types import ListOf, Optional, unwrap
 
 Numbers = Any  # a numpy array
@@ -82,23 +82,10 @@ class Percentile(_OfList):
         return f"percentile({self.args[0]}, {self.share})"
 
     def _sql(self, row: str) -> str:
-        between = "(ceil(at) - at) * low + (at - floor(at)) * high"
-        body = let("high", _item("ceil(at)"), f"if(low = high, low, {between})")
-        body = let(
-            "at",
-            f"(size(l) - 1) * {literal(self.share, FLOAT)}",
-            let("low", _item("floor(at)"), body),
-        )
-        return let("l", self._known(row), f"CASE WHEN size(l) > 0 THEN {body} END")
+        return at_share_sql(self._known(row), self.share)
 
     def of_known(self, values: list[Any]) -> Any:
-        if not values:
-            return None
-        at = (len(values) - 1) * self.share
-        low, high = values[math.floor(at)], values[math.ceil(at)]
-        if low == high or (low != low and high != high):
-            return low
-        return (math.ceil(at) - at) * low + (at - math.floor(at)) * high
+        return at_share(len(values), values.__getitem__, self.share)
 
     def arrow(self, columns: Sequence[Column]) -> Column:
         kept, begins, ends = _known_values(columns[0])
@@ -110,10 +97,29 @@ class Percentile(_OfList):
             down, up = np.floor(at), np.ceil(at)
             low, high = (numbers[begins[some] + x.astype(np.int64)] for x in (down, up))
             with np.errstate(invalid="ignore", over="ignore"):
-                between = (up - at) * low + (at - down) * high
+                between = low + (high - low) * (at - down)
             same = (low == high) | (np.isnan(low) & np.isnan(high))
             found[some] = np.where(same, low, between)
         return pa.array(found, pa.float64(), mask=ends == begins)
+
+
+def at_share(n: int, value: Callable[[int], float], share: float) -> float | None:
+    """The value at a share of the way through `n` sorted ones; None of none."""
+    if not n:
+        return None
+    at = (n - 1) * share
+    low, high = value(math.floor(at)), value(math.ceil(at))
+    if low == high or (low != low and high != high):
+        return low
+    return low + (high - low) * (at - math.floor(at))
+
+
+def at_share_sql(items: str, share: float) -> Sql:
+    """The same of a sorted list, in SQL."""
+    between = "if(low = high, low, low + (high - low) * (at - floor(at)))"
+    body = let("low", _item("floor(at)"), let("high", _item("ceil(at)"), between))
+    body = let("at", f"(size(l) - 1) * {literal(share, FLOAT)}", body)
+    return let("l", items, f"CASE WHEN size(l) > 0 THEN {body} END")
 
 
 def _item(at: str) -> str:

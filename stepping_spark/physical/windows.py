@@ -106,7 +106,9 @@ class WindowCall:
         row_number rank dense_rank percent_rank cume_dist ntile   of the order alone
         lag lead                           the value `n` rows away, or else `args[1]`
         first_value nth_value last_value   a value of the frame; NULL if it has none
-        count sum min max                  of those values of the frame that are known
+        count min max                      of those values of the frame that are known
+        sum                                the same; of none 0, where its type has no NULL
+        percentile                         the value at the `share` of the way through them, sorted
         session_start session_end          the first or the last value of the order, of a run of
                                            rows that are each at most `gap` from the next; all such
                                            functions of a window have one gap
@@ -119,11 +121,14 @@ class WindowCall:
     n: int = 1
     ignore_nulls: bool = False
     gap: Any = None
+    share: float = 0.5
 
     def __str__(self) -> str:
         shown = [str(a) for a in self.args] + [str(self.gap)] * (self.gap is not None)
         if self.kind in ("lag", "lead", "ntile", "nth_value"):
             shown.append(str(self.n))
+        if self.kind == "percentile":
+            shown.append(str(self.share))
         if self.ignore_nulls:
             shown.append("ignore nulls")
         if self.frame is not None:

@@ -17,7 +17,7 @@ from stepping_spark.expressions.moments import (
     times,
     times_left,
 )
-from stepping_spark.query.reductions import ONE, Asked, Shown, Sums
+from stepping_spark.query.reductions import ONE, Asked, Leaves, Shown
 from stepping_spark.rows.atoms import BOOL, FLOAT, INT, REST, Atom, RowType
 from stepping_spark.rows.schema import BIG_INT
 from stepping_spark.rows.types import Optional, unwrap
@@ -29,13 +29,13 @@ def _type(keyed: bool, t: RowType, e: Expr) -> RowType:
     return Optional(unwrap(t)) if nullable else unwrap(t)
 
 
-def _count(keyed: bool, sums: Sums, a: Asked) -> Shown:
+def _count(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     """How many rows, or values."""
     leaf = sums.leaf(_one(sums, a.value))
     return lambda at: Field(INT, (*at, f"_{leaf}"))
 
 
-def _sum(keyed: bool, sums: Sums, a: Asked) -> Shown:
+def _sum(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     """The sum, NULL of nothing."""
     x = sums.arg(a.picked)
     t = summed_type(a)
@@ -51,7 +51,7 @@ def _sum(keyed: bool, sums: Sums, a: Asked) -> Shown:
     return show
 
 
-def _avg(keyed: bool, sums: Sums, a: Asked) -> Shown:
+def _avg(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     """The sum by the count."""
     x = sums.arg(a.picked)
     t = summed_type(a)
@@ -72,7 +72,7 @@ def _avg(keyed: bool, sums: Sums, a: Asked) -> Shown:
     return show
 
 
-def _moment(keyed: bool, sums: Sums, a: Asked) -> Shown:
+def _moment(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     """The variance or the deviation, from the sums of the values and of their squares."""
     summed_type(a)
     x = widened(sums.arg(a.picked), FLOAT)
@@ -85,7 +85,7 @@ def _moment(keyed: bool, sums: Sums, a: Asked) -> Shown:
     return show
 
 
-def _corr(keyed: bool, sums: Sums, a: Asked) -> Shown:
+def _corr(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     """The correlation, from the sums of two values, of their squares and of their products."""
     assert a.other is not None
     for e in (a.picked, a.other):
@@ -117,7 +117,7 @@ def _leaves(at: tuple[str, ...], numbers: list[int]) -> tuple[Expr, ...]:
     return tuple(Field(t, (*at, f"_{n}")) for t, n in zip(types, numbers, strict=True))
 
 
-def _truths(keyed: bool, sums: Sums, a: Asked) -> Shown:
+def _truths(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     """Whether all, or some, of the values are true: from how many there are, and how many true."""
     if unwrap(a.picked.type) != BOOL:
         raise CompileError(
@@ -135,16 +135,16 @@ def _truths(keyed: bool, sums: Sums, a: Asked) -> Shown:
     return show
 
 
-def _one(sums: Sums, value: Expr | None) -> Expr:
+def _one(sums: Leaves, value: Expr | None) -> Expr:
     """1 for each row that has a value."""
     if value is None or not isinstance(value.type, Optional):
         return ONE
     return known(sums.arg(value))
 
 
-def _retyped(e: Field, t: RowType) -> Expr:
-    """The field as a sum of that type takes it."""
-    return Field(Optional(t) if isinstance(e.type, Optional) else t, e.path)
+def _retyped(e: Expr, t: RowType) -> Expr:
+    """The argument as a sum of that type takes it."""
+    return dataclasses.replace(e, type=Optional(t) if isinstance(e.type, Optional) else t)
 
 
 def summed_type(a: Asked) -> Atom:
@@ -165,7 +165,7 @@ def mean_type(a: Asked) -> Atom:
     return Atom("Decimal", Decimal, min(38, t.precision + 4), min(38, t.scale + 4))
 
 
-SUMMED: dict[str, Callable[[bool, Sums, Asked], Shown]] = {
+SUMMED: dict[str, Callable[[bool, Leaves, Asked], Shown]] = {
     "avg": _avg,
     "bool_and": _truths,
     "bool_or": _truths,

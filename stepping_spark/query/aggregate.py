@@ -180,15 +180,18 @@ def _check_options(name: str, given: Aggregate[Any], where: str) -> None:
         raise CompileError(
             f"{where}: {name}: n should be an int from 1 to {MANY}, found {given.n!r}"
         )
-    if given.kind == "percentile" and not (
-        isinstance(option, int | float) and type(option) is not bool and 0 <= option <= 1
-    ):
-        raise CompileError(
-            f"{where}: {name}: a percentile is a number from 0 to 1, found {option!r}; write 0.9 "
-            "for the 90th"
-        )
+    if given.kind == "percentile":
+        check_share(option, f"{where}: {name}")
     if given.kind == "string_agg" and not isinstance(option, str):
         raise CompileError(f"{where}: {name}: the separator should be a str, found {option!r}")
+
+
+def check_share(p: object, where: str) -> None:
+    """Refuse what is not the share of a percentile."""
+    if not isinstance(p, int | float) or type(p) is bool or not 0 <= p <= 1:
+        raise CompileError(
+            f"{where}: a percentile is a number from 0 to 1, found {p!r}; write 0.9 for the 90th"
+        )
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ from stepping_spark.graph.operators import (
     Top,
 )
 from stepping_spark.graph.watermarks import bare
+from stepping_spark.query.frames import in_days
 from stepping_spark.query.trace import Stream, Tracer, tracer, vertex_of
-from stepping_spark.query.window import ONE_GROUP, in_days
+from stepping_spark.query.window import ONE_GROUP
 from stepping_spark.rows.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, RowType, short
 from stepping_spark.rows.schema import VALUE, ZSetType
 from stepping_spark.rows.types import unwrap

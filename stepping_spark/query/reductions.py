@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from stepping_spark.expressions.expr import Build, Expr, Field, Literal, Singleton
 from stepping_spark.expressions.index import Order
@@ -49,6 +49,16 @@ class Reduction:
     def part(self, monotonic: bool, levels: Levels) -> ReducePart:
         """What to say of it; `levels` are the buckets in which groups are kept."""
         raise NotImplementedError
+
+
+class Leaves(Protocol):
+    """What takes the numbers that an aggregate adds up."""
+
+    def arg(self, e: Expr) -> Expr:
+        """An argument, as the numbers have it."""
+
+    def leaf(self, e: Expr) -> int:
+        """The number of a sum, from 1."""
 
 
 @dataclass

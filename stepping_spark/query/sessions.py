@@ -12,9 +12,10 @@ from stepping_spark.expressions.index import Index, key_of
 from stepping_spark.graph.operators import Filter, Map, Window
 from stepping_spark.physical import Sorting, WindowCall
 from stepping_spark.physical.windows import offset_type
+from stepping_spark.query.frames import in_days
 from stepping_spark.query.primitives import Key
 from stepping_spark.query.trace import make, row_of
-from stepping_spark.query.window import ONE_GROUP, in_days, prepared
+from stepping_spark.query.window import ONE_GROUP, prepared
 from stepping_spark.rows.atoms import BOOL, FLOAT, RowType
 from stepping_spark.rows.data import Session, session_of
 from stepping_spark.rows.types import Optional, unwrap

@@ -27,8 +27,12 @@ from stepping_spark.expressions.directions import By
 from stepping_spark.rows.atoms import short
 
 __all__ = [
+    "any_value",
     "asc",
     "avg",
+    "bool_and",
+    "bool_or",
+    "corr",
     "count",
     "cume_dist",
     "dense_rank",
@@ -38,13 +42,17 @@ __all__ = [
     "last_value",
     "lead",
     "max",
+    "median",
     "min",
     "nth_value",
     "ntile",
     "percent_rank",
+    "percentile",
     "rank",
     "row_number",
+    "stddev",
     "sum",
+    "variance",
 ]
 
 T = TypeVar("T")
@@ -75,6 +83,8 @@ class WindowFunction(Generic[T]):
     ignore_nulls: bool = False
     by: Any = ...
     order: Any = ...
+    other: Callable[[T], Any] | None = None  # the second value, of those that are of two
+    option: float | bool | None = None
 
     def over(self, *given: object, by: Any = ..., order: Any = ...) -> WindowFunction[T]:
         """The same function over partitions, or in an order, of its own.
@@ -224,6 +234,90 @@ def max(  # noqa: A001 - the field's name
     return WindowFunction("max", f, 1, None, rows, range)
 
 
+def any_value(
+    f: Callable[[T], Any],
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """Some `f` of the frame that is not NULL: the least one, so that it is always the same."""
+    return WindowFunction("any_value", f, 1, None, rows, range)
+
+
+def bool_and(
+    f: Callable[[T], Any],
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """Whether `f` is true wherever it is not NULL in the frame; NULL without values. A bool."""
+    return WindowFunction("bool_and", f, 1, None, rows, range)
+
+
+def bool_or(
+    f: Callable[[T], Any],
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """Whether `f` is true somewhere in the frame; NULL without values. A bool."""
+    return WindowFunction("bool_or", f, 1, None, rows, range)
+
+
+def median(
+    f: Callable[[T], Any],
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """The median of `f` over the frame: `percentile(f, 0.5)`."""
+    return WindowFunction("median", f, 1, None, rows, range, option=0.5)
+
+
+def percentile(
+    f: Callable[[T], Any],
+    p: float,
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """The exact percentile of `f` over the frame, as `st.agg.percentile` has it; NULL of none."""
+    return WindowFunction("percentile", f, 1, None, rows, range, option=p)
+
+
+def stddev(
+    f: Callable[[T], Any],
+    *,
+    population: bool = False,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """The standard deviation of `f` over the frame, as `st.agg.stddev` has it. A float or NULL."""
+    return WindowFunction("stddev", f, 1, None, rows, range, option=population or None)
+
+
+def variance(
+    f: Callable[[T], Any],
+    *,
+    population: bool = False,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """The variance of `f` over the frame, as `st.agg.variance` has it. A float or NULL."""
+    return WindowFunction("variance", f, 1, None, rows, range, option=population or None)
+
+
+def corr(
+    x: Callable[[T], Any],
+    y: Callable[[T], Any],
+    *,
+    rows: Bounds | None = None,
+    range: Bounds | None = None,  # noqa: A002 - SQL's name
+) -> WindowFunction[T]:
+    """The correlation of two numbers over the frame, as `st.agg.corr` has it. A float or NULL."""
+    return WindowFunction("corr", x, 1, None, rows, range, other=y)
+
+
 def __dir__() -> list[str]:
     """The functions and `asc` and `desc`, without what they are made of."""
     return sorted(__all__)
@@ -234,6 +328,7 @@ if not TYPE_CHECKING:  # a checker would take any name for one that there is
     def __getattr__(name: str) -> NoReturn:
         """Say which functions there are."""
         raise AttributeError(
-            f"st.win has no {name!r}; it has {', '.join(__all__)}: other aggregates "
-            "of a whole partition are those of st.aggregate, joined with the rows"
+            f"st.win has no {name!r}; it has {', '.join(__all__)}. For another aggregate of a "
+            "whole partition, join the rows with st.aggregate(rows, by=…, into=…); for one of a "
+            "frame, gather the rows that it reads with st.range_join, and aggregate those"
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -16,17 +14,18 @@ from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import key_of
 from stepping_spark.graph.operators import Map, Window
 from stepping_spark.physical import Frame, Sorting, WindowCall
-from stepping_spark.physical.windows import offset_type
 from stepping_spark.query import win
-from stepping_spark.query.accumulable import mean_type, summed_type
-from stepping_spark.query.aggregate import MANY, Together, coerced, target_of
+from stepping_spark.query.accumulable import SUMMED, mean_type, summed_type
+from stepping_spark.query.agg import Aggregate
+from stepping_spark.query.aggregate import MANY, Together, check_share, coerced, target_of
+from stepping_spark.query.frames import frame_of
 from stepping_spark.query.miscalls import call_of
 from stepping_spark.query.orders import OrderGiven, sorting_of, under
 from stepping_spark.query.primitives import Key, beside
 from stepping_spark.query.reductions import Asked
 from stepping_spark.query.trace import make, row_of
 from stepping_spark.query.win import WindowFunction
-from stepping_spark.rows.atoms import DATE, FLOAT, INT, Atom, RowType
+from stepping_spark.rows.atoms import FLOAT, INT, RowType
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import BIG_INT
 from stepping_spark.rows.types import Optional, Struct, tuple_of, unwrap
@@ -59,11 +58,13 @@ def window(
     target = target_of(into, needed, where)
     wanted = _by_field(fields, functions, target, where)
     values = {n: _value(f, row) for n, f in wanted.items()}
+    seconds = {n: row_expr(f.other, row) for n, f in wanted.items() if _is_of_two(f)}
     overs = {n: _over(f, by, order, row) for n, f in wanted.items() if _is_function(f)}
     windows = list(dict.fromkeys(overs.values()))
     given = [e for n, e in values.items() if e is not None and n not in overs]
     used = (e for w in windows for e in (*w.keys, *(s.expr for s in w.sorting)))
-    source = prepared(a, row, (*used, *(e for e in values.values() if e is not None)), given)
+    args = (e for e in (*values.values(), *seconds.values()) if e is not None)
+    source = prepared(a, row, (*used, *args), given)
     filled = {
         n: _within(source.moved(e), len(windows))
         for n, e in values.items()
@@ -78,8 +79,8 @@ def window(
         planned = _Planned(under(w.sorting, [moved(s.expr) for s in w.sorting]), where)
         for n, over in overs.items():
             if over == w:
-                e = values[n]
-                shown = planned.shown(n, wanted[n], None if e is None else moved(e))
+                found = (values[n], seconds.get(n))
+                shown = planned.shown(n, wanted[n], *(e and moved(e) for e in found))
                 filled[n] = _within(shown, len(windows) - 1 - i)
         keys = tuple(map(moved, w.keys)) or ONE_GROUP
         stream = make(Window(keys, planned.sorting, tuple(planned.calls)), stream)
@@ -138,6 +139,8 @@ def _by_field(
         call = call_of(f, win, "st.win")
         if call is not None:
             raise CompileError(f"{where}: {n}= is a function that is not called; write {n}={call}")
+        if isinstance(f, Aggregate):
+            raise CompileError(f"{where}: {n}= is st.agg.{f.kind}(…), {_instead(n, f.kind)}")
         if not _is_function(f) and not callable(f):
             raise CompileError(
                 f"{where}: {n}={f!r}: expected a window function, such as st.win.row_number(), or "
@@ -150,8 +153,22 @@ def _by_field(
     return wanted
 
 
+def _instead(name: str, kind: str) -> str:
+    """What to write in place of an aggregate of groups."""
+    if kind in win.__all__:
+        return f"which is of a group of st.aggregate; write {name}=st.win.{kind}(…)"
+    return (
+        f"and st.agg.{kind} has no frames: for the whole partition, join the rows with "
+        "st.aggregate(rows, by=…, into=…)"
+    )
+
+
 def _is_function(f: object) -> bool:
     return isinstance(f, WindowFunction)
+
+
+def _is_of_two(f: object) -> bool:
+    return isinstance(f, WindowFunction) and f.other is not None
 
 
 def _value(f: Any, row: RowType) -> Expr | None:
@@ -223,7 +240,9 @@ class _Planned:
             self.calls.append(c)
         return Field(c.type, ("right", f"_{self.calls.index(c) + 1}"))
 
-    def shown(self, name: str, f: WindowFunction[Any], value: Expr | None) -> Expr:
+    def shown(
+        self, name: str, f: WindowFunction[Any], value: Expr | None, other: Expr | None = None
+    ) -> Expr:
         """What a field is filled with."""
         at = f"{self.where}: {name}"
         if type(f.n) is not int or not 1 <= f.n <= MANY:
@@ -242,19 +261,26 @@ class _Planned:
             return self.add(WindowCall("count", INT, args, frame))
         assert value is not None
         nullable = isinstance(value.type, Optional) or not frame.has_own_row
+        asked = Asked(name, f.kind, value, (), 1, self.where, other, f.option)
         if f.kind in ("sum", "avg"):
-            return self._added_up(f, value, frame, nullable, name)
+            return self._added_up(asked, value, frame, nullable)
+        if f.kind in SUMMED:
+            return SUMMED[f.kind](frame.has_own_row, _Framed(self, frame), asked)(("right",))
+        if f.kind in ("median", "percentile"):
+            check_share(f.option, at)
+            summed_type(asked)
+            share, t = float(f.option or 0), _or_null(FLOAT, nullable)
+            values = (widened(value, FLOAT),)
+            return self.add(WindowCall("percentile", t, values, frame, share=share))
         t = value.type
         if nullable or (f.kind == "nth_value" and f.n > 1):
             t = Optional(unwrap(t))
-        return self.add(WindowCall(f.kind, t, (value,), frame, f.n, f.ignore_nulls))
+        kind = "min" if f.kind == "any_value" else f.kind
+        return self.add(WindowCall(kind, t, (value,), frame, f.n, f.ignore_nulls))
 
-    def _added_up(
-        self, f: WindowFunction[Any], value: Expr, frame: Frame, nullable: bool, name: str
-    ) -> Expr:
-        asked = Asked(name, f.kind, value, (), 1, self.where)
+    def _added_up(self, asked: Asked, value: Expr, frame: Frame, nullable: bool) -> Expr:
         t = summed_type(asked)
-        if f.kind == "sum":
+        if asked.kind == "sum":
             return self.add(WindowCall("sum", _or_null(t, nullable), (value,), frame))
         shown = mean_type(asked) if t.name == "Decimal" else FLOAT
         if t == INT:
@@ -263,6 +289,23 @@ class _Planned:
         counted = (value,) if isinstance(value.type, Optional) else ()
         n = self.add(WindowCall("count", INT, counted, frame))
         return Mean(_or_null(shown, nullable), (total, n))
+
+
+@dataclass
+class _Framed:
+    """The numbers that an aggregate adds up, as sums over a frame: of no values they are 0."""
+
+    planned: _Planned
+    frame: Frame
+
+    def arg(self, e: Expr) -> Expr:
+        """An argument, as it is."""
+        return e
+
+    def leaf(self, e: Expr) -> int:
+        """The number of a sum among the functions of the window."""
+        field = self.planned.add(WindowCall("sum", unwrap(e.type), (e,), self.frame))
+        return int(field.path[-1].removeprefix("_"))
 
 
 def _or_null(t: RowType, nullable: bool) -> RowType:
@@ -280,72 +323,6 @@ def _shifted(f: WindowFunction[Any], value: Expr, at: str) -> WindowCall:
         raise CompileError(str(e)) from None
     default = Literal(bare, f.default)
     return WindowCall(f.kind, t, (value, default), None, f.n, f.ignore_nulls)
-
-
-# -- frames
-
-
-def frame_of(f: WindowFunction[Any], sorting: tuple[Sorting, ...], at: str) -> Frame:
-    """The frame that a function says; a CompileError where it is none."""
-    if f.rows is not None and f.range is not None:
-        raise CompileError(f"{at}: rows= and range= are two frames; leave one out")
-    named, given = ("rows", f.rows) if f.rows is not None else ("range", f.range)
-    if given is None:
-        return Frame(False, None, 0 if sorting else None)
-    said = f"{at}: {named}={given!r}"
-    if not isinstance(given, tuple) or len(given) != 2:
-        raise CompileError(f"{said}: expected (start, end), such as (None, 0)")
-    if named == "rows":
-        start, end = (_count_of_rows(b, said) for b in given)
-    else:
-        start, end = (_offset(b, sorting, said) for b in given)
-    if start is not None and end is not None and _is_after(start, end):
-        raise CompileError(f"{said}: the frame ends before it begins; write (start, end)")
-    return Frame(named == "rows", start, end)
-
-
-def _is_after(start: Any, end: Any) -> bool:
-    zeros = [type(x)(0) for x in (start, end)]
-    if type(start) is type(end):
-        return bool(start > end)
-    return bool(start > zeros[0]) or bool(end < zeros[1])  # one of them is the 0 of any type
-
-
-def _count_of_rows(bound: Any, said: str) -> int | None:
-    if bound is not None and (type(bound) is not int or abs(bound) > MANY):
-        raise CompileError(f"{said}: expected a number of rows, or None for all, found {bound!r}")
-    return bound
-
-
-def in_days(distance: Any, t: RowType) -> Any:
-    """What is added to values of a type: of dates, the days of a timedelta of whole days."""
-    is_days = isinstance(distance, dt.timedelta) and not distance % dt.timedelta(days=1)
-    return distance.days if is_days and unwrap(t) == DATE else distance
-
-
-def _offset(bound: Any, sorting: tuple[Sorting, ...], said: str) -> Any:
-    """A distance in the order, of the type that is added to its values; 0 is that of any type."""
-    if bound is None or (type(bound) is int and bound == 0):
-        return bound
-    if len(sorting) != 1:
-        raise CompileError(
-            f"{said}: a distance is from one value, and the order has {len(sorting)}; order by "
-            "one, or use rows="
-        )
-    t = sorting[0].expr.type
-    kind = offset_type(t)
-    if kind is None:
-        remedy = "use rows="
-        if isinstance(unwrap(t), Atom) and unwrap(t).name == "Decimal":  # type: ignore[attr-defined]
-            remedy = "annotate the field with Annotated[Decimal, st.Precision(37, s)], or " + remedy
-        raise CompileError(f"{said}: the order is by {t}, to which no distance is added; {remedy}")
-    try:
-        found = kind.encode(in_days(bound, t), said)
-    except InputError as e:
-        raise CompileError(f"{e}; the order is by {t}") from None
-    if isinstance(found, float) and not math.isfinite(found):
-        raise CompileError(f"{said}: expected a finite distance, or None for all")
-    return found if found != type(found)(0) else 0
 
 
 # -- the fields of the row that is wanted

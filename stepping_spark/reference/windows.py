@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from stepping_spark.expressions.lists import at_share
 from stepping_spark.expressions.operations import fit
 from stepping_spark.physical import Frame, Sorting, WindowCall
 from stepping_spark.reference.groups import groups, rank
 from stepping_spark.reference.values import added
 from stepping_spark.reference.vertices import VertexContext
-from stepping_spark.rows.atoms import FLOAT
+from stepping_spark.rows.atoms import FLOAT, REST
 from stepping_spark.rows.data import Pair
-from stepping_spark.rows.types import unwrap
-from stepping_spark.sums.floats import split, total
+from stepping_spark.rows.types import Optional, unwrap
+from stepping_spark.sums.floats import rest, split, total
 
 
 def window(at: VertexContext, a: Any) -> Any:
@@ -165,15 +166,20 @@ def _extreme(c: WindowCall, values: list[Any]) -> Any:
 
 def _sum(c: WindowCall, values: list[Any]) -> Any:
     known = [v for v in values if v is not None]
-    if not known:
+    if not known and isinstance(c.type, Optional):
         return None
-    if isinstance(known[0], float):
+    if unwrap(c.type) in (FLOAT, REST):
         limbs: dict[int, int] = {}
         for bin_, limb in map(split, known):
             limbs[bin_] = limbs.get(bin_, 0) + limb
-        return total(limbs)
+        return rest(limbs) if unwrap(c.type) == REST else total(limbs)
     with decimal.localcontext(decimal.Context(prec=100)):
         return fit(sum(known), c.type, "the sum over a frame")
+
+
+def _percentile(c: WindowCall, values: list[Any]) -> float | None:
+    known = sorted((v for v in values if v is not None), key=lambda v: rank(v, FLOAT))
+    return at_share(len(known), known.__getitem__, c.share)
 
 
 def _session(c: WindowCall, here: _Partition) -> list[Any]:
@@ -200,6 +206,7 @@ _KINDS: dict[str, Callable[[WindowCall, _Partition], list[Any]]] = {
     "min": _framed(_extreme),
     "nth_value": _framed(_picked),
     "ntile": _ntile,
+    "percentile": _framed(_percentile),
     "percent_rank": _of_order(_percent_rank_at),
     "rank": _of_order(_rank_at),
     "row_number": _of_order(lambda i, here: i + 1),

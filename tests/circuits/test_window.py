@@ -268,7 +268,7 @@ def test_what_does_not_fit_is_said_where_the_query_is_compiled(
 
 
 def test_a_function_that_there_is_not_is_told_with_those_that_there_are() -> None:
-    with pytest.raises(AttributeError, match="it has asc, avg, count"):
-        getattr(st.win, "median")  # noqa: B009
+    with pytest.raises(AttributeError, match="it has any_value, asc, avg"):
+        getattr(st.win, "collect_list")  # noqa: B009
     with pytest.raises(AttributeError, match=r"did you mean st\.win\.row_number"):
         getattr(st, "row_number")  # noqa: B009

@@ -7,6 +7,7 @@ runs of 1, 2, 4 … rows. All partitions are computed at once.
 
 from __future__ import annotations
 
+import bisect
 import decimal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from stepping_spark.engines.arrow.frame_sums import check_fits, float_sums, whole_sums
 from stepping_spark.engines.arrow.groups import positions, ranks
-from stepping_spark.errors import StepError
+from stepping_spark.expressions.lists import at_share
 from stepping_spark.physical import Frame, Sorting, WindowCall, unit_of
 from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.hashes import Numbers
 from stepping_spark.rows.atoms import INT_MAX, INT_MIN, Atom
-from stepping_spark.rows.types import unwrap
-from stepping_spark.sums.floats import split, total
+from stepping_spark.rows.types import Optional, unwrap
 from stepping_spark.sums.sql import DECIMALS
 
 pc: Any = pyarrow.compute
@@ -267,20 +268,22 @@ def _sum(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     start, end = at.bounds(call.frame)
     known, carried = at.carried.get(call, (0, {}))
     none = _counted(values, start, end) + known == 0
+    if not isinstance(call.type, Optional):
+        none = np.zeros(at.size, np.bool_)
     t = unwrap(call.type)
     assert isinstance(t, Atom)
     if t.name == "float":
-        floats: Array = pa.array(np.array(_float_sums(values, start, end, carried)), mask=none)
+        floats: Array = float_sums(values, t, (start, end), carried, none)
         return floats
-    exact = _whole_sums(values, t, start, end)
+    exact = whole_sums(values, t, start, end)
     if carried:
         exact = exact.astype(object) + carried[0]
     if t.name == "int":
-        _check_fits(exact, INT_MIN, INT_MAX, t, DECIMALS)
+        check_fits(exact, INT_MIN, INT_MAX, t, DECIMALS)
         ints: Array = pa.array(exact.astype(np.int64), mask=none)
         return ints
     most = 10**t.precision - 1
-    _check_fits(exact, -most, most, t, "use a Decimal of a smaller scale, or a float")
+    check_fits(exact, -most, most, t, "use a Decimal of a smaller scale, or a float")
     with decimal.localcontext(decimal.Context(prec=100)):
         shown = [
             None if no else decimal.Decimal(n).scaleb(-t.scale)
@@ -289,64 +292,33 @@ def _sum(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     return pa.array(shown, t.arrow)
 
 
-def _whole_sums(values: Any, t: Atom, start: Numbers, end: Numbers) -> Any:
-    """The sums of ints, or of Decimals in units of the last digit, as ints of any size."""
-    if pa.types.is_decimal(values.type):
-        with decimal.localcontext(decimal.Context(prec=100)):
-            units = [int((v or decimal.Decimal(0)).scaleb(t.scale)) for v in values.to_pylist()]
-        return _differences(units, start, end)
-    found = values.fill_null(0).to_numpy(zero_copy_only=False)
-    largest = max(abs(int(found.max(initial=0))), abs(int(found.min(initial=0))))
-    if largest * max(len(found), 1) <= INT_MAX:
-        so_far = np.append(0, np.cumsum(found))
-        return so_far[end] - so_far[start]
-    return _differences(found.tolist(), start, end)
+def _percentile(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
+    """The percentile of the frame's known values: from row to row they stay sorted."""
+    (values,) = args
+    assert call.frame is not None
+    codes, there = _codes(values).tolist(), values.is_valid().to_pylist()
+    number_of: dict[int, Any] = dict(zip(codes, values.to_pylist(), strict=True))
+    kept: list[int] = []
 
+    def number(i: int) -> float:
+        found: float = number_of[kept[i]]
+        return found
 
-def _differences(units: Sequence[int], start: Numbers, end: Numbers) -> Any:
-    so_far = np.empty(len(units) + 1, object)
-    so_far[0] = 0
-    so_far[1:] = list(_so_far(units))
-    return so_far[end] - so_far[start]
-
-
-def _so_far(units: Sequence[int]) -> Any:
-    summed = 0
-    for n in units:
-        summed += n
-        yield summed
-
-
-def _check_fits(sums: Any, least: int, most: int, t: Atom, remedy: str) -> None:
-    beyond = [n for n in (sums.max(initial=0), sums.min(initial=0)) if not least <= n <= most]
-    if beyond:
-        raise StepError(f"the sum {beyond[0]} over a frame is beyond {t}; {remedy}")
-
-
-def _float_sums(
-    values: Any, start: Numbers, end: Numbers, carried: Mapping[int, int]
-) -> list[float]:
-    """The exact sums of floats, each rounded once: of each bin the sums so far are kept."""
-    limbs: dict[int, list[int]] = {}
-    for i, v in enumerate(values.to_pylist()):
-        if v is not None:
-            bin_, limb = split(v)
-            limbs.setdefault(bin_, [0] * len(values))[i] = limb
-    sums = {
-        bin_: (_differences(units, start, end) + carried.get(bin_, 0)).tolist()
-        for bin_, units in limbs.items()
-    }
-    sums |= {b: [n] * len(values) for b, n in carried.items() if b not in sums}
-    if not sums:
-        return [0.0] * len(values)
-    bins = list(sums)
-    known: dict[tuple[int, ...], float] = {}
-    found = []
-    for parts in zip(*sums.values(), strict=True):
-        if parts not in known:
-            known[parts] = total(dict(zip(bins, parts, strict=True)))
-        found.append(known[parts])
-    return found
+    first = last = 0
+    found: list[float | None] = []
+    for start, end in zip(*(b.tolist() for b in at.bounds(call.frame)), strict=True):
+        if start >= last:
+            kept.clear()
+            first = last = start
+        for i in range(last, end):
+            if there[i]:
+                bisect.insort(kept, codes[i])
+        for i in range(first, start):
+            if there[i]:
+                kept.pop(bisect.bisect_left(kept, codes[i]))
+        first, last = start, max(last, end)
+        found.append(at_share(len(kept), number, call.share))
+    return pa.array(found, pa.float64())
 
 
 def _session(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
@@ -374,6 +346,7 @@ _KINDS: dict[str, Callable[[WindowCall, Partitions, Sequence[Array]], Array]] = 
     "nth_value": _picked,
     "ntile": _ntile,
     "percent_rank": _percent_rank,
+    "percentile": _percentile,
     "rank": _rank,
     "row_number": _row_number,
     "session_end": _session,

@@ -75,6 +75,7 @@ class Context:
     """
 
     computed: Computing
+    apart: Callable[[Query], str]  # gives it as a relation of its own
     few: bool
     small: frozenset[str]
     now: str
@@ -262,7 +263,8 @@ def _gather(run: Context, n: Gather) -> str:
 
 
 def _windowed(run: Context, n: Windowed) -> str:
-    return windowed(n, _rows(run, n.of, n.keys))
+    uses = run.uses(n)
+    return windowed(n, _rows(run, n.of, n.keys), lambda text: run.apart(Query(text, uses)))
 
 
 def _pieces(run: Context, n: Pieces) -> str:

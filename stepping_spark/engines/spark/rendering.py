@@ -58,7 +58,7 @@ class Rendering:
     ) -> Query:
         """What operators make of relations, one after the other."""
         for tree in trees_of(parts, types):
-            context = Context(self._computed, self.few, self.small, self.now, args)
+            context = Context(self._computed, self._apart, self.few, self.small, self.now, args)
             args = [context.query(tree)]
         return args[0]
 
@@ -66,11 +66,15 @@ class Rendering:
         opaque = [e for e in dict.fromkeys(exprs) if not e.in_sql]
         if not opaque:
             return query.text, [e.sql(row) for e in exprs]
-        name = f"{self.prefix}_c{len(self.derived)}"
         columns = {e: f"_c{i}_" for i, e in enumerate(opaque)}
         shown = tuple((c, to_column(e)) for e, c in columns.items())
-        self.derived.append(DerivedTable(name, query, shown))
+        table = self._apart(query, shown)
         texts = [
             e.sql(row) if e.in_sql else closed(f"{quote(row)}.{quote(columns[e])}") for e in exprs
         ]
-        return f"SELECT * FROM {name}", texts
+        return table, texts
+
+    def _apart(self, query: Query, columns: tuple[tuple[str, Column], ...] = ()) -> str:
+        name = f"{self.prefix}_c{len(self.derived)}"
+        self.derived.append(DerivedTable(name, query, columns))
+        return f"SELECT * FROM {name}"

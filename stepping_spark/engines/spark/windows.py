@@ -8,23 +8,29 @@ has, the limbs of each bin are added up over the frame, and the sums of a row's 
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from stepping_spark.engines.spark.text import key_names
+from stepping_spark.expressions.lists import at_share_sql
 from stepping_spark.physical import Sorting, WindowCall, Windowed
-from stepping_spark.rows.atoms import DATETIME, FLOAT, INT, LOCAL_DATETIME, Atom, RowType
+from stepping_spark.rows.atoms import DATETIME, FLOAT, INT, LOCAL_DATETIME, REST, Atom, RowType
 from stepping_spark.rows.literals import literal, text
 from stepping_spark.rows.schema import COUNT, columns_of
 from stepping_spark.rows.sql_text import Sql, closed
-from stepping_spark.rows.types import Struct, quote, unwrap
-from stepping_spark.sums.floats import split_sql, total_sql
+from stepping_spark.rows.types import Optional, Struct, quote, unwrap
+from stepping_spark.sums.floats import rest_sql, split_sql, total_sql
 from stepping_spark.sums.overflow import fitting
 from stepping_spark.sums.sql import DECIMALS
 
 WIDE = "DECIMAL(20, 0)"  # a BIGINT and an offset added
 
 
-def windowed(n: Windowed, query: str) -> str:
+Apart: TypeAlias = Callable[[str], str]
+"""Gives a query as a relation of its own: Spark does not look into names within names for ever."""
+
+
+def windowed(n: Windowed, query: str, apart: Apart) -> str:
     """The rows of a consolidated query, which has the keys beside them, and what functions give."""
     spec = _Spec(n)
     floats = {i: c for i, c in enumerate(n.calls) if _adds_floats(c)}
@@ -47,7 +53,7 @@ def windowed(n: Windowed, query: str) -> str:
             shown.append(f"{spec.call(c)} AS _w{i}_")
     text = f"SELECT t.*, {', '.join(shown)} FROM ({text}) t"
     if floats:
-        text = _with_float_sums(spec, floats, text)
+        text = _with_float_sums(spec, floats, text, apart)
     return _pairs(n, text)
 
 
@@ -76,7 +82,7 @@ def _pairs(n: Windowed, query: str) -> str:
 
 
 def _adds_floats(c: WindowCall) -> bool:
-    return c.kind == "sum" and unwrap(c.type) == FLOAT
+    return c.kind == "sum" and unwrap(c.type) in (FLOAT, REST)
 
 
 def _picks_by_value(c: WindowCall) -> bool:
@@ -85,7 +91,7 @@ def _picks_by_value(c: WindowCall) -> bool:
     return picks and c.frame is not None and not c.frame.rows
 
 
-def _with_float_sums(spec: _Spec, floats: dict[int, WindowCall], query: str) -> str:
+def _with_float_sums(spec: _Spec, floats: dict[int, WindowCall], query: str, apart: Apart) -> str:
     """The same rows with the sums of floats, for each of which the count is there.
 
     A row stands once for each bin that there is of a sum in its partition. A limb has 26 digits, so
@@ -112,10 +118,10 @@ def _with_float_sums(spec: _Spec, floats: dict[int, WindowCall], query: str) -> 
         for i, c in enumerate(calls)
     )
     query = f"SELECT t.*, CASE {sums} END AS _sum_ FROM ({query}) t"
-    return _collected(spec, floats, query)
+    return _collected(spec, floats, query, apart)
 
 
-def _collected(spec: _Spec, floats: dict[int, WindowCall], query: str) -> str:
+def _collected(spec: _Spec, floats: dict[int, WindowCall], query: str, apart: Apart) -> str:
     """The rows, each with the sums of floats that the sums of its bins are."""
     kept = [quote(c) for c, _ in spec.node.of.schema.columns]
     kept += [f"_{'n' if i in floats else 'w'}{i}_" for i, _ in enumerate(spec.node.calls)]
@@ -129,9 +135,17 @@ def _collected(spec: _Spec, floats: dict[int, WindowCall], query: str) -> str:
         f"SELECT {shown}, array({', '.join(lists)}) AS _items_ FROM ({query}) t "
         f"GROUP BY {spec.keys}, _id_"
     )
+    has_rests = any(unwrap(c.type) == REST for c in floats.values())
     totals = f"transform(_items_, l -> {total_sql('l')})"
-    query = f"SELECT *, {totals} AS _totals_ FROM ({query})"
-    values = (f"if(_n{i}_ > 0, _totals_[{j}], NULL) AS _w{i}_" for j, i in enumerate(floats))
+    query = f"SELECT *, {totals} AS _totals_ FROM ({apart(query) if has_rests else query})"
+    if has_rests:
+        rests = f"zip_with(_items_, _totals_, (l, s) -> {rest_sql('l', 's')})"
+        query = apart(f"SELECT *, {rests} AS _rests_ FROM ({apart(query)})")
+    values = (
+        f"if(_n{i}_ > 0, {'_rests_' if unwrap(c.type) == REST else '_totals_'}[{j}], "
+        f"{'NULL' if isinstance(c.type, Optional) else '0D'}) AS _w{i}_"
+        for j, (i, c) in enumerate(floats.items())
+    )
     return f"SELECT *, {', '.join(values)} FROM ({query})"
 
 
@@ -198,6 +212,8 @@ class _Spec:
                 return f"nth_value({args[0]}, {c.n}){nulls} {self.over(c)}"
             case "count" if not args:
                 return f"count(1) {self.over(c)}"
+            case "percentile":
+                return at_share_sql(f"array_sort(collect_list({args[0]}) {self.over(c)})", c.share)
             case "sum":
                 return self._sum(c, args[0])
         return f"{c.kind}({args[0]}){nulls} {self.over(c)}"
@@ -219,7 +235,8 @@ class _Spec:
         wide = WIDE if t == INT else t.ddl
         found = f"TRY_CAST(try_sum(CAST({x} AS {wide})) {over} AS {t.ddl})"
         fits = fitting(found, t, f"a sum over a frame is beyond {t}; {remedy}")
-        return f"CASE WHEN count({x}) {over} > 0 THEN {fits} END"
+        none = "NULL" if isinstance(c.type, Optional) else f"CAST(0 AS {t.ddl})"
+        return f"CASE WHEN count({x}) {over} > 0 THEN {fits} ELSE {none} END"
 
 
 def _sorted(x: Sql, s: Sorting) -> str:
