@@ -95,6 +95,7 @@ def asof_join(
     direction: Direction = "backward",
     tolerance: Any = None,
     how: Literal["inner"] = "inner",
+    where: None = None,
 ) -> ZSet[Pair[T, U]]: ...
 @overload
 def asof_join(
@@ -108,6 +109,7 @@ def asof_join(
     direction: Direction = "backward",
     tolerance: Any = None,
     how: Literal["left"],
+    where: None = None,
 ) -> ZSet[Pair[T, U | Any]]: ...
 def asof_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
@@ -120,6 +122,7 @@ def asof_join(
     direction: Direction = "backward",
     tolerance: Any = None,
     how: How = "inner",
+    where: None = None,
 ) -> ZSet[Any]:
     """The changes of each row of `l` beside the row of `r` at the nearest time: D(asof(I l, I r)).
 
@@ -129,7 +132,9 @@ def asof_join(
     `pandas.merge_asof`, and DuckDB's ASOF JOIN. If several rows have the same time, it takes the
     last by the whole row, or looking forward the first. `how="inner"` omits rows of `l` that find
     nothing; with "left" they come with None. A row whose key or time is NULL finds nothing and is
-    not found; a row without a positive weight is absent.
+    not found; a row without a positive weight is absent. There is no `where`: a filter of `r` is a
+    condition on the rows to be found, as in SQL's ON, and a filter of the result one on those that
+    were found, as in WHERE.
 
     Keys are functions of the row, or a `st.Index`. Times are of any type that has an order;
     "nearest" and a tolerance need a type that has distances. Distances of times are timedeltas,
@@ -156,7 +161,7 @@ def asof_join(
     """
     left, right = linear.integrate(l), linear.integrate(r)
     joined = linear.asof_join(
-        left, right, on_left, on_right, at_left, at_right, direction, tolerance, how
+        left, right, on_left, on_right, at_left, at_right, direction, tolerance, how, where
     )
     differentiated = linear.differentiate(joined)
     return differentiated

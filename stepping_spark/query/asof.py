@@ -42,23 +42,31 @@ def asof_join(
     direction: Direction = "backward",
     tolerance: Any = None,
     how: How = "inner",
+    where: None = None,
 ) -> ZSet[Any]:
     """Each row of a value beside the row of another that is nearest in time. Keeps no state.
 
     See `st.asof_join`, its lifted form.
     """
-    where = f"{user_line()}: asof_join"
+    line = f"{user_line()}: asof_join"
+    if where is not None:
+        raise CompileError(
+            f"{line}: where= would be a condition before or after the nearest row is found; write "
+            "st.asof_join(l, st.filter(r, lambda r: …), …) for the nearest of the rows of r for "
+            "which it is true (SQL's ON … AND …), or st.filter(st.asof_join(l, r, …), lambda pair: "
+            "…) for a condition on what was found (SQL's WHERE)"
+        )
     for name, given, known in (("direction", direction, Direction), ("how", how, How)):
         if given not in typing.get_args(known):
             shown = ", ".join(map(repr, typing.get_args(known)))
-            raise CompileError(f"{where}: {name}={given!r}: expected one of {shown}")
-    left = _side(l, on_left, at_left, "left", where)
-    right = _side(r, on_right, at_right, "right", where)
-    _check_alike(left, right, where)
+            raise CompileError(f"{line}: {name}={given!r}: expected one of {shown}")
+    left = _side(l, on_left, at_left, "left", line)
+    right = _side(r, on_right, at_right, "right", line)
+    _check_alike(left, right, line)
     if direction == "nearest" or tolerance is not None:
         said = "direction='nearest'" if direction == "nearest" else f"tolerance={tolerance!r}"
-        _check_has_distances(unwrap(left.at), f"{where}: {said}")
-    found = _Joined(left, right, direction, where).found(tolerance)
+        _check_has_distances(unwrap(left.at), f"{line}: {said}")
+    found = _Joined(left, right, direction, line).found(tolerance)
     beside = Field(Optional(unwrap(right.row)), ("right",))
     if how == "inner":
         own, other = Field(left.row, ("left",)), _known(beside)

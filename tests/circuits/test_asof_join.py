@@ -154,6 +154,47 @@ def test_the_sum_of_changes_is_what_duckdb_finds_in_the_tables(direction: str, h
         assert {k: n for k, n in found.items() if n} == expected
 
 
+Query = Callable[[st.ZSet[Order], st.ZSet[Price]], Any]
+
+
+def among_dear(how: str) -> Query:
+    return lambda o, p: joined(how=how)(o, st.filter(p, lambda p: p.price > 15))
+
+
+def dear_ones(o: st.ZSet[Order], p: st.ZSet[Price]) -> Any:
+    return st.filter(joined()(o, p), lambda pair: pair.right.price > 15)
+
+
+ON = "prices p ON o.product = p.product AND o.placed >= p.since"
+
+
+@pytest.mark.parametrize(
+    ("query", "join"),
+    [
+        (among_dear("inner"), f"ASOF JOIN {ON} AND p.price > 15"),
+        (among_dear("left"), f"ASOF LEFT JOIN {ON} AND p.price > 15"),
+        (dear_ones, f"ASOF JOIN {ON} WHERE p.price > 15"),
+    ],
+)
+def test_a_filter_before_is_a_condition_of_on_and_a_filter_after_one_of_where(
+    query: Query, join: str
+) -> None:
+    def filtered(o: st.ZSet[Order], p: st.ZSet[Price]) -> Any:
+        return query(o, p)
+
+    draw = random.Random(3)
+    orders = [_order(draw, i) for i in range(40)]
+    prices = {(p.product, p.since): p for p in (_price(draw, i) for i in range(60))}
+    step = st.reference(st.compile(filtered)).step
+    (out,) = step(
+        (st.ZSetPython([(o, 1) for o in orders]), st.ZSetPython([(p, 1) for p in prices.values()]))
+    )
+    found = Counter[Any]()
+    for pair, n in out.iter():
+        found[(pair.left.id, None if pair.right is None else pair.right.price)] += n
+    assert found == by_duckdb(orders, [*prices.values()], join)
+
+
 def _order(draw: random.Random, number: int) -> Any:
     return Order(id=number, product=draw.choice(("tea", "rice", None)), at=moment(draw))
 
@@ -171,6 +212,7 @@ def _price(draw: random.Random, number: int) -> Any:
         (joined(at_right=lambda p: p.price), "those of both sides must be of the same types"),
         (joined(at_left=lambda o: (o.at, o.id)), "expected one value, found 2"),
         (joined(tolerance=5), "expected timedelta"),
+        (joined(where=lambda p: p.right.price > 0), r"where= would be .* st\.filter\(r, lambda r"),
         (joined(tolerance=dt.timedelta(-1)), "zero or more"),
         (
             joined(at_left=lambda o: o.product, at_right=lambda p: p.product, direction="nearest"),
