@@ -46,14 +46,15 @@ def window(
 
     The result for a row depends on its partition alone, so the optimizer makes H(z⁻¹I(a), a) of it.
     It keeps the input, arranged by `by`. A step reads the partitions of its rows, and gives the
-    rows for which something changes. The state has no order within a partition. On the driver, a
-    step that touches few partitions finds the first row that changes, and computes from there on,
-    with as many rows before it as functions look back to. This works for `row_number`, `rank`,
-    `lag`, `lead`, frames that end at a number of rows or a distance, and counts and sums from the
-    first row on, in the order of ints, dates or times. Other functions (`dense_rank`, `ntile`,
-    IGNORE NULLS, frames up to the last row) read the whole partition, as all functions do in
-    Spark's jobs; `st.explain` says which. To keep only the first rows of each partition, use
-    `st.first_n`, which reads less.
+    rows for which something changes. On the driver, a step that touches few partitions finds the
+    first row that changes, and computes from there on, with as many rows before it as functions
+    look back to. If an earlier step of the same `st.Stepper` has read the partition, it reads only
+    its end, from some rows before that step's change on. A change further back reads the whole
+    partition again. This works for `row_number`, `rank`, `lag`, `lead`, frames that end at a number
+    of rows or a distance, and counts and sums from the first row on, in the order of ints, dates or
+    times. Other functions (`dense_rank`, `ntile`, IGNORE NULLS, frames up to the last row) read the
+    whole partition, as all functions do in Spark's jobs; `st.explain` says which. To keep only the
+    first rows of each partition, use `st.first_n`, which reads less.
 
     Raises `CompileError` if fields and functions do not fit, `StepError` for a sum beyond its type.
 
@@ -143,7 +144,8 @@ def asof_join(
     It is a window over the rows of both sides, so the optimizer makes H(z⁻¹I, change) of it. It
     keeps both sides, arranged together by the key; a step reads the rows of both sides that have
     the keys of its rows, and on the driver computes those up to the next row on each side that may
-    be found. Raises `CompileError` if keys or times of the two sides have different
+    be found. Of rows that an earlier step has read, it reads only the last ones, as `st.window`
+    does. Raises `CompileError` if keys or times of the two sides have different
     types.
 
     >>> def query(
@@ -183,8 +185,9 @@ def sessions(
     again. To count sessions or sum them up, group by the key and `start`.
 
     It is a window in the order of time, so the optimizer makes H(z⁻¹I(a), a) of it. It keeps the
-    input, arranged by `by`. A step reads the rows of the keys that its rows have, on the driver
-    computes the sessions that its rows are in, and gives the rows whose session changed. Raises
+    input, arranged by `by`. A step reads the rows of the keys that its rows have, or the last of
+    them, as `st.window` does; on the driver it computes the sessions that its rows are in. It gives
+    the rows whose session changed. Raises
     `CompileError` for times that have no distance, and for a gap of another type.
 
     >>> def query(clicks: st.ZSet[tuple[str, int]]) -> st.ZSet[tuple[int, int]]:

@@ -121,6 +121,12 @@ class Limits:
     Beyond: all rows of the keys are computed.
     """
 
+    known_prefixes: int = _limit(10_000, "partitions", zero="reads partitions whole")
+    """Partitions of windows of which the driver knows what comes before the rows that it reads.
+
+    Beyond: those that were not changed for the longest time are read whole.
+    """
+
     due_times: int = _limit(10_000, "times")
     """Times between two steps that are looked up one by one, in what is kept until its time.
 

@@ -178,6 +178,7 @@ class Stepper(Generic[In, Out]):
             answers = self._answers(outputs)
             settings = self._scheduler.settings
             self.store.commit(number, now, outputs, offsets, settings, self.graph.made_by)
+            self._scheduler.committed()
         metrics.ms = (time.perf_counter() - begun) * 1e3
         if self.profile:
             metrics.sizes = sizes_of(self.store, self._plan.registers)

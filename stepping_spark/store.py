@@ -11,8 +11,27 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeAlias, runtime_checkable
 
+import pyarrow as pa
+
+from stepping_spark.relations.arrow import one_array
+from stepping_spark.relations.hashes import Numbers
+from stepping_spark.relations.order import order_numbers
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import Relation
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """The order of the rows of a key: by a column of ints, dates, times or distances of times."""
+
+    column: str
+    ascending: bool = True
+    nulls_first: bool = True
+
+    def numbers(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
+        """Where each row stands in the order."""
+        column = one_array(rows.column(self.column))
+        return order_numbers(column, ascending=self.ascending, nulls_first=self.nulls_first)
 
 
 @dataclass(frozen=True)
@@ -22,7 +41,8 @@ class Register:
     With a key it is an arrangement: `key` names the columns by which it is read. A key that is
     computed, or lies inside a struct, has columns of its own in the schema (`_key_1_`, …).
     `sums` says what stream it is the sum of: an operator with its arguments, then a digest of all
-    that leads to it. `why` says what it is kept for, where the query does not show it.
+    that leads to it. `why` says what it is kept for, where the query does not show it. With an
+    `order`, the last rows of a key can be read without the others: see `OrderedStore`.
     """
 
     name: str
@@ -30,6 +50,7 @@ class Register:
     key: tuple[str, ...] = ()
     sums: str = ""
     why: str = field(default="", compare=False)
+    order: Ordering | None = None
 
     @cached_property
     def keys(self) -> Schema:
@@ -39,17 +60,20 @@ class Register:
 
     def describe(self) -> dict[str, object]:
         """What must be the same for old state to be of use, as JSON has it."""
+        x = self.order
+        order = {} if x is None else {"order": [x.column, x.ascending, x.nulls_first]}
         return {
             **self.schema.kinds,
             "key": list(self.key),
             "sums": self.sums,
+            **order,
         }
 
     @classmethod
     def described(cls, name: str, said: object) -> Register:
         """The register that `describe` says this of; a ValueError where it is not a description."""
         match said:
-            case {"key": [*key], "sums": str() as sums}:
+            case {"key": [*key], "sums": str() as sums, **rest}:
                 schema = Schema.of_kinds(said)
                 names = [n for n, _ in schema.columns]
                 missing = [k for k in key if k not in names]
@@ -57,8 +81,18 @@ class Register:
                     raise ValueError(f"its key {missing[0]!r} is not one of its columns")
                 if len(set(key)) < len(key):
                     raise ValueError("its key has a column twice")
-                return cls(name, schema, tuple(key), sums)
+                order = _ordering(rest.get("order"), names)
+                return cls(name, schema, tuple(key), sums, order=order)
         raise ValueError("a register that does not say its key and what it is the sum of")
+
+
+def _ordering(order: object, names: Sequence[str]) -> Ordering | None:
+    match order:
+        case None:
+            return None
+        case [str() as column, bool() as ascending, bool() as nulls_first] if column in names:
+            return Ordering(column, ascending, nulls_first)
+    raise ValueError("its order is not a column of it with a direction and the place of NULL")
 
 
 def fingerprint(registers: Sequence[Register]) -> str:
@@ -214,6 +248,23 @@ class SizedStore(Protocol):
 
     def size(self, register: str) -> Size:
         """How large a register is after the last committed step."""
+
+
+@runtime_checkable
+class OrderedStore(Protocol):
+    """A store that can read the last rows of a key, of registers that have an order.
+
+    Windows ask for them. From a store that cannot, they read all rows of the key.
+    """
+
+    def read_since(
+        self, register: str, keys: Relation, since: Sequence[int]
+    ) -> tuple[Relation, ...]:
+        """The rows of keys from a place in the order on, one for each key, as `read` gives them.
+
+        The keys are on the driver. A place is a number as `Ordering.numbers` gives it. Rows before
+        it may be among those that are returned: they cost, and nothing else.
+        """
 
 
 def register_name(cache: str) -> str:

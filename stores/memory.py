@@ -13,20 +13,25 @@ from pyspark.sql import SparkSession
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
-from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
+from stepping_spark.spark.relation import Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Now, Register, Size
-from stores.batches.driver import DriverBatch, built, ordered, wanted_places
-from stores.batches.spark import SparkBatch, cached, settle
+from stores.batches.anywhere import (
+    Batch,
+    Batches,
+    at_keys,
+    at_since,
+    driver_bytes,
+    release,
+    whole,
+)
+from stores.batches.driver import DriverBatch, built, ordered
+from stores.batches.spark import cached, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work, size_of
 from stores.registers import Served, check_are_registers, described, matched, no_key
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
-
-Batch = DriverBatch | SparkBatch
-Batches = tuple[Batch, ...]
 
 _CLOSED = (
     "the store is closed, and what it kept is gone; make a new one with "
@@ -127,7 +132,7 @@ class StoreMemory(Closing):
         dropped, self._state = self._state, LastStep()
         self._tiers.close()
         for batches in dropped.batches.values():
-            _release(batches)
+            release(batches)
 
     def last_step(self) -> int:
         """The number of the last committed step; 0 before the first."""
@@ -188,7 +193,7 @@ class StoreMemory(Closing):
     @property
     def driver_bytes(self) -> int:
         """The memory that committed state takes on the driver."""
-        return sum(_driver_bytes(batches) for batches in self._state.batches.values())
+        return sum(driver_bytes(batches) for batches in self._state.batches.values())
 
     # -- a step
 
@@ -197,10 +202,17 @@ class StoreMemory(Closing):
         of = self._tiers_of(register).register
         batches = self._known().batches.get(of.name, ())
         if keys is None:
-            return tuple(_whole(b, of) for b in batches)
+            return tuple(whole(b, of) for b in batches)
         if not of.key:
             raise no_key(of)
-        return _at(of, batches, keys, self._limits) if batches else ()
+        return at_keys(of, batches, keys, self._limits) if batches else ()
+
+    def read_since(
+        self, register: str, keys: Relation, since: Sequence[int]
+    ) -> tuple[Relation, ...]:
+        """The rows of keys from a place in the order on; of what Spark keeps all of these keys."""
+        of = self._tiers_of(register).register
+        return at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
 
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the current step; a DataFrame is computed here, once."""
@@ -273,7 +285,7 @@ class StoreMemory(Closing):
     def _forget(self) -> None:
         dropped, self._added = self._added, {}
         for batches in dropped.values():
-            _release(batches)
+            release(batches)
 
     # -- where batches are
 
@@ -298,11 +310,11 @@ class StoreMemory(Closing):
         if new is not old:
             batches = {**self._state.batches, tiers.register.name: new}
             self._state = dataclasses.replace(self._state, batches=batches)
-            _release([b for b in old if b not in new])
+            release([b for b in old if b not in new])
 
     def _left(self) -> int:
         """What more the driver may hold."""
-        return self._budget - self.driver_bytes - sum(map(_driver_bytes, self._added.values()))
+        return self._budget - self.driver_bytes - sum(map(driver_bytes, self._added.values()))
 
     def _spill(self) -> None:
         """Move the largest batches to Spark, until the rest is within the budget."""
@@ -324,7 +336,7 @@ class StoreMemory(Closing):
             self._replace(tiers, tuple(moved if b is largest else b for b in batches))
 
     def _in_spark(self, batch: Batch, register: Register) -> SparkRelation:
-        return _whole(batch, register).in_spark(self._session)
+        return whole(batch, register).in_spark(self._session)
 
     def _session(self) -> SparkSession:
         if self._spark is None:
@@ -351,46 +363,3 @@ class StoreMemory(Closing):
         if register.schema.columns and nbytes > min(left, self._limits.kept_bytes):
             return (cached(settled, register),)
         return (ordered(settled.fetched(self._limits).table, register),)
-
-
-def _at(
-    register: Register, batches: Batches, keys: Relation, limits: Limits
-) -> tuple[Relation, ...]:
-    """The rows of batches that have one of the keys."""
-    if keys.frame is not None:
-        fetched = keys.frame.limit(limits.looked_up_keys + 1).toArrow()
-        if fetched.num_rows > limits.looked_up_keys:
-            # Most of what the driver has will be wanted: the reader's own join sorts it out.
-            return tuple(
-                b.at(keys, limits) if isinstance(b, SparkBatch) else _whole(b, register)
-                for b in batches
-            )
-        keys = DriverRelation(fetched, register.keys)
-    assert keys.table is not None
-    table = conform(keys.table, register.keys)
-    if not table.num_rows:
-        return ()
-    keys, places = DriverRelation(table, register.keys), wanted_places(table, register)
-    found: list[Relation] = []
-    for b in batches:
-        if isinstance(b, SparkBatch):
-            found.append(b.at(keys, limits))
-        elif (rows := b.at(places)) is not None:
-            found.append(DriverRelation(rows, register.schema, consolidated=True))
-    return tuple(found)
-
-
-def _whole(batch: Batch, register: Register) -> Relation:
-    if isinstance(batch, SparkBatch):
-        return batch.relation
-    return DriverRelation(batch.table, register.schema, consolidated=True)
-
-
-def _driver_bytes(batches: Batches) -> int:
-    return sum(b.nbytes for b in batches if isinstance(b, DriverBatch))
-
-
-def _release(batches: Sequence[Batch]) -> None:
-    for b in batches:
-        if isinstance(b, SparkBatch):
-            b.release()

@@ -10,9 +10,13 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
+
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
-from stepping_spark.store import Register, register_name
+from stepping_spark.relations.codec import conform
+from stepping_spark.spark.relation import Relation
+from stepping_spark.store import Ordering, Register, register_name
 from stores.steps import NOT_OPEN
 
 T = TypeVar("T")
@@ -49,6 +53,23 @@ def no_key(register: Register) -> StoreError:
         f"register {register.name!r} was read by key and has none; read it whole, or make it "
         "with the key that it is read by"
     )
+
+
+def checked_since(register: Register, keys: Relation) -> tuple[Ordering, pa.Table]:
+    """The order of a register, and the keys to read by, where it can be read from a place on."""
+    if not register.key:
+        raise no_key(register)
+    if register.order is None:
+        raise StoreError(
+            f"register {register.name!r} was read from a place in its order on, and has no order; "
+            "read it by key, or make it with the order"
+        )
+    if keys.table is None:
+        raise StoreError(
+            f"register {register.name!r} was read from a place in its order on, by keys that Spark "
+            "has; fetch the keys, or read it by key"
+        )
+    return register.order, conform(keys.table, register.keys)
 
 
 def matched(kept: Described, wanted: Sequence[Register]) -> dict[str, str]:
@@ -238,11 +259,22 @@ def _changes(name: str, kept: Register, wanted: Register) -> Iterator[str]:
             f"register {name!r}: the state has the key ({', '.join(kept.key)}), the circuit "
             f"({', '.join(wanted.key)})"
         )
+    if kept.order != wanted.order:
+        have_order, want_order = (_shown_order(r.order) for r in (kept, wanted))
+        yield f"register {name!r}: the state has {have_order}, the circuit {want_order}"
     if in_words(kept.sums) != in_words(wanted.sums):
         yield (
             f"register {name!r}: the state is the sum of {in_words(kept.sums)}, the circuit sums "
             f"{in_words(wanted.sums)}"
         )
+
+
+def _shown_order(order: Ordering | None) -> str:
+    if order is None:
+        return "no order"
+    direction = "ascending" if order.ascending else "descending"
+    nulls = "first" if order.nulls_first else "last"
+    return f"the order {direction} by {order.column}, NULL {nulls}"
 
 
 def _is_of_other_streams(there: Described, asked: Described, name: str) -> bool:

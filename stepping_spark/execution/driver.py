@@ -9,7 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from stepping_spark.engines.arrow.evaluation import Compute, Evaluation, Failed, Rows, compute
-from stepping_spark.engines.arrow.kernels import Context
+from stepping_spark.engines.arrow.kernels import Context, NeedsPrefix
 from stepping_spark.engines.spark.rendering import Rendering
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.projection import Projection
@@ -47,6 +47,10 @@ class Driver:
         """Forget what was read."""
         self._questions.end()
 
+    def forget(self, leaves: Sequence[Leaf]) -> None:
+        """Forget what was read, which is read again."""
+        self._questions.forget(leaves)
+
     def computed(self, step: Step, m: Member) -> Computed | Deferred:
         """Compute a stream, or say why Spark has to compute it."""
         begun, asked, jobs = time.perf_counter(), self._projection.queries, self._projection.jobs
@@ -62,6 +66,8 @@ class Driver:
                 return Deferred(why)
             try:
                 held, how = self._local(step, m, rows), "driver"
+            except NeedsPrefix:
+                return Deferred("a change matters to rows of a partition that were not read")
             except FanOut as e:
                 self._questions.drop(m)
                 return Deferred(str(e), many=True)
@@ -102,6 +108,7 @@ class Driver:
             now=step.now,
             is_once=questions.is_once,
             limits=self.limits,
+            prefixes=lambda table: questions.prefixes(step, table),
         )
         evaluation = Evaluation(
             table=lambda leaf: questions.table(step, leaf),
@@ -116,7 +123,7 @@ class Driver:
             made, schema = found(evaluation), m.vertex.type.schema
             once = questions.is_once(made, schema)
             return DriverRelation(made, schema, consolidated=once).added_up()
-        except FanOut:
+        except (FanOut, NeedsPrefix):
             raise
         except Failed as e:
             assert e.__cause__ is not None

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
+from stepping_spark.engines.arrow.kernels import Prefixes
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.step import Step, rows_of, schema_of
 from stepping_spark.expressions.expr import Expr
@@ -76,10 +77,21 @@ class Questions:
                 assert p.table is not None
                 if len(p.table):
                     there.append(p.select(schema))
-            found = self._tables[leaf] = on_driver(there, schema)
+            # A slice, so that no two leaves have one table.
+            found = self._tables[leaf] = on_driver(there, schema).slice(0)
             if len(there) == 1 and there[0].consolidated:
                 self._once.append((found, schema))
         return found
+
+    def forget(self, leaves: Sequence[Leaf]) -> None:
+        """Forget the relations of leaves, which are read again."""
+        for leaf in leaves:
+            self._tables.pop(leaf, None)
+
+    def prefixes(self, step: Step, table: pa.Table) -> Prefixes | None:
+        """What is known of the partitions of a window's state, by its table."""
+        leaf = next((leaf for leaf, t in self._tables.items() if t is table), None)
+        return None if leaf is None else step.prefixes.get(leaf)
 
     def is_once(self, table: pa.Table, schema: Schema) -> bool:
         """Whether a table is that of a leaf, and known to have each row of the schema once."""

@@ -18,6 +18,7 @@ from stepping_spark.execution.loop import Run
 from stepping_spark.execution.materialize import Once
 from stepping_spark.execution.metrics import Cost, StepMetrics
 from stepping_spark.execution.nulls import null_field
+from stepping_spark.execution.prefixes import KnownPrefixes
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.python_functions import apply_python, apply_python_in_spark
 from stepping_spark.execution.queries import Queries
@@ -73,6 +74,7 @@ class Scheduler:
         self._projection = Projection(lambda: self.spark, limits)
         self._jobs: JobCounter | None = None
         self._stepping = False
+        self._prefixes = KnownPrefixes(store, limits)
         self._driver = Driver(plan, self._projection, limits)
         self._adders: dict[Vertex, list[State]] = {}
         self._inputs = {v: str(plan.names[v][0]) for v in plan.graph.inputs}
@@ -131,6 +133,7 @@ class Scheduler:
         """Compute a step, and add its changes to the store; the caller commits."""
         asked = self._projection.queries
         self._projection.asked.clear()
+        self._prefixes.begin(self.store.last_step())
         settings = self.settings or self.store.last_settings()
         if settings is not self._settings:
             if settings and self.settings is None:
@@ -165,6 +168,10 @@ class Scheduler:
         metrics.outputs = dict(zip(self._outputs, [held.rows for held in given], strict=True))
         return given
 
+    def committed(self) -> None:
+        """What was run last is committed."""
+        self._prefixes.committed()
+
     # -- a stage
 
     def _run_stage(self, step: Step, stage: Stage) -> None:
@@ -189,6 +196,8 @@ class Scheduler:
         for m in members:
             is_python = m.python is not None and not step.is_nothing(m)
             made = self._python(step, m) if is_python else self._driver.computed(step, m)
+            if isinstance(made, Deferred) and self._read_whole(step, m):
+                made = self._driver.computed(step, m)
             if isinstance(made, Deferred):
                 for_spark[m] = made
             else:
@@ -269,10 +278,31 @@ class Scheduler:
             keys = self._keys(step, read, state)
         if keys is not None and keys.is_empty:
             return ()
+        if read.cut is not None and keys is not None:
+            return self._read_cut(step, read, keys, state)
         schema = read.change.type.schema
         parts = tuple(p.select(schema) for p in self.store.read(state.register.name, keys))
         as_they_are = keys is None or read in self._as_batches
         return parts if as_they_are else added_up(parts, schema)
+
+    def _read_cut(
+        self, step: Step, read: Read, keys: Relation, state: State
+    ) -> tuple[Relation, ...]:
+        """The rows of a window's partitions: the last ones, where the others are known."""
+        step.whole[read] = lambda: self.store.read(state.register.name, keys)
+        parts, step.prefixes[read] = self._prefixes.read(read, keys, state, step.whole[read])
+        schema = read.change.type.schema
+        return tuple(p.select(schema) for p in parts)
+
+    def _read_whole(self, step: Step, m: Member) -> bool:
+        """Read the partitions of windows whole for a stream, where that was not done."""
+        cut = [x for x in m.leaves if isinstance(x, Read) and step.is_cut(x)]
+        for read in cut:
+            schema = read.change.type.schema
+            step.reads[read] = tuple(p.select(schema) for p in step.whole[read]())
+            step.prefixes[read] = self._prefixes.forget(read)
+        self._driver.forget(cut)
+        return bool(cut)
 
     def _keys(self, step: Step, read: Read, state: State) -> Relation:
         assert read.by is not None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from stepping_spark.engines.arrow.evaluation import Rows
+from stepping_spark.engines.arrow.kernels import Prefixes
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.execution.metrics import Cost, StepMetrics
 from stepping_spark.execution.views import Sources
@@ -34,6 +35,8 @@ class Step:
     kept: dict[str, Relation] = field(default_factory=dict)  # as a register has it, by its name
     inlined: frozenset[Vertex] = frozenset()  # what those who read it may have within
     passed: dict[Vertex, Member] = field(default_factory=dict)  # computed by who reads them
+    prefixes: dict[Leaf, Prefixes] = field(default_factory=dict)  # of the partitions of windows
+    whole: dict[Read, Callable[[], tuple[Relation, ...]]] = field(default_factory=dict)  # of those
     in_spark: dict[Vertex, SparkRelation] = field(default_factory=dict)  # what the driver has, too
 
     @cached_property
@@ -62,6 +65,10 @@ class Step:
     def parts(self, leaf: Leaf) -> tuple[Relation, ...]:
         """The relations whose sum a leaf stands for."""
         return (self.values[leaf.vertex],) if isinstance(leaf, Ref) else self.reads[leaf]
+
+    def is_cut(self, read: Read) -> bool:
+        """Whether only the last rows of partitions were read."""
+        return read in self.prefixes and bool(self.prefixes[read].known)
 
     def parts_for_spark(self, leaf: Leaf) -> tuple[Relation, ...]:
         """The same, from Spark's memory where they are there too."""

@@ -38,7 +38,7 @@ from stepping_spark.physical.nodes import (
     of_columns,
     paths_of,
 )
-from stepping_spark.physical.reach import Nearest, Reach, Runs, nearby_of, reach_of
+from stepping_spark.physical.reach import Nearest, Reach, Runs, cut_by, nearby_of, reach_of
 from stepping_spark.physical.trees import (
     times_read,
     walk,
@@ -82,6 +82,7 @@ __all__ = [
     "Windowed",
     "cells_of",
     "change_of",
+    "cut_by",
     "nearby_of",
     "of_columns",
     "paths_of",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.physical.windows import Frame, Sorting, WindowCall
 from stepping_spark.rows.atoms import Atom
 from stepping_spark.rows.types import unwrap
+
+Calls: TypeAlias = tuple[WindowCall, ...]
 
 WHOLE_NUMBERS = ("int", "date", "datetime", "LocalDateTime", "timedelta")
 
@@ -54,6 +58,19 @@ class _Look:
     forward: Any = 0
     by_value: bool = False
     is_carried: bool = False
+
+
+def cut_by(keys: tuple[Expr, ...], sorting: tuple[Sorting, ...], calls: Calls) -> Sorting | None:
+    """The order by which a change matters to a part of a partition only; None: to all of it."""
+    if nearby_of(sorting, calls) is None and isinstance(reach_of(sorting, calls), str):
+        return None
+    return sorting[0] if all(map(_is_told_apart, keys)) else None
+
+
+def _is_told_apart(key: Expr) -> bool:
+    """Whether Arrow's equality of its values is Spark's."""
+    t = key.type.arrow
+    return not (pa.types.is_nested(t) or pa.types.is_floating(t) or pa.types.is_duration(t))
 
 
 def nearby_of(sorting: tuple[Sorting, ...], calls: tuple[WindowCall, ...]) -> Runs | Nearest | None:

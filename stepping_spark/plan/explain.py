@@ -23,7 +23,7 @@ from stepping_spark.graph.operators import (
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.graph.states import States
-from stepping_spark.physical import Nearest, Runs, nearby_of, reach_of
+from stepping_spark.physical import Nearest, Runs, cut_by, nearby_of, reach_of
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
@@ -117,7 +117,7 @@ def explain(graph: AnyGraph) -> Explanation:
     plan = plan_of(graph)
     graph = plan.graph  # in which some vertices are one
     within = {v: m for stage in plan.stages for m in stage.streams for v in m.inner}
-    full = _read_in_full(plan)
+    full, windows = _read_in_full(plan), _reads_of_windows(plan)
     explained = []
     for v in graph.walk():
         host = within.get(v)
@@ -127,7 +127,7 @@ def explain(graph: AnyGraph) -> Explanation:
                 line=str(graph.line(v)),
                 type=str(v.type),
                 operator=v.operator.name,
-                how=_how(v, full),
+                how=_how(v, full) + windows.get(v, ""),
                 state=_state(v, plan),
                 within=str(plan.names[host.vertex][0]) if host else "",
                 fused=tuple(f"{o.path} ({o.line})" for o in graph.origins[v].parts),
@@ -227,6 +227,24 @@ def _part(op: Window) -> str:
     looks += [str(far) for far in (reach.far_back, reach.far_forward) if far]
     before = f", and {' and '.join(looks)} before it" if looks else ""
     return f"from the first row of the change on{before}; in Spark's jobs whole"
+
+
+def _reads_of_windows(plan: Plan) -> dict[Vertex, str]:
+    """How much of a partition is read for the change of a window that computes a part of it."""
+    found: dict[Vertex, str] = {}
+    for n in (n for stage in plan.stages for m in stage.streams for n in nodes(m.term)):
+        op = n.operator.of if isinstance(n.operator, Haitch) else None
+        read = n.args[0]
+        if not isinstance(op, Window) or not isinstance(read, Read):
+            continue
+        if read.cut is not None:
+            order = plan.state_of(read).order
+            known = "; reads only the end of a partition, if an earlier step has read the rest"
+            other = f"; reads the partition whole, as it is kept by {order}"
+            found[n.vertex] = known if order == read.cut.sorting[0] else other
+        elif cut_by(op.keys, op.sorting, op.calls) is not None:
+            found[n.vertex] = "; reads the partition whole"
+    return found
 
 
 def _read_in_full(plan: Plan) -> dict[Vertex, str]:

@@ -8,11 +8,12 @@ D(y). So within a step the circuit has no loops: its leaves are inputs and reads
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from stepping_spark.callsite import Line
 from stepping_spark.expressions.clock import tick
-from stepping_spark.expressions.expr import Expr, Field
+from stepping_spark.expressions.expr import Field
 from stepping_spark.graph.fixpoint import Fixpoint, named
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex, check_is_graph
 from stepping_spark.graph.operators import (
@@ -30,11 +31,14 @@ from stepping_spark.graph.operators import (
     LookUp,
     Neg,
     Settled,
+    Window,
     join_of,
     parts_of,
 )
 from stepping_spark.graph.states import States
 from stepping_spark.passes.fuse import fuse
+from stepping_spark.physical import cut_by
+from stepping_spark.plan.kept import Kept
 from stepping_spark.plan.loop import LoopPlan, loop_of
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import (
@@ -44,16 +48,11 @@ from stepping_spark.plan.terms import (
     Read,
     Ref,
     Stage,
-    State,
     Term,
-    key_columns,
     key_of_each,
     python_of,
-    shown_key,
-    told,
 )
-from stepping_spark.rows.schema import Schema
-from stepping_spark.store import Register, register_name
+from stepping_spark.store import Register
 
 
 def registers_of(graph: AnyGraph) -> tuple[Register, ...]:
@@ -91,7 +90,7 @@ class _Planner:
         stages = self._stages(members)
         outputs = tuple(self._resolve(v) for v in self.graph.outputs)
         loops = self._loops(members)
-        states = self._states(stages, loops)
+        states = Kept(self.graph, self.names, self._summed).states(stages, loops)
         kept = dict(self._kept())
         return Plan(self.graph, stages, states, outputs, loops, self.names, kept)
 
@@ -251,10 +250,18 @@ class _Planner:
         if isinstance(op, Haitch):
             change = self._resolve(v.inputs[1])
             key = key_of_each(op.of, change.type)
-            state = self._term(v.inputs[0], Read(change, key, change, key, nulls=True))
-            return Node(v, op, (state, self._term(change)))
+            read = Read(change, key, change, key, nulls=True, cut=self._cut(v, op, change))
+            return Node(v, op, (self._term(v.inputs[0], read), self._term(change)))
         passed = at if all(p.keeps_rows for p in parts_of(op)) else None
         return Node(v, op, tuple(self._term(i, passed) for i in v.inputs))
+
+    def _cut(self, v: Vertex, op: Haitch, change: Vertex) -> Window | None:
+        """The window that a change of is computed, where all that its state gets is the change."""
+        state = v.inputs[0]
+        if not isinstance(op.of, Window) or not isinstance(state.operator, Delay):
+            return None
+        is_own = self._change(state) is change
+        return op.of if is_own and cut_by(op.of.keys, op.of.sorting, op.of.calls) else None
 
     def _expiring(self, v: Vertex, op: Expire) -> Term:
         """What watermarks pass: of what is kept it is read by its time, as what becomes due."""
@@ -290,7 +297,7 @@ class _Planner:
 
     @staticmethod
     def _read(change: Vertex, at: Read | None) -> Read:
-        return Read(change) if at is None else Read(change, at.key, at.by, at.by_key, at.nulls)
+        return Read(change) if at is None else replace(at, change=change)
 
     def _stages(self, members: list[Member]) -> tuple[Stage, ...]:
         """Each stream in the first stage that has what it waits for; projections delay nothing."""
@@ -315,70 +322,6 @@ class _Planner:
             )
             for d in range(1, max(depth.values(), default=0) + 1)
         )
-
-    # -- registers
-
-    def _states(
-        self, stages: tuple[Stage, ...], loops: dict[Vertex, LoopPlan]
-    ) -> tuple[State, ...]:
-        # For each register that is needed, the caches of that value: each has one of its name.
-        wanted: dict[tuple[Vertex, tuple[Expr, ...]], list[str]] = {}
-        for cache, v in self.graph.caches.items():
-            first, *more = self._indexes(v) or [()]
-            wanted.setdefault((self._summed(v), first), []).append(register_name(cache))
-            for key in more:
-                wanted.setdefault((self._summed(v), key), [])
-        for stage in stages:
-            for read in stage.reads:
-                wanted.setdefault((read.change, read.key), [])
-        for loop in loops.values():
-            for read_by_key in loop.reads:
-                wanted.setdefault(read_by_key, [])
-        keyed = {change for change, key in wanted if key}
-        taken: dict[str, int] = {}
-        states = []
-        for (change, key), names in wanted.items():
-            if not key and change in keyed and not names:
-                continue  # read whole through the register that has a key
-            columns, stored = key_columns(change.type.schema, key)
-            schema = change.type.schema
-            held = Schema(schema.columns + tuple((c, e.type) for c, e in stored), schema.diffs)
-            why = "" if names else self._why_strict(stages, change, key)
-            for wish in names or [self._register_name(change, key)]:
-                n = taken[wish] = taken.get(wish, 0) + 1
-                name = wish if n == 1 else f"{wish} {n}"
-                register = Register(name, held, columns, told(self.graph.told(change), key), why)
-                states.append(State(register, change, key, stored))
-        return tuple(states)
-
-    def _why_strict(self, stages: tuple[Stage, ...], change: Vertex, key: tuple[Expr, ...]) -> str:
-        """What a register is for, where nothing but the check of a strict input reads it."""
-        checks = {v: label for label, v in self.graph.strict.items()}
-        readers = [
-            m.vertex
-            for stage in stages
-            for m in stage.members
-            if any(isinstance(r, Read) and (r.change, r.key) == (change, key) for r in m.leaves)
-        ]
-        if not readers or not checks.keys() >= set(readers):
-            return ""
-        return f"the rows of input {checks[readers[0]]!r}, because it is strict"
-
-    def _indexes(self, v: Vertex) -> list[tuple[Expr, ...]]:
-        keys = []
-        while isinstance(v.operator, Arrange) or v in self.graph.loops:
-            if isinstance(v.operator, Arrange):
-                keys.append(v.operator.key.parts)
-                v = v.inputs[0]
-            else:
-                v = self.graph.loops[v]
-        return keys[::-1]
-
-    def _register_name(self, change: Vertex, key: tuple[Expr, ...]) -> str:
-        path = str(self.names[change][0])
-        if not key:
-            return path
-        return f"{path} by {shown_key(key)}"
 
 
 def _waits(m: Member) -> Iterator[Vertex]:

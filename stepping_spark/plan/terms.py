@@ -19,11 +19,20 @@ from stepping_spark.graph.operators import (
     parts_of,
     trees_of,
 )
-from stepping_spark.physical import Argument, Physical, Project, Unnest, Where, times_read, walk
+from stepping_spark.physical import (
+    Argument,
+    Physical,
+    Project,
+    Sorting,
+    Unnest,
+    Where,
+    times_read,
+    walk,
+)
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema, StreamType
 from stepping_spark.rows.types import Struct
-from stepping_spark.store import Register
+from stepping_spark.store import Ordering, Register
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,7 @@ class Read:
     by_key: tuple[Expr, ...] = ()
     nulls: bool = False  # whether NULL keys match each other
     due: Clock | None = None  # where its key is a time that has come since the last step
+    cut: Window | None = None  # which needs the last rows of a key only, where it knows the others
 
 
 class Side(enum.Enum):
@@ -209,7 +219,8 @@ class State:
     register: Register
     change: Vertex
     key: tuple[Expr, ...]
-    stored: tuple[tuple[str, Expr], ...]  # key columns that the stream itself does not have
+    stored: tuple[tuple[str, Expr], ...]  # columns that the stream itself does not have
+    order: Sorting | None = None  # what the rows of a key are ordered by
 
 
 def key_of_each(op: Operator, t: StreamType) -> tuple[Expr, ...]:
@@ -233,6 +244,15 @@ def key_columns(
             columns.append(f"_key_{i}_")
             stored.append((f"_key_{i}_", part))
     return tuple(columns), tuple(stored)
+
+
+def ordering_of(schema: Schema, by: Sorting) -> tuple[Ordering, tuple[tuple[str, Expr], ...]]:
+    """The order of a register, and its column, where that must be stored beside the row."""
+    e = by.expr
+    is_own = isinstance(e, Field) and len(e.path) == 1 and e.path[0] in dict(schema.columns)
+    column = e.path[0] if isinstance(e, Field) and is_own else "_order_"
+    order = Ordering(column, by.ascending, by.nulls_first)
+    return order, () if is_own else (("_order_", e),)
 
 
 def shown_key(key: tuple[Expr, ...]) -> str:

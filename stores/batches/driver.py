@@ -7,6 +7,7 @@ side by side, and a register can be cut and merged in pieces even where all rows
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +20,7 @@ from stepping_spark.relations.arrow import canonical, consolidate, nonzero
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes, key_hashes
 from stepping_spark.spark.relation import DriverRelation
-from stepping_spark.store import Register
+from stepping_spark.store import Ordering, Register
 
 Positions = npt.NDArray[np.int64]
 
@@ -75,6 +76,18 @@ class DriverBatch:
         shift = begins - (np.cumsum(counts) - counts)
         return self._taken(np.arange(total) + np.repeat(shift, counts))
 
+    def since(self, keys: Hashes, since: Sequence[int], order: Ordering) -> pa.Table | None:
+        """Of the rows that `at` gives, those from a place in the order on, one for each hash."""
+        found = []
+        for key, place in zip(keys, since, strict=True):
+            at = int(np.searchsorted(self.places, key))
+            end = int(np.searchsorted(self.places, ends_of(key), side="right"))
+            for piece in self.between(at, end):
+                found.append(at + np.flatnonzero(order.numbers(piece) >= place))
+                at += piece.num_rows
+        positions = np.concatenate(found) if found else np.zeros(0, np.int64)
+        return self._taken(np.sort(positions)) if len(positions) else None
+
     def between(self, begin: int, end: int) -> list[pa.RecordBatch]:
         """The rows at these positions, not copied."""
         found = []
@@ -106,6 +119,18 @@ def wanted_places(keys: pa.Table, register: Register) -> Hashes:
     """The least place of the rows of each key, each once and in order."""
     hashes, _ = key_hashes(keys, register.key)
     return np.unique(hashes & _KEY)
+
+
+def wanted_since(
+    keys: pa.Table, since: Sequence[int], register: Register
+) -> tuple[Hashes, Sequence[int]]:
+    """The same, and from where on in the order: keys that share a hash, from the first of them."""
+    hashes, _ = key_hashes(keys, register.key)
+    found: dict[int, int] = {}
+    for place, number in zip((hashes & _KEY).tolist(), since, strict=True):
+        found[place] = min(number, found.get(place, number))
+    places = sorted(found)
+    return np.array(places, np.uint64), [found[p] for p in places]
 
 
 def ends_of(keys: Hashes) -> Hashes:

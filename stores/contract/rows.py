@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from stepping_spark.rows.atoms import INT, STR, RowType
+from stepping_spark.rows.atoms import DATE, INT, STR, RowType
 from stepping_spark.rows.schema import BIG_INT, Schema
 from stepping_spark.rows.types import Optional
-from stepping_spark.store import Register
+from stepping_spark.store import OrderedStore, Ordering, Register
 from stores.contract.fixtures import StoreFixtures
 from stores.contract.values import (
     BY_WORD,
@@ -26,6 +27,7 @@ from stores.contract.values import (
     keys_relation,
     mixed_row,
     row,
+    summed,
 )
 
 
@@ -132,3 +134,32 @@ class Rows(StoreFixtures):
         for register, key in zip(registers, [("x", 2), (1,)], strict=True):
             asked = hold(keys_relation(register, [key]))
             assert content(store, register, asked) == {row("x", 1, 2): (1,)}
+
+    def test_the_last_rows_of_keys_are_read_from_a_place_in_their_order_on(
+        self, create: Create, hold: Hold
+    ) -> None:
+        """Of a store that can: dates in descending order, with NULL at the end."""
+        schema = Schema((("s", STR), ("d", Optional(DATE)), ("i", INT)))
+        register = Register("r", schema, ("s",), order=Ordering("d", False, False))
+        store = create([register])
+        if not isinstance(store, OrderedStore):
+            pytest.skip("this store reads keys whole")
+        first = dt.date(2000, 1, 1)
+        rows = [
+            ("ab"[i % 2], None if i % 50 == 0 else first + dt.timedelta(days=i % 700), i)
+            for i in range(6_000)
+        ]
+        for step, part in enumerate((rows[:5_000], rows[5_000:]), 1):
+            add(store, register, hold, [(*r, 1) for r in part])
+            store.commit(step, None)
+        add(store, register, hold, [(*rows[3], -1)])
+        store.commit(3, None)
+        wanted = {"a": first + dt.timedelta(days=30), "b": first + dt.timedelta(days=3)}
+        since = [~(day - dt.date(1970, 1, 1)).days for day in wanted.values()]
+        keys = keys_relation(register, [(k,) for k in wanted])
+        found = store.read_since("r", keys, since)
+        expected = {
+            row(*r): (1,) for r in rows if (r[1] is None or r[1] <= wanted[r[0]]) and r != rows[3]
+        }
+        assert expected.items() <= summed(found, schema).items()
+        assert sum(p.rows or 0 for p in found) <= 2 * len(expected)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,6 +53,7 @@ ENTRY_BYTES = 400
 
 Group: TypeAlias = tuple[File, int]
 Part: TypeAlias = int | None
+Pick: TypeAlias = Callable[[DriverBatch], pa.Table | None]
 
 CHECKED = -1
 """The part of a file that is no row group: that its footer was compared with what was written."""
@@ -164,9 +165,9 @@ class FileReader:
         return sum(self._cache.get(f.name, i) is None for f, i in groups)
 
     def at(
-        self, groups: Sequence[Group], keys: Hashes, register: Register, most: int
+        self, groups: Sequence[Group], pick: Pick, register: Register, most: int
     ) -> list[pa.Table] | None:
-        """The rows of row groups that have one of the keys, not many groups at a time in memory.
+        """The rows that are picked of row groups, not many groups at a time in memory.
 
         None where there are more than `most`.
         """
@@ -174,7 +175,7 @@ class FileReader:
         rows = 0
         for i in range(0, len(groups), self._limits.groups_at_once):
             some = self.groups(groups[i : i + self._limits.groups_at_once], register)
-            parts = [part for g in some if (part := g.at(keys)) is not None]
+            parts = [part for g in some if (part := pick(g)) is not None]
             rows += sum(part.num_rows for part in parts)
             if len(parts) > self._limits.given_parts:
                 parts = [pa.concat_tables(parts).combine_chunks()]

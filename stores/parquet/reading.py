@@ -6,22 +6,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from stepping_spark.errors import StoreLocked
 from stepping_spark.limits import Limits
 from stepping_spark.relations.codec import conform
+from stepping_spark.relations.hashes import Hashes
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
 from stepping_spark.store import Register
-from stores.batches.driver import wanted_places
+from stores.batches.driver import wanted_places, wanted_since
 from stores.parquet import spark_files
 from stores.parquet.checks import GROUP_ROWS, Content, Damaged
 from stores.parquet.commits import Committed
-from stores.parquet.files import FileReader, Group, content_of
+from stores.parquet.files import FileReader, Group, Pick, content_of
 from stores.parquet.filesystem import reaching
 from stores.parquet.manifest import File, FileBatch, Manifest
 from stores.parquet.pool import side_by_side
+from stores.registers import checked_since
 from stores.snapshots import Pins
 from stores.steps import Turns
 
@@ -77,16 +78,36 @@ class Reading:
         """All rows of a register, in parts that add up to it."""
         return self._retried(register, lambda batches: self._whole(register, batches))
 
-    def at_keys(self, register: Register, keys: pa.Table) -> tuple[Relation, ...]:
-        """The rows of a register that have one of the keys."""
-        places = wanted_places(conform(keys, register.keys), register)
+    def at_keys(self, register: Register, keys: Relation) -> tuple[Relation, ...]:
+        """The rows of a register that have one of the keys; all rows, for too many keys."""
+        wanted, most = keys.table, self._limits.looked_up_keys
+        if keys.frame is not None:
+            wanted = keys.frame.limit(most + 1).toArrow()
+        assert wanted is not None
+        if wanted.num_rows > most:
+            return self.whole(register)
+        if not wanted.num_rows:
+            return ()
+        places = wanted_places(conform(wanted, register.keys), register)
+        return self._found(register, places, lambda group: group.at(places))
+
+    def since(
+        self, register: Register, keys: Relation, since: Sequence[int]
+    ) -> tuple[Relation, ...]:
+        """The rows of a register that have one of the keys, from a place in the order on."""
+        order, wanted = checked_since(register, keys)
+        places, numbers = wanted_since(wanted, since, register)
+        return self._found(register, places, lambda group: group.since(places, numbers, order))
+
+    def _found(self, register: Register, places: Hashes, pick: Pick) -> tuple[Relation, ...]:
+        """What is picked of the row groups that may have rows with these keys."""
 
         def at(batches: Batches) -> tuple[Relation, ...]:
             groups = [g for b in batches for g in self._reader.wanted(b, places)]
             most = self._limits.searched_rows // GROUP_ROWS
             if len(groups) > most and self._reader.missing(groups) > most:
                 return self._whole(register, batches)
-            found = self._reader.at(groups, places, register, self._limits.given_rows)
+            found = self._reader.at(groups, pick, register, self._limits.given_rows)
             if found is None:
                 return (self._in_spark(register, groups),)
             return tuple(DriverRelation(t, register.schema) for t in found)

@@ -266,15 +266,14 @@ class StoreParquet(Closing):
             return self._reading.whole(of)
         if not of.key:
             raise no_key(of)
-        wanted = keys.table
-        if keys.frame is not None:
-            wanted = keys.frame.limit(self._limits.looked_up_keys + 1).toArrow()
-        assert wanted is not None
-        if wanted.num_rows > self._limits.looked_up_keys:
-            return self._reading.whole(of)
-        if not wanted.num_rows:
-            return ()
-        return self._reading.at_keys(of, wanted)
+        return self._reading.at_keys(of, keys)
+
+    def read_since(
+        self, register: str, keys: Relation, since: Sequence[int]
+    ) -> tuple[Relation, ...]:
+        """The rows of keys from a place in the order on: fewer rows, of the same row groups."""
+        of = self._tiers_of(register).register
+        return self._reading.since(of, keys, since)
 
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the current step; a DataFrame is computed here, once."""

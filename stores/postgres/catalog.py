@@ -44,7 +44,7 @@ _TABLES = {
         "columns json NOT NULL"
     ),
 }
-_COMPUTED_KEY = re.compile(r"_key_\d+_")
+_COMPUTED = re.compile(r"_key_\d+_|_order_")
 
 
 @dataclass(frozen=True)
@@ -303,13 +303,14 @@ class Catalog:
         if not register.name.startswith(prefix):
             return None
         view = identifier(register.name.removeprefix(prefix), taken)
-        computed = [k for k in register.key if _COMPUTED_KEY.fullmatch(k)]
+        computed = [n for n, _ in register.schema.columns if _COMPUTED.fullmatch(n)]
         connection.execute(layout.view(view, computed).as_bytes())
         return view
 
     def layout(self, register: Register, table: str) -> Layout:
         """A register's table."""
-        return Layout(self.address.schema, table, register.schema, register.key)
+        of = register
+        return Layout(self.address.schema, table, of.schema, of.key, order=of.order)
 
     def _check_format(self, connection: Connection) -> None:
         found = connection.execute(self._sql("SELECT format FROM {} LIMIT 2", STORE).as_bytes())

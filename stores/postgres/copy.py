@@ -51,6 +51,15 @@ def got(
     return copied(connection, layout.copy_out(where), layout.schema, layout.table)
 
 
+def few_rows(
+    connection: Connection, layout: Layout, where: sql.Composable, most: int
+) -> DriverRelation | None:
+    """The rows of a table that a condition holds for; None where they are more than so many."""
+    limit = sql.SQL("{} LIMIT {}").format(where, sql.Literal(most + 1))
+    rows = concat(got(connection, layout, limit), layout.schema)
+    return DriverRelation(rows, layout.schema) if rows.num_rows <= most else None
+
+
 def copied(
     connection: Connection, query: sql.Composed, schema: Schema, table: str
 ) -> Iterator[pa.Table]:

@@ -15,10 +15,11 @@ from psycopg import sql
 from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.hashes import key_hashes
 from stepping_spark.rows.schema import Schema
+from stepping_spark.store import Ordering
 from stores.postgres.connection import LONGEST
 from stores.postgres.types import Leaf, escape, leaves_of, texts
 
-KEY_HASH, REST_HASH, ATTEMPT = "_key_hash_", "_rest_hash_", "_attempt_"
+KEY_HASH, PLACE, REST_HASH, ATTEMPT = "_key_hash_", "_place_", "_rest_hash_", "_attempt_"
 
 STAGED = re.compile("_staging_[0-9a-f]{32}")
 """The names of tables that large changes go to first."""
@@ -83,13 +84,17 @@ def _raw(text: str) -> sql.SQL:
 
 @dataclass(frozen=True)
 class Layout:
-    """A table that holds a relation. With hashes, its rows are found by key, and are distinct."""
+    """A table that holds a relation. With hashes, its rows are found by key, and are distinct.
+
+    With an order, the place of a row in it stands between the hashes, in the index too.
+    """
 
     namespace: str
     table: str
     schema: Schema
     key: tuple[str, ...] = ()
     hashed: bool = True
+    order: Ordering | None = None
 
     @property
     def place(self) -> sql.Identifier:
@@ -108,7 +113,7 @@ class Layout:
 
     @cached_property
     def _all(self) -> tuple[Column, ...]:
-        taken = {KEY_HASH, REST_HASH, ATTEMPT}
+        taken = {*self.hashes, KEY_HASH, REST_HASH, ATTEMPT}
         return tuple(Column(identifier(x.name, taken), x) for x in leaves_of(self.schema.all))
 
     @property
@@ -124,8 +129,10 @@ class Layout:
 
     @property
     def hashes(self) -> tuple[str, ...]:
-        """The columns of hashes."""
-        return (KEY_HASH, REST_HASH) if self.hashed else ()
+        """The columns of hashes, and of the place in the order."""
+        if not self.hashed:
+            return ()
+        return (KEY_HASH, REST_HASH) if self.order is None else (KEY_HASH, PLACE, REST_HASH)
 
     # -- values
 
@@ -134,8 +141,10 @@ class Layout:
         names = [n for n, _ in self.schema.columns]
         key = self.key or tuple(names)
         rest = [n for n in names if n not in key]
-        both = (key_hashes(table, key)[0], key_hashes(table, rest)[0])
-        return [pa.array(h.view(np.int64)).cast(pa.string()) for h in both]
+        numbers = [key_hashes(table, key)[0], key_hashes(table, rest)[0]]
+        if self.order is not None:
+            numbers.insert(1, self.order.numbers(table).view(np.uint64))
+        return [pa.array(h.view(np.int64)).cast(pa.string()) for h in numbers]
 
     def text_columns(self, table: pa.Table) -> list[Array]:
         """The rows as the columns of text that statements take: hashes, columns, diffs."""
@@ -152,8 +161,8 @@ class Layout:
     @cached_property
     def index(self) -> Statement:
         """Makes the index by which keys and rows are found."""
-        return sql.SQL("CREATE INDEX {} ON {} ({}, {})").format(
-            sql.Identifier(self.index_name), self.place, *map(sql.Identifier, self.hashes)
+        return sql.SQL("CREATE INDEX {} ON {} ({})").format(
+            sql.Identifier(self.index_name), self.place, _listed(map(sql.Identifier, self.hashes))
         )
 
     @cached_property
@@ -211,6 +220,17 @@ class Layout:
         return sql.SQL(" WHERE {} = ANY({}::bigint[])").format(
             sql.Identifier(KEY_HASH), sql.Literal(f"{{{listed}}}")
         )
+
+    def since(self, table: pa.Table, since: Sequence[int]) -> sql.Composed:
+        """The condition that a row has one of these keys, and comes from its place on."""
+        hashes, _ = key_hashes(table, self.key)
+        each = sql.SQL("({} = {} AND {} >= {})")
+        key, place = sql.Identifier(KEY_HASH), sql.Identifier(PLACE)
+        conditions = [
+            each.format(key, sql.Literal(h), place, sql.Literal(n))
+            for h, n in zip(hashes.view(np.int64).tolist(), since, strict=True)
+        ]
+        return sql.SQL(" WHERE {}").format(sql.SQL(" OR ").join(conditions))
 
     @cached_property
     def parameters(self) -> sql.Composed:

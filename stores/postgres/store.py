@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Self
 
-import pyarrow as pa
 from psycopg import sql
 from pyspark.sql import SparkSession
 
@@ -14,21 +13,20 @@ from stepping_spark.errors import StoreError
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
-from stepping_spark.relations.arrow import concat
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.relation import DriverRelation, Relation
+from stepping_spark.spark.relation import Relation
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Now, Register, Size
 from stores.postgres.additions import Additions
 from stores.postgres.catalog import snapshot
 from stores.postgres.connection import Address, Connection, identity
-from stores.postgres.copy import got, size_on_disk, wanted_keys, whole
+from stores.postgres.copy import few_rows, size_on_disk, wanted_keys, whole
 from stores.postgres.last_step import LastStep, layout_of, made_by_of
 from stores.postgres.outputs import Outputs
 from stores.postgres.session import Session
 from stores.postgres.snapshot import Pinned, pinned
 from stores.postgres.statements import Layout
-from stores.registers import Served, check_are_registers, described, matched, no_key
+from stores.registers import Served, check_are_registers, checked_since, described, matched, no_key
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
 
@@ -271,23 +269,40 @@ class StorePostgres(Closing):
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, in parts that add up to it; with keys, the rows that have one.
 
-        A read by key brings the rows to the driver if there are not many. For the keys of a large
-        DataFrame, and for a few keys with very many rows, Spark's workers fetch the rows.
+        A read by key brings few rows to the driver. Spark's workers fetch those of the keys of a
+        large DataFrame, and those of a few keys with very many rows.
         """
         layout = self._layout(register)
-        wanted = None if keys is None else self._wanted(register, keys)
+        if keys is None:
+            return self._read(layout, None)
+        of, _ = self._tables.of(register)
+        if not of.key:
+            raise no_key(of)
+        wanted = wanted_keys(keys, of.keys, self._limits.looked_up_keys)
+        if wanted is None:
+            return self._read(layout, None)
+        return self._read(layout, layout.of_keys(wanted)) if wanted.num_rows else ()
+
+    def read_since(
+        self, register: str, keys: Relation, since: Sequence[int]
+    ) -> tuple[Relation, ...]:
+        """The rows of keys from a place in the order on, which the index finds."""
+        layout = self._layout(register)
+        of, _ = self._tables.of(register)
+        _, wanted = checked_since(of, keys)
+        return self._read(layout, layout.since(wanted, since))
+
+    def _read(self, layout: Layout, where: sql.Composed | None) -> tuple[Relation, ...]:
+        """The rows of a table that a condition holds for; all of them, if these are too many."""
 
         def found(connection: Connection) -> Relation:
-            if wanted is not None:
-                most = sql.SQL(" LIMIT {}").format(sql.Literal(self._limits.given_rows + 1))
-                rows = concat(got(connection, layout, layout.of_keys(wanted) + most), layout.schema)
-                if rows.num_rows <= self._limits.given_rows:
-                    return DriverRelation(rows, layout.schema)
+            if where is not None:
+                few = few_rows(connection, layout, where, self._limits.given_rows)
+                if few is not None:
+                    return few
             with snapshot(connection):
-                return self._whole(connection, layout, None if wanted is None else 0)
+                return self._whole(connection, layout, None if where is None else 0)
 
-        if wanted is not None and not wanted.num_rows:
-            return ()
         held = self._reader.answer(found)
         return () if held.is_empty else (held,)
 
@@ -373,20 +388,9 @@ class StorePostgres(Closing):
         _, layout = self._tables.of(register)
         return layout
 
-    def _wanted(self, register: str, keys: Relation) -> pa.Table | None:
-        """The keys as a table; None for too many."""
-        of, _ = self._tables.of(register)
-        if not of.key:
-            raise no_key(of)
-        return wanted_keys(keys, of.keys, self._limits.looked_up_keys)
-
-    def _whole(
-        self, connection: Connection, layout: Layout, driver_bytes: int | None = None
-    ) -> Relation:
-        most = self._driver_bytes if driver_bytes is None else driver_bytes
-        return whole(
-            connection, layout, self._address, most, self._limits.part_bytes, self._spark_session
-        )
+    def _whole(self, connection: Connection, layout: Layout, most: int | None = None) -> Relation:
+        most, part = self._driver_bytes if most is None else most, self._limits.part_bytes
+        return whole(connection, layout, self._address, most, part, self._spark_session)
 
     def _spark_session(self) -> SparkSession:
         if self._spark is None:

@@ -5,13 +5,17 @@ before it as functions look forward. Those rows need the ones that functions loo
 all rows further back a count, or a sum: see `physical.reach`. Finding them takes a look at the
 values of the order, which is far less than to sort the partition and to compute it twice.
 
-Rows may come in several batches, and a row that came in one may go in another. What counts less
-than once is therefore kept, with all that has its place in the order, and is added up with them.
+What is known of the rows before some place (a `Prefix`) is found at each step, for the next one: it
+reads the partition from there on, and the rest only where a change matters to that.
+
+Rows may come in several batches, and a row that came in one may go in another. Where one counts
+less than once, all that have its place are added up first. One that still does is no row, and is
+kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -20,7 +24,14 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.engines.arrow.groups import positions
-from stepping_spark.engines.arrow.kernels import Context
+from stepping_spark.engines.arrow.kernels import (
+    Carried,
+    Context,
+    NeedsPrefix,
+    PartitionKey,
+    Prefix,
+    Prefixes,
+)
 from stepping_spark.expressions.arrow import evaluator, values_of
 from stepping_spark.expressions.expr import Call, Expr
 from stepping_spark.physical import (
@@ -30,21 +41,25 @@ from stepping_spark.physical import (
     Sorting,
     WindowCall,
     Windowed,
+    cut_by,
     nearby_of,
     reach_of,
     unit_of,
 )
-from stepping_spark.relations.arrow import distinct_rows, one_array
+from stepping_spark.relations.arrow import concat, consolidate, distinct_rows, one_array
 from stepping_spark.relations.hashes import Numbers
-from stepping_spark.rows.atoms import BOOL, INT_MAX, INT_MIN
+from stepping_spark.relations.order import order_numbers
+from stepping_spark.rows.atoms import BOOL, INT_MIN
 from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.rows.types import unwrap
 from stepping_spark.sums.floats import added, limbs_of
 
 pc: Any = pyarrow.compute
-Carried: TypeAlias = Mapping[WindowCall, Any]
 Pieces: TypeAlias = Iterator[tuple[pa.Table, pa.Table, Carried]]
 Cut: TypeAlias = Callable[[pa.Table, pa.Table, Context], Pieces]
+
+SLACK = 64
+"""How many rows more than this step needed the next one is to have, in case that it goes back."""
 
 
 def whole(state: pa.Table, change: pa.Table, run: Context) -> Pieces:
@@ -55,37 +70,113 @@ def whole(state: pa.Table, change: pa.Table, run: Context) -> Pieces:
 def cut_of(n: Windowed, over: Schema) -> Cut:
     """What gives, for each key of a change, the rows that matter, their change, what is carried."""
     divider = _divider_of(n)
-    if divider is None or not all(map(_is_told_apart, n.keys)):
+    if divider is None or cut_by(n.keys, n.sorting, n.calls) is None:
         return whole
     exprs = (*n.keys, n.sorting[0].expr, *divider.reads)
     if any(evaluator(e) is None for e in exprs):
         return whole
-    values, by, keys = values_of(over, exprs), n.sorting[0], len(n.keys)
+    values, keys = values_of(over, exprs), len(n.keys)
+    added_up = _added_up(over, n.sorting[0])
 
     def cut(state: pa.Table, change: pa.Table, run: Context) -> Pieces:
-        if state.num_rows < run.limits.cut_rows:
+        prefixes = run.prefixes(state) or Prefixes()
+        if not prefixes.known and state.num_rows < run.limits.cut_rows:
             yield from whole(state, change, run)
             return
-        ask = run.ask
-        of_change = values(change, ask)[:keys]
+        of_change = values(change, run.ask)[:keys]
         touched = distinct_rows(
             pa.Table.from_arrays(of_change, names=[str(i) for i in range(keys)]), drop_nulls=False
         )
-        if touched.num_rows > run.limits.cut_keys:
+        if not prefixes.known and touched.num_rows > run.limits.cut_keys:
             yield from whole(state, change, run)
             return
-        columns = values(state, ask)
-        counts = np.asarray(one_array(state.column(COUNT)).to_numpy(), np.int64)
-        places = _places(columns[keys], by)
-        for key in touched.to_pylist():
-            more = change.filter(pa.array(_have(of_change, key.values())))
-            changed = _places(values(more, ask)[keys], by)
-            mine = np.flatnonzero(_have(columns[:keys], key.values()))
-            read = [column.take(positions(mine)) for column in columns[keys + 1 :]]
-            kept, carried = divider.divide(places[mine], counts[mine], changed, read)
-            yield state.take(positions(mine[kept])), more, carried
+        rows = added_up(state, run)
+        columns = values(rows, run.ask)
+        for key in (tuple(row.values()) for row in touched.to_pylist()):
+            more = change.filter(pa.array(_have(of_change, key)))
+            changed = _places(values(more, run.ask)[keys], n.sorting[0])
+            mine = np.flatnonzero(_have(columns[:keys], key))
+            part = _Partition.of(rows, columns[keys:], n.sorting[0], mine, prefixes.known.get(key))
+            kept, carried = part.divided(divider, changed, prefixes, key)
+            yield kept, more, carried
 
     return cut
+
+
+def _added_up(over: Schema, by: Sorting) -> Callable[[pa.Table, Context], pa.Table]:
+    """What adds up the rows of the places where some count less than once."""
+    values = values_of(over, (by.expr,))
+
+    def added_up(rows: pa.Table, run: Context) -> pa.Table:
+        counts = np.asarray(one_array(rows.column(COUNT)).to_numpy(), np.int64)
+        if (counts > 0).all():
+            return rows
+        places = _places(values(rows, run.ask)[0], by)
+        doubted = np.isin(places, places[counts <= 0])
+        known = rows.filter(pa.array(~doubted))
+        return concat([known, consolidate(rows.filter(pa.array(doubted)), over)], over)
+
+    return added_up
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """Rows of one key, as far as they were read: from the end of the prefix on, if there is one."""
+
+    rows: pa.Table
+    places: Numbers
+    counts: Numbers
+    read: list[Any]  # what a divider reads of them
+    prefix: Prefix | None
+
+    @classmethod
+    def of(
+        cls, rows: pa.Table, columns: Any, by: Sorting, mine: Any, prefix: Prefix | None
+    ) -> _Partition:
+        """The partition of the rows at these positions."""
+        places = _places(columns[0].take(positions(mine)), by)
+        if prefix is not None:
+            there = places >= prefix.place
+            mine, places = mine[there], places[there]
+        rows = rows.take(positions(mine))
+        counts = np.asarray(one_array(rows.column(COUNT)).to_numpy(), np.int64)
+        return cls(rows, places, counts, [c.take(positions(mine)) for c in columns[1:]], prefix)
+
+    def divided(
+        self, divider: _Divider, changed: Numbers, prefixes: Prefixes, key: PartitionKey
+    ) -> tuple[pa.Table, Carried]:
+        """The rows that matter to a change, and what is carried of those before them."""
+        last = None if self.prefix is None else self.prefix.last
+        kept = divider.divide(self.places, self.counts, changed, self.read, last)
+        begin = int(min(self.places[kept].min(initial=changed.min()), changed.min()))
+        prefixes.found[key] = self._prefix(divider, begin)
+        carried = self._carried(divider, np.flatnonzero(~kept))
+        return self.rows.take(positions(np.flatnonzero(kept))), carried
+
+    def _prefix(self, divider: _Divider, begin: int) -> Prefix:
+        """What is known of the rows before those that this change mattered to, less some of them.
+
+        Only of rows that are there: one that is not stays behind the prefix.
+        """
+        before = np.sort(self.places[self.places < begin])
+        if len(before) >= SLACK:
+            begin = int(before[-SLACK])
+        elif self.prefix is not None:
+            begin = min(begin, self.prefix.place)
+        elif len(before):
+            begin = int(before[0])
+        begin = int(self.places[self.counts <= 0].min(initial=begin))
+        left = np.flatnonzero(self.places < begin)
+        last = None if self.prefix is None else self.prefix.last
+        return Prefix(
+            begin,
+            int(self.places[left].max()) if len(left) else last,
+            self._carried(divider, left),
+        )
+
+    def _carried(self, divider: _Divider, left: Numbers) -> Carried:
+        found = _carried(divider.carried, self.read, self.counts, left)
+        return found if self.prefix is None else _plus(self.prefix.carried, found)
 
 
 class _Divider(Protocol):
@@ -95,10 +186,23 @@ class _Divider(Protocol):
     def reads(self) -> Sequence[Expr]:
         """What it reads of rows, beside their place in the order."""
 
+    @property
+    def carried(self) -> Sequence[WindowCall]:
+        """The functions that have a count or a sum of the rows before those that matter."""
+
     def divide(
-        self, places: Numbers, counts: Numbers, changed: Numbers, read: Sequence[Any]
-    ) -> tuple[Any, Carried]:
-        """Whether each row matters, and what is carried of the others."""
+        self,
+        places: Numbers,
+        counts: Numbers,
+        changed: Numbers,
+        read: Sequence[Any],
+        last: int | None,
+    ) -> Any:
+        """Whether each row matters.
+
+        `last` is the place of the last row that was not read; where such rows matter too, it is a
+        `NeedsPrefix`.
+        """
 
 
 def _divider_of(n: Windowed) -> _Divider | None:
@@ -109,11 +213,6 @@ def _divider_of(n: Windowed) -> _Divider | None:
         return _OfNearest(near)
     reach = reach_of(n.sorting, n.calls)
     return None if isinstance(reach, str) else _OfReach(reach)
-
-
-def _is_told_apart(key: Any) -> bool:
-    t = key.type.arrow
-    return not (pa.types.is_nested(t) or pa.types.is_floating(t) or pa.types.is_duration(t))
 
 
 def _have(columns: Any, key: Any) -> Any:
@@ -130,12 +229,7 @@ def _have(columns: Any, key: Any) -> Any:
 
 def _places(column: Any, by: Sorting) -> Numbers:
     """The values of an order as ints, in the direction of the order; NULL is at an end of them."""
-    if pa.types.is_date32(column.type):
-        column = column.cast(pa.int32())
-    nulls = np.asarray(column.is_null())
-    found = np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
-    found = found if by.ascending else ~found
-    return np.where(nulls, INT_MIN if by.nulls_first else INT_MAX, found)
+    return order_numbers(column, ascending=by.ascending, nulls_first=by.nulls_first)
 
 
 def _are_sure(places: Numbers, counts: Numbers) -> Any:
@@ -154,19 +248,31 @@ class _OfReach:
     def reads(self) -> Sequence[Expr]:
         return [a for c in self.reach.carried for a in c.args]
 
+    @property
+    def carried(self) -> Sequence[WindowCall]:
+        return self.reach.carried
+
     def divide(
-        self, places: Numbers, counts: Numbers, changed: Numbers, read: Sequence[Any]
-    ) -> tuple[Any, Carried]:
+        self,
+        places: Numbers,
+        counts: Numbers,
+        changed: Numbers,
+        read: Sequence[Any],
+        last: int | None,
+    ) -> Any:
         reach, begin = self.reach, int(changed.min())
         sure = _are_sure(places, counts)
         there = np.sort(places[sure & (places < begin)])
         for rows_back, far in ((reach.forward, reach.far_forward), (reach.back, reach.far_back)):
             before = there[: np.searchsorted(there, begin)]
             begin = max(begin - unit_of(far), INT_MIN)
+            if len(before) < rows_back and last is not None:
+                raise NeedsPrefix
             if rows_back and len(before):
                 begin = min(begin, int(before[max(len(before) - rows_back, 0)]))
-        kept = (places >= begin) | ~sure
-        return kept, _carried(reach, read, counts, np.flatnonzero(~kept))
+        if last is not None and begin <= last:
+            raise NeedsPrefix
+        return (places >= begin) | ~sure
 
 
 @dataclass(frozen=True)
@@ -175,16 +281,25 @@ class _OfRuns:
 
     runs: Runs
     reads: Sequence[Expr] = ()
+    carried: Sequence[WindowCall] = ()
 
     def divide(
-        self, places: Numbers, counts: Numbers, changed: Numbers, read: Sequence[Any]
-    ) -> tuple[Any, Carried]:
-        every = np.unique(np.concatenate([places, changed]))
+        self,
+        places: Numbers,
+        counts: Numbers,
+        changed: Numbers,
+        read: Sequence[Any],
+        last: int | None,
+    ) -> Any:
+        further = [] if last is None else [last]
+        every = np.unique(np.concatenate([np.array(further, np.int64), places, changed]))
         gap = min(unit_of(self.runs.gap), 2**64 - 1)
         apart = every[1:].astype(np.uint64) - every[:-1].astype(np.uint64) > np.uint64(gap)
         run = np.concatenate([[0], np.cumsum(apart)])
         touched = np.isin(run, run[np.searchsorted(every, changed)])
-        return touched[np.searchsorted(every, places)], {}
+        if last is not None and touched[0]:
+            raise NeedsPrefix
+        return touched[np.searchsorted(every, places)]
 
 
 @dataclass(frozen=True)
@@ -195,34 +310,55 @@ class _OfNearest:
     """
 
     nearest: Nearest
+    carried: Sequence[WindowCall] = ()
 
     @property
     def reads(self) -> Sequence[Expr]:
         return [Call(BOOL, "isNotNull", (self.nearest.value,))]
 
     def divide(
-        self, places: Numbers, counts: Numbers, changed: Numbers, read: Sequence[Any]
-    ) -> tuple[Any, Carried]:
+        self,
+        places: Numbers,
+        counts: Numbers,
+        changed: Numbers,
+        read: Sequence[Any],
+        last: int | None,
+    ) -> Any:
         (has,) = read
         sure = _are_sure(places, counts)
         ends = np.unique(places[sure & np.asarray(has)])
         # The numbers of the ends around each change, and so the stretches between ends that count.
-        first = np.searchsorted(ends, changed, "left") - 1
-        last = np.searchsorted(ends, changed, "right")
-        opened = np.bincount(first + 1, minlength=len(ends) + 2)
-        closed = np.bincount(last + 1, minlength=len(ends) + 2)
+        lower = np.searchsorted(ends, changed, "left") - 1
+        upper = np.searchsorted(ends, changed, "right")
+        if last is not None and (lower < 0).any():
+            raise NeedsPrefix
+        opened = np.bincount(lower + 1, minlength=len(ends) + 2)
+        closed = np.bincount(upper + 1, minlength=len(ends) + 2)
         within = np.cumsum(opened - closed) > 0  # from each end to the next, first from before all
         starts = np.searchsorted(ends, places, "right")
         is_end = np.isin(places, ends)
-        kept = within[starts] | (is_end & within[starts - 1]) | ~sure
-        return kept, {}
+        return within[starts] | (is_end & within[starts - 1]) | ~sure
 
 
-def _carried(reach: Reach, args: Sequence[Any], counts: Numbers, rows: Numbers) -> Carried:
+def _plus(a: Carried, b: Carried) -> Carried:
+    """What functions have of the rows of two parts of a partition."""
+    return {c: _added(a[c], b[c]) for c in a}
+
+
+def _added(a: Any, b: Any) -> Any:
+    if isinstance(a, int):
+        return a + b
+    (known, limbs), (more, others) = a, b
+    return known + more, {n: limbs.get(n, 0) + others.get(n, 0) for n in {**limbs, **others}}
+
+
+def _carried(
+    calls: Sequence[WindowCall], args: Sequence[Any], counts: Numbers, rows: Numbers
+) -> Carried:
     """What functions have of the rows that are left out: their count, or their sum."""
     found: dict[WindowCall, Any] = {}
     left = iter(args)
-    for c in reach.carried:
+    for c in calls:
         values = [next(left) for _ in c.args]
         if not values:
             found[c] = int(counts[rows].sum())

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from stepping_spark.engines.arrow.kernels import Context
+from stepping_spark.engines.arrow.kernels import Context, NeedsPrefix
 from stepping_spark.engines.arrow.nodes import prepared
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Operator
@@ -77,7 +77,7 @@ def _parts(t: Node) -> Callable[[Evaluation, list[pa.Table]], pa.Table]:
                     run.context.args = tables
                     tables = [kernels[done](run.context)]
                 done += 1
-            except FanOut:
+            except (FanOut, NeedsPrefix):
                 raise
             except Exception as e:
                 if done != first:

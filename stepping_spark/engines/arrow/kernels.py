@@ -10,8 +10,40 @@ import pyarrow as pa
 
 from stepping_spark.expressions.arrow import Ask
 from stepping_spark.limits import DEFAULT, Limits
+from stepping_spark.physical import WindowCall
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Now
+
+PartitionKey: TypeAlias = tuple[Any, ...]
+Carried: TypeAlias = Mapping[WindowCall, Any]
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What is known of the rows of a partition that come before a place in its order.
+
+    `last` is the place of the last of them; None where there are none. `carried` is their count, or
+    their sum, for each function that has it.
+    """
+
+    place: int
+    last: int | None
+    carried: Carried
+
+
+@dataclass
+class Prefixes:
+    """The prefixes of partitions that a table does not have, as they are known by other steps.
+
+    `found` takes those that come to be known by this one.
+    """
+
+    known: Mapping[PartitionKey, Prefix] = field(default_factory=dict)
+    found: dict[PartitionKey, Prefix] = field(default_factory=dict)
+
+
+class NeedsPrefix(Exception):
+    """A change matters to rows that were not read."""
 
 
 @dataclass
@@ -24,7 +56,8 @@ class Context:
     limits: Limits = DEFAULT
     args: Sequence[pa.Table] = ()
     filled: pa.Table | None = None  # what a fold is over, within the change of one
-    carried: Mapping[Any, Any] = field(default_factory=dict)  # of rows that were left out of that
+    carried: Carried = field(default_factory=dict)  # of rows that were left out of that
+    prefixes: Callable[[pa.Table], Prefixes | None] = lambda _: None  # of what a leaf is
 
 
 Kernel: TypeAlias = Callable[[Context], pa.Table]
