@@ -39,7 +39,7 @@ from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
 from stepping_spark.spark.advice import advise
 from stepping_spark.spark.fetch import FanOut
-from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, on_driver
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, added_up
 from stepping_spark.spark.session import (
     JobCounter,
     count_jobs,
@@ -387,15 +387,3 @@ class Scheduler:
 
     def _path(self, m: Member) -> str:
         return str(self.plan.names[m.vertex][0])
-
-
-def added_up(parts: tuple[Relation, ...], schema: Schema) -> tuple[Relation, ...]:
-    """Add up the rows that batches have for the keys of a change, before they are joined.
-
-    Rows that came in one batch and went in another would each be joined with all that they match.
-    Those that Spark holds are left to a query to add up.
-    """
-    in_spark = [p for p in parts if p.table is None]
-    if len(parts) - len(in_spark) < 2:
-        return parts
-    return (*in_spark, DriverRelation(on_driver(parts, schema), schema).added_up())

@@ -258,6 +258,18 @@ def plus(parts: Sequence[Relation], schema: Schema) -> Relation:
     return SparkRelation(functools.reduce(DataFrame.unionByName, frames), schema)
 
 
+def added_up(parts: Sequence[Relation], schema: Schema) -> tuple[Relation, ...]:
+    """Add up the rows that batches have for the keys of a change, before they are joined.
+
+    Rows that came in one batch and went in another would each be joined with all that they match.
+    Those that Spark holds are left to a query to add up.
+    """
+    in_spark = [p for p in parts if p.table is None]
+    if len(parts) - len(in_spark) < 2:
+        return tuple(parts)
+    return (*in_spark, DriverRelation(on_driver(parts, schema), schema).added_up())
+
+
 def _renamed(schema: Schema, names: Sequence[str]) -> Schema:
     return Schema(tuple((n, t) for n, (_, t) in zip(names, schema.columns, strict=True)), ())
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping
+from unittest import mock
 
 import click
 import pyarrow as pa
@@ -21,7 +22,7 @@ from rich.table import Table
 import stepping_spark as st
 from stepping_spark.execution import scheduler
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.relation import DriverRelation, Relation
+from stepping_spark.spark.relation import DriverRelation, Relation, added_up
 from stepping_spark.spark.session import get_session
 from tests.benchmarks.tables import Customer, query
 
@@ -76,7 +77,6 @@ def main(batches: str, keys: int, rows: int, per_key: int, rounds: int) -> None:
     table = Table(title="a step of a join; milliseconds, medians")
     for name in ("batches", "rows of them", "added up at the end", "mid-join", "ratio"):
         table.add_column(name, justify="right")
-    added_up = scheduler.added_up
     customers = [(Customer(id=k, region=i), 1) for k in range(keys) for i in range(per_key)]
     change = st.ZSetPython(customers)
     for n in (int(b) for b in batches.split(",")):
@@ -84,9 +84,10 @@ def main(batches: str, keys: int, rows: int, per_key: int, rounds: int) -> None:
         ms: dict[bool, list[float]] = {False: [], True: []}
         for i in range(rounds + 5):
             for midway in (False, True):
-                scheduler.added_up = added_up if midway else as_they_are
+                way = added_up if midway else as_they_are
                 begun = time.perf_counter()
-                (out,) = stepper.step((None, change))
+                with mock.patch.object(scheduler, "added_up", way):
+                    (out,) = stepper.step((None, change))
                 took = (time.perf_counter() - begun) * 1e3
                 assert len(out.to_python()) == keys * rows * per_key
                 if i >= 5:
@@ -94,7 +95,6 @@ def main(batches: str, keys: int, rows: int, per_key: int, rounds: int) -> None:
         late, midst = (statistics.median(ms[midway]) for midway in (False, True))
         lines = (2 * n - 1) * keys * rows
         table.add_row(str(n), f"{lines:,}", f"{late:.1f}", f"{midst:.1f}", f"{midst / late:.2f}")
-    scheduler.added_up = added_up
     Console().print(table)
 
 
