@@ -15,7 +15,7 @@ from tests.stores.lives import STEPS, Place, Told, Undisturbed, caches, life, re
 
 CALLS = (
     *("open", "last_step", "last_now", "read", "add", "abort", "commit", "last_outputs"),
-    *("compact", "close"),
+    *("last_settings", "last_made_by", "compact", "close"),
 )
 
 
