@@ -105,6 +105,37 @@ def ranked(l: st.ZSet[Event], r: st.ZSet[Event]) -> Any:  # noqa: E741
     )
 
 
+class Counted(st.Data):
+    key: str | None
+    at: int
+    n: int
+    total: int
+    most: int
+    kinds: int
+    all: list[int]
+
+
+def counted(l: st.ZSet[Event], r: st.ZSet[Event]) -> Any:  # noqa: E741
+    """Sums, a maximum, a distinct count and a list by the time, and then by the sums of those."""
+    each = st.aggregate(
+        l,
+        by=lambda e: (e.key, e.at),
+        into=Counted,
+        n=st.agg.count(),
+        total=st.agg.sum(lambda e: e.n),
+        most=st.agg.max(lambda e: e.n),
+        kinds=st.agg.count_distinct(lambda e: e.n),
+        all=st.agg.collect_list(lambda e: e.n),
+    )
+    again = st.map(each, f=lambda c: Event(key=c.key, at=c.at, n=c.total))
+    return st.aggregate(again, by=lambda e: e.at, into=Times, n=st.agg.sum(lambda e: e.n))
+
+
+class Times(st.Data):
+    at: int
+    n: int
+
+
 def except_(l: st.ZSet[Event], r: st.ZSet[Event]) -> Any:  # noqa: E741
     return st.except_(l, r)
 
@@ -134,6 +165,7 @@ SETTLED: dict[str, Callable[..., Any]] = {
     "first": first,
     "ranked": ranked,
     "except": except_,
+    "counted": counted,
 }
 
 

@@ -162,7 +162,7 @@ def _of_one(op: str, t: RowType, given: RowType) -> Function | None:
         return partial(_as_decimal, of=digits(t), to=given)
     if op in ("minute", "local_minute") and _name(t) in ("datetime", "LocalDateTime"):
         return _minutes
-    return None
+    return _day_over if op == "day_over" else None
 
 
 def _as_decimal(x: Any, of: tuple[int, int], to: RowType) -> Any:
@@ -190,6 +190,14 @@ def _days(op: str, t: RowType) -> Function | None:
         return found.cast(pa.int32()).cast(pa.date32())
 
     return moved
+
+
+def _day_over(x: Any) -> Any:
+    """The instant 42 hours after the midnight in UTC that a day begins with."""
+    days = x.cast(pa.int32()).cast(pa.int64())
+    hours = pc.add(pc.multiply(days, pa.scalar(24)), pa.scalar(42))
+    micros = pc.multiply(hours, pa.scalar(3_600_000_000))
+    return micros.cast(pa.timestamp("us", "UTC"))
 
 
 def _minutes(x: Any) -> Any:

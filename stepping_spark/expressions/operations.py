@@ -115,6 +115,12 @@ def _minute(a: dt.datetime) -> int:
     return (a - dt.datetime(1970, 1, 1, tzinfo=a.tzinfo and dt.UTC)) // dt.timedelta(minutes=1)
 
 
+def _day_over(day: dt.date) -> dt.datetime:
+    """An instant at which the day is over in every time zone."""
+    midnight = dt.datetime(day.year, day.month, day.day, tzinfo=dt.UTC)
+    return min(midnight, dt.datetime(9999, 12, 30, tzinfo=dt.UTC)) + dt.timedelta(hours=42)
+
+
 OPERATORS: dict[str, OperatorInfo] = {
     "+": OperatorInfo("{0} + {1}", _exact(operator.add)),
     "-": OperatorInfo("{0} - {1}", _exact(operator.sub)),
@@ -142,6 +148,9 @@ OPERATORS: dict[str, OperatorInfo] = {
     ),
     "local_minute": OperatorInfo(
         "unix_date(CAST({0} AS DATE)) * 1440L + hour({0}) * 60L + minute({0})", _minute
+    ),
+    "day_over": OperatorInfo(
+        "timestamp_micros((unix_date({0}) * 24L + 42L) * 3600000000L)", _day_over
     ),
     "known": OperatorInfo("{0}", lambda a: a),  # what was found not to be NULL
     "to_int": OperatorInfo("CAST({0} AS {type})", int),

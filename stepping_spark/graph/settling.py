@@ -10,7 +10,7 @@ from stepping_spark.expressions.derived import choice
 from stepping_spark.expressions.expr import Call, Expr, Field, Literal
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Add, Delay, Expire, Haitch, Integrate, Neg, Window
-from stepping_spark.graph.watermarks import Bound, Bounds, bare
+from stepping_spark.graph.watermarks import Bound, Bounds, bare, is_of
 from stepping_spark.physical import Frame, Nearest, Runs, WindowCall, nearby_of, reach_of, unit_of
 from stepping_spark.rows.atoms import BOOL
 from stepping_spark.rows.types import Optional
@@ -59,7 +59,7 @@ def is_kept(a: Vertex) -> bool:
 def in_key(op: Haitch, a: Vertex, bounds: Bounds) -> Bound | None:
     """The bound of a value that rows of one key have in common."""
     keys = {bare(e) for e in op.of.keyed_by(a.type)}
-    return next((b for b in bounds if b.value.in_sql and (not keys or b.value in keys)), None)
+    return next((b for b in bounds if b.value.in_sql and (not keys or is_of(b.value, keys))), None)
 
 
 def met_by(on: Iterable[Expr], key: Iterable[Expr], bounds: Bounds) -> Bound | None:

@@ -9,13 +9,24 @@ be derived, nothing is known.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
+from stepping_spark.expressions.expr import (
+    Build,
+    Call,
+    Expr,
+    Field,
+    Literal,
+    Opaque,
+    fields_of,
+)
+from stepping_spark.expressions.readings import Function
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import (
+    Accumulate,
     Add,
     Haitch,
     InTime,
@@ -26,6 +37,8 @@ from stepping_spark.graph.operators import (
 )
 from stepping_spark.graph.states import States
 from stepping_spark.physical import reach_of
+from stepping_spark.rows.atoms import DATETIME
+from stepping_spark.rows.schema import VALUE
 from stepping_spark.rows.types import Struct, unwrap
 
 
@@ -46,6 +59,15 @@ class Bound:
 
 
 Bounds: TypeAlias = tuple[Bound, ...]
+
+LONGEST_UNITS = {
+    unit: dt.timedelta(hours=hours)
+    for unit, hours in {
+        "second": 1, "minute": 1, "hour": 4, "day": 48, "week": 8 * 24, "month": 32 * 24,
+        "quarter": 93 * 24, "year": 367 * 24,
+    }.items()
+}  # fmt: skip
+"""More than what lies between a time and the beginning of its unit, where clocks may be changed."""
 
 
 class Known:
@@ -70,6 +92,9 @@ class Known:
             yield Bound(bare(op.at), frozenset({Mark(greatest, op.lateness)}))
         elif isinstance(op, Map) and not op.carried:
             yield from _moved(self.of(v.inputs[0]), op.f)
+        elif isinstance(op, Accumulate) and op.key is not None:
+            for b in _kept_by(self.of(v.inputs[0]), op.key.expr):
+                yield Bound(b.value.under("_key_"), b.marks)
         elif isinstance(op, Add):
             yield from _of_both(*map(self.of, v.inputs))
         elif isinstance(op, Join):
@@ -106,11 +131,18 @@ def _of_both(a: Bounds, b: Bounds) -> Iterator[Bound]:
 
 def _of_change(of: Operator, change: Vertex, bounds: Bounds) -> Iterator[Bound]:
     """The bounds of H: it gives rows of the keys that change, old ones among them."""
+    if of.key_at is not None:
+        (key,) = of.keyed_by(change.type)
+        for b in _kept_by(bounds, key):
+            value = b.value
+            for side in of.key_at:
+                value = value.under(side)
+            yield Bound(value, b.marks)
     if of.row_at is None:
         return
     keys = {bare(e) for e in of.keyed_by(change.type)}  # none: the row itself
     for b in bounds:
-        if not keys or b.value in keys or _looks_back(of, b.value):
+        if not keys or is_of(b.value, keys) or _looks_back(of, b.value):
             value = b.value
             for side in of.row_at:
                 value = value.under(side)
@@ -138,12 +170,54 @@ def bare(e: Expr) -> Expr:
     return dataclasses.replace(e, type=unwrap(e.type)) if isinstance(e, Field) else e
 
 
+def is_of(value: Expr, keys: Iterable[Expr]) -> bool:
+    """Whether a value is one of the keys, or made of parts of them."""
+    found = set(keys)
+    if value in found:
+        return True
+    paths = [k.path for k in found if isinstance(k, Field)]
+    fields = list(fields_of(value))
+    return bool(fields) and all(any(f.path[: len(p)] == p for p in paths) for f in fields)
+
+
 def _moved(bounds: Bounds, f: Expr) -> Iterator[Bound]:
-    """The bounds of what a function makes of rows: those of the values that it keeps."""
+    """The bounds of the rows that a function makes."""
+    for b in _kept_by(bounds, f):
+        itself = isinstance(b.value, Field) and not b.value.path
+        yield Bound(Field(b.value.type, (VALUE,)), b.marks) if itself else b
+
+
+def _kept_by(bounds: Bounds, f: Expr) -> Iterator[Bound]:
+    """The bounds of what a function makes of rows: of the values that it keeps, or rounds down."""
     for b in bounds:
         for place in _places(b.value, f):
-            itself = isinstance(place, Field) and not place.path
-            yield Bound(Field(place.type, ("_value_",)) if itself else place, b.marks)
+            yield Bound(place, b.marks)
+        for e, place in _parts(f):
+            yield from _rounded_down(b, e, place)
+
+
+def _parts(f: Expr, *path: str) -> Iterator[tuple[Expr, Field]]:
+    """What a function gives, part by part, and where each stands."""
+    if isinstance(f, Call) and f.op == "known":
+        f = f.args[0]
+    made = unwrap(f.type)
+    if isinstance(f, Build) and isinstance(made, Struct):
+        for (name, _), e in zip(made.fields, f.fields, strict=True):
+            yield from _parts(e, *path, name)
+    else:
+        yield f, Field(made, path)
+
+
+def _rounded_down(b: Bound, e: Expr, place: Field) -> Iterator[Bound]:
+    """The bound of a day, or of the beginning of an hour, that a time is rounded down to."""
+    found = e.reading if isinstance(e, Opaque) and e.reading is not None else e
+    if not isinstance(found, Function) or tuple(map(bare, found.args)) != (b.value,):
+        return
+    if found.name == "to_date" and b.value.type == DATETIME:
+        yield Bound(Call(DATETIME, "day_over", (place,)), b.marks)
+    elif found.name == "date_trunc" and found.constants[0].lower() in LONGEST_UNITS:
+        longest = LONGEST_UNITS[found.constants[0].lower()] // dt.timedelta(microseconds=1)
+        yield Bound(place, frozenset(Mark(m.greatest, m.distance + longest) for m in b.marks))
 
 
 def _places(value: Expr, f: Expr) -> Iterator[Expr]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from stepping_spark.expressions.clock import units_of
@@ -11,6 +12,7 @@ from stepping_spark.expressions.expr import Expr
 from stepping_spark.reference.values import Value, added
 from stepping_spark.reference.vertices import VertexContext
 from stepping_spark.reference.windows import window
+from stepping_spark.rows.schema import GroupedType
 from stepping_spark.rows.types import unwrap
 
 
@@ -43,9 +45,13 @@ def expire(at: VertexContext, a: Value, *rest: Value) -> Value:
     """The rows that watermarks pass, of a change and of what is kept."""
     *greatest, kept = rest
     op, every = at.operator, added((*kept.items(), *a.items()))
-    return {
-        row: n for row, n in every.items() if _is_before(at, op.value, row, greatest, op.distances)
-    }
+    is_grouped = isinstance(at.inputs[0], GroupedType)
+
+    def is_passed(row: Any) -> bool:
+        known = SimpleNamespace(_key_=row[0]) if is_grouped else row
+        return _is_before(at, op.value, known, greatest, op.distances)
+
+    return {row: n for row, n in every.items() if is_passed(row)}
 
 
 def touched(at: VertexContext, a: Value, passed: Value) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
+from stepping_spark import functions as F
 from tests.every_store import MakeStore
 from tests.late_rows import LATENESS, SETTLED, Beside, Event, annotated, in_time
 
@@ -156,6 +158,96 @@ def test_a_year_of_days_keeps_as_many_rows_as_a_week(days: int, make_store: Make
         stepper.step(a_day(day))
     assert rows_kept(stepper) <= week + 2
     assert week < 100
+
+
+class Daily(st.Data):
+    user: str
+    day: dt.date
+    n: int
+    pages: int
+    most: int
+
+
+class Hourly(st.Data):
+    hour: dt.datetime
+    n: int
+    mean: float
+
+
+Answers = tuple[st.ZSet[Daily], st.ZSet[Hourly], st.ZSet[Shown], st.ZSet[Click]]
+
+
+def of_days(clicks: st.ZSet[Click]) -> Answers:
+    daily = st.aggregate(
+        clicks,
+        by=lambda c: (c.user, F.to_date(c.at)),
+        into=Daily,
+        n=st.agg.count(),
+        pages=st.agg.count_distinct(lambda c: c.page),
+        most=st.agg.max(lambda c: c.page),
+    )
+    hourly = st.aggregate(
+        clicks,
+        by=lambda c: F.date_trunc("hour", c.at),
+        into=Hourly,
+        n=st.agg.count(),
+        mean=st.agg.avg(lambda c: c.page),
+    )
+    before: Any = st.win.lag(lambda c: c.page)
+    shown = st.window(clicks, by=lambda c: c.user, order=lambda c: c.at, into=Shown, before=before)
+    return daily, hourly, shown, st.late(clicks)
+
+
+OF_DAYS = (
+    "SELECT user, to_date(at), count(1), count(DISTINCT page), max(page) FROM clicks "
+    "GROUP BY user, to_date(at)",
+    "SELECT date_trunc('hour', at), count(1), avg(page) FROM clicks GROUP BY ALL",
+    "SELECT user, at, lag(page) OVER (PARTITION BY user ORDER BY at, page) FROM clicks",
+)
+
+
+@pytest.mark.parametrize(
+    ("days", "local_rows"),
+    [
+        (16, 2_000_000),
+        pytest.param(365, 2_000_000, marks=pytest.mark.long),
+        pytest.param(40, 0, marks=pytest.mark.long),
+    ],
+)
+def test_days_and_hours_of_accepted_rows_are_those_of_spark_sql(
+    days: int, local_rows: int, spark: SparkSession
+) -> None:
+    """Some rows come a day late, and some too late: the plain query has the others."""
+    graph = st.compile(of_days, lateness={"clicks": (lambda c: c.at, "1 day")})
+    assert not any("keeps all rows" in hint for hint in st.explain(graph).hints)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+    accepted: Counter[Click] = Counter()
+    found: list[Counter[Any]] = [Counter() for _ in OF_DAYS]
+    sizes, too_late = [], 0
+    for day in range(days):
+        clicks, _ = a_day(day)
+        back = a_day(day - 1 - day % 3)[0] if day > 3 else clicks  # of today, a day or two ago
+        change = clicks + st.ZSetPython([(row, 1) for row, n in list(back.iter())[:3] if n])
+        *answers, late = stepper.step((change,))
+        too_late += sum(n for _, n in late.iter())
+        accepted.update(dict((change - late.to_python()).iter()))
+        for rows, answer in zip(found, answers, strict=True):
+            for row, n in answer.iter():
+                rows[tuple(vars(row).values())] += n
+        sizes.append(rows_kept(stepper))
+    assert too_late
+    assert max(sizes[14:]) <= 2 * max(sizes[7:14]), sizes
+    there = [tuple(vars(c).values()) for c in accepted.elements()]
+    frame = spark.createDataFrame(there, "user string, at timestamp, page bigint")
+    frame.createOrReplaceTempView("clicks")
+    for rows, text in zip(found, OF_DAYS, strict=True):
+        expected = Counter(tuple(map(in_utc, r)) for r in spark.sql(text).collect())
+        assert {row: n for row, n in rows.items() if n} == expected
+
+
+def in_utc(value: Any) -> Any:
+    """Spark's instants come in the local time of Python."""
+    return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value
 
 
 # -- rows that are late

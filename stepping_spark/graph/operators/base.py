@@ -48,6 +48,7 @@ class Operator:
     same_at_first: ClassVar[bool] = False  # at the first step it gives what it takes
     holds_back: ClassVar[bool] = False  # its state is what it has not given yet
     row_at: ClassVar[tuple[str, ...] | None] = None  # where a row stands in what it gives for it
+    key_at: ClassVar[tuple[str, ...] | None] = None  # where a key stands in what it gives for it
     how: ClassVar[str] = ""  # how it takes a step, where its linearity does not say that
     rows_from: ClassVar[int | None] = None  # inputs that give its rows, the first ones
 

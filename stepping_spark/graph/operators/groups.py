@@ -140,6 +140,7 @@ class Flatten(GivesSets):
     """One row for each group: its sum and its key. A group without rows has none."""
 
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    key_at: ClassVar[tuple[str, ...]] = ("right",)
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         (t,) = inputs
@@ -206,6 +207,7 @@ class Listed(GivesSets):
     order: Order
     item: Expr
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    key_at: ClassVar[tuple[str, ...]] = ("right",)
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -237,6 +239,7 @@ class Collate(GivesSets):
 
     required: int
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    key_at: ClassVar[tuple[str, ...]] = ("_1",)
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         row = self._zset(inputs[0])

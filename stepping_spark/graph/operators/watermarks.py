@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, whole
-from stepping_spark.graph.operators.base import KeepsSigns, Linearity, Operator
+from stepping_spark.graph.operators.base import KeepsSigns, Linearity, Operator, Same
 from stepping_spark.graph.operators.windows import Window
 from stepping_spark.physical import Argument, Before, Physical, Project, Union, Where, cells_of
 from stepping_spark.rows.atoms import BOOL, INT
@@ -20,8 +20,17 @@ from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.rows.types import Optional, tuple_of
 
 
+class ByWatermark(Same):
+    """An operator that gives some rows of its first input, by where watermarks stand."""
+
+    gives_change: ClassVar[bool] = True
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return inputs[0]
+
+
 @dataclass(frozen=True)
-class InTime(KeepsSigns):
+class InTime(KeepsSigns, ByWatermark):
     """The rows of a change that are at or after the watermark; with `late`, the others.
 
     Takes the change, and the greatest time of the steps before. A row whose time is NULL is late.
@@ -32,7 +41,6 @@ class InTime(KeepsSigns):
     late: bool = False
     linearity: ClassVar[Linearity] = Linearity.LOOK_UP
     arity: ClassVar[int] = 2
-    gives_change: ClassVar[bool] = True
     rows_from: ClassVar[int] = 1
     how: ClassVar[str] = (
         "linear in its first input; a row is late if its time is before the watermark"
@@ -41,13 +49,6 @@ class InTime(KeepsSigns):
     @property
     def name(self) -> str:
         return "late" if self.late else "in_time"
-
-    def is_nothing(self, *inputs: bool) -> bool:
-        return inputs[0]
-
-    def type_of(self, *inputs: StreamType) -> StreamType:
-        self._zset(inputs[0])
-        return inputs[0]
 
     def physical(self, *args: Argument) -> Physical:
         rows, greatest = args
@@ -63,7 +64,7 @@ class InTime(KeepsSigns):
 
 
 @dataclass(frozen=True)
-class Expire(Operator):
+class Expire(ByWatermark):
     """The rows whose value the watermarks pass at this step: of the change, and of those before.
 
     Takes the change, and the greatest time of each input whose watermark is to pass the value, with
@@ -74,16 +75,8 @@ class Expire(Operator):
     value: Expr
     distances: tuple[int, ...]  # from the greatest time of each input
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # what it gives depends on when
-    gives_change: ClassVar[bool] = True
     holds_back: ClassVar[bool] = True
     how: ClassVar[str] = "linear, and keeps what the watermark has not passed yet"
-
-    def is_nothing(self, *inputs: bool) -> bool:
-        return inputs[0]
-
-    def type_of(self, *inputs: StreamType) -> StreamType:
-        self._zset(inputs[0])
-        return inputs[0]
 
     def physical(self, *args: Argument) -> Physical:
         rows, *greatest = args
@@ -117,7 +110,7 @@ class Touched(Operator):
 
 
 @dataclass(frozen=True)
-class Settled(Operator):
+class Settled(ByWatermark):
     """The rows of a window's partitions that nothing can change, or need, that is still to come.
 
     Takes the state of the window before the step, the change, the rows of the partitions to look
@@ -130,15 +123,10 @@ class Settled(Operator):
     free: tuple[tuple[Expr, int], ...]
     distances: tuple[int, ...]  # from the greatest time of each input
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
-    gives_change: ClassVar[bool] = True
     how: ClassVar[str] = "not linear: looks at partitions of which the watermark passes a row"
 
     def is_nothing(self, *inputs: bool) -> bool:
         return inputs[2]
-
-    def type_of(self, *inputs: StreamType) -> StreamType:
-        self._zset(inputs[0])
-        return inputs[0]
 
     def physical(self, *args: Argument) -> Physical:
         state, change, _, *greatest = args
