@@ -112,3 +112,30 @@ def test_a_description_that_was_edited_belongs_to_another_circuit(edited: dict[s
     wanted = registers_of(st.compile(view))
     with pytest.raises(st.StoreMismatch):
         matched({wanted[0].name: edited}, wanted)
+
+
+def of_bids(order: Any, function: Any) -> tuple[Register, ...]:
+    class Shown(st.Data):
+        at: int
+        found: float | None
+
+    def view(bids: st.ZSet[tuple[int, int]]) -> st.ZSet[Shown]:
+        return st.window(bids, order=order, into=Shown, at=lambda b: b[0], found=function)
+
+    return registers_of(st.compile(view))
+
+
+def test_a_register_that_a_window_reads_in_an_order_is_told_from_one_in_another() -> None:
+    lag: Any = st.win.lag(lambda b: b[1] * 1.0)
+    share = st.win.cume_dist()
+    first, second = (lambda b: b[0]), (lambda b: b[1])
+    kept = described(of_bids(first, lag))
+    assert matched(kept, of_bids(first, st.win.lag(lambda b: b[1] * 2.0)))
+    with pytest.raises(st.StoreMismatch, match="the state has the order ascending by _1, NULL fir"):
+        matched(kept, of_bids(second, lag))
+    with pytest.raises(st.StoreMismatch, match="by _1, NULL first, the circuit no order"):
+        matched(kept, of_bids(first, share))
+    (register,) = of_bids(first, lag)
+    assert Register.described(register.name, register.describe()) == register
+    with pytest.raises(ValueError, match="its order is not a column of it"):
+        Register.described("r", {**register.describe(), "order": ["no", True, True]})
