@@ -118,7 +118,7 @@ class Limits:
     cut_keys: int = _limit(8, "keys")
     """Keys of a change for which the driver looks for those rows, each with a pass over the state.
 
-    Beyond: all rows of the keys are computed.
+    Beyond: all rows of the keys are read and computed.
     """
 
     known_prefixes: int = _limit(10_000, "partitions", zero="reads partitions whole")
