@@ -13,12 +13,12 @@ from pyspark.sql import Column, DataFrame
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, StepError
 from stepping_spark.expressions.guards import guarded
-from stepping_spark.expressions.operations import OPERATORS, fit, rank
-from stepping_spark.rows.atoms import DATE, Atom, RowType
+from stepping_spark.expressions.operations import OPERATORS, fit
+from stepping_spark.rows.atoms import DATE, RowType
 from stepping_spark.rows.grouped import Carrying, InGroup
 from stepping_spark.rows.literals import literal, text
 from stepping_spark.rows.sql_text import Sql, closed
-from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote, unwrap
+from stepping_spark.rows.types import Struct, ZSetOf, quote, unwrap
 
 
 @dataclass(frozen=True)
@@ -331,70 +331,3 @@ def fields_of(e: Expr) -> Iterator[Field]:
         yield e
     for part in e.parts():
         yield from fields_of(part)
-
-
-def coerce(e: Expr, target: RowType, where: str) -> Expr:
-    """The expression as a value of the target type; a CompileError where that would lose."""
-    if isinstance(target, Optional) and not isinstance(e.type, Optional):
-        inner = coerce(e, target.inner, where)
-        return inner if isinstance(inner, Literal) else _retype(inner, target)
-    if isinstance(e.type, Optional) and not isinstance(target, Optional):
-        if isinstance(e, Opaque):  # Spark says nullable of much that never is
-            return coerce(_retype(e, e.type.inner), target, where)
-        raise CompileError(
-            f"{where}: expected {target}, found {e.type}, from {e}; give it a value where it is "
-            f"NULL (F.coalesce), or declare it {target} | None"
-        )
-    if e.type == target:
-        return e
-    if isinstance(e, Opaque) and e.type.ddl == target.ddl:
-        # Spark knows no Python classes, nor what their values are.
-        return Opaque(target, guarded(e.column, target), e.meaning, e.text)
-    have, want = unwrap(e.type), unwrap(target)
-    if isinstance(e, Literal) and e.constant is None and isinstance(target, Optional):
-        return Literal(target, None)
-    if rank(have) and rank(want) and rank(have) <= rank(want):
-        if isinstance(e, Opaque):
-            return Opaque(target, e.column.cast(target.ddl), e.meaning, e.text)
-        name = {"Decimal": "to_decimal", "float": "to_float"}[str(want).split("(")[0]]
-        return Call(target, name, (e,))
-    if isinstance(e, Build) and isinstance(have, Struct):
-        built = _coerce_build(e, have, target, where)
-        if built is not None:
-            return built
-    remedy = f"convert it, with .cast({target.ddl!r}) or a function of pyspark.sql.functions"
-    if not (isinstance(have, Atom) and isinstance(want, Atom)):
-        remedy = f"declare it {e.type}, or make a {want} of it in a function within st.python"
-    if isinstance(have, ZSetOf) and isinstance(want, ListOf):
-        remedy += ": [row for row, n in z.iter() for _ in range(n)] of a Z-set z"
-    if isinstance(have, Struct) and have.python is dict:  # Spark's own, of F.struct
-        remedy = "write a tuple, or a st.Data, in the place of F.struct"
-    raise CompileError(f"{where}: expected {target}, found {e.type}, from {_shown(e)}; {remedy}")
-
-
-def _shown(e: Expr) -> str:
-    """An expression for a message: a part of a row as the user writes it, row[1].name."""
-    if not isinstance(e, Field):
-        return str(e)
-    steps = (p for p in e.path if p != "_value_")
-    return "row" + "".join(f"[{int(p[1:]) - 1}]" if p[1:].isdigit() else f".{p}" for p in steps)
-
-
-def _coerce_build(e: Build, have: Struct, target: RowType, where: str) -> Expr | None:
-    """A row as a row of the same class with wider fields, or a tuple as a list; None: neither."""
-    if isinstance(target, ListOf) and have.python is tuple:
-        return Items(
-            target,
-            tuple(coerce(p, target.inner, f"{where}[{i}]") for i, p in enumerate(e.fields)),
-        )
-    if not isinstance(target, Struct) or have.python is not target.python:
-        return None
-    if [n for n, _ in have.fields] != [n for n, _ in target.fields]:
-        return None
-    wanted = zip(target.fields, e.fields, strict=True)
-    parts = (coerce(p, t, f"{where}, field {n!r} of {target.name}") for (n, t), p in wanted)
-    return Build(target, tuple(parts))
-
-
-def _retype(e: Expr, target: RowType) -> Expr:
-    return dataclasses.replace(e, type=target)

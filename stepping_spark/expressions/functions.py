@@ -17,8 +17,9 @@ from pyspark.sql import Column
 
 from stepping_spark.callsite import Line, is_ours, user_line
 from stepping_spark.errors import CompileError, SteppingError
+from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.directions import TAKERS, By, refuse_orders
-from stepping_spark.expressions.expr import Expr, PythonCall, coerce
+from stepping_spark.expressions.expr import Expr, PythonCall
 from stepping_spark.expressions.symbolic import trace_row
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import NoSuchRow

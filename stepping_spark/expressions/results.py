@@ -11,8 +11,9 @@ from pyspark.sql import Column
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, InputError
+from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.columns import ExprColumn, opaque
-from stepping_spark.expressions.expr import Build, Expr, Items, Literal, coerce
+from stepping_spark.expressions.expr import Build, Expr, Items, Literal
 from stepping_spark.rows.atoms import (
     ATOMS,
     INT_MAX,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
+from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.expr import (
     Build,
     Call,
@@ -16,7 +17,6 @@ from stepping_spark.expressions.expr import (
     Field,
     Opaque,
     PythonCall,
-    coerce,
     whole,
 )
 from stepping_spark.expressions.functions import row_expr
@@ -82,6 +82,7 @@ def aggregate(
     groups = groups_of(by, row)
     note = (f"{target} by {groups.shown}" if groups else str(target), *map(str, asked))
     doubted = _doubted(groups, asked)
+    said = {one.field: one.asked for one in asked}
     stream, groups, asked = _mapped(a, row, groups, asked)
     planner = Planner(groups is not None, group_size)
     for one in asked:
@@ -95,7 +96,7 @@ def aggregate(
     tracer().reductions.append(plan)
     pieces = collated(stream, groups, planner)
     values = _values(asked, planner, groups)
-    filled = _fields(values, groups, target, doubted, where)
+    filled = _fields(values, groups, target, doubted, where, said)
     return cast("ZSet[R]", make(Map(Build(target, filled), note=note), pieces))
 
 
@@ -271,7 +272,9 @@ def _fields(
     target: Struct,
     doubted: tuple[bool, ...],
     where: str,
+    said: Mapping[str, str],
 ) -> tuple[Expr, ...]:
+    """What fills the fields of a row; `said` is the aggregates as the user wrote them."""
     names = [n for n, _ in target.fields]
     unknown = [n for n in values if n not in names]
     if unknown:
@@ -288,14 +291,16 @@ def _fields(
         raise CompileError(f"{where}: {_misfit(target, left, [n for n, _ in parts])}")
     named = [n for n, _ in parts if n in left]
     rest = iter([n for n in left if n not in named])
-    of_key = {name if name in named else next(rest): part for name, part in parts}
-    values = of_key | values
+    filled = [name if name in named else next(rest) for name, _ in parts]
+    values = dict(zip(filled, (part for _, part in parts), strict=True)) | values
+    if groups is not None and len(groups.parts) == len(filled):
+        said = {**dict(zip(filled, map(str, groups.parts), strict=True)), **said}
     believed = {name for name, doubt in zip(values, doubted, strict=True) if doubt}
     for name, t in target.fields:
         found = values[name].type
         if name in believed and isinstance(found, Optional) and not isinstance(t, Optional):
             values[name] = Call(found.inner, "known", (values[name],))
-    return tuple(coerced(values[n], t, n, where) for n, t in target.fields)
+    return tuple(coerced(values[n], t, n, where, said.get(n, "")) for n, t in target.fields)
 
 
 def _misfit(target: Struct, left: list[str], parts: list[str]) -> str:
@@ -313,10 +318,11 @@ def _misfit(target: Struct, left: list[str], parts: list[str]) -> str:
     )
 
 
-def coerced(e: Expr, t: RowType, name: str, where: str) -> Expr:
+def coerced(e: Expr, t: RowType, name: str, where: str, shown: str = "") -> Expr:
+    """What fills a field, as a value of its type."""
     if isinstance(e.type, Optional) and not isinstance(t, Optional):
         raise CompileError(
             f"{where}: field {name!r} is {t}, and what fills it may be NULL (of no rows or of "
             f"NULLs); declare it {t} | None"
         )
-    return coerce(e, t, f"{where}: field {name!r}")
+    return coerce(e, t, f"{where}: field {name!r}", shown.replace("`", ""))

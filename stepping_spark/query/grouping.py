@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
-from stepping_spark.expressions.expr import Build, Expr, Field, Literal, coerce
+from stepping_spark.expressions.coercion import coerce
+from stepping_spark.expressions.expr import Build, Expr, Field, Literal
 from stepping_spark.expressions.index import Index, Key, key_of
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.types import Optional, tuple_of, unwrap

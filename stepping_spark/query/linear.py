@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast, overload
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
+from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.expr import (
     Build,
     Call,
@@ -16,7 +17,6 @@ from stepping_spark.expressions.expr import (
     Literal,
     PythonCall,
     Singleton,
-    coerce,
     whole,
 )
 from stepping_spark.expressions.functions import row_expr
@@ -157,7 +157,7 @@ def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
 
 def first_n(
     a: ZSet[T],
-    index: OrderGiven[T],
+    order: OrderGiven[T],
     n: int,
     *,
     by: Key[T] | None = None,
@@ -165,7 +165,7 @@ def first_n(
     group_size: int | None = None,
     name: str | None = None,
 ) -> ZSet[T]:
-    """The first n rows of a value in the order of an index; with `by`, of each of its groups.
+    """The first n rows of a value in an order; with `by`, of each of its groups.
 
     Multiplicities count, ties are broken by the whole row, and a row without a positive weight is
     not there. With `ties`, all rows that tie with the n-th are there too. Keeps no state.
@@ -175,7 +175,7 @@ def first_n(
     if type(n) is not int or not 1 <= n <= MANY:
         raise CompileError(f"{where}: n should be an int from 1 to {MANY}, found {n!r}")
     check_size(group_size, where)
-    ordered = _first_by(index, row, where)
+    ordered = _first_by(order, row, where)
     keys = () if by is None else key_of(by, row, "`by` of first_n").parts
     parts = (*keys, *(s.expr for s in ordered))
     if all(p.in_sql for p in parts):
@@ -187,17 +187,17 @@ def first_n(
     )
     mapped = make(Map(beside_row), a)
     fields = tuple(Field(p.type, ("right", f"_{i}")) for i, p in enumerate(parts, 1))
-    order = order_of(under(ordered, fields[len(keys) :]))
-    first = make(Top(fields[: len(keys)] or ONE_GROUP, order, n, ties, group_size), mapped)
+    carried = order_of(under(ordered, fields[len(keys) :]))
+    first = make(Top(fields[: len(keys)] or ONE_GROUP, carried, n, ties, group_size), mapped)
     return cast("ZSet[T]", make(Map(Field(row, ("left",))), first, name=name))
 
 
-def _first_by(index: Any, row: RowType, where: str) -> tuple[Sorting, ...]:
+def _first_by(order: Any, row: RowType, where: str) -> tuple[Sorting, ...]:
     """The order whose first rows are wanted."""
-    ordered = sorting_of(index, row, "the index of first_n")
+    ordered = sorting_of(order, row, "`order` of first_n")
     if not ordered:
         raise CompileError(
-            f"{where}: expected an order, found {index!r}; write lambda row: row.field, or "
+            f"{where}: expected an order, found {order!r}; write lambda row: row.field, or "
             "st.win.desc(lambda row: row.field)"
         )
     return ordered

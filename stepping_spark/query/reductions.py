@@ -176,11 +176,16 @@ class Asked:
     option: float | str | bool | None = None
 
     def __str__(self) -> str:
+        return f"{self.field} = {self.asked}"
+
+    @property
+    def asked(self) -> str:
+        """The aggregate, without its field."""
         shown = [str(s) for s in self.order]
         shown += [str(self.n)] * (self.kind == "first_n")
         shown += [str(e) for e in (self.value, self.other) if e is not None]
         shown += [] if self.option is None or self.kind == "median" else [repr(self.option)]
-        return f"{self.field} = {self.kind}({', '.join(shown)})"
+        return f"{self.kind}({', '.join(shown)})"
 
     @property
     def picked(self) -> Expr:

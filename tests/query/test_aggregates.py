@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import statistics
 from collections.abc import Callable
 from decimal import Decimal
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
+from stepping_spark import functions
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.query import linear
 from tests.cases import Z
@@ -357,6 +359,39 @@ def test_fields_and_aggregates_that_do_not_fit_are_refused() -> None:
         {"least": agg.first_n(lambda r: r.n, 0), "most": least}
     )
     assert "expected a st.Data" in refused({"n": agg.count()}, into=int)
+
+
+class Money(st.Data):
+    month: str | None
+    value: float | None
+
+
+@pytest.mark.parametrize("make", [agg.sum, agg.avg, agg.min, agg.any_value])
+def test_a_decimal_becomes_no_float_without_a_cast(make: Any) -> None:
+    remedy = r"declare it Annotated\[Decimal, st.Precision\(\d+, \d\)\], or cast the Decimal"
+    said = refused({"value": make(lambda r: r.d)}, into=Money)
+    assert re.search(rf"field 'value': expected float \| None, found Decimal.*; {remedy}", said)
+
+
+def test_a_decimal_that_is_cast_becomes_a_float(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Row]) -> st.ZSet[Money]:
+        return st.aggregate(
+            a,
+            by=lambda r: functions.lower(r.k),
+            into=Money,
+            value=agg.avg(lambda r: functions.col(r.d).cast("double")),
+        )
+
+    stepper = stepper_of(query)
+    (out,) = stepper.step((Z({row("A", d="0.25"): 1, row("A", d="0.50"): 1}),))
+    assert out == Z({Money(month="a", value=0.375): 1})
+
+
+def test_a_field_of_another_type_names_what_fills_it_as_the_user_wrote_it(
+    spark: SparkSession,
+) -> None:
+    said = refused({"value": agg.max(lambda r: r.x)}, lambda r: F.length(r.k), Money)
+    assert "field 'month': expected str | None, found int | None, from length(k); " in said
 
 
 def test_a_field_that_may_be_null_must_say_so() -> None:
