@@ -43,21 +43,21 @@ def distinct(a: ZSet[T]) -> ZSet[T]:
 
 def first_n(
     a: ZSet[T],
-    index: OrderGiven[T],
+    order: OrderGiven[T],
     n: int,
     *,
     by: Index[T, Any] | Callable[[T], Any] | None = None,
     ties: bool = False,
     group_size: int | None = None,
 ) -> ZSet[T]:
-    """The changes of ORDER BY index LIMIT n, or with `by` of that in each group: D(first_n(I(a))).
+    """The changes of ORDER BY order LIMIT n, or with `by` of that in each group: D(first_n(I(a))).
 
-    The result has rows of `a`: the first n by the order of `index`. A row of weight 2 counts as
-    two, and ties are broken by the whole row. `index` is an order as in `st.window`; for descending
-    order write `st.win.desc(lambda a: a.x)`, `lambda a: a.x.desc()`, or a `st.Index` with
-    `ascending=False`. NULL comes first and NaN last, the reverse in descending order, as in Spark.
-    A row without a positive weight is absent. With `ties=True`, all rows that tie with the n-th are
-    included: those with RANK() <= n.
+    The result has rows of `a`: the first n by `order`. A row of weight 2 counts as two, and ties
+    are broken by the whole row. `order` is as in `st.window`; for descending order write
+    `st.win.desc(lambda a: a.x)`, `lambda a: a.x.desc()`, or a `st.Index` with `ascending=False`.
+    NULL comes first and NaN last, the reverse in descending order, as in Spark. A row without a
+    positive weight is absent. With `ties=True`, all rows that tie with the n-th are included: those
+    with RANK() <= n. The rank itself is a `st.window` over the result.
 
     The first n rows of a whole are the first n of the first n of its parts. So the optimizer keeps
     three levels: the rows in 4,096 buckets by hash, the first n of each bucket in 64 buckets, and
@@ -68,7 +68,7 @@ def first_n(
     buckets: the rows are kept once, by group, and a step reads the groups of the rows that change.
     With at most 65,536 there are 64 buckets. The result is the same also where the number is wrong.
 
-    Raises `CompileError` if the index does not fit, or n is not a number of rows.
+    Raises `CompileError` if the order does not fit, or n is not a number of rows.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.first_n(a, st.Index.identity(int, ascending=False), 2)
@@ -77,7 +77,7 @@ def first_n(
     True
     """
     integrated = linear.integrate(a)
-    first = linear.first_n(integrated, index, n, by=by, ties=ties, group_size=group_size)
+    first = linear.first_n(integrated, order, n, by=by, ties=ties, group_size=group_size)
     differentiated = linear.differentiate(first)
     return differentiated
 

@@ -222,13 +222,13 @@ def arg_max(order: Callable[[T], Any], value: Callable[[T], Any] | None = None) 
     return Aggregate("arg_max", value, order)
 
 
-def first_n(index: Any, n: int, value: Callable[[T], Any] | None = None) -> Aggregate[T]:
+def first_n(order: Any, n: int, value: Callable[[T], Any] | None = None) -> Aggregate[T]:
     """The list of `value(row)`, or of the rows, of the first n by an order as in `st.window`.
 
     For the last ones write `st.win.desc(lambda a: a.x)`, or `lambda a: a.x.desc()`. A row of weight
     2 is in the list twice. Rows that tie are sorted by value.
     """
-    return Aggregate("first_n", value, index, n)
+    return Aggregate("first_n", value, order, n)
 
 
 def count_distinct(f: Callable[[T], Any]) -> Aggregate[T]:
