@@ -40,7 +40,7 @@ __all__ = ["INTERRUPTED", "Quiet", "Stop", "examples", "main", "open_page"]
 def main(context: click.Context) -> None:
     """Views on Spark that are maintained, not recomputed.
 
-    Each command says more with --help.
+    Run a command with --help to see its options.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

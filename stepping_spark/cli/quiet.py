@@ -35,7 +35,7 @@ class Quiet(click.Command):
 
 
 class Commands(Quiet, click.Group):
-    """A group of commands; of a word that is none of them it says which there are."""
+    """A group of commands; an unknown command is answered with their names."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
@@ -48,7 +48,7 @@ class Commands(Quiet, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             known = ", ".join(self.list_commands(ctx))
-            ctx.fail(f"after {ctx.command_path} comes one of these words: {known}")
+            ctx.fail(f"{ctx.command_path} has no such command; its commands are {known}")
         return super().resolve_command(ctx, args)
 
 

@@ -21,7 +21,7 @@ from stepping_spark.stepper import Stepper
         "stepping-spark report pipeline.py",
         "stepping-spark report script.py --out new.html --beside old.html",
     ),
-    short_help="Write a page on what steps cost and what is kept.",
+    short_help="Write a report on steps and state.",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
@@ -29,25 +29,25 @@ from stepping_spark.stepper import Stepper
     type=click.Path(dir_okay=False, path_type=Path),
     default="report.html",
     show_default=True,
-    help="Where to write the page.",
+    help="The file to write.",
 )
 @click.option(
     "--beside",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A report of another run, to compare with.",
+    help="The report of another run, to compare with.",
 )
-@click.option("--open/--no-open", "opens", default=True, help="Open the page in a browser.")
+@click.option("--open/--no-open", "opens", default=True, help="Open the report in a browser.")
 def report(file: Path, out: Path, beside: Path | None, opens: bool) -> None:
-    """Write the report of the pipeline, or of the stepper, that FILE makes.
+    """Write the report of a pipeline or a stepper in FILE.
 
-    FILE is run as Python, and the variable `pipeline` or `stepper` is reported on, or the only one
-    that there is. Of a stepper the page has the steps that FILE took. A pipeline takes no step and
-    no lock: the page has its circuit, and its state as it is. For the steps of a pipeline see
-    `stepping-spark run --report`.
+    The command runs FILE as Python, and reports on its variable `pipeline` or `stepper`, or on its
+    only st.Pipeline or st.Stepper. The report of a stepper shows the steps that FILE took. A
+    pipeline takes no step and no lock: its report shows the circuit and the present state. To
+    report on the steps of a pipeline, use `stepping-spark run --report`.
 
-    The page is opened only at a terminal with a display.
+    The report opens in a browser only if the command runs in a terminal with a display.
 
-    Exit codes: 0, the page is written; 2, an error, which is said.
+    Exit codes: 0, the report was written; 2, an error, with a message.
     """
     try:
         made = made_by(file, ("pipeline", "stepper"), (Pipeline, Stepper))

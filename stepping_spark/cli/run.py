@@ -46,24 +46,24 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
 @click.option(
     "--store",
     metavar="STORE",
-    help="Where the state of views is: parquet:DIRECTORY or postgresql://user@host/database.",
+    help="Where views keep their state: parquet:DIRECTORY or postgresql://user@host/database.",
 )
 @click.option(
     "--every",
     callback=_seconds,
     metavar="TIME",
-    help="Follow the sources: look again after so long, as 10s, 5min or 10 (seconds).",
+    help="Keep following the sources, and look for changes this often: 10s, 5min, or 10 (seconds).",
 )
-@click.option("--max-steps", type=click.IntRange(min=1), help="Stop after so many steps.")
+@click.option("--max-steps", type=click.IntRange(min=1), help="Stop after this number of steps.")
 @click.option("--progress", is_flag=True, help="Show a line with the last step and the lag.")
 @click.option("--metrics-port", type=int, help="Serve metrics for Prometheus on this machine.")
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="PATH",
-    help="Write a page on the steps at the end: what each vertex cost, what is kept.",
+    help="At the end, write a report of the steps: their cost by vertex, and the state.",
 )
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what a run would do, and change nothing.")
 @click.option(
     "--verbose", is_flag=True, help="With --dry-run: print how each vertex computes a step."
 )
@@ -78,18 +78,19 @@ def run(
     dry_run: bool,
     verbose: bool,
 ) -> None:
-    """Run the pipeline of FILE: the variable `pipeline`, or the only st.Pipeline there is.
+    """Run the pipeline in FILE: its variable `pipeline`, or its only st.Pipeline.
 
-    In a file without one, the functions under @st.view are the pipeline, with their sources and
-    sinks; NAME chooses one of them. FILE may be a module, as shop.views:revenue. Everybody on the
-    machine can read a command line while it runs (ps): keep passwords out of --store, in a password
-    file (~/.pgpass).
+    If FILE has no st.Pipeline, its functions with @st.view are run, with their sources and sinks;
+    NAME selects one of them. FILE may also be a module: shop.views:revenue. Other users of the
+    machine can see the command line (ps), so put passwords into a password file (~/.pgpass), not
+    into --store.
 
-    Takes all that is new, and ends; with --every it follows the sources. Each step is a line of log
-    on the standard error. Ctrl-C and SIGTERM end it between two steps.
+    The command processes all new changes, and exits. With --every it keeps following the sources.
+    Each step writes a line to the log, on standard error. Ctrl-C and SIGTERM stop it between two
+    steps.
 
-    Exit codes: 0, all that was new is in the views, or SIGTERM came; 1, with --dry-run, something
-    would be recomputed in full at each step; 2, an error, which the log says; 130, Ctrl-C.
+    Exit codes: 0, all new changes were processed, or SIGTERM stopped it; 1, with --dry-run: a part
+    of the query would be recomputed in full at each step; 2, an error, with a message; 130, Ctrl-C.
     """
     logging.basicConfig(format=LINE)
     logging.getLogger("stepping_spark").setLevel(logging.INFO)

@@ -15,29 +15,29 @@ from stepping_spark.pipeline.postgres import Postgres
 @click.group(
     cls=Commands,
     epilog=examples("stepping-spark source install postgresql://user@host/shop orders"),
-    short_help="Make tables of Postgres ready to be read.",
+    short_help="Prepare tables of Postgres for pipelines.",
 )
 def source() -> None:
-    """Make tables of Postgres ready to be read by pipelines.
+    """Prepare tables of Postgres, so that pipelines can read them.
 
-    URL is postgresql://user@host/database. Everybody on the machine can read a command line while
-    it runs (ps): keep passwords out of it, in a password file (~/.pgpass).
+    URL is postgresql://user@host/database. Other users of the machine can see the command line
+    (ps), so put passwords into a password file (~/.pgpass).
     """
 
 
 @source.command(
     cls=Quiet,
     epilog=examples("stepping-spark source install postgresql://user@host/shop orders"),
-    short_help="Give a table a log of its changes.",
+    short_help="Add a log of changes to a table.",
 )
 @click.argument("url")
 @click.argument("table")
 @click.option("--schema", default="public", show_default=True, help="The schema of the table.")
 def install(url: str, table: str, schema: str) -> None:
-    """Give TABLE a log of its changes, TABLE_changes, written by triggers.
+    """Add a log of changes, TABLE_changes, to TABLE. Triggers write it.
 
-    Waits for those who write the table, and copies its rows into the log. The user must own the
-    table, or be able to create triggers on it and tables beside it.
+    The command waits for transactions that write the table, and copies its rows into the log. The
+    user must own the table, or be able to create triggers on it and tables in its schema.
     """
     found = _told(lambda: Postgres(url, table=table, schema=schema).install())
     said = "has a log of changes now" if found else "has a log of changes already"
@@ -47,7 +47,7 @@ def install(url: str, table: str, schema: str) -> None:
 @source.command(
     cls=Quiet,
     epilog=examples("stepping-spark source uninstall postgresql://user@host/shop orders"),
-    short_help="Remove that log.",
+    short_help="Remove the log of changes of a table.",
 )
 @click.argument("url")
 @click.argument("table")

@@ -74,7 +74,7 @@ def _of_a_place(
 
     @click.argument("place", metavar="PATH|URL")
     @click.option(
-        "--schema", help="The schema of Postgres; a URL may say it too: …/database?schema=NAME."
+        "--schema", help="The schema in Postgres; or put it into the URL: …/database?schema=NAME."
     )
     @functools.wraps(command)
     def wrapped(place: str, schema: str | None, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -94,35 +94,34 @@ def _of_a_place(
     epilog=examples(
         "stepping-spark state show state", "stepping-spark state verify s3://bucket/state"
     ),
-    short_help="Look at a state, check it, compact it.",
+    short_help="Show, check or compact a state.",
 )
 def state() -> None:
-    """Look at the state that a store keeps, check it, and compact it.
+    """Show, check or compact the state in a store.
 
-    PATH is a directory, or a URI of an object store (s3://bucket/state); URL is
+    PATH is a directory, or a URI of an object store (s3://bucket/state). URL is
     postgresql://user@host/database?schema=NAME.
 
-    Everybody on the machine can read a command line while it runs (ps): keep passwords out of it.
-    Postgres' password file has them (~/.pgpass, or PGPASSFILE names another), or a service of
+    Other users of the machine can see the command line (ps), so it should hold no password. For
+    Postgres, use a password file (~/.pgpass, or the file that PGPASSFILE names) or a service of
     pg_service.conf (postgresql://?service=NAME, or PGSERVICE and the URL postgresql://). Object
-    stores take them from their own files and variables, as AWS_PROFILE.
+    stores read their own files and variables, such as AWS_PROFILE.
 
-    Exit codes: 0, all is well; 1, something is wrong with the state; 2, it could not be looked at
-    (it is not there, somebody else is writing it, a wrong option), or the output could not be
-    written.
+    Exit codes: 0, all is well; 1, the state is damaged; 2, the state could not be read (it does not
+    exist, another process is writing it, a wrong option), or the output could not be written.
     """
 
 
 @state.command(
     cls=OnePlace,
     epilog=examples("stepping-spark state show state"),
-    short_help="Show registers, rows, sizes, the last step.",
+    short_help="Show registers, rows, sizes and the last step.",
 )
 @_of_a_place
 def show(console: Console, kept: InspectedState) -> None:
-    """Show what is kept: registers, their rows and sizes, the last step.
+    """Show the registers of a state, their rows and sizes, and the last step.
 
-    Takes no lock: another process may be writing.
+    The command takes no lock: another process may be writing.
     """
     found = kept.summary()
     step = f"Step {found.step:,}" + (f", now {found.last_now}" if found.last_now else "")
@@ -139,19 +138,19 @@ def show(console: Console, kept: InspectedState) -> None:
 @state.command(
     cls=OnePlace,
     epilog=examples("stepping-spark state verify 'postgresql://user@host/db?schema=views'"),
-    short_help="Check all that is kept.",
+    short_help="Check all data of a state.",
 )
 @_of_a_place
 def verify(console: Console, kept: InspectedState) -> None:
     """Check all data of a state against its manifest or catalogue.
 
     Parquet files: each exists, with its size, rows and columns, correct checksums, and rows in the
-    order of its register's key; older steps that can be opened again too. Postgres tables: columns,
-    indexes and views, and that each row has the hashes of its values. Both: no weight is zero, and
-    equal rows are one. Reads everything; takes no lock.
+    order of its register's key, also for older steps that can still be opened. Postgres tables:
+    columns, indexes and views, and the hashes of each row. Both: no weight is zero, and no row
+    occurs twice. The command reads everything, and takes no lock.
 
-    Not checked: whether a weight is the one that was written, if somebody has changed it in a table
-    of Postgres, or in a file together with its checksums.
+    It does not find a weight that somebody has changed in a table of Postgres, or in a file
+    together with its checksums.
     """
     found = kept.verify()
     if not found.problems:
@@ -169,13 +168,13 @@ def verify(console: Console, kept: InspectedState) -> None:
 @state.command(
     cls=OnePlace,
     epilog=examples("stepping-spark state compact state"),
-    short_help="Merge what can be merged.",
+    short_help="Merge small batches.",
 )
 @_of_a_place
 def compact(console: Console, kept: InspectedState) -> None:
-    """Merge what can be merged, and say what that saved.
+    """Merge small batches, and print how much space that saved.
 
-    Takes the lock: no other process may be writing.
+    The command takes the lock: no other process may be writing.
     """
     before = kept.summary()
     note = kept.compact()

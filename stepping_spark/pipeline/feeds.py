@@ -61,6 +61,12 @@ class Feed:
         """How much there is that was not read; None: unknown."""
         return self._source.behind(self.position)
 
+    @property
+    def counts(self) -> str:
+        """What `behind` counts, in the singular."""
+        unit = getattr(self._source, "unit", "change")
+        return str(getattr(self._source, "counts", unit))
+
     def take(self, portion: Portion) -> tuple[Batch | None, ZSetSpark[Any] | None]:
         """What comes next; the position is still the old one. No Z-set: nothing changed."""
         batch = self._source.read(self.position, portion)

@@ -28,7 +28,8 @@ FULL = "recomputed in full"
 class Prospect:
     """What a run would do. Printed, it is a page of text, and `in_detail()` a longer one.
 
-    `waiting` is what each source has that was not read yet (None if unknown). `state` is the key by
+    `waiting` is how much each source has that was not read yet (None if unknown), and `units` is
+    what that counts: versions, files, log rows. `state` is the key by
     which each register is kept, with its rows if the state knows them: rows as stored, of which
     several may add up to one row. `views` is what a step reads for each view, and `costs` how each
     vertex computes a step. `in_full` lists the vertices whose cost grows with the tables instead of
@@ -54,6 +55,7 @@ class Prospect:
     in_full: tuple[str, ...]
     writer: str | None = None
     comments: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"pipeline {self.name}: state {self.place}, step {self.step:,}"]
@@ -62,7 +64,7 @@ class Prospect:
         lines.append("reads")
         for name, source, position in self.sources:
             n = self.waiting[name]
-            left = "unknown how much there is" if n is None else f"{n:,} to read"
+            left = "unknown how much there is" if n is None else self._left(n, name)
             read = "not read yet" if position == NOT_READ else f"read up to {position}"
             lines.append(f"  {name}: {source}, {read}; {left}")
         lines.append("writes")
@@ -73,6 +75,10 @@ class Prospect:
         lines += [f"  {view}{self._comment(view)}: {does}" for view, does in self.views]
         lines += [f"{path} is {FULL} at each step" for path in self.in_full]
         return "\n".join(lines)
+
+    def _left(self, n: int, source: str) -> str:
+        unit = self.units.get(source, "change")
+        return f"{n:,} {unit}{'' if n == 1 else 's'} to read"
 
     def _comment(self, view: str) -> str:
         return f" ({self.comments[view]})" if view in self.comments else ""
@@ -127,6 +133,7 @@ def prospect_of(
         in_full=tuple(v.path for v in found.vertices if v.how.startswith(FULL)),
         writer=_writer(place, opened),
         comments=comments,
+        units={f.name: f.counts for f in feeds},
     )
 
 

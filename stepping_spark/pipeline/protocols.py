@@ -57,12 +57,15 @@ class Source(Protocol):
     """Where the changes of one input come from.
 
     A pipeline asks a source for what comes after a position. For the same position it must give the
-    same changes each time, in every process: this makes a step exactly once. It may have a text
-    `unit`, what the first number of a position counts, such as "version", for messages. It may also
-    have a method `confirm(position)`, which is called when the step that read up to this position
-    is committed and all sinks have its rows. It may have a method `look(after, portion)`, which a
-    dry run calls: it raises what `read` would raise as far as it can tell that without reading
-    rows, changes nothing, and returns None, or the batch with tables that have no rows.
+    same changes each time, in every process: this makes a step exactly once. These are optional:
+
+    - a text `unit`: what the first number of a position counts, such as "version", for messages;
+    - a text `counts`: what `behind` counts, if that is something else, such as "log row";
+    - a method `confirm(position)`, which is called when the step that read up to this position is
+      committed and all sinks have its rows;
+    - a method `look(after, portion)`, which a dry run calls: it raises what `read` would raise as
+      far as it can tell that without reading rows, changes nothing, and returns None, or the batch
+      with tables that have no rows.
 
     >>> class Lines:
     ...     '''The lines of a file that only grows.'''

@@ -80,7 +80,7 @@ def test_a_dry_run_says_what_would_be_read_kept_and_cost_and_makes_nothing(file:
     assert "step 2\n" in text
     assert max(map(len, text.replace(str(file.parent), "").splitlines())) <= 80
     assert "users: Files(" in " ".join(text.split())
-    assert "1 to read" in text
+    assert "1 file to read" in text
     assert "by _value_, 2 rows as stored" in text
     assert "a step of\n  names: reads the change of users, and 1 register\n" in text
     assert "linear" not in text
@@ -121,7 +121,7 @@ def test_logs_and_states_say_versions_and_no_numbers_of_the_library(
         call("run", file, "--max-steps", "1")
     assert "step 1: users start -> 1; rows in 1" in caplog.text
     dry = " ".join(call("run", file, "--dry-run").stdout.split())
-    assert "read up to 1; 2 to read" in dry
+    assert "read up to 1; 2 files to read" in dry
     shown = " ".join(call("state", "show", file.parent / "state").stdout.split())
     assert "Sources read: users up to 1 Nobody" in shown
 

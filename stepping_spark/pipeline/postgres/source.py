@@ -78,6 +78,7 @@ class PostgresSource:
     """
 
     unit = "transaction"
+    counts = "log row"
     """What the first number of a position counts, as messages say it."""
 
     def __init__(self, url: str, schema: str, table: str, *, trim: bool) -> None:
