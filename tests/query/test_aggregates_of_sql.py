@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 from decimal import Decimal
@@ -273,6 +274,46 @@ def of(by: Any, into: type = Chosen, **fields: Any) -> str:
         return st.aggregate(a, by, into, fields=fields)
 
     return refused(query)
+
+
+class Paid(st.Data):
+    k: int
+    x: float
+
+
+class Typical(st.Data):
+    k: int
+    median: float
+    third: float
+
+
+def test_percentiles_are_those_of_spark_to_the_last_bit(spark: SparkSession) -> None:
+    def typical(a: Z[Paid]) -> Z[Typical]:
+        return st.aggregate(
+            a,
+            lambda r: r.k,
+            Typical,
+            median=agg.median(lambda r: r.x),
+            third=agg.percentile(lambda r: r.x, 0.3),
+        )
+
+    source = random.Random(3)
+    special = [float("inf"), -float("inf"), 1e308, -1e308, 2.5]
+    given = [(k, v) for k, pair in enumerate(itertools.product(special, special)) for v in pair]
+    given += [(100 + n % 40, source.randrange(10**6) / 100) for n in range(150)]
+    change = st.ZSetPython((Paid(k=k, x=x), 1) for k, x in given)
+    spark.createDataFrame(given, "k long, x double").createOrReplaceTempView("paid")
+    sql = "SELECT k, median(x), percentile(x, 0.3) FROM paid GROUP BY k"
+    wanted = sorted(repr(tuple(r)) for r in spark.sql(sql).collect())
+    graph: Any = st.compile(typical)
+    small, none = st.Limits(), st.Limits(local_rows=0)
+    steppers = [
+        st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=x) for x in (small, none)
+    ]
+    for stepper in steppers:
+        (out,) = stepper.step((change,))
+        found = [(r.k, r.median, r.third) for r, _ in out.iter()]
+        assert sorted(map(repr, found)) == wanted
 
 
 def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
