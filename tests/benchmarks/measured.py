@@ -1,4 +1,4 @@
-"""The numbers that README and guide show, as `tests.benchmarks.views` measured them."""
+"""The numbers that README and guide show, as `tests.benchmarks.views` and `.tpch` measured them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 NUMBERS = Path(__file__).with_name("measured.csv")
+REFRESHED = Path(__file__).with_name("tpch.csv")
 
 
 def measured(view: str, scale: str) -> dict[str, dict[int, float]]:
@@ -15,4 +16,14 @@ def measured(view: str, scale: str) -> dict[str, dict[int, float]]:
         for row in csv.DictReader(file):
             if (row["view"], row["scale"]) == (view, scale):
                 found.setdefault(row["engine"], {})[int(row["changed"])] = float(row["ms"])
+    return found
+
+
+def refreshed() -> dict[str, dict[float, float]]:
+    """How many times faster a step is than computing a view of TPC-H again: by query and share."""
+    found: dict[str, dict[float, float]] = {}
+    with REFRESHED.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            speed_up = float(row["again"]) / float(row["step"])
+            found.setdefault(f"Q{row['query']}", {})[float(row["share"])] = speed_up
     return found

@@ -1,24 +1,27 @@
-"""Draws the plot of the README and of the guide, from the numbers in measured.csv.
+"""Draws the plots of the README and of the guide, from the numbers in measured.csv and tpch.csv.
 
     python -m tests.benchmarks.plot
 
-`tests.benchmarks.views` measures them. This only draws: milliseconds of a step by the size of the
-change, for one view of TPC-H at scale 1.
+`tests.benchmarks.views` and `.tpch` measure them. This only draws: milliseconds of a step by the
+size of the change, for one view of TPC-H at scale 1; and for all its queries, how many times faster
+a step is than computing the view again.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 
-from tests.benchmarks.measured import measured
+from tests.benchmarks.measured import measured, refreshed
 from tests.cases import ROOT
 
 mpl.use("Agg")  # no window
 
 PICTURE = ROOT / "docs" / "guide" / "measured.png"
+REFRESHES = ROOT / "docs" / "guide" / "tpch.png"
 VIEW, SCALE = "orders", "1"
 
 # What is drawn, how it is called there, its colour, and how far its label is moved, in points.
@@ -66,5 +69,40 @@ def draw(to: Path) -> None:
     figure.savefig(to)
 
 
+def draw_refreshes(to: Path) -> None:
+    """A thin line for each query, and a thick one for the median of them."""
+    found = refreshed()
+    shares = sorted({share for of in found.values() for share in of})
+    figure, axes = plt.subplots(figsize=(7.6, 3.9), dpi=160)
+    for of in found.values():
+        axes.plot(shares, [of[s] for s in shares], "-", color="#8c959f", linewidth=0.8, alpha=0.7)
+    middle = [median(of[s] for of in found.values()) for s in shares]
+    axes.plot(shares, middle, "o-", color="#0969da", linewidth=2.4, markersize=4)
+    axes.annotate(
+        "median of the\n22 queries",
+        (shares[0], middle[0]),
+        xytext=(-6, 0),
+        textcoords="offset points",
+        ha="right",
+        va="center",
+        color="#0969da",
+        fontsize=8,
+        weight="bold",
+    )
+    axes.axhline(1, color="#cf222e", linewidth=1, linestyle="--")
+    axes.set(xscale="log", yscale="log")
+    axes.set_xticks(shares, [f"{s:g} %" for s in shares])
+    axes.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+    axes.minorticks_off()
+    axes.grid(color="#d0d7de", linewidth=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("orders that change in a step")
+    title = "TPC-H at scale 0.1: times faster than Spark SQL on cached tables (higher is better)"
+    axes.set_title(title, fontsize=10, loc="left")
+    figure.subplots_adjust(left=0.16, right=0.97, bottom=0.13, top=0.91)
+    figure.savefig(to)
+
+
 if __name__ == "__main__":
     draw(PICTURE)
+    draw_refreshes(REFRESHES)
