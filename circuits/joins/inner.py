@@ -27,7 +27,7 @@ def join(
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
 ) -> ZSet[Pair[T, U]]:
-    """The changes of the join: D(I(l) ⋈ I(r)) = I(l) ⋈ r + l ⋈ z⁻¹I(r)  (DBSP, theorem 3.4).
+    """The changes of l JOIN r: D(I(l) ⋈ I(r)) = I(l) ⋈ r + l ⋈ z⁻¹I(r)  (DBSP, theorem 3.4).
 
     `ZSet[T]` and `ZSet[U]` to `ZSet[Pair[T, U]]`: left and right are the rows whose keys are equal;
     a key is a function of the row or a `st.Index`. Weights multiply. NULL keys match nothing, or,

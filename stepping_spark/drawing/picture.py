@@ -356,9 +356,14 @@ def _short(op: Operator) -> str:
     return f"{op.name}: {detail}" if detail else op.name
 
 
+_BREAKS = re.compile(r"(\s+|(?<=[(=.]))")
+
+
 def wrap(text: str) -> list[str]:
-    """A text as a few short lines."""
-    return textwrap.wrap(text, WIDTH, max_lines=3, placeholder=" …", break_on_hyphens=False)
+    """A text as a few short lines, broken at spaces, and in expressions after `(`, `=` and `.`."""
+    wrapper = textwrap.TextWrapper(WIDTH, max_lines=3, placeholder=" …", break_on_hyphens=False)
+    wrapper.wordsep_simple_re = _BREAKS
+    return wrapper.wrap(text)
 
 
 def shorten(text: str) -> str:

@@ -214,8 +214,8 @@ def _untraced(where: str, e: Exception) -> CompileError:
 
 _KNOWN = {
     "CANNOT_CONVERT_COLUMN_INTO_BOOL": "put each comparison in parentheses: (a.x > 1) & (a.y < 2)",
-    "should be Column or str, got": "Spark's function takes a column there: write F.lit(…) around "
-    "a constant",
+    "should be Column or str, got": "Spark's function takes a column there: write F.lit(…) "
+    "around a constant",
     "'_get_object_id'": "Spark's functions take columns and constants: write F.struct(…) for a "
     "row within one, or wrap the function in st.python",
 }

@@ -222,8 +222,8 @@ class DeltaSink:
             last = table.transaction_version(ANY)
         if mine is None and last is not None:
             raise self._failure(
-                f"another pipeline writes it, and has written step {last}; one pipeline writes a "
-                "table: give this one another path, or, if it is to take over, delete the table"
+                f"another pipeline writes it, and has written step {last}, or this pipeline has "
+                "lost its state; give another path, or delete the table to write it again"
             )
         if mine != last:
             raise self._failure(

@@ -136,8 +136,8 @@ class PostgresSink:
             raise self._link.failure(
                 "another pipeline writes it"
                 + ("" if found is None else f", and has written step {found[1]}")
-                + "; one pipeline writes a table: give this one another table; or, if it is to "
-                f"take over, drop the table and its row in {STEPS}, and start with a new store"
+                + ", or this pipeline has lost its state; give another table; or, to write this "
+                f"one again, drop it and its row in {STEPS}, and start with a new store"
             )
         return found[1]
 

@@ -266,8 +266,8 @@ function legend(most) {
   const m = METRICS[metric];
   $("legend").replaceChildren(
     most > 0 ? h("span", { class: "scale" }, m.shown(0), h("span", { class: "ramp" }), m.shown(most), " (logarithmic)") : h("span", {}, `No ${m.label.toLowerCase()} to show.`),
-    h("span", {}, h("span", { class: "swatch" }), "no number of its own"),
-    m.shared ? h("span", {}, h("span", { class: "swatch dashed" }), "computed with another vertex, which has the number of both") : null);
+    h("span", {}, h("span", { class: "swatch" }), "not measured"),
+    m.shared ? h("span", {}, h("span", { class: "swatch dashed" }), "computed with another vertex, whose colour it has") : null);
 }
 
 // Moving and zooming.
@@ -439,7 +439,8 @@ function plot(holder, xs, ys, { height = 200, shown = num, below = null, cross =
   const bars = below ? Math.round(height * 0.28) : 0, floor = height - bottom - bars - (below ? 14 : 0);
   const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
   const marks = ticks(Math.max(...ys.map((v) => v || 0)), height > 150 ? 4 : 2), most = marks[marks.length - 1];
-  const x = (i) => left + (xs.length < 2 ? 0.5 : i / (xs.length - 1)) * (width - left - right);
+  const inset = below ? (width - left - right) / (below.length + 1) / 2 : 0, from = left + inset, across = width - right - inset - from;
+  const x = (i) => from + (xs.length < 2 ? 0.5 : i / (xs.length - 1)) * across;
   const y = (v) => floor - (v / most) * (floor - top);
   for (const v of marks) svg.append(s("line", { class: "grid", x1: left, x2: width - right, y1: y(v), y2: y(v) }), s("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, shown(v)));
   const points = ys.map((v, i) => (v === null ? null : `${x(i).toFixed(1)},${y(v).toFixed(1)}`)).filter(Boolean);
@@ -447,7 +448,7 @@ function plot(holder, xs, ys, { height = 200, shown = num, below = null, cross =
   if (points.length > 1) svg.append(s("polyline", { class: "curve", points: points.join(" ") }));
   else for (const p of points) svg.append(s("circle", { class: "dot", r: 3, cx: p.split(",")[0], cy: p.split(",")[1] }));
   if (below) {
-    const high = Math.max(1, ...below.map((v) => v || 0)), base = height - bottom, w = Math.max(1, (width - left - right) / below.length * 0.7);
+    const high = Math.max(1, ...below.map((v) => v || 0)), base = height - bottom, w = Math.max(1, 1.4 * inset);
     below.forEach((v, i) => { if (v) svg.append(s("rect", { class: "bars", x: x(i) - w / 2, width: w, y: base - (v / high) * bars, height: (v / high) * bars })); });
     svg.append(s("text", { x: left - 6, y: base - bars + 8, "text-anchor": "end" }, num(high)), s("text", { x: left - 6, y: base, "text-anchor": "end" }, "rows"));
   }
@@ -458,7 +459,7 @@ function plot(holder, xs, ys, { height = 200, shown = num, below = null, cross =
     svg.append(bar);
     const at = (i) => { bar.setAttribute("x1", x(i)); bar.setAttribute("x2", x(i)); bar.classList.remove("gone"); cross(i); };
     svg.addEventListener("pointermove", (e) => {
-      const r = svg.getBoundingClientRect(), f = ((e.clientX - r.left) / r.width * width - left) / (width - left - right);
+      const r = svg.getBoundingClientRect(), f = ((e.clientX - r.left) / r.width * width - from) / across;
       at(Math.min(xs.length - 1, Math.max(0, Math.round(f * (xs.length - 1)))));
     });
     holder.at = at;
@@ -506,7 +507,7 @@ function steps() {
 function scatter(rows, times) {
   const dots = rows.map((r, i) => [r, times[i]]).filter(([r, t]) => r !== null && t > 0), holder = $("scatter");
   if (!dots.length) return holder.replaceChildren(h("p", { class: "empty" }, "How many rows changed is not known: they were in Spark."));
-  const width = Math.max(220, holder.clientWidth || 320), height = 240, left = 62, bottom = 30, top = 8, right = 12;
+  const width = Math.max(220, holder.clientWidth || 320), height = 240, left = 62, bottom = 36, top = 8, right = 12;
   const log = (v) => Math.log10(Math.max(v, 0.001));
   const axis = (values) => {
     const marks = [];
@@ -521,8 +522,8 @@ function scatter(rows, times) {
   const x = (v) => left + at(Math.max(1, v), x0, x1) * (width - left - right), y = (v) => height - bottom - at(v, y0, y1) * (height - bottom - top);
   const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
   for (const m of ymarks) svg.append(s("line", { class: "grid", x1: left, x2: width - right, y1: y(m), y2: y(m) }), s("text", { x: left - 6, y: y(m) + 4, "text-anchor": "end" }, ms(m)));
-  for (const m of xmarks) svg.append(s("text", { x: x(m), y: height - 14, "text-anchor": m === x1 ? "end" : "middle" }, num(m)));
-  svg.append(s("text", { x: (left + width - right) / 2, y: height - 1, "text-anchor": "middle" }, "rows changed"));
+  for (const m of xmarks) svg.append(s("text", { x: x(m), y: height - 20, "text-anchor": m === x1 ? "end" : "middle" }, num(m)));
+  svg.append(s("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, "rows changed"));
   for (const [r, t] of dots) svg.append(s("circle", { class: "dot", cx: x(r).toFixed(1), cy: y(t).toFixed(1), r: 3 }));
   holder.replaceChildren(svg);
   holder.setAttribute("aria-label", `Milliseconds against rows changed, of ${plural(dots.length, "step")}, both logarithmic.`);
