@@ -18,7 +18,7 @@ class Outside(Input):
 
 @dataclass(frozen=True)
 class Recursive(Feedback):
-    """What the recursion gave in the iteration before; at first nothing."""
+    """The result of the iteration before; empty at first."""
 
     recursive: ClassVar[bool] = True
 
@@ -52,11 +52,11 @@ class Fixpoint(Operator):
 
     @property
     def digest(self) -> str:
-        """What tells the body from others, in every process."""
+        """The identity of the body, in every process."""
         return " ".join(v.digest for v in self.body.outputs)
 
     def endless(self, where: str, sizes: Mapping[str, int]) -> str:
-        """What to say of a loop that has not ended."""
+        """The error for a loop that has not ended."""
         shown = ", ".join(f"{name} {n:,}" for name, n in sizes.items())
         return (
             f"{where}: the recursion {self.body.name!r} has not ended after max_iterations="

@@ -70,7 +70,7 @@ class Vertex:
 
 
 def _digest(v: Vertex) -> str:
-    """What tells a vertex from others in every process: its operator, and what leads to it.
+    """The identity of a vertex in every process: its operator and its inputs.
 
     A linear operator gives the same for rows that are equal in what it reads, so the rest of a row
     does not count; of any other the whole row does.
@@ -120,7 +120,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Lateness:
-    """An input whose rows come at most so late: what of it is in time, and what is late."""
+    """An input with a lateness: its rows that are in time, and those that are late."""
 
     at: Expr  # the time of a row
     distance: int  # from the greatest time to the watermark, as `expressions.clock` has it
@@ -247,7 +247,7 @@ class Graph(Generic[In, Out]):
         )
 
     def not_given(self, inputs: object) -> InputError:
-        """The error for inputs of a step that are not a tuple with one value for each input."""
+        """The error for a step that is not given a tuple with one value for each input."""
         labels = (v.operator.label for v in self.inputs if isinstance(v.operator, Input))
         names = ", ".join(labels)
         if not isinstance(inputs, tuple | list):
@@ -319,7 +319,7 @@ AnyGraph: TypeAlias = "Graph[Any, Any]"
 
 
 def check_is_graph(value: object, hint: str = "") -> None:
-    """Refuse what is not a graph, such as a query that is not compiled yet."""
+    """Raise an error for anything but a graph, such as a query that is not compiled yet."""
     if not isinstance(value, Graph):
         raise CompileError(
             f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "

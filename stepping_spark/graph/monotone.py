@@ -1,4 +1,4 @@
-"""What only grows: streams whose values have no negative weights."""
+"""Streams that only grow: their values have no negative weights."""
 
 from __future__ import annotations
 

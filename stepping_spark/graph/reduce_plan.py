@@ -1,4 +1,4 @@
-"""What a plan of reductions says: how the aggregates of one `aggregate` are computed."""
+"""The plan of reductions: how the aggregates of one `aggregate` are computed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ReducePlan:
 
     @property
     def collated(self) -> bool:
-        """Whether pieces have to be put together."""
+        """Whether the results of several reductions are joined."""
         return len(self.parts) > 1
 
     def __str__(self) -> str:

@@ -54,7 +54,7 @@ def substitute(
 
 
 def adopt(v: Vertex, origin: Origin, origins: dict[Vertex, Origin]) -> None:
-    """Say of new vertices that they stand where the one stood that they come from."""
+    """Give new vertices the origin of the vertex that they replace."""
     if v in origins:
         return
     origins[v] = origin

@@ -1,4 +1,4 @@
-"""Which streams of a circuit are states, and not changes of one."""
+"""Tells the streams of a circuit that are states from those that are changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no output, cache or loop needs is not run."""
+"""Removes vertices that no output, cache or loop needs."""
 
 from __future__ import annotations
 

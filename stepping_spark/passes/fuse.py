@@ -1,4 +1,4 @@
-"""A chain of linear operators is one: what a row becomes, at once.
+"""Fuses chains of linear operators into one operator.
 
 The planner runs this pass, on what the others have made: a circuit is printed and drawn with the
 vertices that the user wrote, and `st.explain` tells which of them are one.

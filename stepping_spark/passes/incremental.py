@@ -1,4 +1,4 @@
-"""From whole tables to changes: integrals are pushed through operators, to meet a D."""
+"""From whole tables to changes: pushes integrals through operators, until they meet a D."""
 
 from __future__ import annotations
 

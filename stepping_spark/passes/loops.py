@@ -1,4 +1,4 @@
-"""Integrals and differences that a user wrote out by hand."""
+"""Recognises integrals and differences that a user wrote by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One register for all who read one state, kept by the keys that they read it by."""
+"""Shares one register between all readers of a state by the same key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first rows of groups: in a tower of buckets, or of what only grows, by themselves."""
+"""First rows of groups: a tower of buckets; for streams that only grow, the first rows alone."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from stepping_spark.rows.types import ListOf, Optional
 
 @dataclass(frozen=True)
 class Fold(Physical):
-    """What a relation gives for each key depends on the rows of that key, weights added up."""
+    """A node whose result for a key depends on the sum of all rows of that key."""
 
     of: Physical
 
@@ -95,7 +95,7 @@ class Pieces(Fold):
 
 @dataclass(frozen=True)
 class Totals(Fold):
-    """What the sums of a relation amount to: a row for each key, with the sum and the key.
+    """The values of sums: a row for each key, with the sum and the key.
 
     Without a key it is one row, the sum, zero where nothing is.
     """
@@ -111,7 +111,7 @@ class Totals(Fold):
 
 @dataclass(frozen=True)
 class ChangeOf(Physical):
-    """What a fold gives for a state and a change of it, less what it gives for the state alone.
+    """The change of a fold: its result for state and change, less its result for the state.
 
     Of the state only the rows of the change's keys matter. The fold is over a `Hole`.
     """

@@ -30,17 +30,17 @@ class Physical:
 
     @property
     def schema(self) -> Schema:
-        """The columns and diffs of what the node gives."""
+        """The columns and diffs of the result."""
         raise NotImplementedError
 
     @property
     def inputs(self) -> tuple[Physical, ...]:
-        """The relations that it is made of."""
+        """The relations that the node reads."""
         return ()
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
-        """The functions of rows that it evaluates."""
+        """The functions of rows that the node evaluates."""
         return ()
 
 
@@ -58,7 +58,7 @@ class Argument(Physical):
 
 @dataclass(frozen=True)
 class Hole(Physical):
-    """Where a relation is to be put in."""
+    """A placeholder for a relation."""
 
     of: Schema
 
@@ -77,7 +77,7 @@ class Cell:
 
 
 def cells_of(f: Expr) -> tuple[Cell, ...]:
-    """The columns of the rows that a function gives."""
+    """The columns of a function's result."""
     if not isinstance(f.type, Struct):
         return (Cell(f, columns_of(f.type)),)
     if isinstance(f, Build):
@@ -114,7 +114,7 @@ class Project(Physical):
 
 @dataclass(frozen=True)
 class _Same(Physical):
-    """A node that gives rows as its input has them."""
+    """A node whose rows have the type of its input."""
 
     of: Physical
 
@@ -246,7 +246,7 @@ class EquiJoin(Physical):
 
 @dataclass(frozen=True)
 class AntiJoin(Physical):
-    """The rows of the left side whose key no row of the right side is; a NULL key is none."""
+    """The rows of the left side whose key the right side does not have. NULL matches nothing."""
 
     left: Physical
     right: Physical  # of keys, each once
@@ -288,7 +288,7 @@ class Contributions(Physical):
 
 
 def paths_of(item: RowType, *before: str) -> tuple[tuple[str, ...], ...]:
-    """The paths to the columns of a row that stands in another, at a path."""
+    """The paths to the columns of a row that is nested in another."""
     if isinstance(item, Struct):
         return tuple((*before, n) for n, _ in item.fields)
     return (before,)

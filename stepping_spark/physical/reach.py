@@ -1,4 +1,4 @@
-"""How far the functions of a window look: which rows of a partition a change can matter to."""
+"""How far window functions look: the rows of a partition that a change can affect."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Nearest:
 
 @dataclass(frozen=True)
 class _Look:
-    """How far one function looks back and forward: rows, or distances in the order."""
+    """How far one function looks back and forward, in rows or in distances."""
 
     back: Any = 0
     forward: Any = 0
@@ -74,7 +74,7 @@ def _is_told_apart(key: Expr) -> bool:
 
 
 def nearby_of(sorting: tuple[Sorting, ...], calls: tuple[WindowCall, ...]) -> Runs | Nearest | None:
-    """What rows a change can matter to, where that depends on the values of the rows around it."""
+    """The rows that a change can affect, if that depends on the values of the rows around it."""
     t = unwrap(sorting[0].expr.type) if sorting else None
     if not isinstance(t, Atom) or t.name not in WHOLE_NUMBERS or not sorting[0].ascending:
         return None

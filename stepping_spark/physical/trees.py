@@ -1,4 +1,4 @@
-"""What trees of nodes read, and how often."""
+"""Traversal of trees of nodes, and how often they read an argument."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from stepping_spark.physical.nodes import AntiJoin, Argument, Physical
 
 
 def walk(*trees: Physical) -> Iterator[Physical]:
-    """The nodes of trees, each after those it is made of."""
+    """The nodes of trees, inputs first."""
     for tree in trees:
         yield from walk(*tree.inputs)
         yield tree
 
 
 def times_read(tree: Physical, number: int) -> int:
-    """How often an argument stands in the text of a tree."""
+    """How often the text of a tree has an argument."""
     if isinstance(tree, Argument):
         return int(tree.number == number)
     found = sum(times_read(i, number) for i in tree.inputs)

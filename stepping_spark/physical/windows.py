@@ -1,4 +1,4 @@
-"""Windows: what a row is given by the rows around it, in the order of its partition."""
+"""Windows: values of a row that are computed from the rows around it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Sorting:
 
 @dataclass(frozen=True)
 class Frame:
-    """The rows around a row that a function is over; None is the end of the partition.
+    """The frame of a window function: the rows around a row. None is the end of the partition.
 
     In `rows`, `start` and `end` count rows from the row itself, negative ones before it. Else they
     are added to the value that the partition is ordered by, as far as it goes: in a descending
@@ -56,13 +56,13 @@ class Frame:
 
     @property
     def has_own_row(self) -> bool:
-        """Whether the row itself is always in it."""
+        """Whether the frame always has the row itself."""
         start, end = _sign(self.start), _sign(self.end)
         return (start is None or start <= 0) and (end is None or end >= 0)
 
     @property
     def by_value(self) -> bool:
-        """Whether it depends on distances of values."""
+        """Whether the frame depends on distances of values."""
         return not self.rows and bool(_sign(self.start) or _sign(self.end))
 
     def __str__(self) -> str:
@@ -138,7 +138,7 @@ class WindowCall:
 
 @dataclass(frozen=True)
 class Windowed(Fold):
-    """Each row as often as it counts, and what functions give for it: Pair(row, their tuple).
+    """Each row, repeated by its weight, and the results of functions: Pair(row, tuple).
 
     Rows of one key are a partition, in an order, then by the whole row; a row whose weights do not
     add up to more than zero is not there.
@@ -160,10 +160,10 @@ class Windowed(Fold):
 
     @property
     def order(self) -> Order:
-        """The order as other nodes have it."""
+        """The order, as the other nodes take it."""
         return tuple(part for s in self.sorting for part in s.order)
 
 
 def windowed(row: RowType, calls: tuple[WindowCall, ...]) -> Any:
-    """The type of a row beside what functions give for it."""
+    """The type of a row together with the results of functions."""
     return pair_of(row, tuple_of(c.type for c in calls))

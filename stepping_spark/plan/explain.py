@@ -115,7 +115,7 @@ def explain(graph: AnyGraph) -> Explanation:
     check_is_graph(graph, "; write st.explain(st.compile(query))")
     hints = _hints(graph)
     plan = plan_of(graph)
-    graph = plan.graph  # in which some vertices are one
+    graph = plan.graph  # with some vertices fused
     within = {v: m for stage in plan.stages for m in stage.streams for v in m.inner}
     full, windows = _read_in_full(plan), _reads_of_windows(plan)
     explained = []
@@ -148,7 +148,7 @@ def explain(graph: AnyGraph) -> Explanation:
 
 
 def _hints(graph: AnyGraph) -> tuple[str, ...]:
-    """What a circuit does that is seldom meant, or costs much."""
+    """Hints: parts of a circuit that are probably a mistake, or expensive."""
     states = States(graph.loops)
     crossed = (v for v in graph.walk() if _has_no_key(v))
     lines = dict.fromkeys(graph.line(v) for v in crossed)
@@ -177,7 +177,7 @@ def _has_no_key(v: Vertex) -> bool:
 
 
 def _undelayed(v: Vertex) -> Vertex:
-    """The stream that a delay is of: of a change, the last but one is no more of a state."""
+    """The stream below a delay: the delay of a change is not a state either."""
     while v.operator.same_stream:
         (v,) = v.inputs
     return v
@@ -213,7 +213,7 @@ def _how(v: Vertex, full: dict[Vertex, str]) -> str:
 
 
 def _part(op: Window) -> str:
-    """How much of a partition the driver computes, where it is large; Spark's jobs do all of it."""
+    """How much of a large partition the driver computes. Spark computes all of it."""
     near = nearby_of(op.sorting, op.calls)
     if isinstance(near, Runs):
         gap = f"from one gap of more than {near.gap} before the change to the next after it"
@@ -248,7 +248,7 @@ def _reads_of_windows(plan: Plan) -> dict[Vertex, str]:
 
 
 def _read_in_full(plan: Plan) -> dict[Vertex, str]:
-    """The vertices that read a whole register, and which; those of one row do not count."""
+    """The vertices that read a whole register of more than one row, with that register."""
     found: dict[Vertex, str] = {}
     for stage in plan.stages:
         for m in stage.streams:
@@ -262,7 +262,7 @@ def _read_in_full(plan: Plan) -> dict[Vertex, str]:
 
 
 def _is_one_row(change: Vertex) -> bool:
-    """Whether a register never holds more than the row of a number, or of the greatest time."""
+    """Whether a register has at most one row: a number, or the greatest time."""
     if isinstance(change.operator, Haitch) and isinstance(change.operator.of, Top):
         top = change.operator.of
         return top.n == 1 and not top.ties and all(isinstance(e, Literal) for e in top.keys)
@@ -271,7 +271,7 @@ def _is_one_row(change: Vertex) -> bool:
 
 
 def _state(v: Vertex, plan: Plan) -> tuple[str, ...]:
-    """The registers that a vertex is a value of."""
+    """The registers whose value a vertex is."""
     change = plan.summed.get(v)
     return tuple(_shown(s) for s in plan.states if s.change is change)
 

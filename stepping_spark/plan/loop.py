@@ -49,7 +49,7 @@ ITERATION = "_iter_"
 
 @dataclass(frozen=True)
 class StateRead:
-    """What is kept of a stream by a key is looked up where a stream's changes have that key."""
+    """A look-up in the state of a stream, by the keys that the changes of another stream have."""
 
     kept: Vertex
     key: tuple[Expr, ...]
@@ -68,7 +68,7 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class LoopPlan:
-    """How a recursion runs: rounds at each iteration, as long as there is anything to do."""
+    """How a recursion runs: the rounds of an iteration, repeated until nothing changes."""
 
     path: Path
     line: Line
@@ -85,7 +85,7 @@ class LoopPlan:
 
     @cached_property
     def look_ups(self) -> tuple[StateRead, ...]:
-        """All that is looked up, each once."""
+        """All look-ups, each once."""
         return tuple(dict.fromkeys(x for r in self.rounds for x in r.look_ups))
 
     @cached_property
@@ -95,12 +95,12 @@ class LoopPlan:
 
     @cached_property
     def outside(self) -> dict[Vertex, Vertex]:
-        """What stands in the body for what is around: the same at each iteration."""
+        """The body's vertices for outer streams. They are the same at each iteration."""
         return dict(zip(self.body.inputs, self.inputs, strict=True))
 
     @property
     def reads(self) -> Iterator[tuple[Vertex, tuple[Expr, ...]]]:
-        """The streams around whose sums are looked up, and the keys."""
+        """The outer streams whose sums are looked up, and the keys."""
         for x in self.look_ups:
             if x.kept in self.outside:
                 yield self.outside[x.kept], x.key
@@ -181,7 +181,7 @@ class _LoopPlanner:
     def _depths(self, members: list[Member]) -> dict[Vertex, int]:
         by_vertex = {m.vertex: m for m in members}
         depth: dict[Vertex, int] = {}
-        for v in self.order:  # each after those that it needs at its iteration
+        for v in self.order:  # in the order in which an iteration computes them
             if v in by_vertex:
                 waits = [x.vertex for x in by_vertex[v].leaves if isinstance(x, Slice)]
                 depth[v] = 1 + max((depth.get(w, 0) for w in waits), default=0)
@@ -263,14 +263,14 @@ def _per_key(v: Vertex) -> Term:
 
 
 def due_at(v: Vertex) -> tuple[Slice, ...]:
-    """Where an operator that works per key has anything to do at an iteration: at these keys."""
+    """The keys for which an operator has to be computed at an iteration."""
     (a,) = v.inputs
     key = key_of_each(v.operator, a.type)
     return Slice(a, key=key), Slice(a, Side.KEPT, When.NOW, key)
 
 
 def _both(x: Vertex, key: tuple[Expr, ...], when: When, near: tuple[Slice, ...]) -> Term:
-    """What is kept and what has changed."""
+    """The state and its change."""
     return _sum(x, *(Slice(x, side, when, key, near) for side in (Side.KEPT, Side.CHANGED)))
 
 
@@ -279,7 +279,7 @@ def _sum(v: Vertex, *terms: Term) -> Term:
 
 
 def without(m: Member, empty: frozenset[Leaf]) -> Member | None:
-    """The stream without what is known to be empty; None where all of it is. Made once."""
+    """The term without its empty parts; None if all of it is empty. Computed once."""
     if empty not in m.without:
         term = _without(m.term, empty)
         m.without[empty] = None if term is None else Member(m.vertex, term)
@@ -293,5 +293,5 @@ def _without(t: Term, empty: frozenset[Leaf]) -> Term | None:
     known = tuple(a for a in args if a is not None)
     if isinstance(t.operator, Add):
         return _sum(t.vertex, *known) if known else None
-    # Linear, bilinear, per key: nothing for nothing.
+    # Linear, bilinear and per-key operators give no rows for no rows.
     return Node(t.vertex, t.operator, known) if len(known) == len(args) else None

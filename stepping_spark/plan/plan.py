@@ -29,14 +29,14 @@ class Plan:
     graph: AnyGraph
     stages: tuple[Stage, ...]
     states: tuple[State, ...]
-    outputs: tuple[Vertex, ...]  # the vertices that have the values of the graph's outputs
-    loops: dict[Vertex, LoopPlan]  # of each recursive stream; those of one body share theirs
+    outputs: tuple[Vertex, ...]  # the vertices whose values are the graph's outputs
+    loops: dict[Vertex, LoopPlan]  # by recursive stream; streams of one body share a plan
     names: dict[Vertex, tuple[Path, Line]] = field(repr=False)
-    summed: dict[Vertex, Vertex] = field(repr=False)  # what I, z⁻¹ and D keep the sum of
+    summed: dict[Vertex, Vertex] = field(repr=False)  # the streams whose sums I, z⁻¹ and D keep
 
     @cached_property
     def times(self) -> dict[RowType, tuple[Path, Line]]:
-        """The types that `now` is compared with, each with a vertex that does."""
+        """The types that `now` is compared with, each with a vertex that compares."""
         return {
             v.operator.time: self.names[v]
             for v in self.graph.walk()
@@ -45,18 +45,18 @@ class Plan:
 
     @property
     def output_schemas(self) -> tuple[Schema, ...]:
-        """The relations that the outputs are."""
+        """The schemas of the outputs."""
         return tuple(v.type.schema for v in self.outputs)
 
     @property
     def registers(self) -> tuple[Register, ...]:
-        """What a store keeps for the circuit."""
+        """The registers that a store keeps for the circuit."""
         in_loops = [s for loop in dict.fromkeys(self.loops.values()) for s in loop.states]
         return tuple(s.register for s in (*self.states, *in_loops))
 
     @cached_property
     def inlined(self) -> frozenset[Vertex]:
-        """Streams that those who read them can have within, where all registers are empty.
+        """Streams that their readers may compute themselves, while all registers are empty.
 
         They are no register's and no output, but there for the keys at which registers are read,
         or joins that two streams are made of: those are sooner computed twice than written down.
@@ -71,7 +71,7 @@ class Plan:
             for leaf, often in read.items():
                 if isinstance(leaf, Ref):
                     readers[leaf.vertex] = readers.get(leaf.vertex, 0) + often
-        times: dict[Vertex, int] = {}  # how often the dearest part of each is computed
+        times: dict[Vertex, int] = {}  # how often the most expensive part of each is computed
         for m in members:
             inner = max((times.get(v, 1) for v in refs(m.term)), default=1)
             often = inner * max(readers.get(m.vertex, 0), 1)
@@ -110,5 +110,5 @@ class Plan:
 
 
 def _may_be_inlined(t: Term) -> bool:
-    """Whether a term gives the same rows each time, and no NULL that was not there before."""
+    """Whether a term gives the same rows each time, and makes no NULL of its own."""
     return all(n.operator.repeatable for n in nodes(t))

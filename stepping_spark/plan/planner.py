@@ -74,7 +74,7 @@ def plan_of(graph: AnyGraph) -> Plan:
 
 
 class _Planner:
-    """Holds what is known while a plan is made."""
+    """Makes one plan, and holds the intermediate results."""
 
     def __init__(self, graph: AnyGraph) -> None:
         self.graph = graph
@@ -118,7 +118,7 @@ class _Planner:
                 loops[v] = made[key]
         return loops
 
-    # -- what is materialised
+    # -- materialised streams
 
     def _materialised(self) -> list[Vertex]:
         found: dict[Vertex, None] = dict.fromkeys(self.graph.outputs)
@@ -142,7 +142,9 @@ class _Planner:
             elif isinstance(op, Fixpoint):
                 found.update(dict.fromkeys((*v.inputs, v)))
             elif isinstance(op, LookUp):
-                found[v.inputs[0]] = None  # also of a state: its text stands three times in a query
+                found[v.inputs[0]] = (
+                    None  # for states too: the text of the fold occurs three times in a query
+                )
             elif join_of(op):
                 for side, other in (v.inputs, v.inputs[::-1]):
                     if side in self.states and other not in self.states:
@@ -167,11 +169,11 @@ class _Planner:
 
     @staticmethod
     def _is_read(v: Vertex) -> bool:
-        """Whether a stream is read, and not computed, within a step."""
+        """Whether a step reads a stream from a register, instead of computing it."""
         return not v.inputs or v.operator.gives_state or isinstance(v.operator, Arrange)
 
     def _resolve(self, v: Vertex) -> Vertex:
-        """The vertex that has the value: not a fed back or merely arranged one."""
+        """The vertex that computes the value: feedbacks and arrangements are followed."""
         while True:
             if isinstance(v.operator, Feedback):
                 v = self.graph.loops[v]
@@ -185,7 +187,7 @@ class _Planner:
         return self._summed(delay.inputs[0], delay)
 
     def _held_back(self, v: Vertex) -> Vertex:
-        """The change of what a hold keeps: what came in, less what came out."""
+        """The change of the state of a hold: its input less its output."""
         rest = Vertex(Add(), self._resolve(v.inputs[0]), Vertex(Neg(), v))
         if rest not in self.held_back:
             self.held_back[rest] = v
@@ -264,7 +266,7 @@ class _Planner:
         return op.of if is_own and cut_by(op.of.keys, op.of.sorting, op.of.calls) else None
 
     def _expiring(self, v: Vertex, op: Expire) -> Term:
-        """What watermarks pass: of what is kept it is read by its time, as what becomes due."""
+        """The rows that watermarks pass. They are read from the state by their time."""
         rows, *greatest = v.inputs
         changes = (self._summed(g) for g in greatest)
         clock = Clock(op.value.type, tuple(zip(changes, op.distances, strict=True)))
@@ -300,12 +302,12 @@ class _Planner:
         return Read(change) if at is None else replace(at, change=change)
 
     def _stages(self, members: list[Member]) -> tuple[Stage, ...]:
-        """Each stream in the first stage that has what it waits for; projections delay nothing."""
+        """Stages: each stream is in the first one after its inputs. Projections need no stage."""
         by_vertex = {m.vertex: m for m in members}
         waits = {m.vertex: [w for w in _waits(m) if w in by_vertex] for m in members}
         waited_for = {w for ws in waits.values() for w in ws}
         projections = {m.vertex for m in members if m.only_projects and m.vertex in waited_for}
-        depth: dict[Vertex, int] = {}  # each after those it waits for
+        depth: dict[Vertex, int] = {}  # each after its inputs
 
         def visit(v: Vertex) -> int:
             if v not in depth:
@@ -325,7 +327,7 @@ class _Planner:
 
 
 def _waits(m: Member) -> Iterator[Vertex]:
-    """What is to be materialised before a stream is."""
+    """The streams to materialise before this one."""
     for leaf in m.leaves:
         v = leaf.by if isinstance(leaf, Read) else leaf.vertex
         if v is not None:

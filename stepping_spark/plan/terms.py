@@ -37,7 +37,7 @@ from stepping_spark.store import Ordering, Register
 
 @dataclass(frozen=True)
 class AllColumns(Expr):
-    """As the only part of a key: the row by all its columns, whatever they are."""
+    """As the only part of a key: all columns of the row."""
 
     def __str__(self) -> str:
         return "row"
@@ -55,7 +55,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Clock:
-    """What tells which times have come since the last step: `now`, or watermarks.
+    """Decides which times have come since the last step: `now`, or watermarks.
 
     A mark is the change of the greatest time of an input, and the distance from that time to its
     watermark. A time has come when it is before all watermarks.
@@ -67,7 +67,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Read:
-    """The old value of a register, whole or where its key is among those of a stream."""
+    """The old value of a register: all of it, or the rows with the keys of a stream."""
 
     change: Vertex
     key: tuple[Expr, ...] = ()
@@ -79,14 +79,14 @@ class Read:
 
 
 class Side(enum.Enum):
-    """What a loop has of a stream of its body, by iteration."""
+    """One side of a stream in a loop: its state or its change, by iteration."""
 
     CHANGED = "the changes in this step"
     KEPT = "the old value of a register, as far as it was looked up"
 
 
 class When(enum.Enum):
-    """Which iterations of a loop, as seen from one of them."""
+    """Iterations of a loop, relative to the present one."""
 
     NOW = "this one"
     BEFORE = "those before"
@@ -118,17 +118,17 @@ class Node:
 
     @cached_property
     def parts(self) -> tuple[Operator, ...]:
-        """The operators that it is, one after the other."""
+        """The operators in it, in order."""
         return parts_of(self.operator)
 
     @cached_property
     def types(self) -> tuple[StreamType, ...]:
-        """The types of what it takes."""
+        """The types of its inputs."""
         return tuple(type_of(a) for a in self.args)
 
     @cached_property
     def trees(self) -> tuple[Physical, ...]:
-        """What each of its parts is made of."""
+        """The trees of its parts."""
         return tuple(trees_of(self.parts, self.types))
 
     @cached_property
@@ -144,7 +144,7 @@ Term = Leaf | Node
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A stream to materialise, and the term that it is: of a plan one object, in all steps."""
+    """A stream to materialise, and its term. A plan uses the same object in all steps."""
 
     vertex: Vertex
     term: Term
@@ -155,17 +155,17 @@ class Member:
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
-        """What the term reads, each once."""
+        """The leaves that the term reads, each once."""
         return tuple(dict.fromkeys(_leaves(self.term)))
 
     @staticmethod
     def leaves_of(t: Term) -> tuple[Leaf, ...]:
-        """What a part of the term reads, each once."""
+        """The leaves that a part of the term reads, each once."""
         return tuple(dict.fromkeys(_leaves(t)))
 
     @cached_property
     def times_read(self) -> Counter[Leaf]:
-        """How often each leaf stands in what the term is made of."""
+        """How often the term reads each leaf."""
         found: Counter[Leaf] = Counter()
         for leaf, times in _times_read(self.term):
             found[leaf] += times
@@ -179,19 +179,19 @@ class Member:
 
     @cached_property
     def python(self) -> PythonCall | None:
-        """The Python function, where that is what the stream waits for."""
+        """The Python function, if the stream is the result of one."""
         return python_of(self.vertex)
 
     @cached_property
     def only_projects(self) -> bool:
-        """Whether it is fields of another stream, called otherwise: nothing is to be computed."""
+        """Whether it only picks and renames fields of another stream."""
         t = self.term
         return isinstance(t, Node) and only_projects(t.operator) and isinstance(t.args[0], Ref)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Streams that can be materialised together, once the stages before are.
+    """Streams that can be materialised together, after the stages before.
 
     `projections` come before them, each after those it waits for: small ones cost no query.
     """
@@ -201,7 +201,7 @@ class Stage:
 
     @property
     def streams(self) -> tuple[Member, ...]:
-        """All that the stage materialises."""
+        """The streams that the stage materialises."""
         return (*self.projections, *self.members)
 
     @cached_property
@@ -214,13 +214,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class State:
-    """A register, and how rows of the stream it sums become rows of it."""
+    """A register, and how rows of its stream become rows of the register."""
 
     register: Register
     change: Vertex
     key: tuple[Expr, ...]
-    stored: tuple[tuple[str, Expr], ...]  # columns that the stream itself does not have
-    order: Sorting | None = None  # what the rows of a key are ordered by
+    stored: tuple[tuple[str, Expr], ...]  # key columns that are not columns of the stream
+    order: Sorting | None = None  # the order of the rows of a key
 
 
 def key_of_each(op: Operator, t: StreamType) -> tuple[Expr, ...]:
@@ -231,7 +231,7 @@ def key_of_each(op: Operator, t: StreamType) -> tuple[Expr, ...]:
 def key_columns(
     schema: Schema, key: tuple[Expr, ...]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, Expr], ...]]:
-    """The columns that a key is read by, and those of them that must be stored beside the row."""
+    """The columns of a key, and those of them that must be stored in addition to the row."""
     if key == (ALL,):
         return tuple(n for n, _ in schema.columns), ()
     own = {n for n, _ in schema.columns}
@@ -239,7 +239,9 @@ def key_columns(
     for i, part in enumerate(key, 1):
         if isinstance(part, Field) and len(part.path) == 1 and part.path[0] in own:
             columns.append(part.path[0])
-            own.remove(part.path[0])  # a key may have a part twice, and a relation no column
+            own.remove(
+                part.path[0]
+            )  # a key may have the same part twice, a relation may not have the same column twice
         else:
             columns.append(f"_key_{i}_")
             stored.append((f"_key_{i}_", part))
@@ -261,7 +263,7 @@ def shown_key(key: tuple[Expr, ...]) -> str:
 
 
 def told(change: str, key: tuple[Expr, ...]) -> str:
-    """What a register is the sum of, and by which key."""
+    """The stream and the key of a register, as text."""
     by = f" by {', '.join(map(str, key))}" if key else ""
     return f"{change}{by}"
 
@@ -289,19 +291,19 @@ def _times_read(t: Term, times: int = 1) -> Iterator[tuple[Leaf, int]]:
 
 
 def refs(t: Term) -> Iterator[Vertex]:
-    """The streams that a term reads, each as often as it does."""
+    """The streams that a term reads, with repetitions."""
     return (leaf.vertex for leaf in _leaves(t) if isinstance(leaf, Ref))
 
 
 def is_nothing(t: Term, empty: Callable[[Leaf], bool]) -> bool:
-    """Whether a term has no rows for sure, where the leaves that `empty` names have none."""
+    """Whether a term is certainly empty, if the leaves for which `empty` is true are."""
     if not isinstance(t, Node):
         return empty(t)
     return t.operator.is_nothing(*(is_nothing(a, empty) for a in t.args))
 
 
 def nodes(t: Term) -> Iterator[Node]:
-    """The operators of a term, each after those it takes."""
+    """The operators of a term, inputs first."""
     if isinstance(t, Node):
         for a in t.args:
             yield from nodes(a)
@@ -322,7 +324,7 @@ def read_as_batches(members: Iterable[Member]) -> set[Read]:
 
 
 def _asks_spark(tree: Physical) -> bool:
-    """Whether a tree that takes row by row has a function that Arrow cannot evaluate."""
+    """Whether a linear tree has a function that Arrow cannot evaluate."""
     nodes = list(walk(tree))
     if not all(isinstance(n, Project | Where | Unnest | Argument) for n in nodes):
         return False
@@ -334,5 +336,5 @@ def type_of(t: Term) -> StreamType:
     if isinstance(t, Read):
         return t.change.type
     if isinstance(t, Node) and t.operator is not t.vertex.operator:
-        return type_of(t.args[0])  # a sum or a difference that the plan has made
+        return type_of(t.args[0])  # an addition or subtraction that the planner added
     return t.vertex.type

@@ -1,4 +1,4 @@
-"""The rows of a partition that a change can matter to, so that no others are computed.
+"""Finds the rows of a partition that a change can affect, so that no others are computed.
 
 What functions over a window give changes for the rows from the first change on, and for as many
 before it as functions look forward. Those rows need the ones that functions look back to, and of
@@ -63,12 +63,12 @@ SLACK = 64
 
 
 def whole(state: pa.Table, change: pa.Table, run: Context) -> Pieces:
-    """All rows of a state, and the change of it."""
+    """All rows of a state, and its change."""
     yield state, change, {}
 
 
 def cut_of(n: Windowed, over: Schema) -> Cut:
-    """What gives, for each key of a change, the rows that matter, their change, what is carried."""
+    """A function that gives the affected rows of each key, their change, and the carried values."""
     divider = _divider_of(n)
     if divider is None or cut_by(n.keys, n.sorting, n.calls) is None:
         return whole
@@ -180,11 +180,11 @@ class _Partition:
 
 
 class _Divider(Protocol):
-    """Says which rows of a partition matter to a change of it."""
+    """Decides which rows of a partition a change can affect."""
 
     @property
     def reads(self) -> Sequence[Expr]:
-        """What it reads of rows, beside their place in the order."""
+        """The columns that it reads, besides those of the order."""
 
     @property
     def carried(self) -> Sequence[WindowCall]:
@@ -198,10 +198,10 @@ class _Divider(Protocol):
         read: Sequence[Any],
         last: int | None,
     ) -> Any:
-        """Whether each row matters.
+        """Whether each row is affected.
 
-        `last` is the place of the last row that was not read; where such rows matter too, it is a
-        `NeedsPrefix`.
+        `last` is the place of the last row that was not read. If such rows are affected too, a
+        `NeedsPrefix` is raised.
         """
 
 
@@ -233,7 +233,7 @@ def _places(column: Any, by: Sorting) -> Numbers:
 
 
 def _are_sure(places: Numbers, counts: Numbers) -> Any:
-    """Which rows are there for sure: no other row of their place counts less than once."""
+    """Which rows certainly exist: no row at the same place has a weight below one."""
     doubted = places[counts <= 0]
     return ~np.isin(places, doubted) if len(doubted) else np.ones(len(places), np.bool_)
 
@@ -341,7 +341,7 @@ class _OfNearest:
 
 
 def _plus(a: Carried, b: Carried) -> Carried:
-    """What functions have of the rows of two parts of a partition."""
+    """The counts and sums of the rows of two parts of a partition."""
     return {c: _added(a[c], b[c]) for c in a}
 
 
@@ -355,7 +355,7 @@ def _added(a: Any, b: Any) -> Any:
 def _carried(
     calls: Sequence[WindowCall], args: Sequence[Any], counts: Numbers, rows: Numbers
 ) -> Carried:
-    """What functions have of the rows that are left out: their count, or their sum."""
+    """For each function, the count or the sum of the rows that are left out."""
     found: dict[WindowCall, Any] = {}
     left = iter(args)
     for c in calls:
@@ -374,7 +374,7 @@ def _carried(
 
 
 def _limbs(values: Any, times: Numbers, c: WindowCall) -> dict[int, int]:
-    """The exact sum of values, each so often: of floats by bins, of other numbers in one."""
+    """The exact sum of weighted values: of floats by bins, of other numbers as one."""
     if pa.types.is_floating(values.type):
         return limbs_of(values.to_numpy(), times)
     if pa.types.is_decimal(values.type):

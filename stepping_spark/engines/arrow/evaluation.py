@@ -1,4 +1,4 @@
-"""Evaluates the terms of a plan on Arrow tables, where all that they read is few rows.
+"""Evaluates the terms of a plan on Arrow tables, if they read few rows.
 
 A term is prepared once, as the nodes that it is made of are, and run by each step.
 """
@@ -24,7 +24,7 @@ Chain = Callable[[pa.Table, StreamType, Sequence[Operator]], pa.Table]
 
 
 class Failed(Exception):
-    """A vertex could not be computed, and which part of it; the cause says why."""
+    """A vertex, and the part of it, that could not be computed. The cause has the reason."""
 
     def __init__(self, vertex: Vertex, part: int) -> None:
         super().__init__(vertex, part)
@@ -33,7 +33,7 @@ class Failed(Exception):
 
 @dataclass
 class Evaluation:
-    """What the terms of a stream are evaluated on."""
+    """The inputs of an evaluation: relations and context."""
 
     table: Callable[[Leaf], pa.Table]
     chain: Chain  # asks Spark for what several linear operators make of a relation
@@ -45,7 +45,7 @@ Compute: TypeAlias = Callable[[Evaluation], pa.Table]
 
 
 def compute(t: Term) -> Compute:
-    """What gives the relation of a term; equal rows may stand in it several times."""
+    """A function that computes a term. Its result may have equal rows several times."""
     if not isinstance(t, Node):
         return lambda run: run.table(t)
     args, parts = [compute(a) for a in t.args], _parts(t)
@@ -62,7 +62,7 @@ def compute(t: Term) -> Compute:
 
 
 def _parts(t: Node) -> Callable[[Evaluation, list[pa.Table]], pa.Table]:
-    """What gives what the operators that a vertex is made of do, one after the other."""
+    """A function that applies the operators of a vertex, one after the other."""
     kernels = list(map(prepared, t.trees))
     asked, last = t.asked
 
@@ -89,7 +89,7 @@ def _parts(t: Node) -> Callable[[Evaluation, list[pa.Table]], pa.Table]:
 
 
 def _chained(run: Evaluation, t: Node, first: int, last: int, table: pa.Table) -> pa.Table:
-    """What Spark makes of a relation by several parts at once."""
+    """Applies several operators to a relation in one query of Spark."""
     types = t.types
     for p in t.parts[:first]:
         types = (p.type_of(*types),)

@@ -1,4 +1,4 @@
-"""The nodes that fold, on the driver: what they give for a key depends on all rows of that key."""
+"""Folds on the driver: nodes whose result for a key depends on all rows of that key."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from stepping_spark.sums.arrow import totals
 
 
 def added_up(of: Physical, rows: Kernel) -> Kernel:
-    """The relation of a node with each row once; as it is, where that is known of it."""
+    """The rows of a node, each once; unchanged if they are known to be."""
     schema = of.schema
 
     def added_up(run: Context) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What the operators of groups mean on the driver, of values that are there as Arrow arrays."""
+"""The operators of groups on the driver, on Arrow arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepping_spark.rows.types import sort_key
 
 
 def ranks(column: Column) -> list[Numbers]:
-    """Numbers that order rows as Spark orders the values: NULL first, NaN last."""
+    """Numbers in the order that Spark gives the values: NULL first, NaN last."""
     array: Any = one_array(canonical(column))
     t = array.type
     if pa.types.is_list(t):

@@ -1,4 +1,4 @@
-"""Which rows of small relations have equal keys, on the driver; where they are not too many."""
+"""Joins of small relations on the driver, if the result is not too large."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _pairs(sides: list[pa.Table], names: list[str]) -> int:
 
 
 def _comparable(a: Array, b: Array) -> tuple[Array, Array]:
-    """Two columns of keys as such that Arrow can join by."""
+    """Two columns of keys, in types that Arrow can join."""
     if pa.types.is_duration(a.type):
         return a.cast(pa.int64()), b.cast(pa.int64())
     if not pa.types.is_nested(a.type):

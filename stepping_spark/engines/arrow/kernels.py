@@ -1,4 +1,4 @@
-"""What a kernel is, and what it runs on."""
+"""Kernels, and the context that they run in."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NeedsPrefix(Exception):
 
 @dataclass
 class Context:
-    """What kernels run on."""
+    """The context that kernels run in."""
 
     ask: Ask  # has Spark evaluate expressions that are not plain
     now: Now = None

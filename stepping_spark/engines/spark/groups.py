@@ -1,4 +1,4 @@
-"""What the operators of groups mean in Spark SQL."""
+"""The operators of groups in Spark SQL."""
 
 from __future__ import annotations
 

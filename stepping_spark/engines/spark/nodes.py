@@ -60,7 +60,7 @@ class Query:
 
 
 class Computing(Protocol):
-    """Where a query gets columns that SQL text cannot say."""
+    """Adds columns to a query that SQL text cannot express."""
 
     def __call__(self, query: Query, exprs: Sequence[Expr], row: str) -> tuple[str, list[Sql]]:
         """The query's text, and the text of each expression over its rows, called `row`."""
@@ -84,7 +84,7 @@ class Context:
 
     @property
     def one_task(self) -> str:
-        """The hint by which few rows stay in one task."""
+        """The hint that keeps few rows in one task."""
         return ONE_TASK if self.few else ""
 
     def query(self, n: Physical) -> Query:

@@ -1,4 +1,4 @@
-"""Pieces of Spark SQL that every node uses: lists of columns, keys, and rows added up."""
+"""Pieces of Spark SQL that all nodes use: lists of columns, keys, and consolidation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Window functions in Spark SQL: Spark's own, over rows that each stand as often as they count.
+"""Window functions in Spark SQL: Spark's own, over rows that are repeated by their weight.
 
 Spark adds up floats as they come, so a sum of them depends on the order and on the frames before.
 Here they are added exactly: each row is joined with the bins (`sums.floats`) that its partition
@@ -150,7 +150,7 @@ def _collected(spec: _Spec, floats: dict[int, WindowCall], query: str, apart: Ap
 
 
 class _Spec:
-    """The texts of a node's windows, over rows called `t`."""
+    """The SQL of a node's windows, over rows called `t`."""
 
     def __init__(self, node: Windowed) -> None:
         self.node = node
@@ -187,7 +187,7 @@ class _Spec:
         return f"OVER ({within} RANGE BETWEEN {start} AND {end})"
 
     def call(self, c: WindowCall) -> str:
-        """The text of a function."""
+        """The SQL of a function."""
         args = [a.sql("t") for a in c.args]
         nulls = " IGNORE NULLS" if c.ignore_nulls else ""
         match c.kind:

@@ -1,4 +1,4 @@
-"""The primitive operators: their fields, the type of what they give, and whether they are linear.
+"""The primitive operators: their fields, their result types, and whether they are linear.
 
 What an operator means is said elsewhere, once for each interpretation: in `reference` in plain
 Python, in `engines.spark` as Spark SQL, in `engines.arrow` on Arrow tables. Here they stand by

@@ -1,4 +1,4 @@
-"""What an operator is, and the leaves of a circuit: inputs, and what loops feed back."""
+"""The class of all operators, and the leaves of a circuit: inputs and feedbacks."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ class Operator:
     rows_from: ClassVar[int | None] = None  # inputs that give its rows, the first ones
 
     def is_positive(self, inputs: bool) -> bool:
-        """Whether it gives no negative weights; `inputs` says whether it is given none."""
+        """Whether the result has no negative weights; `inputs` says which inputs have none."""
         return False
 
     @property
     def unit_weights(self) -> bool:
-        """Whether each row that it gives has the weight 1."""
+        """Whether each row of the result has the weight 1."""
         return False
 
     @property
     def repeatable(self) -> bool:
-        """Whether it gives the same each time, and no NULL that was not there before."""
+        """Whether it gives the same result each time, and makes no NULL of its own."""
         return False
 
     def is_nothing(self, *inputs: bool) -> bool:
-        """Whether it gives no rows for sure; `inputs` says of which inputs that is so."""
+        """Whether the result is certainly empty; `inputs` says which inputs are."""
         return all(inputs)
 
     def physical(self, *args: Argument) -> Physical:
@@ -97,11 +97,11 @@ class Operator:
         return ""
 
     def identity(self) -> str:
-        """What tells it from others of its kind, in every process and whatever names it has."""
+        """Text that identifies the operator in every process, independent of names."""
         return identity_of(tuple(getattr(self, f.name) for f in fields(self)))
 
     def reads_unseen(self, *inputs: StreamType) -> str:
-        """What its functions of rows read of its inputs, where they do not say it."""
+        """The columns that opaque functions of rows read."""
         return read_unseen(tuple(getattr(self, f.name) for f in fields(self)), inputs)
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
@@ -115,21 +115,21 @@ class Operator:
 
 
 class Same(Operator):
-    """An operator that gives what it takes, or rows of the same type."""
+    """An operator whose result has the type of its input."""
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         return inputs[0]
 
 
 class KeepsSigns(Operator):
-    """An operator that gives no negative weights where it is given none."""
+    """An operator whose result has no negative weights if its inputs have none."""
 
     def is_positive(self, inputs: bool) -> bool:
         return inputs
 
 
 class GivesSets(Operator):
-    """An operator that gives no negative weights, whatever it is given."""
+    """An operator whose result never has negative weights."""
 
     def is_positive(self, inputs: bool) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Operators that depend on each key alone: distinct, sums, first rows, lists; and H of them."""
+"""Operators that work on each key separately: distinct, sums, first rows, lists; and their H."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class PositivePart(GivesSets, Same):
 
 @dataclass(frozen=True)
 class Accumulate(Operator):
-    """The sum of what `pick` gives for the rows, by key; without a key, one sum."""
+    """The sum of `pick` over the rows, by key; without a key, one sum."""
 
     key: Key | None
     pick: Expr

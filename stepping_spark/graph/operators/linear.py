@@ -40,7 +40,7 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
 class Map(KeepsSigns):
     """Each row becomes another; the carried columns go along.
 
-    `note` is what a picture says of it, a line each, instead of the function.
+    `note` is the text of pictures, a line each, instead of the function.
     """
 
     f: Expr
@@ -267,7 +267,7 @@ class IdentityPrint(KeepsSigns, Same):
 
 @dataclass(frozen=True)
 class Fused(Operator):
-    """Operators one after the other, as one: what the first gives goes through the rest."""
+    """A chain of operators as one operator."""
 
     parts: tuple[Operator, ...]
 
@@ -304,7 +304,7 @@ class Fused(Operator):
 
 
 def parts_of(op: Operator) -> tuple[Operator, ...]:
-    """The operators that one is made of: itself, if it is not fused."""
+    """The operators in a fused one; otherwise the operator itself."""
     return op.parts if isinstance(op, Fused) else (op,)
 
 
@@ -318,5 +318,5 @@ def trees_of(parts: Sequence[Operator], types: tuple[StreamType, ...]) -> list[P
 
 
 def only_projects(op: Operator) -> bool:
-    """Whether an operator only picks fields, so that it costs nothing to have it twice."""
+    """Whether an operator only picks fields, so that computing it twice costs nothing."""
     return isinstance(op, Map) and is_plain(op.f)

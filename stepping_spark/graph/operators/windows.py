@@ -1,4 +1,4 @@
-"""Window functions: what rows are given by the rows around them."""
+"""Window functions: values of a row that depend on the rows around it."""
 
 from __future__ import annotations
 
