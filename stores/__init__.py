@@ -1,4 +1,4 @@
-"""Where state is kept between steps: one protocol, `st.Store`, and a class for each.
+"""Stores keep state between steps: one protocol, `st.Store`, and a class for each kind of store.
 
 `place_of` reads the place of a state in one word of a command line, such as `parquet:PATH`.
 """

@@ -1,7 +1,7 @@
 """Where state is, in one word of a command line: `memory`, `parquet:PATH`, `postgres:URL`.
 
-A URL of Postgres may say which schema, as `postgresql://…/database?schema=flights`; and a path or
-URL alone is as good. Whatever is shown of a place has no password.
+A URL of Postgres may name the schema: `postgresql://…/database?schema=flights`. A path or a URL
+alone also works. No message shows a password.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEMA = "stepping_spark"
 
 @dataclass(frozen=True)
 class Place:
-    """A place of state: a store of which kind, and where."""
+    """A place of state: the kind of the store, and its path or URL."""
 
     kind: str
     where: str = field(repr=False)
@@ -45,7 +45,7 @@ class Place:
         return f"{where}, schema {self.schema!r}"
 
     def store(self, graph: AnyGraph) -> Store:
-        """The store of a circuit there; made, where there is none."""
+        """The store of a circuit at this place. It is created if it does not exist."""
         match self.kind:
             case "parquet":
                 return StoreParquet.from_graph(graph, self.where, create=True)
@@ -54,7 +54,7 @@ class Place:
         return StoreMemory.from_graph(graph)
 
     def state(self) -> InspectedState:
-        """What is kept there, to be looked at."""
+        """The state at this place, for inspection."""
         match self.kind:
             case "parquet":
                 return ParquetState(self.where)
@@ -66,7 +66,7 @@ class Place:
 
 
 def place_of(text: str, schema: str | None = None) -> Place:
-    """The place that a text names; a ValueError, which does not quote it, where it is none."""
+    """The place that a text names, or a ValueError, which does not quote the text."""
     kind, _, rest = text.partition(":")
     if text == MEMORY:
         found = Place(MEMORY, "")
@@ -89,7 +89,7 @@ def place_of(text: str, schema: str | None = None) -> Place:
 
 
 def _check_kind(text: str) -> None:
-    """A ValueError for a word that looks like a kind of store, and is none."""
+    """Raise a ValueError for a word that looks like a kind of store, but is not."""
     kind, colon, rest = text.partition(":")
     is_path = not kind.isalnum() or len(kind) == 1 or kind == "file" or rest.startswith("//")
     if text.lower() == MEMORY or (colon and kind != PARQUET and not is_path):
@@ -110,7 +110,7 @@ def _files(path: str) -> Place:
 
 
 def _postgres(url: str) -> Place:
-    """The place of a URL; `schema` is our own, and no parameter of Postgres."""
+    """The place of a URL. The parameter `schema` is our own, not one of Postgres."""
     wrong = wrong_with_postgres(url)
     if wrong is not None:
         raise ValueError(wrong)

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 def small_file(directory: Directory, name: str) -> bytes:
-    """The bytes of a file of JSON; a ValueError where it is too large to be one."""
+    """The bytes of a JSON file, or a ValueError if it is too large."""
     with directory.input(name) as source:
         size = source.size()
         if size > MOST_BYTES:
@@ -44,7 +44,7 @@ def small_file(directory: Directory, name: str) -> bytes:
 
 
 def parsed(data: bytes | str, path: str = "") -> Part:
-    """The JSON of a text; a ValueError where it is none, too large, or nested too deep."""
+    """The JSON in a text, or a ValueError if it is invalid, too large, or nested too deeply."""
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has {len(data):,} bytes, and must have no more than {MOST_BYTES:,}")
     text = data.decode() if isinstance(data, bytes) else data
@@ -74,7 +74,7 @@ def _too_deep() -> ValueError:
 
 
 def _check_parts(whole: object) -> None:
-    """Refuse what is nested too deep, and text that cannot be written in any encoding."""
+    """Raise a ValueError for deep nesting, and for text that no encoding can write."""
     level: list[object] = [whole]
     for _ in range(MOST_LEVELS + 1):
         inner: list[object] = []
@@ -94,7 +94,7 @@ def _check_parts(whole: object) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of JSON, and where it stands."""
+    """A part of a JSON document, and its path."""
 
     found: Any
     path: str
@@ -108,7 +108,7 @@ class Part:
         return Part(self.found[name], f"{self.path}.{name}".lstrip("."))
 
     def maybe(self, name: str) -> Part:
-        """An entry of an object; null where an earlier version has not written it."""
+        """An entry of an object; null if an earlier version did not write it."""
         if isinstance(self.found, dict) and name not in self.found:
             return Part(None, f"{self.path}.{name}".lstrip("."))
         return self[name]
@@ -120,7 +120,7 @@ class Part:
         return {n: Part(v, f"{self.path}[{_cut(repr(n))}]") for n, v in self.found.items()}
 
     def items(self, number: int | None = None) -> list[Part]:
-        """The items of a list: of so many, if that is said."""
+        """The items of a list; of this length, if one is given."""
         if not isinstance(self.found, list) or number not in (None, len(self.found)):
             raise self.wrong("a list" if number is None else f"a list of {number}")
         return [Part(v, f"{self.path}[{i}]") for i, v in enumerate(self.found)]
@@ -132,7 +132,7 @@ class Part:
         return self.found
 
     def text(self, form: re.Pattern[str] | None = None, shown: str = "") -> str:
-        """A text; of this form, if one is said, which a message shows."""
+        """A text; of this form, if one is given. A message shows the form."""
         if not isinstance(self.found, str):
             raise self.wrong("a text")
         if form is not None and not form.fullmatch(self.found):
@@ -146,18 +146,18 @@ class Part:
         return self.found
 
     def or_none(self, read: Callable[[Part], T]) -> T | None:
-        """What is read of it; None where it is null."""
+        """The result of a function of the part; None if the part is null."""
         return None if self.found is None else read(self)
 
     def read_as(self, read: Callable[[Any], T]) -> T:
-        """What a function makes of it; where that raises a ValueError, it says where."""
+        """The result of a function of the value. Its ValueErrors get the path of the part."""
         try:
             return read(self.found)
         except ValueError as e:
             raise ValueError(f"{self._shown_path}: {_cut(str(e), 4 * SHOWN)}") from None
 
     def wrong(self, wanted: str) -> ValueError:
-        """The error where another thing was asked for."""
+        """The error for a part that is not what was expected."""
         return ValueError(f"{self._shown_path} is {_shown(self.found)}, and must be {wanted}")
 
     @property
@@ -184,7 +184,7 @@ def _cut(text: str, most: int = SHOWN) -> str:
 
 
 def check_distinct(names: Sequence[str], what: str) -> None:
-    """A ValueError where a name is there twice."""
+    """Raise a ValueError if a name occurs twice."""
     for name, times in Counter(names).items():
         if times > 1:
             raise ValueError(f"{what} {_cut(repr(name))} is there {times} times")

@@ -1,4 +1,4 @@
-"""A state, looked at without the circuit that it was made for: it says of itself what it is.
+"""Inspection of a state without its circuit: the state describes itself.
 
     state = ParquetState("state")
     print(state.summary().step)
@@ -24,7 +24,7 @@ LONG = 70
 
 @dataclass(frozen=True)
 class Kept:
-    """A register as it is kept: in how many batches, with how many rows, and what they take."""
+    """A register in a state: its batches, rows and bytes."""
 
     register: Register
     rows: int
@@ -33,14 +33,14 @@ class Kept:
 
     @property
     def words(self) -> str:
-        """What it is the sum of, for people: no digests, and what is long in outline."""
+        """The stream of the register, for people: without digests, and shortened."""
         told = in_words(self.register.sums)
         return told if len(told) <= LONG else _outline(told)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a state is, as far as it says so itself; `holder` is who writes it now."""
+    """The description of a state, by the state itself; `holder` is the process that writes it."""
 
     place: str
     kept_as: str
@@ -71,7 +71,7 @@ class Verification:
 
     @property
     def verdict(self) -> str:
-        """What there is to say where no problem was found."""
+        """The text for a state without problems."""
         if not self.unchecked:
             return "all is as it was written"
         return f"nothing wrong was found; not checked: {self.unchecked}"
@@ -81,13 +81,13 @@ class InspectedState(Protocol):
     """A state on disk, or in a database."""
 
     def summary(self) -> Summary:
-        """What it is; takes no lock, and may be asked for while somebody writes."""
+        """The summary. Takes no lock, so a writer may be active."""
 
     def holder(self) -> str | None:
-        """Who writes it now; None: nobody."""
+        """The process that writes the state now; None if there is none."""
 
     def reader(self, registers: Sequence[Register]) -> Store | None:
-        """A store that reads it, for a circuit's registers; None: there is none, and may be one.
+        """A store that reads the state, for a circuit's registers; None if there is no state yet.
 
         Raises what opening it to write would raise, but for the lock, which it does not take. It
         makes nothing.
@@ -97,11 +97,11 @@ class InspectedState(Protocol):
         """Look at every row of every step that can be opened. Takes no lock."""
 
     def compact(self) -> str:
-        """Take the lock, and merge what can be merged, without Spark; a note on what that means."""
+        """Take the lock, and merge batches, without Spark. Returns a note on the result."""
 
 
 def _outline(text: str) -> str:
-    """The text without what stands in parentheses."""
+    """The text without parentheses and what is in them."""
     shown, depth = "", 0
     for c in text:
         depth -= c == ")"

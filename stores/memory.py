@@ -41,7 +41,7 @@ _CLOSED = (
 
 @dataclass(frozen=True)
 class LastStep:
-    """What is committed, and what the step was that committed it."""
+    """The committed state, and the step that committed it."""
 
     step: int = 0
     now: Now = None
@@ -301,11 +301,11 @@ class StoreMemory(Closing):
     def _tend(self) -> None:
         for name, tiers in self._tiers.all.items():
             rows = sum(b.rows for b in self._added.get(name, ()))
-            # A merge keeps ahead of what comes in, so that batches cannot pile up behind it.
+            # A merge is faster than the changes come in, so that batches cannot pile up.
             self._replace(tiers, tiers.tend(self._state.batches.get(name, ()), 4 * rows))
 
     def _replace(self, tiers: Tiers[Batch], new: Batches) -> None:
-        """Let batches with the same content stand for a register's."""
+        """Replace the batches of a register by others with the same content."""
         old = self._state.batches.get(tiers.register.name, ())
         if new is not old:
             batches = {**self._state.batches, tiers.register.name: new}
@@ -313,7 +313,7 @@ class StoreMemory(Closing):
             release([b for b in old if b not in new])
 
     def _left(self) -> int:
-        """What more the driver may hold."""
+        """The bytes that the driver may still hold."""
         return self._budget - self.driver_bytes - sum(map(driver_bytes, self._added.values()))
 
     def _spill(self) -> None:
@@ -356,7 +356,7 @@ class StoreMemory(Closing):
         return self._placed(merged, register, self._left() // 2)
 
     def _placed(self, settled: SparkRelation, register: Register, left: int) -> Batches:
-        """A batch of settled rows: on the driver, if it takes no more than what is left."""
+        """A batch of settled rows: on the driver, if there is room for it."""
         if not settled.rows:
             return ()
         nbytes = settled.nbytes or 0

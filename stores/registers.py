@@ -1,4 +1,4 @@
-"""Checks that kept state is a circuit's own."""
+"""Checks that a state belongs to a circuit."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Described = Mapping[str, Mapping[str, Any]]
 
 
 def described(registers: Sequence[Register]) -> Described:
-    """What a store writes of its registers, and compares with later."""
+    """The description of registers that a store writes, and compares later."""
     return {r.name: r.describe() for r in registers}
 
 
 def check_are_registers(given: object, remedy: str) -> None:
-    """Refuse what is given instead of registers, such as the graph that has them."""
+    """Raise an error for anything but registers, such as their graph."""
     if not isinstance(given, Sequence) or isinstance(given, str):
         given = (given,)
     for odd in given:
@@ -48,7 +48,7 @@ def check_are_registers(given: object, remedy: str) -> None:
 
 
 def no_key(register: Register) -> StoreError:
-    """The error of a read by key of what has none."""
+    """The error for a read by key of a register without a key."""
     return StoreError(
         f"register {register.name!r} was read by key and has none; read it whole, or make it "
         "with the key that it is read by"
@@ -73,7 +73,7 @@ def checked_since(register: Register, keys: Relation) -> tuple[Ordering, pa.Tabl
 
 
 def matched(kept: Described, wanted: Sequence[Register]) -> dict[str, str]:
-    """For each register of a circuit, by its name, the name that the state has it under.
+    """For the name of each register of a circuit, its name in the state.
 
     A register is known by what it is: what it sums, its key and its columns. Its name follows the
     variables of a query. A register whose name the state does not have is looked for by what it
@@ -107,7 +107,7 @@ def is_cache(register: str) -> bool:
 
 
 def _is(said: Mapping[str, Any]) -> str:
-    """What a register is, whatever it and the classes of its rows are called.
+    """The identity of a register, without its name and the names of row classes.
 
     Of what it sums only the digests count, and the key. The words before them name classes.
     """
@@ -147,9 +147,9 @@ def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
 
 
 class Served(Generic[T]):
-    """What a store has for each register of its state, found by what a circuit calls it.
+    """What a store holds for each register of its state, by the names of a circuit.
 
-    Several circuits may be served, each with names of its own.
+    Several circuits, each with its own names, may be served.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class Served(Generic[T]):
         self.all: dict[str, T] = {}
         """By the name that the state has for a register; none where the store is not open."""
         self.by_name: dict[str, T] = {}
-        """By what a circuit calls a register."""
+        """The entry of a register, by its name in a circuit."""
         self._names: dict[str, str] = {}
 
     def open(self, found: Mapping[str, T]) -> None:
@@ -186,7 +186,7 @@ class Served(Generic[T]):
             raise StoreError(NOT_OPEN)
 
     def of(self, register: str) -> T:
-        """By what a circuit calls a register.
+        """The entry of a register, by its name in a circuit.
 
         A `StoreError` where the store is not open; a `StoreMismatch` where none is called so.
         """
@@ -199,7 +199,7 @@ class Served(Generic[T]):
 
 
 def read_registers(kept: Described, where: str) -> list[Register]:
-    """The registers of a state, by what it says of them; a `StoreCorrupt` where it cannot be read.
+    """The registers of a state, from its description, or a `StoreCorrupt` if that is unreadable.
 
     Their rows are of no class: they serve whoever needs no more than the state itself.
     """
@@ -278,13 +278,13 @@ def _shown_order(order: Ordering | None) -> str:
 
 
 def _is_of_other_streams(there: Described, asked: Described, name: str) -> bool:
-    """Whether two registers differ in what leads to their operator, and in nothing else."""
+    """Whether two registers differ only in the inputs of their operator."""
     have, want = there[name], asked[name]
     return not list(_differences({name: have}, {name: want})) and have["sums"] != want["sums"]
 
 
 def in_words(sums: str) -> str:
-    """What `Register.sums` says of the operator itself, and not of all that leads to it."""
+    """The part of `Register.sums` about the operator itself, without its inputs."""
     told = _DIGEST.sub("", sums)
     if told.endswith(" of") and told != sums:
         return f"{told.removesuffix(' of')}, in a recursion"

@@ -1,4 +1,4 @@
-"""Snapshots: what a thread reads of a store is of one committed step, until it says otherwise."""
+"""Snapshots: within one, all reads of a thread are of the same committed step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ P = TypeVar("P")
 
 
 class Pins(Generic[P]):
-    """What each thread has pinned: its reads are of that, and other threads do not notice."""
+    """The step that each thread has pinned. Other threads are not affected."""
 
     def __init__(self) -> None:
         self._of_thread = threading.local()
@@ -23,13 +23,13 @@ class Pins(Generic[P]):
 
     @property
     def pinned(self) -> P | None:
-        """What this thread has pinned; None outside of a snapshot."""
+        """The step that this thread has pinned; None outside of a snapshot."""
         found: P | None = getattr(self._of_thread, "pinned", None)
         return found
 
     @contextmanager
     def pin(self, what: P) -> Iterator[None]:
-        """Read that within the block."""
+        """Pin a step within the block."""
         around = self.pinned
         self._of_thread.pinned = what
         self._count(1)
@@ -44,7 +44,7 @@ class Pins(Generic[P]):
             self.held += more
 
     def check_none(self) -> None:
-        """Refuse to change a store from within a snapshot of it."""
+        """Raise an error for a change of the store within a snapshot of it."""
         if self.pinned is not None:
             raise StoreError(
                 "a step cannot be taken within `with store.snapshot():`, which is a view of the "

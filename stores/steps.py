@@ -1,4 +1,4 @@
-"""Whose turn it is: one step at a time, by one thread, of one store, of one process."""
+"""Turns: one process, one store and one thread at a time may take a step."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _STARTED = uuid.uuid4().hex
 
 
 def this_process() -> str:
-    """This process, as no other is called: a fork is another one."""
+    """The identity of this process. A fork has another one."""
     return f"{os.getpid()}-{_STARTED}"
 
 
 def check_is_next(step: int, last: int) -> None:
-    """Refuse to commit a step that is not the next one."""
+    """Raise an error for a commit of a step that is not the next one."""
     if step != last + 1:
         raise StoreError(
             f"step {step} cannot be committed: the last committed step is {last}, so that the "
@@ -49,7 +49,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what it holds; it serves nothing after that."""
+        """Release the state. The store cannot be used after that."""
 
 
 class Turns:

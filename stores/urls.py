@@ -1,4 +1,4 @@
-"""The addresses of stores, taken apart: what messages may show of them, and what they may not.
+"""Parses the addresses of stores, and decides which parts messages may show.
 
 What is shown is put together from parts that are no secret: a scheme, a host and its port, a
 path, the names of a database and of a user. Nothing is shown with something taken out. An address
@@ -57,7 +57,7 @@ _PARAMETERS = re.compile(
 
 @dataclass(frozen=True)
 class Uri:
-    """What a URI is made of; `str` shows no user, no password and no parameters."""
+    """The parts of a URI; `str` shows no user, no password and no parameters."""
 
     scheme: str
     user: str = field(repr=False)
@@ -82,14 +82,14 @@ class Uri:
 
     @property
     def parameters(self) -> Iterator[tuple[str, str]]:
-        """What is said behind the `?`."""
+        """The parameters behind the `?`."""
         for said in self.more.removeprefix("?").split("&"):
             name, _, value = said.partition("=")
             yield unquote(name), unquote(value)
 
 
 def uri_of(text: str) -> Uri | None:
-    """The parts of a URI; None where it is none, or where a password may be in two of its parts."""
+    """The parts of a URI; None for other text, and if it is unclear where the password ends."""
     found = _URI.fullmatch(text)
     if found is None or not _can_be_sent(text):
         return None
@@ -107,7 +107,7 @@ def uri_of(text: str) -> Uri | None:
 
 
 def may_hold_password(name: str) -> bool:
-    """Whether what should be the name of something looks like an address with a password."""
+    """Whether a name looks like an address with a password."""
     return _PASSWORD.search(name) is not None
 
 
@@ -197,7 +197,7 @@ def _wrong_with_parts(uri: Uri) -> str | None:
 
 
 def _unquoted(text: str) -> str:
-    """A text without %XX, also where it was quoted more than once."""
+    """A text without %XX, even if it was quoted several times."""
     while (once := unquote(text)) != text:
         text = once
     return text
@@ -211,5 +211,5 @@ def _is_ipv6(host: str) -> bool:
 
 
 def _can_be_sent(text: str) -> bool:
-    """Whether a text has no characters that no network takes."""
+    """Whether a text has only characters that may be sent."""
     return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)

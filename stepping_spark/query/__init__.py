@@ -1,4 +1,4 @@
-"""What a query is written with: streams, primitives, and what is made of them.
+"""The language of queries: streams, primitives, and operators made of them.
 
 `trace` calls a query once with symbolic streams. `primitives` and `feedback` are the operators of
 DBSP, `linear` those that work on the values of one step, `sets` the set operations of SQL.

@@ -1,4 +1,4 @@
-"""The aggregates that are made of sums: what each adds up, and what its sums amount to."""
+"""Aggregates made of sums: the sums of each, and its result from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stepping_spark.rows.types import Optional, unwrap
 
 
 def _type(keyed: bool, t: RowType, e: Expr) -> RowType:
-    """The type of what is NULL where no value of the expression is there."""
+    """The type of an aggregate that is NULL if the expression has no value."""
     nullable = isinstance(e.type, Optional) or not keyed
     return Optional(unwrap(t)) if nullable else unwrap(t)
 
@@ -36,7 +36,7 @@ def _count(keyed: bool, sums: Leaves, a: Asked) -> Shown:
 
 
 def _sum(keyed: bool, sums: Leaves, a: Asked) -> Shown:
-    """The sum, NULL of nothing."""
+    """The sum; NULL without values."""
     x = sums.arg(a.picked)
     t = summed_type(a)
     summed = sums.leaf(_retyped(x, t))
@@ -52,7 +52,7 @@ def _sum(keyed: bool, sums: Leaves, a: Asked) -> Shown:
 
 
 def _avg(keyed: bool, sums: Leaves, a: Asked) -> Shown:
-    """The sum by the count."""
+    """The sum divided by the count."""
     x = sums.arg(a.picked)
     t = summed_type(a)
     shown: Atom = FLOAT
@@ -101,7 +101,7 @@ def _corr(keyed: bool, sums: Leaves, a: Asked) -> Shown:
 
 
 def _where_known(x: Expr, y: Expr) -> Expr:
-    """The value in rows that have the other one too, else NULL."""
+    """The value in rows that also have the other one, otherwise NULL."""
     return given(known(y), x) if isinstance(y.type, Optional) else x
 
 

@@ -1,4 +1,4 @@
-"""`st.linear.aggregate`: from the aggregates that are asked for to the vertices of their plan."""
+"""`st.linear.aggregate`: from the requested aggregates to the vertices of their plan."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _row_of(a: object) -> RowType:
 
 
 def _by_field(fields: Any, aggregates: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """What is asked for, by the field that it fills."""
+    """The requested aggregates, by the fields that they fill."""
     if fields is not None and not isinstance(fields, Mapping):
         raise CompileError(
             f"{where}: fields={fields!r}: expected aggregates by the names of the fields that they "
@@ -135,7 +135,7 @@ def check_size(group_size: Any, where: str) -> None:
 
 
 def target_of(into: Any, of: str, where: str) -> Struct:
-    """The rows that an aggregate or a window gives, with a field for each of these."""
+    """The row type of an aggregate or a window, from `into`."""
     try:
         t = row_type(into)
     except TypeError as e:
@@ -145,7 +145,7 @@ def target_of(into: Any, of: str, where: str) -> Struct:
     return t
 
 
-# -- what is asked for, as expressions
+# -- the requested aggregates, as expressions
 
 
 def _asked(name: str, given: Any, row: RowType, where: str) -> Asked:
@@ -208,7 +208,7 @@ class Together:
 def _mapped(
     a: Any, row: RowType, groups: Groups | None, asked: list[Asked]
 ) -> tuple[Any, Groups | None, list[Asked]]:
-    """The stream and expressions of its rows, after what is Python has been mapped."""
+    """The stream and its expressions, after Python functions have been mapped to fields."""
     found = [e for x in asked for e in (x.value, x.other, *(s.expr for s in x.order))]
     calls = list(dict.fromkeys(e for e in found if isinstance(e, PythonCall)))
     if not calls:
@@ -237,7 +237,7 @@ def _mapped(
     )
 
 
-# -- the fields of the row that is wanted
+# -- the fields of the result
 
 
 def _doubted(groups: Groups | None, asked: list[Asked]) -> tuple[bool, ...]:
@@ -251,7 +251,7 @@ def _doubted(groups: Groups | None, asked: list[Asked]) -> tuple[bool, ...]:
 
 
 def _values(asked: list[Asked], planner: Planner, groups: Groups | None) -> dict[str, Expr]:
-    """What is asked for, of rows of the key and then the pieces."""
+    """The requested aggregates, over rows of the key and then the pieces."""
     shown = {
         name: show((f"_{planner.reductions.index(r) + 2}",)) for name, r, show in planner.shown
     }

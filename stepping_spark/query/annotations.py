@@ -52,9 +52,9 @@ def _remedy(annotation: Any) -> str:
 
 
 def local_names(query: Callable[..., Any]) -> dict[str, Any]:
-    """What is local where the query was written: it may be annotated with local classes.
+    """The local names where the query was written: annotations may use local classes.
 
-    A caller in another module may have other things by the same names.
+    A caller in another module may use the same names for other things.
     """
     seen = getattr(inspect.unwrap(query), "__globals__", None)
     names: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Loops: a stream that is used before it is known, and connected later."""
+"""Loops: a stream that is used first and connected later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a circuit on changes means on values: what it gives at its first step."""
+"""The meaning of a circuit on changes as a circuit on values: its first step."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _first(v: Vertex, inputs: list[Vertex | None]) -> Vertex | None:
 
 
 def _ordered(root: Vertex) -> list[Vertex]:
-    """The vertices that one is computed from, each after its inputs."""
+    """The vertices that one is computed from, inputs first."""
     order: dict[Vertex, None] = {}
     pending = [(root, False)]
     while pending:

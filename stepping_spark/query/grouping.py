@@ -1,4 +1,4 @@
-"""What groups are known by: a key, or the keys of grouping sets, `rollup` and `cube`."""
+"""The keys of groups: one key, or those of grouping sets, `rollup` and `cube`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def grouping_sets(*by: By[T] | None) -> GroupingSets[T]:
 
 @dataclass(frozen=True)
 class Groups:
-    """What groups are known by: the key of a row in each set, all of one type.
+    """The keys of groups: the key of a row in each set, all of one type.
 
     Of a plain key there is one set. Of several, the key is the grouping id and then all parts, of
     which those that a set leaves out are NULL.
@@ -129,7 +129,7 @@ class Groups:
 
 
 def groups_of(by: Any, row: RowType) -> Groups | None:
-    """What rows of a type are grouped by; None: they are one group."""
+    """The keys that group rows of a type; None if all rows are one group."""
     what = "`by` of aggregate"
     if by is None:
         return None

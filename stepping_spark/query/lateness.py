@@ -1,4 +1,4 @@
-"""Inputs with a lateness: how a circuit tells rows that come too late, and `st.late`."""
+"""Inputs with a lateness: how a circuit finds late rows, and `st.late`."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _time(at: Expr, where: str) -> Expr:
 
 
 def _units(said: object, t: RowType, where: str) -> int:
-    """How late rows may come, in the unit of their times."""
+    """The lateness, in the unit of the times."""
     found = _interval(said, where) if isinstance(said, str) else said
     if isinstance(found, dt.timedelta) and t in (DATETIME, LOCAL_DATETIME):
         found = found // dt.timedelta(microseconds=1)

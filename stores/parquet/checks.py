@@ -50,11 +50,11 @@ _BITS = {"BOOLEAN": 1, "INT32": 32, "INT64": 64, "INT96": 64, "FLOAT": 32, "DOUB
 
 
 class Damaged(Exception):
-    """A file that is not there, or cannot be read as what it was written as."""
+    """A file that is missing, or is not the file that was written."""
 
 
 def place_column(schema: Schema) -> str:
-    """The name of the column of places: one that the schema does not have."""
+    """A name for the column of places that the schema does not use."""
     name = "_place_"
     while name in (n.lower() for n, _ in schema.all):
         name += "_"
@@ -63,7 +63,7 @@ def place_column(schema: Schema) -> str:
 
 @dataclass(frozen=True)
 class Content:
-    """What is in the files of a register or an output; those of a register have places."""
+    """The content of the files of a register or an output. Files of a register have places."""
 
     of: str
     schema: Schema
@@ -81,12 +81,12 @@ class Content:
         return schema.append(pa.field(self.place, pa.uint64())) if self.place else schema
 
     def footer(self, name: str) -> dict[str, str]:
-        """What the footer of a file says."""
+        """The footer of a file."""
         return {_KEY.decode(): json.dumps({"file": name, "of": self.of})}
 
 
 def check_file(f: File, metadata: pq.FileMetaData) -> None:
-    """A `Damaged` where a file is another one, or has not the rows that it was written with."""
+    """Raise `Damaged` for another file, or one with other rows than were written."""
     said = _footer(f, metadata)
     if said and said[0] != f.name:
         raise Damaged(f"{f.name} has the content of another file, {said[0]}")
@@ -101,7 +101,7 @@ def check_file(f: File, metadata: pq.FileMetaData) -> None:
 
 
 def check_content(f: File, opened: pq.ParquetFile, content: Content) -> None:
-    """A `Damaged` where a file is of another register, or has not its columns."""
+    """Raise `Damaged` for a file of another register, or with other columns."""
     said = _footer(f, opened.metadata)
     if said and said[1] != content.of:
         raise Damaged(f"{f.name} is a file of {said[1]}, and not of {content.of}")
@@ -114,7 +114,7 @@ def check_content(f: File, opened: pq.ParquetFile, content: Content) -> None:
 
 
 def _footer(f: File, metadata: pq.FileMetaData) -> tuple[str, str] | None:
-    """The name of a file and what it is of, by its footer; None where an old one does not say."""
+    """The name and the content of a file, from its footer; None in files of old versions."""
     said = (metadata.metadata or {}).get(_KEY)
     if said is None:
         return None
@@ -137,7 +137,7 @@ def opened_file(
     metadata: pq.FileMetaData | None = None,
     dictionaries: Sequence[str] = (),
 ) -> pq.ParquetFile:
-    """A file to read from; these columns as dictionaries."""
+    """An open file that reads these columns as dictionaries."""
     return pq.ParquetFile(
         source,
         metadata=metadata,
@@ -177,7 +177,7 @@ def read_rows(
 
 
 def _check_places_in_file(f: File, metadata: pq.FileMetaData, groups: Iterable[int]) -> None:
-    """A `Damaged` where the footer says that columns are where the file is not."""
+    """Raise `Damaged` if the footer places columns outside of the file."""
     for i, j in product(groups, range(metadata.num_columns)):
         column = metadata.row_group(i).column(j)
         start, size = place_of(column)
@@ -191,7 +191,7 @@ def _check_places_in_file(f: File, metadata: pq.FileMetaData, groups: Iterable[i
 def _long_columns(f: File, metadata: pq.FileMetaData, groups: Iterable[int]) -> list[str]:
     """The columns that may be large in memory and are small in the file: read as dictionaries.
 
-    A `Damaged` where what the file says of itself is too much already.
+    Raises `Damaged` if the sizes in the file are too large already.
     """
     found: dict[str, None] = {}
     for i in groups:
@@ -211,7 +211,7 @@ def _long_columns(f: File, metadata: pq.FileMetaData, groups: Iterable[int]) -> 
 def _check_lists(
     f: File, metadata: pq.FileMetaData, groups: Iterable[int], source: pa.NativeFile
 ) -> None:
-    """A `Damaged` where the pages of lists have other numbers of values than the footer says."""
+    """Raise `Damaged` if pages of lists and the footer have different numbers of values."""
     schema = metadata.schema
     lists = [j for j in range(metadata.num_columns) if schema.column(j).max_repetition_level]
     for i, j in product(groups, lists):
@@ -227,7 +227,7 @@ def _check_lists(
 def _check_decoded(
     f: File, table: pa.Table, metadata: pq.FileMetaData, groups: Sequence[int]
 ) -> None:
-    """A `Damaged` where texts that were read as dictionaries are too large to be read as texts."""
+    """Raise `Damaged` if texts that were read as dictionaries are too large to decode."""
     begin = 0
     for i in groups:
         group = metadata.row_group(i)
@@ -266,7 +266,7 @@ def _text_bytes(array: Any) -> int:
 
 
 def _check_rows(f: File, table: pa.Table, content: Content) -> None:
-    """A `Damaged` where values are none of their type, or NULL where their type has none."""
+    """Raise `Damaged` for values outside of their type, and for NULL in a type without it."""
     table.validate(full=True)
     never = [n for n, t in content.schema.all if not isinstance(t, Optional)]
     for name in [*never, *filter(None, [content.place])]:
@@ -275,7 +275,7 @@ def _check_rows(f: File, table: pa.Table, content: Content) -> None:
 
 
 def check_places(f: File, places: Hashes, first: int, last: int) -> None:
-    """A `Damaged` where the rows of a row group are not in order from its first to its last."""
+    """Raise `Damaged` if the rows of a row group are not in order."""
     if (int(places[0]), int(places[-1])) != (first, last) or (places[1:] < places[:-1]).any():
         raise Damaged(
             f"{f.name} has rows that are not in order of their key, from the place {first} to "

@@ -1,4 +1,4 @@
-"""Generations: each writer claims one that nobody had, and so learns where another comes after it.
+"""Generations: each writer claims a new one, and so notices a writer that comes after it.
 
 A lock keeps writers apart where it works. Where it does not (it was removed, or has run out, or the
 file system does not lock), generations decide:
@@ -48,7 +48,7 @@ _LITTER = re.compile(
 
 
 class Claim:
-    """The right to write a generation, as long as there is no later one."""
+    """The right to write a generation, until there is a later one."""
 
     def __init__(self, directory: Directory, who: dict[str, object]) -> None:
         self._directory = directory
@@ -71,11 +71,11 @@ class Claim:
         return _name(self.generation)
 
     def begins_with(self, order: Order, *, written: bool) -> None:
-        """Say which will be the first manifest, before it is written, and that it is, after."""
+        """Record the first manifest, before and after it is written."""
         self._directory.write(self.name, self._text(begins=order, written=written))
 
     def overtaken_by(self) -> bytes | None:
-        """Who claimed or wrote after this one; None: nobody."""
+        """The writer that claimed or wrote after this one; None if there is none."""
         later = _name(self.generation + 1)
         if not is_claimed(self._directory, self.generation + 1):
             written = orders(self._directory.sizes(FOLDER))
@@ -106,7 +106,7 @@ class Claim:
         )
 
     def _follow(self, found: list[Order]) -> Order | None:
-        """Add what comes after the last one, by name; gives one that was written, and is gone."""
+        """Add the manifests after the last one. Returns one that was written, and then removed."""
         gone: Order | None = None
         since = found[-1][0] + 1 if found else 1
         late = set(range(self.generation - MOST_ASKED_FOR, self.generation))
@@ -122,12 +122,12 @@ class Claim:
         return gone
 
     def _is_old(self, order: Order) -> bool:
-        """Whether a listing would show a generation by now, since so long it is claimed."""
+        """Whether a generation was claimed so long ago that a listing shows it."""
         its, mine = (self._directory.status(n) for n in (_name(order[0]), self.name))
         return bool(its and mine and its.changed < mine.changed - SHOWN_WITHIN)
 
     def _older(self, last: Order, gone: Order) -> StoreCorrupt:
-        """The error where the manifests that writers have written since are not there."""
+        """The error if manifests that writers have written since are missing."""
         return StoreCorrupt(
             f"{self._directory.shown}: {_name(gone[0])} says that {name_of(gone)} was written, and "
             f"it is gone: the last manifest is {name_of(last)}, of step {last[1]}; {FOLDER}/ may "
@@ -137,7 +137,7 @@ class Claim:
         )
 
     def _check_is_number(self, generation: int, after: str) -> None:
-        """A `StoreCorrupt` where there is no next generation."""
+        """Raise `StoreCorrupt` if there is no next generation."""
         if generation > LAST[0]:
             raise StoreCorrupt(
                 f"{self._directory.shown}: there is {after}, and no writer can come after it; "
@@ -145,13 +145,13 @@ class Claim:
             )
 
     def after(self, order: Order) -> Order | None:
-        """The manifest that its writer wrote after one; None where that is its last."""
+        """The manifest that the writer wrote after this one; None if this is its last."""
         generation, step, revision = order
         following = (generation, step + 1, 0), (generation, step, revision + 1)
         return next(filter(self._is_there, following), None)
 
     def sweep(self) -> None:
-        """Remove claims that are long overtaken, and what is left of attempts to make one."""
+        """Remove old claims, and the files of unfinished attempts to claim."""
         changed = self._directory.changed(CLAIMS)
         mine = self._directory.status(self.name)
         if mine is not None:
@@ -171,7 +171,7 @@ class Claim:
         return True
 
     def _check_alone(self) -> None:
-        """See that nobody else claims now, where two could create one file.
+        """Check that no other writer claims now, on file systems where two could create one file.
 
         Each writes a file of its own, and then looks: of two at least one sees the other.
         """

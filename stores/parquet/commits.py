@@ -1,4 +1,4 @@
-"""What is committed in a directory, and the right to commit the next step."""
+"""The committed state of a directory, and the right to commit the next step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TRIES = 5
 
 
 class TooFast(StoreUnavailable):
-    """What was found is gone each time before it is read."""
+    """Each time a manifest was found, it was removed before it could be read."""
 
 
 class Committed:
@@ -105,7 +105,7 @@ class Committed:
         self._follow = at_step is None
 
     def _check_fits(self, registers: Sequence[Register], at_step: int | None) -> None:
-        """Refuse what cannot be opened, before another store makes way for it."""
+        """Raise the errors of opening, before another store gives way."""
         kept = registers_there(self._directory)
         if kept is None:
             return
@@ -155,7 +155,7 @@ class Committed:
         self._lock = self._claim = self._doubt = None
 
     def give_way(self) -> None:
-        """Let another writer in, and write no more; to be called at any time, by any thread."""
+        """Let another writer in, and stop writing. Any thread may call it at any time."""
         self._gave_way = True
         held = self._lock
         if held is not None:
@@ -163,7 +163,7 @@ class Committed:
                 held.release()
 
     def _there(self) -> Described:
-        """The registers that the state was made for."""
+        """The registers of the state."""
         kept = registers_there(self._directory)
         if kept is None:
             raise StoreUnavailable(
@@ -221,7 +221,7 @@ class Committed:
             claim.sweep()
 
     def _check_claim(self) -> None:
-        """A `StoreLocked` where another writer has taken over; then this lets go of the lock."""
+        """Raise `StoreLocked` if another writer has taken over, and release the lock."""
         assert self._claim is not None
         found = self._claim.overtaken_by()
         if found is not None:
@@ -255,7 +255,7 @@ class Committed:
     # -- between steps
 
     def newest(self) -> Manifest:
-        """The manifest that counts."""
+        """The valid manifest."""
         if self._doubt is not None:
             self._settle(self._doubt)
         elif self._follow:
@@ -267,12 +267,12 @@ class Committed:
 
     @contextmanager
     def kept(self, manifest: Manifest) -> Iterator[None]:
-        """Keep the files of a step for the block, as far as this is who would remove them."""
+        """Keep the files of a step during the block, if this process would remove them."""
         with self._sweeper.kept(manifest.order):
             yield
 
     def check_there(self, manifest: Manifest) -> None:
-        """A `StoreUnavailable` where a step that a snapshot is of is kept no more."""
+        """Raise `StoreUnavailable` if the step of a snapshot has been removed."""
         with reaching(self._directory.shown, "find its steps"):
             if manifest.order not in self._log.orders():
                 raise StoreUnavailable(
@@ -282,7 +282,7 @@ class Committed:
                 )
 
     def renew(self) -> None:
-        """See that this is the writer still, before a piece of work; else a `StoreLocked`."""
+        """Check that this is still the writer, before a piece of work, or raise `StoreLocked`."""
         if self._lock is not None:
             self._check_claim()  # first: who was overtaken may not take the lock again
             self._lock.keep()
@@ -319,7 +319,7 @@ class Committed:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a commit was tried, and nobody knows yet whether it came about."""
+        """Whether a commit was tried, and its result is still unknown."""
         return self._doubt is not None
 
     def damaged(self, step: int, why: Exception) -> StoreCorrupt:
