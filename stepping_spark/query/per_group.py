@@ -146,7 +146,7 @@ class _Lifting:
         return self.known[v]
 
     def of(self, v: Vertex) -> Vertex:
-        """The vertex for all groups."""
+        """The lifted vertex, for all groups."""
         if not self.depends(v):
             return v
         if v not in self.new:

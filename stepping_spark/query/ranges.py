@@ -133,7 +133,7 @@ class Banded:
         return cls(points, intervals, (made[0], made[1]), rows, inside)
 
     def pairs(self, joined: object) -> ZSet[Any]:
-        """The pairs of rows that are really one within the other, of pairs that share a band."""
+        """Of the pairs that share a band, those whose point lies in the interval."""
         left, right = self.rows
         cells = (Field(left, ("left", "left")), Field(right, ("right", "left")))
         pairs = make(Map(Build(pair_of(left, right), cells)), joined)

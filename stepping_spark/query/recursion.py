@@ -1,4 +1,4 @@
-"""Recursion as users call it: the function of a loop is traced into a circuit of its own."""
+"""Recursion: the function of a loop is traced into a circuit of its own."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _check_parameters(f: Callable[..., Any]) -> None:
 
 
 def _labels(a: object, f: Callable[..., Any]) -> dict[Vertex, str]:
-    """What the function calls the streams that it is given."""
+    """The names that the function gives its streams."""
     name = next(iter(inspect.signature(f).parameters))
     if isinstance(a, Stream):
         return {a.vertex: name}
@@ -166,7 +166,7 @@ def _must_be_zset(t: StreamType, where: str) -> StreamType:
 def _checked(
     inside: BodyTracer, given: Any, streams: list[Stream], single: bool, f: Callable[..., Any]
 ) -> list[Vertex]:
-    """What the function gives for the next iteration."""
+    """The streams that the function returns, for the next iteration."""
     where = f"{line_of_function(f)}: {name_of(f)}"
     found = (given,) if single else given
     if isinstance(given, tuple) is single or len(found) != len(streams):
@@ -192,7 +192,7 @@ def _checked(
 
 
 class BodyTracer(Tracer):
-    """What is recorded while the function of a loop runs.
+    """The tracer of the function of a loop.
 
     Streams of the query around it come in by being used.
     """

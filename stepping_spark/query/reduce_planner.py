@@ -1,4 +1,4 @@
-"""How an aggregation is computed: which aggregates together, by what kind of reduction."""
+"""Plans an aggregation: which aggregates are computed together, by which reduction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from stepping_spark.zsets.spark import ZSetPython
 
 @dataclass
 class Planner:
-    """Deals aggregates out to reductions."""
+    """Assigns aggregates to reductions."""
 
     keyed: bool
     group_size: int | None = None
@@ -151,7 +151,7 @@ class Planner:
         return isinstance(e.type, Optional) or not self.keyed
 
     def _kept(self, r: Reduction) -> Reduction:
-        """The same reduction that there is already, or this one."""
+        """An equal reduction of the plan, or this one, added to the plan."""
         for other in self.reductions:
             if _same(r, other):
                 return other

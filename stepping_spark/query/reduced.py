@@ -1,4 +1,4 @@
-"""The plan of an aggregation as vertices: each reduction, and what puts their pieces together."""
+"""The plan of an aggregation as vertices: the reductions, and the join of their results."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _listed(rows: Stream, key: Field, r: First | Gathered) -> tuple[Stream, Expr
 def _most_frequent(
     rows: Stream, key: Field, r: Frequent, group_size: int | None
 ) -> tuple[Stream, Expr, Expr]:
-    """Of how often each value comes the most; NULL only where there is nothing else."""
+    """The most frequent value; NULL only if there is no other."""
     (value,) = r.values
     both = tuple_of((key.type, value.type))
     each = Key(Build(both, (key, value)), (True, True))

@@ -1,4 +1,4 @@
-"""`st.linear.sessions`: rows, and when the run of rows that they are in begins and ends."""
+"""`st.linear.sessions`: rows, with the start and the end of their session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unions, intersections and differences of the values of one step, as SQL has them."""
+"""SQL's unions, intersections and differences, of the values of one step."""
 
 from __future__ import annotations
 

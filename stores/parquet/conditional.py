@@ -1,4 +1,4 @@
-"""Conditional puts: a file of an object store is made only where there is none of its name.
+"""Conditional puts: a file is created in an object store only if there is none with its name.
 
 pyarrow's file systems have none, so this goes by obstore (`pip install 'stepping-spark[s3]'`), with
 what the pyarrow file system was made with.
@@ -35,13 +35,13 @@ _KEYS_OF_ENVIRONMENT = (
 
 @dataclass(eq=False)
 class Creator:
-    """Creates files on S3; of two that create one at once, only one succeeds."""
+    """Creates files on S3. If two writers create the same file at once, only one succeeds."""
 
     options: dict[str, Any] = field(repr=False)
     _buckets: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def create(self, path: str, data: bytes) -> None:
-        """Make the file `bucket/key`; a `FileExistsError` where it is there already."""
+        """Create the file `bucket/key`, or raise `FileExistsError`."""
         bucket, _, key = path.partition("/")
         try:
             obstore.put(self._bucket(bucket), key, data, mode="create", use_multipart=False)
@@ -61,7 +61,7 @@ class Creator:
 
 
 def creator_for(filesystem: pafs.FileSystem) -> Creator | None:
-    """What creates files in a file system; None where nothing can do so exclusively."""
+    """The creator of files for a file system; None if it has no exclusive creation."""
     if not INSTALLED or not isinstance(filesystem, pafs.S3FileSystem):
         return None
     options: dict[str, Any] = filesystem.__reduce__()[1][0]  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What the store asks of the place where its files are."""
+"""The file operations that the Parquet store needs."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ class Status(NamedTuple):
 
 
 class Directory(Protocol):
-    """Files by name, `folder/file`. What fails is an `OSError`."""
+    """Files by name, `folder/file`. Failures raise `OSError`."""
 
     @property
     def shown(self) -> str:
-        """How messages call it; without passwords."""
+        """The name for messages, without passwords."""
 
     @property
     def identity(self) -> object:
-        """Equal for two that are of the same files, as far as that is known."""
+        """Equal for two directories with the same files, as far as that is known."""
 
     @property
     def excludes(self) -> bool:
-        """Whether of two that `create` a file at once only one can succeed."""
+        """Whether `create` is exclusive: if two create a file at once, only one succeeds."""
 
     def make(self, folders: Sequence[str]) -> None:
-        """Make the directory and these folders in it, where they are not there."""
+        """Make the directory and these folders in it, if they do not exist."""
 
     def read(self, name: str) -> bytes:
         """The bytes of a small file."""
 
     def input(self, name: str) -> pa.NativeFile:
-        """A file to read from."""
+        """Open a file to read."""
 
     def output(self, name: str) -> pa.NativeFile:
         """A new file to write to; durable once it is closed and synced."""
@@ -56,10 +56,10 @@ class Directory(Protocol):
         """
 
     def write(self, name: str, data: bytes) -> None:
-        """Make a small file, or put new content into it."""
+        """Write a small file, and replace its content if it exists."""
 
     def sizes(self, folder: str) -> Mapping[str, int]:
-        """The size of each file of a folder, by its name; none where there is no such folder."""
+        """The size of each file of a folder, by its name; empty if there is no such folder."""
 
     def changed(self, folder: str) -> Mapping[str, float]:
         """When each file of a folder was last written, in seconds of the file system's clock."""
@@ -67,16 +67,16 @@ class Directory(Protocol):
     def status(self, name: str) -> Status | None:
         """The status of a file; None if it does not exist.
 
-        It is asked for by its name: what a listing does not show yet is found.
+        It looks up the name, so it finds files that a listing does not show yet.
         """
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files; one that is not there is no error."""
+        """Remove files. Missing files are no error."""
 
     def for_spark(self, name: str) -> str:
         """A file, as a path for Spark's reader."""
 
 
 def escaped(path: str) -> str:
-    """A path as Spark's reader takes it, which takes some characters for patterns."""
+    """A path with the characters escaped that Spark's reader takes for patterns."""
     return _GLOB.sub(r"\\\1", path)

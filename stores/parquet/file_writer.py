@@ -19,14 +19,14 @@ from stores.parquet.manifest import DATA, File, FileBatch
 
 
 def rows_of_file(rows: int, limits: Limits) -> int:
-    """How many rows the files of a batch of so many have."""
+    """The number of rows of each file, for a batch with this number of rows."""
     return max(limits.file_rows, -(-rows // limits.batch_files))
 
 
 class FileWriter:
-    """Writes rows to one file after another: those that have places come in their order.
+    """Writes rows to one file after another. Rows with places come in their order.
 
-    What is written counts for nothing until `batch`, and is durable once it is synced.
+    Files do not count until `batch` is called, and are durable after a sync.
     """
 
     def __init__(self, directory: Directory, stem: str, content: Content, file_rows: int) -> None:
@@ -54,7 +54,7 @@ class FileWriter:
             self._write_group()
 
     def batch(self) -> FileBatch:
-        """End; gives what was written."""
+        """End, and return the batch that was written."""
         while self._waiting:
             self._write_group()
         self._end_file()
@@ -62,7 +62,7 @@ class FileWriter:
         return FileBatch(tuple(self._files))
 
     def abandon(self) -> None:
-        """Remove what was written, unless it has ended well."""
+        """Remove the files, unless the batch was ended."""
         if self._writer is not None:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
@@ -113,7 +113,7 @@ class FileWriter:
             self._check(made)
 
     def _check(self, made: File) -> None:
-        """See that a file can be read that has large rows."""
+        """Check that a file with large rows can be read."""
         try:
             with self._directory.input(made.name) as source:
                 read_rows(source, made, None, None, self._content)
@@ -125,7 +125,7 @@ class FileWriter:
 
 
 def _rows_of_group(table: pa.Table) -> int:
-    """How many of these rows are a row group: not so many that it takes too much memory."""
+    """The number of rows in a row group, so that it does not take too much memory."""
     rows = min(table.num_rows, GROUP_ROWS)
     while rows > 1 and table.slice(0, rows).nbytes > GROUP_BYTES:
         rows //= 2

@@ -60,7 +60,7 @@ CHECKED = -1
 
 
 class ReadCache:
-    """What was read last of files, up to a number of bytes.
+    """The parts of files that were read last, up to a number of bytes.
 
     A part is the number of a row group, or None for what a file says of all of them.
     """
@@ -73,7 +73,7 @@ class ReadCache:
         self.nbytes = 0
 
     def get(self, name: str, part: Part) -> object | None:
-        """What is kept of a file."""
+        """The cached part of a file."""
         with self._lock:
             if (name, part) not in self._kept:
                 return None
@@ -81,7 +81,7 @@ class ReadCache:
             return self._kept[name, part][0]
 
     def put(self, name: str, part: Part, value: object, nbytes: int) -> None:
-        """Keep something, and drop what was not asked for the longest time."""
+        """Add a part, and drop those that were not used for the longest time."""
         with self._lock:
             self._drop(name, part)
             self._kept[name, part] = (value, nbytes + ENTRY_BYTES)
@@ -161,7 +161,7 @@ class FileReader:
         return found
 
     def missing(self, groups: Sequence[Group]) -> int:
-        """How many row groups would have to be read from files."""
+        """How many row groups are not in the cache."""
         return sum(self._cache.get(f.name, i) is None for f, i in groups)
 
     def at(
@@ -245,7 +245,7 @@ class FileReader:
         return bounds
 
     def metadata(self, f: File, content: Content) -> pq.FileMetaData:
-        """What a file says of itself, where that is what it was written with."""
+        """The metadata of a file, after comparing it with what was written."""
         with self._source(f) as source:
             opened = opened_file(source)
             check_file(f, opened.metadata)
@@ -253,7 +253,7 @@ class FileReader:
             return opened.metadata
 
     def check(self, f: File, content: Content) -> None:
-        """A `Damaged` where a file is not what it was written as, as far as its footer tells."""
+        """Raise `Damaged` if the footer differs from what was written."""
         if self._cache.get(f.name, CHECKED) is None:
             self.metadata(f, content)
             self._cache.put(f.name, CHECKED, True, 0)
@@ -271,7 +271,7 @@ class FileReader:
 
     @contextmanager
     def _source(self, f: File) -> Iterator[pa.NativeFile]:
-        """A file to read from; a `Damaged` says what is wrong with it, also while it is read."""
+        """An open file. Errors while it is read become `Damaged`."""
         try:
             with self.directory.input(f.name) as source:
                 yield source
@@ -289,12 +289,12 @@ class FileReader:
 
 
 def content_of(register: Register) -> Content:
-    """What is in the files of a register."""
+    """The content of the files of a register."""
     return Content(f"register {register.name!r}", register.schema, places=True)
 
 
 def output_content(number: int, schema: Schema) -> Content:
-    """What is in the files of an output."""
+    """The content of the files of an output."""
     return Content(f"output {number}", schema, places=False)
 
 

@@ -1,4 +1,4 @@
-"""Where files are kept: the directory of a path or a URI, and what to say where it fails."""
+"""Finds the directory for a path or a URI, and words its errors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _check_has_no_key(uri: Uri) -> None:
 
 @contextmanager
 def reaching(shown: str, purpose: str) -> Iterator[None]:
-    """What the system refuses, as one `StoreUnavailable` that says how to go on."""
+    """Turn errors of the system into one `StoreUnavailable` with the remedy."""
     try:
         yield
     except NotPlain as e:

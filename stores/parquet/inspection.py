@@ -1,4 +1,4 @@
-"""Looks at a state in Parquet files: what the manifest says of each, and whether it is so."""
+"""Inspects a state in Parquet files, and compares the files with the manifest."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ParquetState:
         self._log = Log(self._directory)
 
     def summary(self) -> Summary:
-        """What it is, by its newest manifest."""
+        """The summary of the state, from its newest manifest."""
         with self._reaching():
             registers, manifest = self._registers(), newest(self._directory, self._log)
             return Summary(
@@ -87,12 +87,12 @@ class ParquetState:
             )
 
     def holder(self) -> str | None:
-        """Who writes it now; None: nobody."""
+        """The process that writes the state now; None if there is none."""
         with self._reaching():
             return holder(self._directory)
 
     def reader(self, registers: Sequence[Register]) -> StoreParquet | None:
-        """A store that reads it; None: there is no state, and a writer can make one."""
+        """A store that reads the state; None if there is no state and a writer can make one."""
         with reaching(self._directory.shown, "open it for writing"):
             check_no_others(self._directory)
             check_may_write(self._directory)
@@ -181,7 +181,7 @@ class ParquetState:
         return read_registers(kept, f"{self._directory.shown}: {REGISTERS}")
 
     def _instead(self) -> str:
-        """What is there, where no state is."""
+        """What the directory has instead of a state."""
         if isinstance(self._directory, LocalDirectory) and not os.path.exists(self._directory.root):
             return "there is no such directory"
         names = sorted(n.removeprefix("/") for n in self._directory.sizes(""))
@@ -195,7 +195,7 @@ class ParquetState:
             yield
 
     def _of_older(self, order: Order, look: StepsCheck) -> list[str]:
-        """What is wrong with an older step."""
+        """The problems of an older step."""
         manifest = self._log.read_or_none(order)
         if manifest is None:
             return [f"its manifest, {name_of(order)}, is damaged, or in another format"]
@@ -203,7 +203,7 @@ class ParquetState:
 
 
 def _told(order: Order, damage: Sequence[str], newest: Sequence[str]) -> Iterator[str]:
-    """What to say of an older step, beside what is said of the newest."""
+    """The text about an older step, in addition to that about the newest."""
     step = f"step {order[1]}, an older one, cannot be opened again"
     own = [d for d in damage if d not in newest]
     yield from (f"{step}: {d}" for d in own)
@@ -227,7 +227,7 @@ def _of_registers(manifest: Manifest, registers: Sequence[Register]) -> Iterator
 
 
 class StepsCheck:
-    """A look at the steps of a state, that opens no file twice."""
+    """A check of the steps of a state that opens no file twice."""
 
     def __init__(self, directory: Directory, registers: Sequence[Register]) -> None:
         self._directory = directory
@@ -236,11 +236,11 @@ class StepsCheck:
 
     @property
     def files(self) -> int:
-        """How many files it has looked at."""
+        """How many files were checked."""
         return len({f for _, batch in self._known for f in batch.files})
 
     def at(self, manifest: Manifest) -> list[str]:
-        """What is wrong with the files of a step."""
+        """The problems of the files of a step."""
         sizes = self._directory.sizes("data")
         found = [*damages(manifest, self._directory)]
         for register in self._registers:
@@ -274,7 +274,7 @@ class FileCheck:
     register: Register | None
 
     def batch(self, batch: FileBatch, sizes: Mapping[str, int], whose: str) -> Iterator[str]:
-        """What is wrong with the files of a batch."""
+        """The problems of the files of a batch."""
         before = 0
         for f in batch.files:
             if sizes.get(f.name) != f.nbytes:
@@ -286,7 +286,7 @@ class FileCheck:
             before = f.last
 
     def file(self, f: File, before: int) -> Iterator[str]:
-        """What is wrong with a file whose places begin after `before`."""
+        """The problems of a file whose places begin after `before`."""
         reader = FileReader(self.directory, 0, DEFAULT)
         metadata = reader.metadata(f, self.content)
         schema, place = self.content.schema, self.content.place
@@ -310,7 +310,7 @@ class FileCheck:
     def _wrong(
         self, rows: pa.Table, places: Hashes | None, before: int
     ) -> Iterator[tuple[str, int]]:
-        """How many rows of a row group are wrong, by what is wrong with them."""
+        """The number of wrong rows of a row group, by problem."""
         if self.register is None or places is None:
             return
         zeros = int((~nonzero(rows, self.content.schema)).sum())

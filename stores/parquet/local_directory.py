@@ -138,7 +138,7 @@ class LocalDirectory:
 
 @contextmanager
 def _temporary(target: str, data: bytes) -> Iterator[str]:
-    """A new file beside another, to be linked or moved there; removed at the end, if it is left.
+    """A temporary file beside another, to be linked or moved there. Removed if it is left.
 
     Its name has that of its target: so it tells of which writer it is.
     """
@@ -169,7 +169,7 @@ def _sync(path: str) -> None:
 
 
 def _link(source: str, target: str) -> None:
-    """Give a whole file its name, which no other may have: at once."""
+    """Give a complete file its name, atomically. No other file may have it."""
     try:
         os.link(source, target)
     except OSError as e:

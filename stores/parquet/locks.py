@@ -42,33 +42,33 @@ _log = logging.getLogger("stepping_spark")
 
 
 class Lock(Protocol):
-    """Keeps others out, from when it is made until it is released, or lost."""
+    """Keeps other writers out, until it is released or lost."""
 
     def keep(self) -> None:
-        """See that it still holds, and take it again where it was lost; else a `StoreLocked`."""
+        """Check that the lock still holds. Take a lost one again, or raise `StoreLocked`."""
 
     def release(self) -> None:
         """Let another writer in; a second call does nothing, nor does one in a forked process."""
 
 
 def lock(directory: Directory) -> Lock:
-    """Become the writer of a directory; a `StoreLocked` says who is."""
+    """Become the writer of a directory, or raise a `StoreLocked` that names the writer."""
     if isinstance(directory, LocalDirectory):
         return FileLock(directory)
     return Lease(directory)
 
 
 def who() -> dict[str, object]:
-    """This process, as other ones are told of it."""
+    """The description of this process for other ones."""
     since = time.strftime("%Y-%m-%d %H:%M:%S %z")
     at = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
     return {**at, "process": this_process(), "writer": uuid.uuid4().hex}
 
 
 def holder(directory: Directory) -> str | None:
-    """Who writes a directory, without getting in the way; None: nobody.
+    """The writer of a directory, without disturbing it; None if there is none.
 
-    On an object store somebody who was killed within the last minute seems to write still.
+    On an object store, a writer that was killed within the last minute still seems to write.
     """
     if isinstance(directory, LocalDirectory):
         return _holder_of_file(directory)
@@ -82,7 +82,7 @@ def holder(directory: Directory) -> str | None:
 
 
 class FileLock:
-    """A lock that the operating system takes back when its process ends, however it does.
+    """A lock that the operating system releases when its process ends.
 
     The system keeps it as long as any process has the handle. So a fork closes its copy at once:
     one that outlives a killed writer keeps nobody out.
@@ -95,7 +95,7 @@ class FileLock:
         self._take()
 
     def keep(self) -> None:
-        """Take it again where its file was removed or replaced; a `StoreLocked` says by whom."""
+        """Take the lock again if its file was removed or replaced, or raise `StoreLocked`."""
         with self._changing:
             if self._released:
                 raise locked(self._directory, b"", LET_GO)
@@ -146,7 +146,7 @@ def _locked_handle(directory: LocalDirectory) -> int:
 
 
 def _flock(handle: int) -> None:
-    """Take the lock; tried again for a moment, because who looks at it holds it for one."""
+    """Take the lock. It is retried for a moment, because a reader of it holds it for a moment."""
     for tried in range(1, TRIES + 1):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -193,7 +193,7 @@ os.register_at_fork(
 
 
 def _is_file_of(path: str, handle: int) -> bool:
-    """Whether a path is of the file that a handle is of."""
+    """Whether a path and a handle are of the same file."""
     mine = os.fstat(handle)
     try:
         found = os.lstat(path)
@@ -220,7 +220,7 @@ def _holder_of_file(directory: LocalDirectory) -> str | None:
 
 
 class Lease:
-    """A file that says who writes, renewed by a thread of its own for as long as it is held.
+    """A file that names the writer. A thread renews it as long as the lease is held.
 
     It has run out when it was not renewed for a minute. The object store's clock alone says so: it
     dates the lease, and a file that is written to ask what time it is.
@@ -236,7 +236,7 @@ class Lease:
         self._stop_renewing = renewing(self)
 
     def keep(self) -> None:
-        """A `StoreLocked` where another was seen to hold it, also when that one has ended since."""
+        """Raise `StoreLocked` if another writer has held the lease, even if it has ended since."""
         if self._released:
             raise locked(self._directory, b"", LET_GO)
         if self._lost:
@@ -247,7 +247,7 @@ class Lease:
             raise locked(self._directory, found, remedy)
 
     def renew(self) -> None:
-        """Renew it; where it was removed, make it again. Once lost or released, it stays so."""
+        """Renew the lease, or make a removed one again. A lost or released lease stays so."""
         with self._writing:
             if self._lost or self._released:
                 return
@@ -282,7 +282,7 @@ class Lease:
 
 
 def _lease(directory: Directory) -> bytes:
-    """What the lease says; nothing where it is too large to be one."""
+    """The content of the lease; empty if the file is too large."""
     try:
         return small_file(directory, LEASE_FILE)
     except ValueError:
@@ -328,12 +328,12 @@ def _renew(held: weakref.ref[Lease], stop: threading.Event) -> None:
 
 
 def locked(directory: Directory, found: bytes, remedy: str) -> StoreLocked:
-    """The error that says who writes, and what to do."""
+    """The error that names the writer and the remedy."""
     return StoreLocked(f"{directory.shown} is being written by {_shown(found)}: {remedy}")
 
 
 def _shown(found: bytes) -> str:
-    """Who wrote this, for a message; somebody may have edited it."""
+    """The writer, for a message. The text may have been edited."""
     try:
         said = parsed(found)
         pid, host = said["pid"].number(least=0), said["host"].text()

@@ -1,4 +1,4 @@
-"""Manifests: each says which files are the state after one step, and so is its commit.
+"""Manifests: each lists the files of the state after one step, and so commits it.
 
 `manifests/<generation>-<step>-<revision>.json`, and the greatest of these names is the state. The
 generation grows where a writer takes over from one that might still be alive, or goes back to an
@@ -92,7 +92,7 @@ class Manifest:
 
     @property
     def order(self) -> Order:
-        """What the newest has the greatest of."""
+        """The order of manifests: the newest has the greatest."""
         return self.generation, self.step, self.revision
 
     @property
@@ -102,7 +102,7 @@ class Manifest:
 
     @property
     def next_files(self) -> str:
-        """The generation and the step of the files to come, as their names say it."""
+        """The generation and the step in the names of the next files."""
         return f"{self.generation:08d}-{self.step + 1:012d}"
 
     def files(self) -> Iterator[tuple[str, File]]:
@@ -134,7 +134,7 @@ class Manifest:
 
 
 def _lines(value: Any, depth: int = 5, end: str = "\n") -> str:
-    """JSON with a line for each file, which is at this depth: all on lines of their own is slow."""
+    """JSON with one line for each file, which is at this depth. A line for each value is slow."""
     if not depth or not value or not isinstance(value, dict | list):
         return json.dumps(value)
     start = f"{end} "
@@ -181,7 +181,7 @@ def _digest(body: Mapping[str, Any]) -> str:
 def decode(data: bytes) -> Manifest:
     """The inverse of `Manifest.encode`; a ValueError says what is wrong.
 
-    It is an `OtherFormat` where nothing is, and only another version can read it.
+    Raises `OtherFormat` if nothing is wrong, but another version is needed to read it.
     """
     try:
         whole = parsed(data)
@@ -235,7 +235,7 @@ class Log:
         self._directory = directory
 
     def orders(self) -> list[Order]:
-        """All that there are, the oldest first."""
+        """All orders, the oldest first."""
         return orders(self._directory.sizes(FOLDER))
 
     def of_step(self, step: int, among: Sequence[Order]) -> Order | None:
@@ -262,7 +262,7 @@ class Log:
             ) from None
 
     def read_or_none(self, order: Order) -> Manifest | None:
-        """One of them; None where it is damaged, in another format, or gone."""
+        """A manifest; None if it is damaged, in another format, or removed."""
         try:
             return self._decoded(order)
         except (ValueError, FileNotFoundError, NotPlain):
@@ -298,7 +298,7 @@ class Log:
             raise
 
     def _check(self, manifest: Manifest, data: bytes) -> None:
-        """Refuse to commit what could not be read again."""
+        """Raise an error for a manifest that could not be read again."""
         shown = f"{self._directory.shown}: step {manifest.step} was not committed"
         if not _NAME.fullmatch(manifest.name):
             raise StoreError(
@@ -313,11 +313,11 @@ class Log:
             )
 
     def remedy(self, order: Order) -> str:
-        """What to do where the state of a manifest cannot be read."""
+        """The remedy if the state of a manifest cannot be read."""
         return instead(o for o in reversed(self.orders()) if o < order and self.is_whole(o))
 
     def is_whole(self, order: Order) -> bool:
-        """Whether a manifest can be read, and its files are there, each of its size."""
+        """Whether a manifest can be read, and its files exist with their sizes."""
         try:
             manifest = self.read_or_none(order)
             if manifest is None:
@@ -327,7 +327,7 @@ class Log:
             return False
 
     def check(self, manifest: Manifest) -> None:
-        """A `StoreCorrupt` that names the first file that is missing, or not of its size."""
+        """Raise a `StoreCorrupt` that names the first file that is missing or has another size."""
         for damage in damages(manifest, self._directory):
             raise StoreCorrupt(
                 f"{self._directory.shown}: step {manifest.step} cannot be read: {damage}; "
@@ -336,14 +336,14 @@ class Log:
 
 
 def instead(whole: Iterable[Order]) -> str:
-    """What to do where a state cannot be read, and these of its older steps can, newest first."""
+    """The remedy for an unreadable state, if these older steps can be read, newest first."""
     for _, step, _ in whole:
         return f"open the last whole step with at_step={step}, or restore the file"
     return "no older step is whole: restore the files, or make a new store"
 
 
 def none_is_left(shown: str) -> StoreCorrupt:
-    """The error for a state that was written, and has no manifest."""
+    """The error for a state without any manifest."""
     return StoreCorrupt(
         f"{shown}: no manifest is left, so that nothing says which files are the state; restore "
         f"{FOLDER}/, or make a new store"
@@ -351,7 +351,7 @@ def none_is_left(shown: str) -> StoreCorrupt:
 
 
 class OtherFormat(ValueError):
-    """A manifest is whole, and in a format that this version does not read."""
+    """A complete manifest, in a format that this version does not read."""
 
 
 class Doubt(Exception):
@@ -363,7 +363,7 @@ class Doubt(Exception):
 
 
 def damages(manifest: Manifest, directory: Directory) -> Iterator[str]:
-    """What is wrong with the files of a manifest, as far as their sizes tell."""
+    """The problems of the files of a manifest, from their sizes."""
     there: Mapping[str, int] = {}
     for i, (whose, f) in enumerate(manifest.files()):
         there = there if i else directory.sizes(f.name.rpartition("/")[0])

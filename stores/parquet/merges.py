@@ -45,7 +45,7 @@ class Cursor:
 
     @property
     def more(self) -> bool:
-        """Whether there are rows that are not read yet."""
+        """Whether there are rows that were not read yet."""
         return bool(self._groups)
 
     @property
@@ -59,7 +59,7 @@ class Cursor:
         return int(self._places[-1]) if len(self._places) else 0
 
     def fill(self, rows: int) -> None:
-        """Read on, until so many rows are at hand."""
+        """Read until this number of rows is at hand."""
         while self._groups and len(self._places) < rows:
             some = self._groups[: max((rows - len(self._places)) // GROUP_ROWS, 1)]
             del self._groups[: len(some)]
@@ -127,7 +127,7 @@ def slices(cursors: Sequence[Cursor], register: Register, most: int) -> Slices:
 
 
 class FileMerge:
-    """Neighbouring batches in files, on their way to be one.
+    """A merge of neighbouring batches in files into one.
 
     What it writes are files that no manifest names, until it is done. Where more is to be done at
     once than a driver should, `in_spark` does it.

@@ -18,7 +18,7 @@ from stores.parquet.pool import side_by_side
 
 @dataclass(frozen=True)
 class ObjectDirectory:
-    """A prefix of an object store: what is written is durable, whole, and seen by all at once.
+    """A prefix of an object store. Files are durable and complete as soon as others see them.
 
     pyarrow has no exclusive creation: on S3 `create` goes by obstore, where that is installed, and
     is exclusive. Elsewhere it looks first, and `excludes` is False (see `stores.parquet.claims`).

@@ -1,4 +1,4 @@
-"""What is looked at before a state is opened: its registers, and the newest of its manifests."""
+"""Checks before a state is opened: its registers, and its newest manifest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TRIES = 5
 
 
 def registers_there(directory: Directory) -> Described | None:
-    """What a state says of its registers; None where there is no state."""
+    """The description of the registers of a state; None if there is no state."""
     try:
         with reaching(directory.shown, "read its registers"):
             entries = parsed(small_file(directory, REGISTERS)).entries()
@@ -52,7 +52,7 @@ def registers_there(directory: Directory) -> Described | None:
 
 
 def check_no_others(directory: Directory) -> None:
-    """Refuse to make a store among files of other things."""
+    """Raise an error for a directory that has other files."""
     if registers_there(directory) is not None:
         return
     names = [name.removeprefix("/") for name in directory.sizes("")]
@@ -113,7 +113,7 @@ def check_belongs(kept: Described, manifest: Manifest, directory: Directory) -> 
 
 
 def check_any(orders: Sequence[Order], directory: Directory) -> None:
-    """A `StoreCorrupt` where no manifest is left, a `StoreUnavailable` where none was written."""
+    """Raise `StoreCorrupt` if no manifest is left, `StoreUnavailable` if none was written."""
     if not orders and not directory.sizes(DATA):
         raise StoreUnavailable(
             f"{directory.shown}: its first manifest is not written: somebody is making the store "

@@ -8,7 +8,7 @@ import stat
 
 
 class NotPlain(OSError):
-    """Where a plain file is expected, there is something else: a link, a directory, a pipe."""
+    """Something else in the place of a plain file: a link, a directory, a pipe."""
 
 
 def open_plain(path: str, flags: int) -> int:
@@ -43,7 +43,7 @@ def check_one_name(path: str, found: os.stat_result) -> None:
 
 
 def kind(found: os.stat_result) -> str:
-    """What something is, in words."""
+    """The kind of a file, in words."""
     kinds = (
         (stat.S_ISLNK, "a symbolic link"),
         (stat.S_ISDIR, "a directory"),

@@ -1,4 +1,4 @@
-"""Threads for what waits for a disk or a network."""
+"""Threads for work that waits for a disk or a network."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def side_by_side(f: Callable[[T], U], given: Sequence[T]) -> list[U]:
-    """The function of each, several at a time: for what waits for a disk or a network.
+    """Call a function for each item, several at a time: for work that waits for input and output.
 
-    All have ended when it does, also where one of them failed.
+    All calls have ended when it returns, even if one failed.
     """
     if len(given) < 2:
         return [f(x) for x in given]
@@ -34,5 +34,5 @@ def side_by_side(f: Callable[[T], U], given: Sequence[T]) -> list[U]:
 
 
 def later(f: Callable[[], None]) -> Future[None]:
-    """Do something beside what else there is to do."""
+    """Run a function in another thread."""
     return _pool().submit(f)

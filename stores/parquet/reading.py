@@ -1,4 +1,4 @@
-"""Reads what is committed: the batches of a register as they are when a thread reads them."""
+"""Reads the committed state: the batches of a register, as they are at that moment."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Reading:
         return self._retried(register, at)
 
     def output(self, batch: FileBatch, content: Content) -> Relation:
-        """What a step gave."""
+        """The output of a step."""
         if batch.rows <= self._driver_rows:
             return DriverRelation(self._reader.plain(batch, content), content.schema)
         return self._read_by_spark(batch.files, content)
@@ -134,7 +134,7 @@ class Reading:
 
     @contextmanager
     def trying(self) -> Iterator[None]:
-        """What cannot be read of the files is one error that says why."""
+        """Turn errors of reading files into one error with the reason."""
         try:
             with reaching(self._directory.shown, "read its files"):
                 yield

@@ -28,7 +28,7 @@ _HALF_MADE = re.compile(rf"{FOLDER}/{TEMPORARY}(?:(\d{{8}})-\d{{12}}-\d{{4}}\.js
 
 
 class Sweeper:
-    """Knows which files are named, and removes the others; what fails is left for later."""
+    """Removes files that no kept manifest names. Failures are retried later."""
 
     def __init__(self, directory: Directory, log: Log, large_rows: int) -> None:
         self._directory = directory
