@@ -313,6 +313,14 @@ def test_decimals_are_shown_with_the_scale_that_their_field_says(spark: SparkSes
         assert "1.500" not in shown  # one that says no scale is shown with what it has
 
 
+def test_an_error_on_a_constant_in_the_place_of_a_column_names_lit(spark: SparkSession) -> None:
+    def query(a: st.ZSet[Order]) -> Any:
+        return st.map(a, f=lambda o: F.coalesce(o.qty, 0))  # type: ignore[arg-type]
+
+    with pytest.raises(st.CompileError, match=r"write F\.lit\(…\) around a constant$"):
+        st.compile(query)
+
+
 # -- None
 
 
