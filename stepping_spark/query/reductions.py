@@ -1,4 +1,4 @@
-"""The kinds of reductions that aggregates are computed by, and the state that each keeps.
+"""The kinds of reductions, by which aggregates are computed, and the state of each.
 
 Accumulable aggregates are sums, and a change is added to them. Hierarchical ones are the first
 rows by an order, and the first of a whole are the first of those of its parts. Basic ones keep all
@@ -63,7 +63,7 @@ class Leaves(Protocol):
 
 @dataclass
 class Sums(Reduction):
-    """Numbers that are added up, of all rows or of the distinct ones."""
+    """Sums over all rows, or over the distinct ones."""
 
     distinct: bool = False
     always: ClassVar[bool] = True
@@ -141,7 +141,7 @@ class Gathered(Reduction):
 
 @dataclass
 class Frequent(Reduction):
-    """The value that comes most often; of several the least."""
+    """The most frequent value; the least of several."""
 
     values: tuple[Expr, ...] = ()
 
@@ -164,7 +164,7 @@ def _by_level(rows: str, first: str, levels: Levels) -> list[str]:
 
 @dataclass(frozen=True)
 class Asked:
-    """An aggregate that was asked for, its functions as expressions over the input's rows."""
+    """A requested aggregate, with its functions as expressions over the input's rows."""
 
     field: str
     kind: str
@@ -189,6 +189,6 @@ class Asked:
 
     @property
     def picked(self) -> Expr:
-        """The value that it is of."""
+        """The value that is aggregated."""
         assert self.value is not None
         return self.value
