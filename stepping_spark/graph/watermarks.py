@@ -183,8 +183,8 @@ def is_of(value: Expr, keys: Iterable[Expr]) -> bool:
 def _moved(bounds: Bounds, f: Expr) -> Iterator[Bound]:
     """The bounds of the rows that a function makes."""
     for b in _kept_by(bounds, f):
-        itself = isinstance(b.value, Field) and not b.value.path
-        yield Bound(Field(b.value.type, (VALUE,)), b.marks) if itself else b
+        is_row = any(not field.path for field in fields_of(b.value))
+        yield Bound(b.value.under(VALUE), b.marks) if is_row else b
 
 
 def _kept_by(bounds: Bounds, f: Expr) -> Iterator[Bound]:

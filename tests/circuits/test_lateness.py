@@ -174,7 +174,7 @@ class Hourly(st.Data):
     mean: float
 
 
-Answers = tuple[st.ZSet[Daily], st.ZSet[Hourly], st.ZSet[Shown], st.ZSet[Click]]
+Answers = tuple[st.ZSet[Daily], st.ZSet[Hourly], st.ZSet[Shown], st.ZSet[dt.date], st.ZSet[Click]]
 
 
 def of_days(clicks: st.ZSet[Click]) -> Answers:
@@ -195,7 +195,8 @@ def of_days(clicks: st.ZSet[Click]) -> Answers:
     )
     before: Any = st.win.lag(lambda c: c.page)
     shown = st.window(clicks, by=lambda c: c.user, order=lambda c: c.at, into=Shown, before=before)
-    return daily, hourly, shown, st.late(clicks)
+    days = st.distinct(st.map(clicks, f=lambda c: F.to_date(c.at)))
+    return daily, hourly, shown, days, st.late(clicks)
 
 
 OF_DAYS = (
@@ -203,6 +204,7 @@ OF_DAYS = (
     "GROUP BY user, to_date(at)",
     "SELECT date_trunc('hour', at), count(1), avg(page) FROM clicks GROUP BY ALL",
     "SELECT user, at, lag(page) OVER (PARTITION BY user ORDER BY at, page) FROM clicks",
+    "SELECT DISTINCT to_date(at) FROM clicks",
 )
 
 
@@ -233,7 +235,7 @@ def test_days_and_hours_of_accepted_rows_are_those_of_spark_sql(
         accepted.update(dict((change - late.to_python()).iter()))
         for rows, answer in zip(found, answers, strict=True):
             for row, n in answer.iter():
-                rows[tuple(vars(row).values())] += n
+                rows[(row,) if isinstance(row, dt.date) else tuple(vars(row).values())] += n
         sizes.append(rows_kept(stepper))
     assert too_late
     assert max(sizes[14:]) <= 2 * max(sizes[7:14]), sizes
