@@ -90,7 +90,7 @@ def draw_refreshes(to: Path) -> None:
         weight="bold",
     )
     axes.axhline(1, color="#cf222e", linewidth=1, linestyle="--")
-    axes.set(xscale="log", yscale="log")
+    axes.set(xscale="log", yscale="log", xlim=(0.0018, 70))
     axes.set_xticks(shares, [f"{s:g} %" for s in shares])
     axes.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
     axes.minorticks_off()
@@ -99,7 +99,7 @@ def draw_refreshes(to: Path) -> None:
     axes.set_xlabel("orders that change in a step")
     title = "TPC-H at scale 0.1: times faster than Spark SQL on cached tables (higher is better)"
     axes.set_title(title, fontsize=10, loc="left")
-    figure.subplots_adjust(left=0.16, right=0.97, bottom=0.13, top=0.91)
+    figure.subplots_adjust(left=0.07, right=0.97, bottom=0.13, top=0.91)
     figure.savefig(to)
 
 

@@ -15,7 +15,7 @@ from stepping_spark.engines.spark.nodes import NODES as IN_SPARK
 from stepping_spark.graph.operators import Operator
 from stepping_spark.physical import Physical
 from stepping_spark.reference.meaning import MEANING
-from tests.benchmarks.measured import measured
+from tests.benchmarks.measured import measured, refreshed
 from tests.cases import ROOT
 from tests.documents import GUIDE, blocks, commands, prose, text_of
 
@@ -71,6 +71,19 @@ def test_the_tables_of_the_guide_have_the_numbers_that_were_measured() -> None:
             for changed, ms in times.items()
         }
         assert shown == kept
+
+
+def test_the_table_of_tpch_has_the_numbers_that_were_measured() -> None:
+    page = text_of(GUIDE / "measurements.md")
+    found = {
+        name: [float(cell.replace(",", "")) for cell in cells.split("|")[1:]]
+        for name, cells in re.findall(r"^\| (Q\d+) \| (.*) \|$", page, re.MULTILINE)
+    }
+    kept = refreshed()
+    assert found.keys() == kept.keys()
+    assert len(found) == 22
+    for name, shown in found.items():
+        assert shown == pytest.approx(list(kept[name].values()), rel=0.05, abs=0.05)
 
 
 # -- the commands
