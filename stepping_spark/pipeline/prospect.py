@@ -70,7 +70,8 @@ class Prospect:
         lines.append("writes")
         lines += [f"  {view}: {sink}" for view, sink in self.into] or ["  nothing"]
         lines.append("keeps")
-        lines += [f"  {register}: {kept}" for register, kept in self.state] or ["  nothing"]
+        kept = [f"  {register}: {how}" if how else f"  {register}" for register, how in self.state]
+        lines += kept or ["  nothing"]
         lines.append("a step of")
         lines += [f"  {view}{self._comment(view)}: {does}" for view, does in self.views]
         lines += [f"{path} is {FULL} at each step" for path in self.in_full]
@@ -127,7 +128,7 @@ def prospect_of(
         sources=tuple((f.name, f.shown, shown(position_of(f.name, offsets))) for f in feeds),
         waiting=waiting,
         into=tuple((outlet.view, outlet.shown) for outlet in outlets),
-        state=tuple((name, _kept(key, rows.get(name))) for name, key in found.arrangements),
+        state=tuple((name, _kept(name, key, rows.get(name))) for name, key in found.arrangements),
         views=tuple(zip(views, _steps_of(graph), strict=True)),
         costs=tuple((v.path, v.how, v.line) for v in found.vertices),
         in_full=tuple(v.path for v in found.vertices if v.how.startswith(FULL)),
@@ -223,6 +224,10 @@ def _above(output: Vertex, graph: AnyGraph) -> list[Vertex]:
     return [v for v in graph.walk() if v in found]
 
 
-def _kept(key: tuple[str, ...], rows: int | None) -> str:
+def _kept(register: str, key: tuple[str, ...], rows: int | None) -> str:
+    """The key of a register, unless its name says it, and the number of its rows."""
     by = f"by {', '.join(key)}" if key else "whole"
-    return by if rows is None else f"{by}, {rows:,} rows as stored"
+    said = [] if register.endswith(f" {by}") else [by]
+    if rows is not None:
+        said.append(f"{rows:,} {'row' if rows == 1 else 'rows'} as stored")
+    return ", ".join(said)

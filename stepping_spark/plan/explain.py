@@ -198,7 +198,7 @@ def _body(loop: LoopPlan) -> Iterator[VertexExplained]:
 
 def _how(v: Vertex, full: dict[Vertex, str]) -> str:
     if isinstance(v.operator, Input):
-        return "an input"
+        return "given at each step"
     if isinstance(v.operator, Fixpoint):
         return "recursive: iterates on changes until there are none left"
     if v in full and not v.operator.gives_state:

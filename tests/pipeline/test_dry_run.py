@@ -255,7 +255,7 @@ def test_a_dry_run_looks_at_a_state_in_postgres(postgres: PostgresServer, tmp_pa
         with on(postgres.url) as running:
             found = running.dry_run()
             assert (found.step, found.writer) == (1, None)
-            assert "1 rows as stored" in str(found)
+            assert "1 row as stored" in str(found)
         refused_alike(on(postgres.url.replace("@", "SECRET@")), "refused")
         refused_alike(on(postgres.url, ids), "register")
         reader = role(postgres, "reader")
