@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Self
 
 from pyspark.sql import SparkSession
@@ -13,23 +12,23 @@ from pyspark.sql import SparkSession
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
+from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.relation import Relation, SparkRelation, plus
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Now, Register, Size
-from stores.batches.anywhere import (
-    Batch,
-    Batches,
-    at_keys,
-    at_since,
-    driver_bytes,
-    release,
-    whole,
-)
-from stores.batches.driver import DriverBatch, built, ordered
-from stores.batches.spark import cached, settle
+from stores.batches.driver import DriverBatch, built, ordered, wanted_places, wanted_since
+from stores.batches.last_step import Batch, Batches, LastStep, release, whole
+from stores.batches.spark import SparkBatch, cached, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work, size_of
-from stores.registers import Served, check_are_registers, described, matched, no_key
+from stores.registers import (
+    Served,
+    check_are_registers,
+    checked_since,
+    described,
+    matched,
+    no_key,
+)
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
 
@@ -37,20 +36,6 @@ _CLOSED = (
     "the store is closed, and what it kept is gone; make a new one with "
     "st.StoreMemory.from_graph(graph)"
 )
-
-
-@dataclass(frozen=True)
-class LastStep:
-    """The committed state, and the step that committed it."""
-
-    step: int = 0
-    now: Now = None
-    batches: Mapping[str, Batches] = field(default_factory=dict)
-    outputs: tuple[Relation, ...] | None = None
-    schemas: tuple[Schema, ...] = ()  # of the outputs
-    offsets: Mapping[str, int] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
-    made_by: tuple[str, ...] | None = None
 
 
 class StoreMemory(Closing):
@@ -193,7 +178,7 @@ class StoreMemory(Closing):
     @property
     def driver_bytes(self) -> int:
         """The memory that committed state takes on the driver."""
-        return sum(driver_bytes(batches) for batches in self._state.batches.values())
+        return sum(_driver_bytes(batches) for batches in self._state.batches.values())
 
     # -- a step
 
@@ -205,14 +190,14 @@ class StoreMemory(Closing):
             return tuple(whole(b, of) for b in batches)
         if not of.key:
             raise no_key(of)
-        return at_keys(of, batches, keys, self._limits) if batches else ()
+        return _at_keys(of, batches, keys, self._limits) if batches else ()
 
     def read_since(
         self, register: str, keys: Relation, since: Sequence[int]
     ) -> tuple[Relation, ...]:
         """The rows of keys from a place in the order on; of what Spark keeps all of these keys."""
         of = self._tiers_of(register).register
-        return at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
+        return _at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
 
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the current step; a DataFrame is computed here, once."""
@@ -309,12 +294,12 @@ class StoreMemory(Closing):
         old = self._state.batches.get(tiers.register.name, ())
         if new is not old:
             batches = {**self._state.batches, tiers.register.name: new}
-            self._state = dataclasses.replace(self._state, batches=batches)
+            self._state = replace(self._state, batches=batches)
             release([b for b in old if b not in new])
 
     def _left(self) -> int:
         """The bytes that the driver may still hold."""
-        return self._budget - self.driver_bytes - sum(map(driver_bytes, self._added.values()))
+        return self._budget - self.driver_bytes - sum(map(_driver_bytes, self._added.values()))
 
     def _spill(self) -> None:
         """Move the largest batches to Spark, until the rest is within the budget."""
@@ -363,3 +348,50 @@ class StoreMemory(Closing):
         if register.schema.columns and nbytes > min(left, self._limits.kept_bytes):
             return (cached(settled, register),)
         return (ordered(settled.fetched(self._limits).table, register),)
+
+
+def _at_keys(
+    register: Register, batches: Batches, keys: Relation, limits: Limits
+) -> tuple[Relation, ...]:
+    """The rows of batches that have one of the keys."""
+    if keys.frame is not None:
+        fetched = keys.frame.limit(limits.looked_up_keys + 1).toArrow()
+        if fetched.num_rows > limits.looked_up_keys:
+            # Most of what the driver has will be wanted: the reader's own join sorts it out.
+            return tuple(
+                b.at(keys, limits) if isinstance(b, SparkBatch) else whole(b, register)
+                for b in batches
+            )
+        keys = DriverRelation(fetched, register.keys)
+    assert keys.table is not None
+    table = conform(keys.table, register.keys)
+    if not table.num_rows:
+        return ()
+    keys, places = DriverRelation(table, register.keys), wanted_places(table, register)
+    found: list[Relation] = []
+    for b in batches:
+        if isinstance(b, SparkBatch):
+            found.append(b.at(keys, limits))
+        elif (rows := b.at(places)) is not None:
+            found.append(DriverRelation(rows, register.schema, consolidated=True))
+    return tuple(found)
+
+
+def _at_since(
+    register: Register, batches: Batches, keys: Relation, since: Sequence[int], limits: Limits
+) -> tuple[Relation, ...]:
+    """The rows of keys from a place in the order on; of a batch in Spark, all of these keys."""
+    order, table = checked_since(register, keys)
+    places, numbers = wanted_since(table, since, register)
+    found: list[Relation] = []
+    for b in batches:
+        if isinstance(b, SparkBatch):
+            found.append(b.at(DriverRelation(table, register.keys), limits))
+        elif (rows := b.since(places, numbers, order)) is not None:
+            found.append(DriverRelation(rows, register.schema, consolidated=True))
+    return tuple(found)
+
+
+def _driver_bytes(batches: Batches) -> int:
+    """The memory that those batches take that the driver holds."""
+    return sum(b.nbytes for b in batches if isinstance(b, DriverBatch))

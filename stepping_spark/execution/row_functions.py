@@ -77,8 +77,10 @@ class Questions:
                 assert p.table is not None
                 if len(p.table):
                     there.append(p.select(schema))
-            # A slice, so that no two leaves have one table.
-            found = self._tables[leaf] = on_driver(there, schema).slice(0)
+            found = on_driver(there, schema)
+            if leaf in step.prefixes:
+                found = found.slice(0)  # `prefixes` knows the leaf by its table
+            self._tables[leaf] = found
             if len(there) == 1 and there[0].consolidated:
                 self._once.append((found, schema))
         return found

@@ -89,6 +89,7 @@ class Scheduler:
             self._adders.setdefault(s.change, []).append(s)
         self._as_batches = read_as_batches(m for stage in plan.stages for m in stage.members)
         self._serves = {r: plan.state_of(r) for stage in plan.stages for r in stage.reads}
+        self._has_cuts = any(r.cut is not None for r in self._serves)
 
     @property
     def spark(self) -> SparkSession:
@@ -133,7 +134,8 @@ class Scheduler:
         """Compute a step, and add its changes to the store; the caller commits."""
         asked = self._projection.queries
         self._projection.asked.clear()
-        self._prefixes.begin(self.store.last_step())
+        if self._has_cuts:
+            self._prefixes.begin(self.store.last_step())
         settings = self.settings or self.store.last_settings()
         if settings is not self._settings:
             if settings and self.settings is None:
@@ -170,7 +172,8 @@ class Scheduler:
 
     def committed(self) -> None:
         """What was run last is committed."""
-        self._prefixes.committed()
+        if self._has_cuts:
+            self._prefixes.committed()
 
     # -- a stage
 
