@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -13,6 +14,7 @@ from stepping_spark.execution.loop_state import (
     Keys,
     Layers,
     hashes_of,
+    in_few_partitions,
     numbers,
     settled,
 )
@@ -26,7 +28,7 @@ from stepping_spark.plan.terms import Leaf, Member, Side, Slice, State, When
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Columns, Schema
-from stepping_spark.spark.relation import DriverRelation, Relation, on_driver
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, on_driver
 from stepping_spark.spark.session import count_jobs
 from stepping_spark.store import Store
 
@@ -145,6 +147,8 @@ class Run:
         for m, held in zip(wanted, self._compute(wanted, parts), strict=True):
             if m.python is not None:
                 held = self._settled(held)
+            elif isinstance(held, SparkRelation):
+                held = replace(held, frame=in_few_partitions(held.frame))
             self._came(m.vertex, held, k)
 
     def _left(self, m: Member, k: int) -> Member | None:

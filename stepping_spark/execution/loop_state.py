@@ -176,7 +176,17 @@ def settled(held: Relation, limits: Limits) -> Relation:
 def checkpoint(frame: DataFrame) -> DataFrame:
     """The DataFrame, computed, and without what it was computed from."""
     with no_constraints(frame.sparkSession):
-        return frame.localCheckpoint()
+        return in_few_partitions(frame).localCheckpoint()
+
+
+def in_few_partitions(frame: DataFrame) -> DataFrame:
+    """The DataFrame in at most as many partitions as a shuffle has.
+
+    A union has the partitions of all its parts. An iteration reads the unions of earlier ones, so
+    without this their number would double from one iteration to the next.
+    """
+    partitions = frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or ""
+    return frame.coalesce(int(partitions)) if partitions.isdecimal() else frame
 
 
 class Keys:
