@@ -1,8 +1,8 @@
 """Boxed tables: how Z-sets are drawn in a terminal and in a notebook.
 
-Two styles, as the documents of this project have them. A box of plain values has round corners
-and no lines between its rows. One with boxes or rows in its cells, or in a cell itself, is a grid
-with double lines around, and a line between any two rows.
+There are two styles, the same as in this project's documentation. A box of plain values has round
+corners and no lines between its rows. A box with boxes or rows in its cells, or one that is itself
+in a cell, is a grid with a double line around it and a line between any two rows.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from stepping_spark.rows.schema import COUNT, VALUE, columns_of
 from stepping_spark.rows.types import ZSET_CLASS, Optional, Struct
 
 _NUMBERS = ("int", "float", "Decimal")
-MOST_ROWS = 20  # of one box; the rest are counted
+MOST_ROWS = 20  # the most rows that one box shows; the rest are only counted
 
-# Left, filling, between columns, right: of the top, below the header, between rows, the bottom.
+# Of each line: left, filling, between columns, right. Top, below the header, between rows, bottom.
 _ROUND = ("╭─┬╮", "├─┼┤", "", "╰─┴╯")
 _GRID = ("╒═╤╕", "╞═╪╡", "├─┼┤", "╘═╧╛")
 
 
 @dataclass(frozen=True)
 class Box:
-    """A table to be drawn: a title, columns, and rows whose cells are text or boxes."""
+    """A table to draw: a title, columns, and rows whose cells are text or boxes."""
 
     title: str
     headers: tuple[str, ...]
     numeric: tuple[bool, ...]
     rows: tuple[tuple[str | Box, ...], ...]
-    more: int = 0  # rows that are not among `rows`
+    more: int = 0  # the number of rows that are not among `rows`
     grid: bool = False
 
     def text(self) -> str:
-        """The table with lines of box-drawing characters."""
+        """The table as text, with box-drawing characters."""
         if not self.rows:
             return f"<{self.title}: empty>"
         cells = [[_lines(cell) for cell in row] for row in self.rows]
@@ -73,7 +73,7 @@ class Box:
             yield f"│ {' │ '.join(parts)} │"
 
     def html(self) -> str:
-        """The table for a notebook; every value is escaped."""
+        """The table as HTML for a notebook. Every value is escaped."""
         title = html.escape(f"<{self.title}>")
         if not self.rows:
             return f"<div><code>{title}</code> empty</div>"
@@ -85,7 +85,7 @@ class Box:
 def html_table(
     headers: Sequence[str], numeric: Sequence[bool], rows: Iterable[Sequence[str | Box]]
 ) -> str:
-    """A table for a notebook; every text is escaped."""
+    """A table as HTML for a notebook. Every text is escaped."""
     heads = "".join(f"<th>{html.escape(h)}</th>" for h in headers)
     body = "".join(f"<tr>{_html_row(row, numeric)}</tr>" for row in rows)
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
@@ -107,7 +107,7 @@ def box_of(
     more: int,
     nested: bool = False,
 ) -> Box:
-    """The table of rows and counts; t is the type of the rows, if they have one in common."""
+    """The table of rows and counts. `t` is the type of the rows, if they have a common one."""
     columns = ((VALUE, None),) if t is None else columns_of(t)
     bare = [t.inner if isinstance(t, Optional) else t for _, t in columns]
     parts = t.parts if isinstance(t, Struct) else lambda row, where: [row]
@@ -138,7 +138,7 @@ def plain(value: object) -> str:
         case str():
             return printable(value)
         case decimal.Decimal():
-            digits = f"{value:f}"  # 1.50 and 1.5 are equal
+            digits = f"{value:f}"  # 1.50 and 1.5 are equal, so both print as 1.5
             return digits.rstrip("0").rstrip(".") if "." in digits else digits
         case dt.datetime() if value.tzinfo is not None:
             return str(value.astimezone(dt.UTC))
@@ -148,14 +148,14 @@ def plain(value: object) -> str:
 
 
 def with_scale(value: decimal.Decimal, scale: int) -> str:
-    """A Decimal with the digits after the point that its field has, and never with fewer."""
+    """A Decimal with the scale of its field, or its own if that is larger."""
     exponent = value.as_tuple().exponent
     own = -exponent if isinstance(exponent, int) else 0
     return f"{value:.{max(own, scale)}f}"
 
 
 def printable(value: str) -> str:
-    """The text on one line: what would break the box is shown as its escape."""
+    """The text on one line. Characters that would break the box are shown as their escapes."""
     if value.isprintable():
         return value
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in value)

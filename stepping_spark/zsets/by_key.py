@@ -1,4 +1,4 @@
-"""Rows of a Z-set in the order of a key, and rows that match given ones."""
+"""Rows of a Z-set in the order of a key, and rows that match given keys or rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WHERE = "iter_by_index, match_keys"
 def keyed_pairs(
     pairs: Iterable[tuple[Any, int]], t: ZSetType, key: Key, match_keys: Set[object] | None
 ) -> Keyed:
-    """Keys, rows and counts in order of the keys, computed in Python."""
+    """Keys, rows and counts in the order of the keys, computed in Python."""
     wanted = None
     if match_keys is not None:
         wanted = {sort_key(k) for k in _encoded(match_keys, key)}
@@ -37,7 +37,7 @@ def keyed_pairs(
         if wanted is None or sort_key(encoded) in wanted:
             found.append((encoded, row, n))
     found.sort(key=lambda f: sort_key(t.row.encode(f[1], "iter_by_index")))
-    # Sorting is stable, in both directions: the last part first.
+    # Sorting is stable, in both directions, so the last part of the key is sorted first.
     for i, up in reversed(list(enumerate(key.ascending))):
         found.sort(key=lambda f: sort_key(_parts(key, f[0])[i]), reverse=not up)
     for encoded, row, n in found:
@@ -45,7 +45,7 @@ def keyed_pairs(
 
 
 def check_set(given: object, expected: str) -> None:
-    """Refuse what is not a set: a row or a key as it is, which may be iterable too."""
+    """Refuse anything but a set: a bare row or key may be iterable too."""
     if not isinstance(given, Set):
         raise InputError(f"{expected}, found {short(given)}; write {{…}} around what you look for")
 
@@ -56,7 +56,7 @@ def _encoded(match_keys: Set[object], key: Key) -> list[Any]:
 
 
 def keyed_frame(frame: DataFrame, t: ZSetType, key: Key, match_keys: Set[object] | None) -> Keyed:
-    """Keys, rows and counts in order of the keys, computed by Spark: one job."""
+    """Keys, rows and counts in the order of the keys, computed by Spark in one job."""
     parts = tuple((f"_k{i}_", p.type) for i, p in enumerate(key.parts))
     computed = [to_column(p).alias(n) for p, (n, _) in zip(key.parts, parts, strict=True)]
     shown = frame.select(*computed, *(F.col(quote(n)) for n, _ in t.schema.all))
@@ -80,7 +80,7 @@ def _parts(key: Key, encoded: Any) -> list[Any]:
 
 
 def _joined(key: Key, parts: Sequence[Any]) -> Any:
-    """The encoded key of these parts; the inverse of `_parts`."""
+    """The encoded key with these parts; the inverse of `_parts`."""
     if key.parts == (key.expr,):
         return parts[0]
     return {f"_{i}": value for i, value in enumerate(parts, 1)}
@@ -93,7 +93,7 @@ def _table(rows: Sequence[Sequence[Any]], columns: Columns) -> pa.Table:
 
 
 def matching(frame: DataFrame, rows: pa.Table, columns: Columns) -> DataFrame:
-    """The lines of the DataFrame whose columns are among the rows; NULL matches NULL."""
+    """The lines of the DataFrame whose columns match one of the rows. NULL matches NULL."""
     renamed = tuple((f"_m{i}_", t) for i, (_, t) in enumerate(columns))
     wanted = frame_of(
         rows.select([n for n, _ in columns]).rename_columns([n for n, _ in renamed]),

@@ -1,4 +1,4 @@
-"""An Arrow table as a relation: its columns checked and converted, its values looked through."""
+"""Converts an Arrow table to a relation, after checks of its columns and its values."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _SHOWN = {
     "LocalDateTime": "st.LocalDateTime",
     "Decimal": "Annotated[Decimal, st.Precision(…)]",
 }
-"""How a type is written that is not written by its name."""
+"""How messages write a type whose name alone would be wrong."""
 
 
 class Misfit(InputError):
-    """A column of another type; `said` is the message without what only some can follow."""
+    """A column of another type. `said` is the message without the advice to make a DataFrame."""
 
     def __init__(self, said: str) -> None:
         super().__init__(f"{said}, or make a DataFrame of the table: st.ZSetSpark.from_dataframe")
@@ -66,7 +66,8 @@ class Misfit(InputError):
 def relation_of_arrow(table: pa.Table, t: ZSetType, count: str | None, where: str) -> pa.Table:
     """The table with the columns of the Z-set's schema.
 
-    An InputError says which column is missing, too many, or of a type or a value that does not fit.
+    Raises InputError for a column that is missing, additional or of another type, and for a value
+    that does not fit.
     """
     columns = by_name(table.schema, where)
     weights: Array = pa.array([1] * table.num_rows, pa.int64())
@@ -82,7 +83,7 @@ def relation_of_arrow(table: pa.Table, t: ZSetType, count: str | None, where: st
             )
         weights = converted(_column(table, field), _INT, f"{where}, count column {field.name!r}")
     if not isinstance(t.row, Struct) and len(columns) == 1:
-        # One column can only be the value, whatever it is called.
+        # A single column must be the value, whatever its name.
         columns = {VALUE: next(iter(columns.values()))}
     wanted = t.schema.columns
     compare(columns, [n for n, _ in wanted], where, count, ADDED)
@@ -101,7 +102,7 @@ def _column(table: pa.Table, field: pa.Field[Any]) -> Array:
 
 
 def converted(array: Array, t: RowType, where: str) -> Array:
-    """The values as the row type's own Arrow type; an InputError where they do not fit."""
+    """The values in the row type's own Arrow type. Raises InputError for values that do not fit."""
     if isinstance(t, Optional):
         if pa.types.is_null(array.type):
             return array.cast(t.arrow)

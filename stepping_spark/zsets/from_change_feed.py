@@ -1,4 +1,4 @@
-"""Change feeds as Z-sets: rows with what became of them (Delta, Iceberg), records of Debezium."""
+"""Change feeds as Z-sets: changed rows of Delta and Iceberg, and records of Debezium."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ U = TypeVar("U")
 CHANGE = "_change_type"
 FEED_META = (
     *(CHANGE, "_commit_version", "_commit_timestamp"),
-    *("_change_ordinal", "_commit_snapshot_id"),  # of Iceberg
+    *("_change_ordinal", "_commit_snapshot_id"),  # Iceberg
 )
 FEED_COUNTS = {
     "insert": 1,
@@ -48,7 +48,7 @@ FEED_COUNTS = {
     "DELETE": -1,
     "UPDATE_BEFORE": -1,  # Iceberg
 }
-# What a record's rows count: each of them must be there.
+# The count of a record's `before` and `after` rows, by `op`. Each of these rows must exist.
 DEBEZIUM_COUNTS: dict[str, Mapping[str, int]] = {
     "c": {"after": 1},
     "r": {"after": 1},
@@ -59,30 +59,34 @@ RECORD = ("op", "before", "after")
 
 
 def from_change_feed(df: DataFrame | pa.Table, of: type[U]) -> ZSetSpark[U]:
-    """The rows of a change feed as a Z-set of `of`: added rows count 1, removed rows −1.
+    """Convert a change feed to a Z-set of `of`: added rows count 1, removed rows −1.
 
-    Two forms are known, by their columns:
+    The columns tell which of two forms it has:
 
     - Delta's change data feed, the result of Spark's `changes`, and Iceberg's changelog
-      (`create_changelog_view`): the columns of `of`, beside `_change_type`. `insert` and
-      `update_postimage` count 1, `delete` and `update_preimage` −1; so do Iceberg's `INSERT`,
-      `UPDATE_AFTER`, `DELETE` and `UPDATE_BEFORE`. `_commit_version`, `_commit_timestamp`,
-      `_change_ordinal` and `_commit_snapshot_id` are ignored. It may also be an Arrow table, as
-      deltalake's `load_cdf` gives it, which is checked at once, without Spark.
-    - Debezium's records: `op`, `before` and `after`, at the top or inside a struct `payload`; other
+      (`create_changelog_view`): the columns of `of`, and `_change_type`. `insert` and
+      `update_postimage` count 1, `delete` and `update_preimage` −1. Iceberg's `INSERT` and
+      `UPDATE_AFTER` count 1, its `DELETE` and `UPDATE_BEFORE` −1. `_commit_version`,
+      `_commit_timestamp`, `_change_ordinal` and `_commit_snapshot_id` are ignored. This form may
+      also be an Arrow table, such as the result of deltalake's `load_cdf`; it is checked at once,
+      without Spark.
+    - Debezium's records: `op`, `before` and `after`, at the top or inside a struct `payload`. Other
       columns (`source`, `ts_ms`, …) are ignored. `c` and `r` add `after`, `d` removes `before`, `u`
       does both. The columns of `of` are the fields of `before` and `after`.
 
-    Changes of one batch add up: their order does not matter, and an update that changes nothing has
-    no effect. Columns are checked and widened as in `ZSetSpark.from_dataframe`; keeps no state.
+    The changes of a batch are added up: their order does not matter, and an update that changes
+    nothing has no effect. Columns are checked and widened as in `ZSetSpark.from_dataframe`. The
+    function keeps no state.
 
-    Raises `InputError` for columns that fit neither form. What only the rows can tell raises
-    `InputError` when the value is used, before a step commits anything: another kind of change,
-    such as Debezium's `t` (a truncate removes rows that it does not name) and `m` (no change of a
-    row); an update or a delete without `before` (let the database write whole old rows: in
-    Postgres, `REPLICA IDENTITY FULL`); an empty record. The last is a tombstone of Kafka, or text
-    that `from_json` could not read: both look the same, so drop tombstones before parsing,
-    `records.where("value IS NOT NULL")`.
+    Raises `InputError` if the columns fit neither form. Errors that depend on the rows raise
+    `InputError` when the value is used, before a step commits anything:
+
+    - another kind of change, such as Debezium's `t` (a truncate, which does not name the rows that
+      it removes) or `m` (a message, which changes no row);
+    - an update or a delete without `before`: make the database write whole old rows (in Postgres,
+      `REPLICA IDENTITY FULL`);
+    - an empty record. It is a tombstone of Kafka, or text that `from_json` could not read. Both
+      look the same, so drop tombstones before parsing: `records.where("value IS NOT NULL")`.
 
     >>> feed = spark.read.option("readChangeFeed", True) \\
     ...     .option("startingVersion", 7).table("orders")          # doctest: +SKIP
@@ -97,7 +101,7 @@ def from_change_feed(df: DataFrame | pa.Table, of: type[U]) -> ZSetSpark[U]:
 
 
 def counted_feed(table: pa.Table, where: str) -> pa.Table:
-    """The rows of an Arrow table that says what became of them, with their counts."""
+    """The rows of an Arrow table with a `_change_type` column, with their counts."""
     names = {name.lower(): name for name in table.schema.names}
     if CHANGE not in names:
         raise InputError(
@@ -118,12 +122,12 @@ def counted_feed(table: pa.Table, where: str) -> pa.Table:
 
 
 def is_change_feed(df: DataFrame) -> bool:
-    """Whether a DataFrame has the columns of one of the two forms."""
+    """Whether a DataFrame has the columns of one of the two forms of change feeds."""
     return _is_delta(df) or _record(df) is not None
 
 
 def change_feed(df: DataFrame, t: ZSetType, where: str) -> ZSetSpark[Any]:
-    """`from_change_feed` for a type of streams; an InputError begins with `where`."""
+    """`from_change_feed`, given a stream type. Each InputError begins with `where`."""
     check_frame(df, where)
     if _is_delta(df):
         counted = counted_changes(df)
@@ -144,7 +148,7 @@ def _is_delta(df: DataFrame) -> bool:
 
 
 def counted_changes(df: DataFrame) -> DataFrame:
-    """The rows of a DataFrame that says what became of them, with their counts."""
+    """The rows of a DataFrame with a `_change_type` column, with their counts."""
     kept = [quote(n) for n in df.columns if n.lower() not in FEED_META]
     kinds = " ".join(f"WHEN {text(k)} THEN {n}L" for k, n in FEED_COUNTS.items())
     said = (
@@ -156,7 +160,7 @@ def counted_changes(df: DataFrame) -> DataFrame:
 
 
 def _record(df: DataFrame) -> tuple[str, T.StructType] | None:
-    """Where Debezium's fields are: what goes before their names, and the struct that they are."""
+    """Debezium's fields: the prefix of their names, and their struct; None without such fields."""
     found = {f.name.lower(): f for f in df.schema.fields}
     payload = found.get("payload")
     if "op" not in found and payload is not None and isinstance(payload.dataType, T.StructType):
@@ -188,7 +192,7 @@ def _debezium(
         f"coalesce({op}, 'NULL'), "
         f"CASE coalesce({op}, 'NULL') {unknown} ELSE '; leave such records out' END)"
     )
-    # `inline` reads the source once, where a union of both sides would read it twice.
+    # `inline` reads the source once; a union of both sides would read it twice.
     items = df.selectExpr(f"inline(CASE {op} {kinds} ELSE {failure(said)} END) AS ({COUNT}, `row`)")
     return items.selectExpr(COUNT, *[f"`row`.{quote(n)}" for n, _ in t.schema.columns])
 
@@ -204,7 +208,7 @@ _REFUSED = {
 
 
 def _counted(op: str, kind: str, sides: Mapping[str, str], side: str) -> str:
-    """A row and what it counts, in SQL; a failure where the row is not there."""
+    """A row and its count, in SQL that fails if the row is missing."""
     remedy = "; let the database write whole old rows (Postgres: REPLICA IDENTITY FULL)"
     said = f"column {side!r}: expected a row, found NULL, where {op} is {kind!r}"
     missing = failure(text(said + (remedy if side == "before" else "; correct the records")))

@@ -1,4 +1,4 @@
-"""A user's DataFrame as a relation: its columns checked, converted, and guarded against NULLs."""
+"""Converts a user's DataFrame to a relation: checks its columns and guards against NULLs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.relation import SparkRelation
 from stepping_spark.sums.overflow import product
 
-_MARK = "stepping_spark: "  # begins what the guard raises inside Spark
+_MARK = "stepping_spark: "  # the prefix of the errors that the guard raises inside Spark
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _TAKEN: dict[str, tuple[type[T.DataType], ...]] = {
     "bool": (T.BooleanType,),
@@ -41,7 +41,7 @@ _TAKEN: dict[str, tuple[type[T.DataType], ...]] = {
 
 
 def check_frame(df: object, where: str) -> None:
-    """Refuse what is not a DataFrame, or one of a stream, of which there is no value."""
+    """Refuse what is not a DataFrame, and streaming DataFrames, which have no value."""
     if not isinstance(df, DataFrame):
         raise InputError(f"{where}: expected a pyspark DataFrame, found {type(df).__name__}")
     if df.isStreaming:
@@ -52,9 +52,9 @@ def check_frame(df: object, where: str) -> None:
 
 
 def relation_of(df: DataFrame, t: ZSetType, count: str | None, where: str) -> DataFrame:
-    """The DataFrame with the columns of the Z-set's schema; runs no job.
+    """The DataFrame with the columns of the Z-set's schema. Runs no job.
 
-    An InputError says which column is missing, too many, or of a type that does not fit.
+    Raises InputError for a column that is missing, additional or of another type.
     """
     columns = by_name(df.schema.fields, where)
     counted = "1L"
@@ -62,7 +62,7 @@ def relation_of(df: DataFrame, t: ZSetType, count: str | None, where: str) -> Da
         counted = _count(columns, count, where)
         del columns[count.lower()]
     if not isinstance(t.row, Struct) and len(columns) == 1:
-        # One column can only be the value, whatever it is called.
+        # A single column must be the value, whatever its name.
         columns = {VALUE: next(iter(columns.values()))}
     wanted = t.schema.columns
     compare(columns, [n for n, _ in wanted], where, count)
@@ -74,7 +74,7 @@ def relation_of(df: DataFrame, t: ZSetType, count: str | None, where: str) -> Da
 
 
 class Named(Protocol):
-    """A field of Spark, or of Arrow."""
+    """A field of a Spark or an Arrow schema."""
 
     @property
     def name(self) -> str: ...
@@ -84,7 +84,7 @@ N = TypeVar("N", bound=Named)
 
 
 def by_name(fields: Iterable[N], where: str) -> dict[str, N]:
-    """The fields by their names in lower case: Spark ignores it."""
+    """The fields by their names in lower case, because Spark ignores case."""
     found: dict[str, N] = {}
     for f in fields:
         other = found.setdefault(f.name.lower(), f)
@@ -119,7 +119,7 @@ def compare(
     count: str | None = None,
     remedy: str = ADDED,
 ) -> None:
-    """Refuse columns that are missing, for which there is a remedy, or too many."""
+    """Refuse missing columns, with a remedy in the message, and additional ones."""
     missing = [n for n in wanted if n.lower() not in columns]
     known = {n.lower() for n in wanted}
     extra = [f.name for n, f in columns.items() if n not in known]
@@ -138,7 +138,7 @@ def compare(
 
 
 def _converted(sql: str, found: T.DataType, t: RowType, where: str, depth: int = 0) -> str:
-    """The expression as the row type's own Spark type; the same text where it is already."""
+    """The expression in the row type's own Spark type; unchanged if it has that type already."""
     if isinstance(t, Optional):
         if isinstance(found, T.NullType):
             return f"CAST({sql} AS {t.ddl})"
@@ -191,9 +191,9 @@ def _converted_struct(sql: str, found: T.StructType, t: Struct, where: str, dept
 
 
 def struct_of(sql: str, found: T.DataType, t: ZSetType, where: str) -> str:
-    """A struct column as one of the columns of the Z-set's schema, in SQL; NULL stays NULL.
+    """A struct column as a column of the Z-set's schema, in SQL. NULL stays NULL.
 
-    Its fields are found, compared and converted as the columns of a DataFrame are.
+    Its fields are found, compared and converted like the columns of a DataFrame.
     """
     if not isinstance(found, T.StructType):
         raise InputError(
@@ -217,25 +217,25 @@ def _shown(found: T.DataType) -> str:
     return found.simpleString().upper()
 
 
-# What only the rows can tell
+# Checks that need the rows
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """Something that can be wrong with a value in a row."""
+    """A possible error of a value in a row."""
 
     column: str
     expected: str
     found: str
-    condition: str  # when it is, in SQL
+    condition: str  # in SQL: true for a wrong value
 
     def inside(self, condition: str) -> Wrong:
-        """The same, of something that holds the value."""
+        """The same error, with the condition for the value that contains this one."""
         return replace(self, condition=condition)
 
 
 def guarded_count(t: ZSetType) -> Column:
-    """The count of a row, which fails where the row or the count is not what the type says."""
+    """A row's count, as a Column that fails if the row or the count does not fit the type."""
     wrongs = [w for n, ft in t.schema.columns for w in _wrongs(quote(n), ft, n)]
     wrongs.append(Wrong(COUNT, "a whole number", "NULL", closed(f"{COUNT} IS NULL")))
     cases = " ".join(
@@ -251,17 +251,17 @@ def guarded_count(t: ZSetType) -> Column:
 
 
 def failure(said: str) -> str:
-    """SQL that fails where it is evaluated, saying what an expression gives; see `blamed`."""
+    """SQL that raises an error with the text of an expression when evaluated; see `blamed`."""
     return f"raise_error(concat({text(_MARK)}, {said}))"
 
 
 def guarded(frame: DataFrame, t: ZSetType) -> DataFrame:
-    """The relation, of which a row that the type does not have fails; see `blamed`."""
+    """The relation, with a check that fails on rows that do not fit the type; see `blamed`."""
     return frame.withColumn(COUNT, guarded_count(t))
 
 
 def summed(relation: SparkRelation) -> SparkRelation:
-    """The relation with each row once."""
+    """The relation with equal rows merged into one and their weights added."""
     if relation.consolidated:
         return relation
     said = f"{_MARK}the weights of a row add up to what is beyond 64 bits; use smaller weights"
@@ -269,13 +269,13 @@ def summed(relation: SparkRelation) -> SparkRelation:
 
 
 def multiplied(frame: DataFrame, n: int, said: str) -> DataFrame:
-    """The relation with each weight times n, or an InputError that says so."""
+    """The relation with each weight times n. An overflow raises an InputError with this message."""
     times = product(closed(COUNT), closed(literal(n, INT)), f"{_MARK}{said}")
     return frame.withColumn(COUNT, F.expr(times))
 
 
 def blamed(e: PySparkException, where: str) -> InputError:
-    """What is wrong with a DataFrame that could not be computed."""
+    """The InputError for a DataFrame that could not be computed."""
     _, guard, rest = str(e).partition(_MARK)
     if not guard:
         return InputError(f"{where}: the DataFrame cannot be computed: {first_line(e)}")
@@ -284,7 +284,7 @@ def blamed(e: PySparkException, where: str) -> InputError:
 
 @contextmanager
 def blaming(where: str) -> Iterator[None]:
-    """Around what computes a Z-set: an InputError for weights that do not fit."""
+    """A context for computing a Z-set: raises an InputError for weights that do not fit."""
     try:
         yield
     except PySparkException as e:

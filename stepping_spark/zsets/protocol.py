@@ -1,4 +1,4 @@
-"""What a Z-set is, to a type checker and to a reader: the protocol that its classes satisfy."""
+"""The protocol that all Z-set classes satisfy, and the annotation for queries."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ By: TypeAlias = Index[Any, K] | Callable[[Any], K]
 
 
 class ZSet(Protocol[T_co]):
-    """Rows of type T, each with a count, which may be negative: the annotation in queries.
+    """Rows of type T, each with a count, which may be negative. Queries use it as annotation.
 
-    A Z-set is a function from rows to whole numbers; a row that is absent has the count 0. Z-sets
-    add up row by row: an abelian group. They are immutable values, and therefore covariant: a
-    `ZSet[int]` may be used as a `ZSet[int | None]`.
+    A Z-set is a function from rows to whole numbers. The count of an absent row is 0. Z-sets are
+    added row by row: they form an abelian group. They are immutable values, and therefore
+    covariant: a `ZSet[int]` may be used as a `ZSet[int | None]`.
 
-    `ZSetPython` and `ZSetSpark` are both `ZSet`s, may be mixed in every operator, and are equal if
-    they have the same rows with the same counts.
+    `ZSetPython` and `ZSetSpark` are both `ZSet`s. Every operator accepts a mix of them, and they
+    are equal if they have the same rows with the same counts.
 
     >>> def query(orders: st.ZSet[str]) -> st.ZSet[str]:
     ...     return orders + orders
@@ -43,15 +43,15 @@ class ZSet(Protocol[T_co]):
         raise NotImplementedError
 
     def __add__(self, other: ZSet[U]) -> ZSet[T_co | U]:
-        """The counts of each row, added."""
+        """The sum: the counts of each row are added."""
         raise NotImplementedError
 
     def __sub__(self, other: ZSet[U]) -> ZSet[T_co | U]:
-        """a + (-b)."""
+        """The difference, a + (-b)."""
         raise NotImplementedError
 
     def __mul__(self, n: int) -> ZSet[T_co]:
-        """Every count n times."""
+        """Every count times n."""
         raise NotImplementedError
 
     def __rmul__(self, n: int) -> ZSet[T_co]:
@@ -59,43 +59,43 @@ class ZSet(Protocol[T_co]):
         raise NotImplementedError
 
     def __bool__(self) -> bool:
-        """Whether there is a row: `not empty()`. Counts that cancel out are of different rows."""
+        """Whether there is any row: `not empty()`. Counts of different rows do not cancel."""
         raise NotImplementedError
 
     def __len__(self) -> int:
-        """How many different rows there are; a TypeError where only a job could tell."""
+        """The number of different rows. Raises TypeError if counting them would take a job."""
         raise NotImplementedError
 
     def iter(self, match: AbstractSet[object] | None = None) -> Iterator[tuple[T_co, int]]:
-        """Rows and their counts, in no order; only the rows of `match`, if it is given."""
+        """Rows and their counts, in no order. With `match`, only the rows in it."""
         raise NotImplementedError
 
     def iter_by_index(
         self, index: By[K], match_keys: AbstractSet[object] | None = None
     ) -> Iterator[tuple[K, T_co, int]]:
-        """Keys, rows and counts, in the order of the keys; only those of `match_keys`, if given.
+        """Keys, rows and counts, in the order of the keys. With `match_keys`, only those keys.
 
-        The order is Spark's: NULL first and NaN last, the reverse where the index descends. Rows
-        of one key come in the order of their columns.
+        The order is Spark's: NULL first and NaN last, and the reverse for a descending index. Rows
+        with the same key are ordered by their columns.
         """
         raise NotImplementedError
 
     def get_count(self, row: object) -> int:
-        """The count of a row; 0 if it is not there."""
+        """The count of a row; 0 if it is absent."""
         raise NotImplementedError
 
     def empty(self) -> bool:
-        """Whether no row is there."""
+        """Whether there is no row."""
         raise NotImplementedError
 
     def to_python(self) -> ZSetPython[T_co]:
-        """The same value as a `ZSetPython`; brings all its rows to the driver."""
+        """The same value as a `ZSetPython`. Brings all its rows to the driver."""
         raise NotImplementedError
 
     def to_arrow(self) -> pa.Table:
-        """The columns of the row (`_value_` of a single value) and `_count_`, as an Arrow table."""
+        """An Arrow table of the row's columns (`_value_` for a single value) and `_count_`."""
         raise NotImplementedError
 
     def to_dataframe(self, spark: SparkSession | None = None) -> DataFrame:
-        """The columns of the row (an atom's: `_value_`), then `_count_`; one line for each row."""
+        """The row's columns (`_value_` for a single value), then `_count_`; one line per row."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Small Z-sets: values in Python."""
+"""Small Z-sets, as Python values."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ K = TypeVar("K")
 class ZSetPython(ZSet[T_co]):
     """A small Z-set: immutable, hashable, without Spark.
 
-    Made from a mapping of rows to counts, from (row, count) pairs, or from another Z-set. Counts of
-    equal rows are added, and rows with count zero disappear. Rows are equal if Python says so,
-    except that values of different types are never equal (`True`, `1` and `1.0` are three rows),
-    and NaN equals NaN. `of` is the type of the rows, for the few uses that need it if there are no
-    rows: `to_dataframe` of an empty Z-set.
+    Create it from a mapping of rows to counts, from (row, count) pairs, or from another Z-set.
+    Counts of equal rows are added, and rows with count zero disappear. Rows are equal if Python
+    says so, with two exceptions: values of different types are never equal (`True`, `1` and `1.0`
+    are three rows), and NaN equals NaN. `of` is the type of the rows. It is needed only if there
+    are no rows to tell the type, as for `to_dataframe` of an empty Z-set.
 
-    `repr` draws a box: `_count_`, then the columns of the row; largest counts first, then in the
-    order of the columns; at most 20 rows.
+    `repr` draws a box with `_count_` and the columns of the row. It shows at most 20 rows, the
+    largest counts first, then in the order of the columns.
 
     >>> st.ZSetPython({"a": 2}) + st.ZSetPython([("b", 1), ("a", -2)])
     <ZSetPython>
@@ -73,7 +73,7 @@ class ZSetPython(ZSet[T_co]):
     @overload
     def __add__(self, other: ZSet[U]) -> ZSet[T_co | U]: ...
     def __add__(self, other: ZSet[U]) -> ZSet[T_co | U]:
-        if not isinstance(other, ZSetPython):  # a ZSetSpark adds itself
+        if not isinstance(other, ZSetPython):  # ZSetSpark.__radd__ does the addition
             return NotImplemented
         pairs = (*self._items.values(), *other._items.values())
         return ZSetPython(pairs, of=self._of or other._of)
@@ -131,7 +131,7 @@ class ZSetPython(ZSet[T_co]):
         key = key_of(index, t.row, "iter_by_index")
         if key.expr.in_sql:
             yield from keyed_pairs(self.iter(), t, key, match_keys)
-        else:  # only Spark can read it
+        else:  # only Spark can evaluate the key
             yield from keyed_frame(self.to_dataframe(), t, key, match_keys)
 
     def get_count(self, row: object) -> int:
@@ -170,14 +170,14 @@ class ZSetPython(ZSet[T_co]):
         return self._of or infer((row for row, _ in self.iter()), "ZSetPython")
 
     def box(self, title: str = "ZSetPython", nested: bool = False) -> Box:
-        """The Z-set as a table to be drawn."""
+        """The Z-set as a table to draw."""
         pairs = list(self._items.values())
         t: RowType | None = None
         keys: list[Any]
         try:
             t = self._row_type()
             keys = [sort_key(t.encode(row, "")) for row, _ in pairs]
-        except InputError:  # rows of several types are drawn all the same
+        except InputError:  # rows of several types can still be drawn
             t = None
             keys = [(type(row).__name__, repr(row)) for row, _ in pairs]
         order = sorted(range(len(pairs)), key=lambda i: (-pairs[i][1], keys[i]))
@@ -193,14 +193,14 @@ def _made(pairs: Iterable[tuple[T, int]], of: RowType | None) -> ZSetPython[T]:
 
 
 def _identity(row: object) -> Hashable:
-    """What equal rows have in common, and others have not: True, 1 and 1.0 are three rows."""
+    """A value that is equal for equal rows only: True, 1 and 1.0 are three rows."""
     if isinstance(row, tuple):
         return (tuple, *map(_identity, row))
     return (type(row), row)
 
 
 def _pairs(rows: Any) -> Iterator[tuple[Any, int]]:
-    """The rows and counts that a Z-set is made from."""
+    """The (row, count) pairs of a constructor's argument."""
     if ZSet in type(rows).__mro__:
         yield from rows.iter()
         return
@@ -232,19 +232,19 @@ def _pairs(rows: Any) -> Iterator[tuple[Any, int]]:
 
 
 def no_zset(value: object, t: ZSetType, where: str) -> InputError:
-    """What is wrong with a step's input that is not a Z-set."""
+    """The error for a step's input that is not a Z-set."""
     remedy = instead_of(value, "give a st.ZSetPython, a st.ZSetSpark, or None for no change")
     return InputError(f"{where}: expected {t}, found {class_of(value)}; {remedy}")
 
 
 def class_of(value: object) -> str:
-    """A value's class for a message; two packages have a DataFrame."""
+    """A value's class, for a message. DataFrames get their package, since two have that class."""
     name = type(value).__name__
     return f"pandas {name}" if _is_pandas(value) else name
 
 
 def instead_of(value: object, otherwise: str) -> str:
-    """What to give instead of a value that is not a Z-set."""
+    """The advice for a value that is not a Z-set."""
     if _is_pandas(value):
         return "give st.ZSetSpark.from_dataframe(spark.createDataFrame(df), T)"
     if isinstance(value, DataFrame):

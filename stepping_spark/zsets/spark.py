@@ -1,4 +1,4 @@
-"""Z-sets: rows and how often each is there, as values in Python and in Spark."""
+"""Z-sets whose rows are in Spark or in an Arrow table, and the other Z-set classes."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ K = TypeVar("K")
 class ZSetSpark(ZSet[T_co]):
     """A Z-set held as one relation: an Arrow table on the driver, or a DataFrame.
 
-    Made by `from_dataframe` and `from_arrow`, and returned by a step. Operators on a DataFrame
-    build a plan and run no job; looking at rows (`iter`, `==`, `empty`, `repr`) runs one. `len`
-    works for what the driver holds. It is not hashable: it may be too large to look at.
+    Create it with `from_dataframe` or `from_arrow`; steps return it too. Operators on a DataFrame
+    build a plan and run no job. Reading rows (`iter`, `==`, `empty`, `repr`) runs a job. `len`
+    works only for rows that the driver holds. A ZSetSpark is not hashable, because it may be too
+    large to read.
 
     >>> df = spark.sql("SELECT 1 AS x UNION ALL SELECT 1")
     >>> st.ZSetSpark.from_dataframe(df, int) == st.ZSetPython({1: 2})
@@ -65,7 +66,7 @@ class ZSetSpark(ZSet[T_co]):
     def __init__(self, held: Relation, of: ZSetType, *, guarded: bool = False) -> None:
         self._held = held
         self.type = of
-        self._guarded = guarded  # rows are yet to be checked
+        self._guarded = guarded  # the rows are not checked yet
         self._checked: Relation | None = None
         self._python: ZSetPython[T_co] | None = None
 
@@ -74,11 +75,12 @@ class ZSetSpark(ZSet[T_co]):
         """The lines of a DataFrame as rows of type `of`; `count` names the column of weights.
 
         Without `count` every line counts 1. Columns are found by name, in any order and, as in
-        Spark, in any case; for a row that is a single value it is the only column, or `_value_`.
-        Narrower integers, floats and decimals are widened. Raises `InputError` for a column that is
-        missing, additional, or of another type. NULLs where the row type has none, NULL weights,
-        and text that is not a UUID or Enum value are found when the value is used, because that
-        takes a job.
+        Spark, in any case. A row that is a single value is read from the only column, or from
+        `_value_`. Narrower integers, floats and decimals are widened.
+
+        Raises `InputError` for a column that is missing, additional, or of another type. Errors in
+        values are found when the Z-set is used, because finding them takes a job: NULLs that the
+        row type does not allow, NULL weights, and text that is not a UUID or Enum value.
         """
         where = "from_dataframe"
         if not isinstance(df, DataFrame):
@@ -95,10 +97,11 @@ class ZSetSpark(ZSet[T_co]):
     def from_arrow(table: pa.Table, of: type[U], count: str | None = None) -> ZSetSpark[U]:
         """The lines of an Arrow table as rows of type `of`; `count` names the column of weights.
 
-        For some ten thousand rows that the driver holds: no job, and no Python object for each row.
-        Columns are found as in `from_dataframe`, and converted if nothing is lost. Raises
-        `InputError` for a column that is missing, additional or of another type, and for a value
-        that does not fit the row type: NULL, or text that is not a UUID or Enum value.
+        Use it for tens of thousands of rows that the driver holds: it runs no job, and creates no
+        Python object for each row. Columns are found as in `from_dataframe`, and converted if
+        nothing is lost. Raises `InputError` for a column that is missing, additional or of another
+        type, and for a value that does not fit the row type: NULL, or text that is not a UUID or
+        Enum value.
 
         >>> orders = pa.table({"x": [1, 2, 2], "n": [1, 1, -1]})
         >>> st.ZSetSpark.from_arrow(orders, int, count="n") == st.ZSetPython({1: 1})
@@ -115,7 +118,7 @@ class ZSetSpark(ZSet[T_co]):
         return ZSetSpark(DriverRelation(relation_of_arrow(table, t, count, where), t.schema), t)
 
     def to_arrow(self) -> pa.Table:
-        """A table of the columns of the rows, and `_count_`; each row once.
+        """A table of the row's columns and `_count_`, with one line for each row.
 
         >>> st.ZSetSpark.from_arrow(pa.table({"x": [1, 1]}), int).to_arrow().to_pylist()
         [{'_value_': 1, '_count_': 2}]
@@ -129,32 +132,33 @@ class ZSetSpark(ZSet[T_co]):
 
     @staticmethod
     def of_rows(pairs: Iterable[tuple[Any, int]], of: ZSetType, where: str) -> ZSetSpark[Any]:
-        """Rows and how often each is there, held by the driver."""
+        """A Z-set of rows and their counts, held by the driver."""
         return ZSetSpark(DriverRelation(encode(pairs, of, where), of.schema), of)
 
     @staticmethod
     def unchecked(frame: DataFrame, of: ZSetType) -> ZSetSpark[Any]:
-        """The Z-set of a DataFrame with the type's columns, whose rows are not checked yet."""
+        """The Z-set of a DataFrame that has the type's columns; its rows are checked later."""
         return ZSetSpark(SparkRelation(frame, of.schema), of, guarded=True)
 
     @staticmethod
     def from_parts(parts: Iterable[Relation], of: ZSetType) -> ZSetSpark[Any]:
-        """The sum of relations that have the type's columns; without relations, the empty Z-set."""
+        """The sum of relations that have the type's columns; the empty Z-set if there are none."""
         return ZSetSpark(plus([p.select(of.schema) for p in parts], of.schema), of)
 
     @property
     def in_spark(self) -> bool:
-        """Whether it is Spark that has the rows, and not the driver."""
+        """Whether Spark holds the rows, not the driver."""
         return self._held.frame is not None
 
     def checked(
         self, t: ZSetType, where: str, limits: Limits, key: Sequence[str] | None = None
     ) -> Relation:
-        """The relation as a step takes it, after a check that all its values are of type t.
+        """The relation for a step, after a check that all its values are of type t.
 
-        A DataFrame is computed once and kept: on the driver if it has few rows, each of them once.
-        With a key it is taken as large, and consolidated and partitioned as a register with that
-        key needs it. The InputError begins with `where`, names the column and shows a row.
+        A DataFrame is computed once and kept. If it has few rows, the driver keeps them, each row
+        once. With a `key`, the DataFrame is treated as large: it is consolidated and partitioned as
+        a register with that key needs it. The InputError begins with `where`, names the column and
+        shows a row.
         """
         if t.row != self.type.row:
             raise InputError(f"{where}: expected {t}, found {self.type}; give rows of the type")
@@ -168,7 +172,7 @@ class ZSetSpark(ZSet[T_co]):
         return self._checked
 
     def forget(self) -> None:
-        """Compute the DataFrame again when it is next used: its cached data may be lost."""
+        """Recompute the DataFrame at its next use, because its cached data may be lost."""
         self._checked = None
 
     def _computed(
@@ -183,12 +187,13 @@ class ZSetSpark(ZSet[T_co]):
                 kept = settle(rows, key, where)
             else:
                 kept = SparkRelation(frame.localCheckpoint(), schema)
-            # What is more is left for a step to bring, which has a use for it in Spark, too.
+            # More rows stay in Spark: the step fetches them itself if it needs them, and uses them
+            # in Spark.
             few = fetch_if_few(kept, limits, most_bytes=limits.broadcast_bytes)
             if few is not None:
                 return few
             if key is None and any(has_floats(c) for c in schema.arrow.types):
-                # Grouping makes one zero of two, and one NaN.
+                # Grouping turns 0.0 and -0.0 into one zero, and all NaN into one.
                 once = summed(kept)
                 return replace(once, frame=once.frame.localCheckpoint())
         except PySparkException as e:
@@ -196,7 +201,7 @@ class ZSetSpark(ZSet[T_co]):
         return kept
 
     def _look(self) -> Relation:
-        """The relation to read from, each row once."""
+        """The relation to read from, with each row once."""
         if isinstance(self._held, SparkRelation) and not self._guarded:
             return summed(self._held)
         held = self.checked(self.type, "ZSetSpark", DEFAULT)
@@ -218,7 +223,7 @@ class ZSetSpark(ZSet[T_co]):
         if isinstance(both._held, DriverRelation) and _may_be_beyond(both._held.table):
             try:
                 both._held.added_up()
-            except StepError as e:  # as it is where a step adds up
+            except StepError as e:  # raised in the same way when a step adds up weights
                 raise InputError(f"a + b: {e}") from None
         both._guarded = self._guarded or other._guarded
         return both
@@ -257,7 +262,7 @@ class ZSetSpark(ZSet[T_co]):
         if isinstance(other, ZSetPython):
             try:
                 other = ZSetSpark.of_rows(other.iter(), self.type, "a == b")
-            except InputError:  # it has a row that this one cannot have
+            except InputError:  # the other has a row that this one cannot have
                 return False
         if not isinstance(other, ZSetSpark):
             return NotImplemented
@@ -351,6 +356,6 @@ class ZSetSpark(ZSet[T_co]):
 
 
 def _may_be_beyond(table: pa.Table) -> bool:
-    """Whether counts are so large that some may add up to more than 64 bits."""
+    """Whether some counts are so large that their sum may overflow 64 bits."""
     sizes = pc.abs(table.column(COUNT).cast(pa.float64(), safe=False))
     return (pc.sum(sizes).as_py() or 0.0) > 2.0**62
