@@ -1,6 +1,6 @@
-"""Columns of small relations: what Arrow can make of expressions, without Spark.
+"""Evaluates expressions over small relations with Arrow, without Spark.
 
-An expression is looked at once, when a plan is prepared, and becomes a function of tables.
+Each expression is compiled once, when a plan is prepared, to a function of tables.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from stepping_spark.rows.types import Struct, unwrap
 
 Arrays: TypeAlias = list[Array]
 Evaluator: TypeAlias = Callable[[pa.Table, bool], Any]
-"""Gives the column of an expression over a table's rows; None where Spark has to: an overflow.
+"""Computes the column of an expression over a table's rows; None on an overflow: ask Spark.
 
-It is told whether the session's time zone is known to be UTC.
+The second argument says whether the session's time zone is known to be UTC.
 """
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What evaluates expressions over the rows of a relation, where Arrow alone cannot."""
+    """Evaluates expressions over the rows of a relation where Arrow alone cannot."""
 
-    values: Callable[[pa.Table, Schema, tuple[Expr, ...]], Arrays]  # Spark's
+    values: Callable[[pa.Table, Schema, tuple[Expr, ...]], Arrays]  # Spark evaluates these
     in_utc: bool = False  # whether the session's time zone is known to be UTC
 
 
@@ -42,7 +42,7 @@ Relation: TypeAlias = Callable[[Sequence[Any]], pa.Table]
 
 
 def evaluator(e: Expr) -> Evaluator | None:
-    """What computes an expression in Arrow; None: Spark must evaluate it."""
+    """The function that computes an expression in Arrow; None if only Spark can evaluate it."""
     if isinstance(e, Literal):
         return _constant(e)
     if isinstance(e, Field):
@@ -66,7 +66,7 @@ def evaluator(e: Expr) -> Evaluator | None:
 
 
 def values_of(schema: Schema, exprs: Sequence[Expr]) -> Values:
-    """What gives the values of expressions over the rows of a relation."""
+    """A function that computes the values of expressions over the rows of a relation."""
     distinct = list(dict.fromkeys(exprs))
     evaluators = [evaluator(e) for e in distinct]
     places = None if len(distinct) == len(exprs) else [distinct.index(e) for e in exprs]
@@ -94,7 +94,7 @@ def _nothing(e: Expr) -> Any:
 
 
 def relation_of(schema: Schema) -> Relation:
-    """What makes a table of columns and diffs."""
+    """A function that makes a table of columns and diffs."""
     made = schema.arrow
     fields = list(made)
 
@@ -123,7 +123,7 @@ def _field(e: Field) -> Evaluator:
 
 
 def _at(name: str, *path: str) -> Evaluator:
-    """What reads a column, or a field within it."""
+    """A function that reads a column, or a field within it."""
 
     def read(table: pa.Table, _: bool) -> Array:
         chunks: Any = table.column(name)
@@ -136,7 +136,7 @@ def _at(name: str, *path: str) -> Evaluator:
 
 
 def _of_parts(parts: Sequence[Evaluator], made: Callable[[Arrays], Any]) -> Evaluator:
-    """What makes a column of the columns of its parts."""
+    """A function that computes the columns of the parts, and makes one column of them."""
 
     def compute(table: pa.Table, in_utc: bool) -> Any:
         columns = []
@@ -151,7 +151,7 @@ def _of_parts(parts: Sequence[Evaluator], made: Callable[[Arrays], Any]) -> Eval
 
 
 def _if_in_utc(evaluated: Evaluator) -> Evaluator:
-    """In another time zone, Spark has to say."""
+    """The same evaluator, but None (ask Spark) in a session time zone other than UTC."""
     return lambda table, in_utc: evaluated(table, in_utc) if in_utc else None
 
 
@@ -170,7 +170,7 @@ def _singletons(e: Singleton) -> Callable[[Arrays], Array]:
 
 
 def struct_of(t: Struct) -> Callable[[Arrays], Array]:
-    """What makes one column of rows, from the columns of their fields."""
+    """A function that makes one column of rows from the columns of their fields."""
     fields = [pa.field(n, ft.arrow) for n, ft in t.fields]
 
     def made(columns: Arrays) -> Array:
@@ -180,7 +180,7 @@ def struct_of(t: Struct) -> Callable[[Arrays], Array]:
 
 
 def cast(columns: Sequence[Any], fields: Sequence[pa.Field[Any]]) -> Arrays:
-    """Columns of the types of fields."""
+    """The columns, cast to the types of the fields."""
     made = list(columns)
     for i, f in enumerate(fields):
         if made[i].type != f.type:
@@ -189,7 +189,7 @@ def cast(columns: Sequence[Any], fields: Sequence[pa.Field[Any]]) -> Arrays:
 
 
 def spread(values: Array, t: RowType) -> Arrays:
-    """The columns of rows that stand in one column."""
+    """The columns of the fields of rows that are in one column."""
     if not isinstance(t, Struct):
         return [values]
     return [pc.struct_field(values, n) for n, _ in t.fields]

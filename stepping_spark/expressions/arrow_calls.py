@@ -1,9 +1,9 @@
-"""Operators on values that Arrow computes as Spark does, so that the driver need not ask Spark.
+"""Operators on values that Arrow computes exactly as Spark does, without a call of Spark.
 
-Only those that are exact in both: whole numbers as long as nothing is beyond 64 bits, Decimals as
-long as their type has room for each digit, floats by the rules of IEEE 754, comparisons, days, and
-logic with NULL. Arrow's checked arithmetic fails where Spark would fail, or wrap around, as its
-settings say; then Spark is asked.
+Only operators that are exact in both are here: whole numbers within 64 bits, Decimals whose type
+has room for each digit, floats by the rules of IEEE 754, comparisons, days, and logic with NULL.
+Arrow's checked arithmetic fails on an overflow. Spark would fail or wrap around there, depending on
+its settings, so then Spark is asked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stepping_spark.rows.types import unwrap
 pc: Any = pyarrow.compute
 
 Function = Callable[..., Any]
-"""From columns, or a column and constants, to a column; None where Spark has to say."""
+"""Computes a column from columns, or from a column and constants; None: ask Spark."""
 
 _ORDERED = ("int", "str", "bytes", "date", "datetime", "LocalDateTime", "timedelta", "Decimal")
 _ARITHMETIC: dict[str, Function] = {
@@ -56,7 +56,7 @@ _FIRST_DAY, _LAST_DAY = ((d - dt.date(1970, 1, 1)).days for d in (dt.date.min, d
 
 
 def is_known(e: Expr) -> bool:
-    """Whether the driver has the values of an expression without Spark, if nothing overflows."""
+    """Whether the driver can compute an expression without Spark, if nothing overflows."""
     if isinstance(e, Opaque):
         return e.reading is not None
     if not isinstance(e, Call):
@@ -65,9 +65,10 @@ def is_known(e: Expr) -> bool:
 
 
 def kernel_of(e: Call) -> Callable[[Sequence[Any]], Any] | None:
-    """What makes the column of an operator of those of its arguments, where Arrow can.
+    """The function that computes an operator's column from those of its arguments, in Arrow.
 
-    It gives None where Spark is to say: beyond 64 bits, or beyond the digits of a Decimal.
+    None if Arrow cannot. The function returns None where Spark must compute it: on an overflow of
+    64 bits, or of the digits of a Decimal.
     """
     function = _function(e)
     if function is None:
@@ -131,7 +132,7 @@ def _of_floats(op: str, a: Any, b: Any) -> Any:
     a, b = as_floats(a), as_floats(b)
     if op == "/":
         if pc.any(pc.equal(b, 0.0)).as_py() if isinstance(b, pa.Array) else b.as_py() == 0:
-            return None  # an error, or NULL
+            return None  # Spark raises an error, or gives NULL
         found = pc.divide(a, b)
     else:
         found = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[op](a, b)
@@ -139,17 +140,17 @@ def _of_floats(op: str, a: Any, b: Any) -> Any:
 
 
 def as_floats(x: Any) -> Any:
-    """A number as Spark casts it: an int beyond 2**53 as the float that is next to it."""
+    """A number as Spark casts it: an int beyond 2**53 becomes the nearest float."""
     return x if x.type == pa.float64() else x.cast(pa.float64(), safe=False)
 
 
 def one_nan(x: Any) -> Any:
-    """Processors make several NaN, and rows hold one."""
+    """The floats with one kind of NaN: processors make several, and rows hold one."""
     return pc.if_else(pc.is_nan(x), pa.scalar(NAN), x)
 
 
 def _of_one(op: str, t: RowType, given: RowType) -> Function | None:
-    """Operators on one value."""
+    """The kernel of an operator on one value."""
     if op == "neg" and t == INT:
         return _ARITHMETIC[op]
     if op == "neg" and _name(t) in ("Decimal", "float"):
@@ -166,7 +167,7 @@ def _of_one(op: str, t: RowType, given: RowType) -> Function | None:
 
 
 def _as_decimal(x: Any, of: tuple[int, int], to: RowType) -> Any:
-    """Rounded half away from zero; ArrowInvalid where it does not fit."""
+    """A Decimal, rounded half away from zero. Raises ArrowInvalid if it does not fit."""
     x = x.cast(pa.decimal128(*of))
     scale = digits(to)[1]
     if scale < of[1]:
@@ -178,7 +179,7 @@ def _as_decimal(x: Any, of: tuple[int, int], to: RowType) -> Any:
 
 
 def _days(op: str, t: RowType) -> Function | None:
-    """A day so many days later or earlier."""
+    """The kernel that moves a day by a number of days."""
     if t != INT or op not in ("+", "-"):
         return None
 
@@ -193,7 +194,7 @@ def _days(op: str, t: RowType) -> Function | None:
 
 
 def _day_over(x: Any) -> Any:
-    """The instant 42 hours after the midnight in UTC that a day begins with."""
+    """The instant 42 hours after midnight UTC of the day's date: the day is over everywhere."""
     days = x.cast(pa.int32()).cast(pa.int64())
     hours = pc.add(pc.multiply(days, pa.scalar(24)), pa.scalar(42))
     micros = pc.multiply(hours, pa.scalar(3_600_000_000))
@@ -201,7 +202,7 @@ def _day_over(x: Any) -> Any:
 
 
 def _minutes(x: Any) -> Any:
-    """Whole minutes since 1970, those before it rounded down."""
+    """Whole minutes since 1970, rounded down (before 1970 too)."""
     micros = np.asarray(x.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
     return pa.array(micros // 60_000_000, mask=np.asarray(x.is_null()))
 
@@ -217,15 +218,15 @@ def _comparison(op: str, a: RowType, b: RowType) -> Function | None:
     if FLOAT in (a, b):
         return None if "Decimal" in (_name(a), _name(b)) else partial(_compared, op)
     of_sum, scale = digits_of_result("+", a, b)
-    both = of_sum - 1  # a sum may carry one
+    both = of_sum - 1  # a sum may need one more digit
     if both > MOST_DIGITS:
-        return None  # Spark takes digits away from both
+        return None  # Spark reduces the digits of both
     t = pa.decimal128(both, scale)
     return lambda x, y: _COMPARISONS[op](x.cast(t), y.cast(t))
 
 
 def _compared(op: str, a: Any, b: Any) -> Any:
-    """Floats in Spark's order: NaN equals itself, and is the largest."""
+    """Compares floats in Spark's order: NaN equals itself, and is the largest."""
     a, b = as_floats(a), as_floats(b)
     if op in (">", ">="):
         a, b, op = b, a, op.replace(">", "<")
@@ -237,7 +238,7 @@ def _compared(op: str, a: Any, b: Any) -> Any:
 
 
 def _of_nulls(op: str, types: Sequence[RowType]) -> Function | None:
-    """Operators that make something of NULL."""
+    """The kernel of an operator that does not give NULL for each NULL."""
     equals = [_comparison("==", types[0], t) for t in types[1:]]
     if op == "coalesce":
         return pc.coalesce if isinstance(types[0], Atom) and types[0] == types[1] else None

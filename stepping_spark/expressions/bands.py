@@ -1,4 +1,4 @@
-"""Bands of values: a point lies in one, an interval in those that it touches."""
+"""Bands of values: a point lies in one band, an interval in each band that it touches."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from stepping_spark.rows.literals import literal
 from stepping_spark.rows.sql_text import all_of, closed, let_all
 from stepping_spark.rows.types import ListOf, unwrap
 
-MOST_BANDS = 64  # of an interval; a wider one is compared with every point
-WIDE = -(2**63) + 1  # the band of those, in which each point is too; the others are above it
-FARTHEST = 2**52  # bands of floats
+MOST_BANDS = 64  # the most bands of an interval; a wider one is compared with every point
+WIDE = -(2**63) + 1  # the band of wider intervals and of every point; all others are above it
+FARTHEST = 2**52  # floats beyond this band, or its negative, are put into it
 
 MICROSECOND = dt.timedelta(microseconds=1)
 _UNITS: Mapping[str, tuple[Callable[[Any], int], str]] = {
@@ -39,10 +39,10 @@ BANDED = ("int", "float", "Decimal", "date", "datetime", "LocalDateTime")
 
 @dataclass(frozen=True)
 class Bands(Derived):
-    """The row in each band that it lies in: a list of Pair(left=row, right=number).
+    """The row with the number of each of its bands: a list of Pair(left=row, right=number).
 
-    The parts: the row; the first and the last value of an interval, or twice that of a point. NULL
-    lies in no band.
+    The parts: the row; the first and the last value of an interval (a point has the same value
+    twice). NULL lies in no band.
     """
 
     width: int | float = 1
@@ -114,8 +114,9 @@ def _pair(row: str) -> str:
 
 
 def bands(row: RowType, low: Expr, high: Expr, width: int | float, *, point: bool) -> Bands:
-    """The bands of a row that is an interval, or a point: see `Bands`."""
+    """The bands of a row that is an interval or a point; see `Bands`."""
     t = unwrap(low.type)
-    if isinstance(t, Atom) and t.name == "Decimal":  # a greater one is no lesser float
+    # Casting Decimals to float keeps their order.
+    if isinstance(t, Atom) and t.name == "Decimal":
         low, high = widened(low, FLOAT), widened(high, FLOAT)
     return Bands(ListOf(pair_of(row, INT)), (whole(row), low, high), width, point)

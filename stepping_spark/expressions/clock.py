@@ -1,7 +1,7 @@
-"""The time of a step: what `now` may be, and which times have come since the step before.
+"""The time of a step: the types of `now`, and the times that passed since the previous step.
 
-What is to come is kept by its time, in minutes where it is an instant. So what has become due is
-read by key: the times since the last step.
+Rows for the future are stored by their time, in minutes if it is an instant. So a step reads the
+rows that became due by key: the times since the last step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIMES: dict[RowType, str] = {
     DATETIME: "a datetime with a time zone",
     LOCAL_DATETIME: "a datetime without a time zone",
 }
-"""What times can be, and what `now` is to be beside them."""
+"""The types of times, and for each the description of a fitting `now`."""
 
 _MINUTE = dt.timedelta(minutes=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -46,7 +46,7 @@ def units_of(time: Any, t: RowType) -> int:
 
 
 def time_of(units: int, t: RowType) -> Any:
-    """The time that has so many units; the first that there is, where it would be before it."""
+    """The time with this number of units; the earliest time that exists, if it would be earlier."""
     if t in _EPOCHS:
         earliest = units_of(dt.datetime.min.replace(tzinfo=_EPOCHS[t].tzinfo), t)
         return _EPOCHS[t] + _MICROSECOND * max(units, earliest)
@@ -54,14 +54,14 @@ def time_of(units: int, t: RowType) -> Any:
 
 
 def tick(time: Expr) -> Expr:
-    """The key that a row is kept by until its time has come."""
+    """The key by which a row is stored until its time has come."""
     if time.type in (INT, DATE):
         return time
     return Call(INT, "minute" if time.type == DATETIME else "local_minute", (time,))
 
 
 def ticks(since: Any, now: Any, t: RowType, most: int) -> Sequence[Any] | None:
-    """The keys of times after `since`, up to `now`; None if they are more than `most`."""
+    """The keys of the times after `since`, up to `now`; None if there are more than `most`."""
     if since is None:
         return ()
     first, last = _tick_of(since, t), _tick_of(now, t)
@@ -69,7 +69,7 @@ def ticks(since: Any, now: Any, t: RowType, most: int) -> Sequence[Any] | None:
         first, last = first.toordinal(), last.toordinal()
     if last - first > most:
         return None
-    # A minute may have begun before the last step; a day, or a step, is over.
+    # The minute of the last step may not be over. Its day, or its number, is.
     found = range(first if t in _EPOCHS else first + 1, last + 1)
     return [dt.date.fromordinal(n) for n in found] if t == DATE else found
 

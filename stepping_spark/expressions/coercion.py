@@ -1,4 +1,4 @@
-"""Values as the types that fields say, where nothing is lost."""
+"""Converts values to the types of fields, where nothing is lost."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
 
 
 def coerce(e: Expr, target: RowType, where: str, shown: str = "") -> Expr:
-    """The expression as a value of the target type; a CompileError where that would lose.
+    """The expression as a value of the target type. Raises CompileError if it would lose something.
 
-    An int becomes a Decimal or a float. A Decimal becomes no float, as in Spark's own `Dataset.as`:
-    a column of money would lose its cents without a word. `shown` is the expression as the user
-    wrote it.
+    An int becomes a Decimal or a float. A Decimal does not become a float, as in Spark's own
+    `Dataset.as`: a column of money would silently lose its cents. `shown` is the expression as the
+    user wrote it.
     """
     if isinstance(target, Optional) and not isinstance(e.type, Optional):
         inner = coerce(e, target.inner, where, shown)
         return inner if isinstance(inner, Literal) else _retype(inner, target)
     if isinstance(e.type, Optional) and not isinstance(target, Optional):
-        if isinstance(e, Opaque):  # Spark says nullable of much that never is
+        if isinstance(e, Opaque):  # Spark calls many expressions nullable that never are NULL
             return coerce(_retype(e, e.type.inner), target, where, shown)
         raise CompileError(
             f"{where}: expected {target}, found {e.type}, from {shown or e}; give it a value where "
@@ -32,7 +32,7 @@ def coerce(e: Expr, target: RowType, where: str, shown: str = "") -> Expr:
     if e.type == target:
         return e
     if isinstance(e, Opaque) and e.type.ddl == target.ddl:
-        # Spark knows no Python classes, nor what their values are.
+        # Spark does not know Python classes, nor which values they allow.
         return Opaque(target, guarded(e.column, target), e.meaning, e.text)
     have, want = unwrap(e.type), unwrap(target)
     if isinstance(e, Literal) and e.constant is None and isinstance(target, Optional):
@@ -55,7 +55,7 @@ def coerce(e: Expr, target: RowType, where: str, shown: str = "") -> Expr:
         remedy = f"declare it {e.type}, or make a {want} of it in a function within st.python"
     if isinstance(have, ZSetOf) and isinstance(want, ListOf):
         remedy += ": [row for row, n in z.iter() for _ in range(n)] of a Z-set z"
-    if isinstance(have, Struct) and have.python is dict:  # Spark's own, of F.struct
+    if isinstance(have, Struct) and have.python is dict:  # Spark's own struct, of F.struct
         remedy = "write a tuple, or a st.Data, in the place of F.struct"
     raise CompileError(
         f"{where}: expected {target}, found {e.type}, from {shown or _shown(e)}; {remedy}"
@@ -63,7 +63,7 @@ def coerce(e: Expr, target: RowType, where: str, shown: str = "") -> Expr:
 
 
 def _shown(e: Expr) -> str:
-    """An expression for a message: a part of a row as the user writes it, row[1].name."""
+    """An expression for a message. A part of a row is written as the user does: row[1].name."""
     if not isinstance(e, Field):
         return str(e)
     steps = (p for p in e.path if p != "_value_")
@@ -71,7 +71,7 @@ def _shown(e: Expr) -> str:
 
 
 def _coerce_build(e: Build, have: Struct, target: RowType, where: str) -> Expr | None:
-    """A row as a row of the same class with wider fields, or a tuple as a list; None: neither."""
+    """Coerces a row to the same class with wider fields, or a tuple to a list; None for others."""
     if isinstance(target, ListOf) and have.python is tuple:
         return Items(
             target,

@@ -1,4 +1,4 @@
-"""Expressions as Columns of PySpark, and Columns as expressions."""
+"""Converts expressions to Columns of PySpark, and Columns to expressions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ROW: ContextVar[RowType] = ContextVar("row")
 """The type of the row that a function is being traced with."""
 
 TEXTS: ContextVar[dict[str, Expr] | None] = ContextVar("texts", default=None)
-"""The expressions that Columns were made of meanwhile, by their texts in SQL."""
+"""The expressions that were converted to Columns during tracing, by their texts in SQL."""
 
 
 class ExprColumn(DeferredColumn):
-    """The Column of an expression; PySpark gets one that means the same."""
+    """The Column of an expression. PySpark gets a Column with the same meaning."""
 
     def __init__(self, expr: Expr) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class ExprColumn(DeferredColumn):
         return to_column(self.__expr__)
 
 
-# The calls that are ever made of Columns.
+# The calls that are only ever made of Columns.
 _OF_COLUMNS: dict[str, Callable[..., Column]] = {
     "coalesce": functions.coalesce,
     "isNotNull": lambda a: a.isNotNull(),
@@ -47,7 +47,7 @@ _OF_COLUMNS: dict[str, Callable[..., Column]] = {
 
 
 def to_column(expr: Expr) -> Column:
-    """The pyspark Column of an expression; starts a session where none is active."""
+    """The pyspark Column of an expression. Starts a session if none is active."""
     if isinstance(expr, Directed):
         raise not_a_value(expr, str(user_line()))
     get_session()
@@ -74,7 +74,7 @@ def to_column(expr: Expr) -> Column:
 
 
 def opaque(column: Column, at: str = "") -> Expr:
-    """A Column that only Spark can read, with the type that Spark's analyzer says it has."""
+    """The expression of a Column that only Spark can read, with the type from Spark's analyzer."""
     ordered = sort_order(column)
     if ordered is not None:
         of = opaque(ordered.of, at)

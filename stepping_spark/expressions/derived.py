@@ -1,8 +1,8 @@
 """Expressions that Spark, Arrow and plain Python compute alike, bit for bit.
 
-What the driver computes of a change takes away what Spark computed of another, so these use only
-what is the same everywhere: integers, and doubles added, multiplied, divided and rooted in one
-order. The driver needs no Spark job for them.
+The driver may compute one change and Spark another, and the two must cancel exactly. So these
+expressions use only operations that are the same everywhere: integers, and doubles added,
+multiplied, divided and rooted in one order. The driver needs no Spark job for them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXACT = decimal.Context(prec=100)
 
 @dataclass(frozen=True)
 class Derived(Expr):
-    """An expression with a third meaning: on the columns of its parts, in Arrow."""
+    """An expression with a third meaning: in Arrow, on the columns of its parts."""
 
     args: tuple[Expr, ...]
 
@@ -54,7 +54,7 @@ class Derived(Expr):
         return dataclasses.replace(self, args=tuple(a.under(side) for a in self.args))
 
     def arrow(self, columns: Sequence[Column]) -> Column:
-        """The values, given those of the parts."""
+        """The values, given the columns of the parts."""
         decoders = [a.type.decode for a in self.args]
         rows = zip(*(c.to_pylist() for c in columns), strict=True)
         found = [self.of(*(d(v) for d, v in zip(decoders, row, strict=True))) for row in rows]
@@ -64,13 +64,13 @@ class Derived(Expr):
         return self.of(*(a.value(row) for a in self.args))
 
     def of(self, *values: Any) -> Any:
-        """The value, given those of the parts."""
+        """The value, given the values of the parts."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Bucket(Derived):
-    """Which of so many buckets the parts fall into: Spark's xxhash64, modulo a power of two."""
+    """The number of the bucket of the parts: Spark's xxhash64, modulo a power of two."""
 
     buckets: int = 1
     said: ClassVar[str] = "bucket"
@@ -96,13 +96,13 @@ class Bucket(Derived):
 
 
 def bucket(parts: Sequence[Expr], buckets: int) -> Bucket:
-    """Which of so many buckets the parts of a row fall into."""
+    """The number of the bucket that the parts of a row fall into."""
     return Bucket(INT, tuple(parts), buckets)
 
 
 @dataclass(frozen=True)
 class Known(Derived):
-    """1 where the part is not NULL, else 0."""
+    """1 if the part is not NULL, else 0."""
 
     said: ClassVar[str] = "known"
 
@@ -117,13 +117,13 @@ class Known(Derived):
 
 
 def known(e: Expr) -> Expr:
-    """1 where the expression is not NULL, else 0."""
+    """1 if the expression is not NULL, else 0."""
     return Known(INT, (e,))
 
 
 @dataclass(frozen=True)
 class Truth(Derived):
-    """1 where the part is true, else 0."""
+    """1 if the part is true, else 0."""
 
     said: ClassVar[str] = "truth"
 
@@ -138,13 +138,13 @@ class Truth(Derived):
 
 
 def truth(e: Expr) -> Expr:
-    """1 where the expression is true, else 0."""
+    """1 if the expression is true, else 0."""
     return Truth(INT, (e,))
 
 
 @dataclass(frozen=True)
 class Given(Derived):
-    """The second part where the first is not zero, else NULL."""
+    """The second part if the first is not zero, else NULL."""
 
     said: ClassVar[str] = "given"
 
@@ -162,14 +162,14 @@ class Given(Derived):
 
 
 def given(n: Expr, value: Expr) -> Expr:
-    """The value where `n` is not zero, else NULL."""
+    """The value if `n` is not zero, else NULL."""
     t = value.type if isinstance(value.type, Optional) else Optional(value.type)
     return Given(t, (n, value))
 
 
 @dataclass(frozen=True)
 class Choice(Derived):
-    """The second part where the first is true, else the third."""
+    """The second part if the first is true, else the third."""
 
     said: ClassVar[str] = "choice"
 
@@ -185,14 +185,14 @@ class Choice(Derived):
 
 
 def choice(condition: Expr, one: Expr, other: Expr) -> Expr:
-    """One value where a condition is true, else another, of the same type except for NULL."""
+    """One value if a condition is true, else another. Their types are equal except for NULL."""
     t = other.type if isinstance(other.type, Optional) else one.type
     return Choice(t, (condition, one, other))
 
 
 @dataclass(frozen=True)
 class Otherwise(Derived):
-    """The part, or an encoded constant where it is NULL."""
+    """The part, or an encoded constant if the part is NULL."""
 
     constant: Any = None
     said: ClassVar[str] = "otherwise"
@@ -224,7 +224,7 @@ class Widened(Derived):
 
 
 def widened(e: Expr, t: Atom) -> Expr:
-    """A number as one of a wider type."""
+    """A number converted to a wider type."""
     if unwrap(e.type) == t:
         return e
     return Widened(Optional(t) if isinstance(e.type, Optional) else t, (e,))
@@ -232,9 +232,9 @@ def widened(e: Expr, t: Atom) -> Expr:
 
 @dataclass(frozen=True)
 class Mean(Derived):
-    """A sum divided by a count: of floats and ints a float, of Decimals the exact mean, rounded.
+    """A sum divided by a count. Floats and ints give a float, Decimals the exact mean, rounded.
 
-    As Spark's avg has it: the mean of Decimals has four more digits, halves are rounded away from
+    As in Spark's avg, the mean of Decimals has four more digits, and halves are rounded away from
     zero.
     """
 
@@ -254,7 +254,8 @@ class Mean(Derived):
             return float(total) / float(n)
         with decimal.localcontext(_EXACT):
             units = decimal.Decimal(1).scaleb(-self._scales[1])
-            exact = decimal.Decimal(total) / n  # 100 digits: more than a half can need
+            # 100 digits: more than rounding halves can need
+            exact = decimal.Decimal(total) / n
             return exact.quantize(units, rounding=decimal.ROUND_HALF_UP)
 
     def _sql(self, row: str) -> str:
@@ -268,9 +269,9 @@ class Mean(Derived):
 def _decimal_mean(total: Sql, n: Sql, scale: int, more: int, t: RowType) -> str:
     """A decimal of that scale divided by a BIGINT, with `more` digits, rounded half up.
 
-    A quotient of Spark's decimals keeps as few as six digits after the point, and rounds twice; a
-    product may lose some as well. So the digits are divided as on paper: those above 10**19, those
-    below, and those to come, with what is left over carried on. Strings move the point.
+    A quotient of Spark's decimals may keep only six digits after the point, and is rounded twice. A
+    product may lose digits as well. So this divides as on paper: first the digits above 10**19,
+    then those below, then the new ones, and each remainder is carried on. Strings move the point.
     """
     wide, ten = "DECIMAL(38, 0)", "10000000000000000000BD"
     step = f"CAST(1{'0' * more}BD AS {wide})"

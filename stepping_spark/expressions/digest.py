@@ -1,11 +1,13 @@
-"""What a Python function computes, as text that is the same in every process.
+"""The computation of a Python function, as text that is the same in every process.
 
-A state is the sum of what functions gave; one that has changed would take out of it what it never
-put in. So the text goes into the digests by which a store tells circuits apart. It is the source,
-as Python's own parser writes it, so that comments, layout and the names of variables do not count,
-nor does the version of Python; with the values that the function refers to: those of its closure
-and defaults, constants of its module, and functions of its module, all the way down. What is
-imported counts by its name.
+A state is the sum of a function's past results. If the function changes, a deletion would remove
+results that were never added. So this text goes into the digests by which a store tells circuits
+apart.
+
+The text is the source, as Python's own parser writes it. Comments, layout, the names of variables
+and the version of Python do not count. The values that the function refers to do count: those of
+its closure and defaults, the constants of its module, and the functions of its module, recursively.
+An imported object counts by its name.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _PLAIN = (
 
 
 def digest_of(f: Callable[..., Any]) -> str:
-    """A short digest of what a function computes."""
+    """A short digest of the computation of a function."""
     return hashlib.sha256("\n".join(_told(f, set())).encode()).hexdigest()[:8]
 
 
@@ -83,7 +85,7 @@ def _function(f: FunctionType, seen: set[int]) -> Iterator[str]:
     for cell in f.__closure__ or ():
         try:
             yield from _told(cell.cell_contents, seen)
-        except ValueError:  # not filled yet
+        except ValueError:  # the closure's variable has no value yet
             continue
     for name in _names(code):
         value = f.__globals__.get(name)
@@ -94,7 +96,7 @@ def _function(f: FunctionType, seen: set[int]) -> Iterator[str]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The globals, and the attributes, that code names, in what is defined inside it too."""
+    """The globals and attributes that code names, including code that is defined inside it."""
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -102,6 +104,6 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _compiled(code: CodeType) -> str:
-    """The code of a function without source: it depends on the version of Python."""
+    """The code of a function without source. It depends on the version of Python."""
     inner = (_compiled(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts)
     return f"{code.co_code.hex()} {code.co_names} {' '.join(inner)}"

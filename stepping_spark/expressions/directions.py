@@ -1,6 +1,6 @@
-"""The direction of an order: given beside a function of the row, or by the function itself.
+"""The direction of an order, given beside a function of the row or by the function itself.
 
-`st.win.desc(lambda a: a.x)` is a `By`. `lambda a: a.x.desc()` gives a `Directed`, as in PySpark.
+`st.win.desc(lambda a: a.x)` is a `By`. `lambda a: a.x.desc()` returns a `Directed`, as in PySpark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TAKERS = "st.window, st.first_n and st.agg.first_n, collect_list and string_agg 
 
 @dataclass(frozen=True)
 class By(Generic[T]):
-    """A part of an order; made by `asc` and `desc` of `st.win`."""
+    """A part of an order, created by `st.win.asc` or `st.win.desc`."""
 
     f: Callable[[T], Any]
     ascending: bool
@@ -33,7 +33,7 @@ class By(Generic[T]):
 
 @dataclass(frozen=True)
 class Directed(Expr):
-    """A value and its direction, of PySpark's `asc`, `desc` and their like: a part of an order."""
+    """A value and its direction, as a part of an order: PySpark's `asc`, `desc` and the like."""
 
     of: Expr
     ascending: bool
@@ -50,16 +50,16 @@ class Directed(Expr):
 
 
 def refuse_orders(e: Expr, where: str, *, in_order: bool) -> None:
-    """A CompileError for a direction where a value is wanted.
+    """Raise a CompileError for a direction where a value is expected.
 
-    An order may be one, and in a tuple each part may be.
+    With `in_order`, the expression may be a direction, and so may each part of a tuple.
     """
     t = e.type
     is_tuple = isinstance(e, Build) and isinstance(t, Struct) and t.python is tuple
     pending = list(e.parts()) if in_order and is_tuple else [e]
     if in_order:
         pending = [part.of if isinstance(part, Directed) else part for part in pending]
-    while pending:  # deep expressions are refused with a better word, further on
+    while pending:  # deep expressions get a better error later
         part = pending.pop()
         if isinstance(part, Directed):
             raise not_a_value(part, where)
@@ -67,7 +67,7 @@ def refuse_orders(e: Expr, where: str, *, in_order: bool) -> None:
 
 
 def not_a_value(e: Directed, where: str) -> CompileError:
-    """The error that a direction is where a value is wanted."""
+    """The error for a direction where a value is expected."""
     return CompileError(
         f"{where}: {e} is an order, and a value is expected here; leave out "
         f".{str(e).rsplit('.', 1)[-1]} ({TAKERS}; a key descends by st.Index(f, ascending=False))"

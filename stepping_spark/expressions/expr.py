@@ -1,4 +1,4 @@
-"""Expressions over one row: what a traced row function becomes, as SQL and as plain Python."""
+"""Expressions over one row: traced row functions, as SQL and as plain Python."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from stepping_spark.rows.types import Struct, ZSetOf, quote, unwrap
 
 @dataclass(frozen=True)
 class Expr:
-    """An expression over the columns of one row; equal expressions give equal values."""
+    """An expression over the columns of one row. Equal expressions have equal values."""
 
     type: RowType
 
     on_driver: ClassVar[bool] = False
-    """Whether it only takes and arranges what its parts are, so that Arrow can do so too."""
+    """Whether it only reads and arranges the values of its parts, so that Arrow can do so too."""
 
     @final
     def sql(self, row: str) -> Sql:
@@ -36,15 +36,15 @@ class Expr:
         return closed(self._sql(row))
 
     def _sql(self, row: str) -> str:
-        """The text, which `sql` puts in parentheses where it needs them."""
+        """The text of `sql`, which adds parentheses where they are needed."""
         raise NotImplementedError
 
     def value(self, row: Any) -> Any:
-        """The expression's value for a Python row, as Spark would have it."""
+        """The expression's value for a Python row, equal to Spark's."""
         raise NotImplementedError
 
     def parts(self) -> tuple[Expr, ...]:
-        """The expressions this one is made of."""
+        """The expressions that this one is made of."""
         return ()
 
     def under(self, side: str) -> Expr:
@@ -56,13 +56,13 @@ class Expr:
 
     @property
     def in_sql(self) -> bool:
-        """Whether `sql` can say it: nothing in it is an opaque Column or a Python function."""
+        """Whether it has an `sql`: it contains no opaque Column and no Python function."""
         return all(p.in_sql for p in self.parts())
 
 
 @dataclass(frozen=True)
 class Field(Expr):
-    """A field, by the names that lead to it; no names: the row itself."""
+    """A field, by the path of names that leads to it. The empty path is the row itself."""
 
     path: tuple[str, ...]
 
@@ -182,7 +182,7 @@ class Items(Expr):
 
 @dataclass(frozen=True)
 class Singleton(Expr):
-    """The Z-set of one row: what a collection of rows adds up."""
+    """The Z-set of one row. A collection of rows is the sum of such Z-sets."""
 
     item: Expr
 
@@ -204,13 +204,13 @@ class Singleton(Expr):
 
 @dataclass(frozen=True)
 class Call(Expr):
-    """An operator on values, with Spark's meaning (ANSI): NULL in, NULL out, except for a few."""
+    """An operator on values, with Spark's meaning (ANSI). Most operators give NULL for NULL."""
 
     op: str
     args: tuple[Expr, ...]
 
     def __str__(self) -> str:
-        # A store tells circuits apart by this text, so it says what is an operand of what.
+        # A store tells circuits apart by this text, so parentheses show the operands.
         args = [closed(str(a)) if isinstance(a, Call) else str(a) for a in self.args]
         rest = ", ".join(args[1:])
         return OPERATORS[self.op].sql.format(*args, rest=rest, type=self.type)
@@ -218,7 +218,8 @@ class Call(Expr):
     def _sql(self, row: str) -> str:
         args = [a.sql(row) for a in self.args]
         if self.op in ("+", "-") and unwrap(self.type) == DATE:
-            args[1] = closed(f"CAST({args[1]} AS INT)")  # Spark moves dates by 32 bits of days
+            # Spark moves dates by an INT number of days
+            args[1] = closed(f"CAST({args[1]} AS INT)")
         form = OPERATORS[self.op].sql
         return form.format(*args, rest=", ".join(args[1:]), type=self.type.ddl)
 
@@ -237,10 +238,11 @@ class Call(Expr):
 
 
 class Meaning:
-    """What Columns that Spark says mean the same have in common; equal to nothing else.
+    """The common meaning of Columns that Spark considers the same; equal to no other object.
 
-    Spark is asked once, when a Column is traced. Expressions are compared while garbage is
-    collected too (vertices are interned by them), when a call of the JVM may be under way.
+    Spark is asked once, when a Column is traced. Later comparisons do not call the JVM: expressions
+    are compared during garbage collection too (vertices are interned by them), when another call of
+    the JVM may be in progress.
     """
 
     __slots__ = ("__weakref__", "analyzed")
@@ -251,7 +253,7 @@ class Meaning:
 
     @classmethod
     def of(cls, analyzed: DataFrame, text: str) -> Meaning:
-        """The meaning of a Column that says this of itself, by a selection of it from its rows."""
+        """The meaning of a Column with this text, from a query that selects it from its rows."""
         known = cls._known.setdefault(text, weakref.WeakSet())
         for meaning in list(known):
             if meaning.analyzed.sameSemantics(analyzed):
@@ -263,12 +265,13 @@ class Meaning:
 
 @dataclass(frozen=True)
 class Opaque(Expr):
-    """A pyspark Column that only Spark can read; equal to one that Spark says means the same."""
+    """A pyspark Column that only Spark can read. Equal if Spark considers the Columns the same."""
 
     column: Column = dataclasses.field(compare=False)
-    meaning: Meaning  # over rows of the type that it was traced over
+    meaning: Meaning  # over rows of the type that it was traced with
     text: str
-    reading: Expr | None = dataclasses.field(default=None, compare=False)  # the same, for Arrow
+    # The same expression for Arrow, if there is one
+    reading: Expr | None = dataclasses.field(default=None, compare=False)
 
     in_sql: ClassVar[bool] = False
 
@@ -276,7 +279,7 @@ class Opaque(Expr):
     def traced(
         cls, t: RowType, column: Column, analyzed: DataFrame, text: str, reading: Expr | None
     ) -> Opaque:
-        """A Column as a value of the type; `analyzed` is a selection of it from its rows."""
+        """A Column as a value of the type; `analyzed` is a query that selects it from its rows."""
         return cls(t, guarded(column.cast(t.ddl), t), Meaning.of(analyzed, text), text, reading)
 
     def __str__(self) -> str:
@@ -295,7 +298,7 @@ class PythonCall(Expr):
 
     function: Callable[[Any], Any]
     name: str
-    beside: bool = False  # the row itself goes along: Pair(left=row, right=value)
+    beside: bool = False  # whether to return the row too, as Pair(left=row, right=value)
 
     in_sql: ClassVar[bool] = False
 
@@ -311,12 +314,12 @@ class PythonCall(Expr):
 
 
 def is_plain(e: Expr) -> bool:
-    """Whether the driver knows the value of an expression, for whole columns, without Spark."""
+    """Whether the driver can compute an expression, for whole columns, without Spark."""
     return e.on_driver and all(map(is_plain, e.parts()))
 
 
 def for_spark(exprs: Iterable[Expr]) -> list[str]:
-    """The functions in expressions that Spark is asked for, as text for people."""
+    """The functions in expressions that only Spark evaluates, as text for people."""
     found: dict[str, None] = {}
     for e in exprs:
         inner = e.parts() if isinstance(e, Build) else ()

@@ -1,4 +1,4 @@
-"""Functions of rows: traced into expressions by calling them once, or marked as Python."""
+"""Functions of rows: traced into expressions by one call, or marked as Python."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class Python(Generic[T, V]):
-    """A row function that is to run as Python; see `python`."""
+    """A row function that runs as Python; see `python`."""
 
     function: Callable[[T], V]
     to: Any = None
@@ -48,19 +48,19 @@ class Python(Generic[T, V]):
 def python(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], V]:
     """Mark a function of rows as Python: it gets real rows, once per row and step.
 
-    The type of its result is `to`, else its return annotation. It runs on the driver if the change
-    is there, and otherwise in Spark's Python workers, which costs a conversion by Arrow. Raises
-    `CompileError` if the type is unknown; an exception in the function becomes a `StepError` that
-    shows the row.
+    The type of its result is `to`, else its return annotation. The function runs on the driver if
+    the driver holds the change. Otherwise it runs in Spark's Python workers, which costs a
+    conversion by Arrow. Raises `CompileError` if the type is unknown. An exception in the function
+    becomes a `StepError` that shows the row.
 
-    A store that was made with a function that computes something else is refused: the source of the
-    function counts, with the values and the functions of its module that it uses. Its name does not
+    A store is refused if it was made with a function that computes something else. The source of
+    the function counts, with the values and functions of its module that it uses. Its name does not
     count, nor do the names of its variables and of its first parameter.
 
-    It must be deterministic: the same result for equal rows, at every step and in every process. A
-    deletion is undone by evaluating the function on the row again, so a function that uses the
-    clock, chance or something that changes leaves rows behind that nothing removes. Nobody can
-    detect that in a Python function: there is no error. The same is true of a UDF of Spark
+    The function must be deterministic: the same result for equal rows, at every step and in every
+    process. A deletion is undone by evaluating the function on the row again. So a function that
+    uses the clock, random numbers or changing data leaves rows behind that nothing removes. This
+    cannot be detected in a Python function: there is no error. The same is true of a Spark UDF
     (`F.udf`) in a traced function.
 
     >>> def query(lines: st.ZSet[str]) -> st.ZSet[int]:
@@ -73,7 +73,7 @@ def python(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], V
 
 
 def name_of(f: Callable[..., Any]) -> str:
-    """A function's name for messages."""
+    """A function's name, for messages."""
     inner = _inner(f)
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -86,7 +86,7 @@ def _inner(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def line_of_function(f: Callable[..., Any]) -> Line:
-    """Where a function was written."""
+    """The line where a function is defined."""
     code = getattr(f, "__code__", None)
     if code is None or _is_spark_s(f) or is_ours(code.co_filename):
         return user_line()
@@ -102,11 +102,11 @@ def row_expr(
     named: Callable[[Expr], Expr] = lambda e: e,
     in_order: bool = False,
 ) -> Expr:
-    """The expression that a row function is, over rows of the type.
+    """The expression of a row function, over rows of the type.
 
-    `item`: the function gives a list of what `to`, or its annotation, names (for `map_many`).
-    `named` may give names to the structs that Spark made. `in_order`: it, or each part of its
-    tuple, may be `Directed`.
+    `item`: the function returns a list, and `to` or its annotation is the type of the items (for
+    `map_many`). `named` may give names to the structs that Spark made. `in_order`: the result, or
+    each part of its tuple, may be `Directed`.
     """
     if isinstance(f, By):
         raise CompileError(
@@ -146,7 +146,7 @@ def _unnamed(t: RowType) -> bool:
 def _check_takes_a_row(f: Callable[..., Any], where: str) -> None:
     try:
         signature = inspect.signature(f)
-    except (TypeError, ValueError):  # Python does not know what some builtins take
+    except (TypeError, ValueError):  # Python does not know the parameters of some builtins
         return
     try:
         signature.bind(None)
@@ -182,7 +182,7 @@ def _declared(f: Callable[..., Any]) -> Any:
     except (NameError, TypeError):
         return None
     declared = hints.get("return")
-    # An annotation that is there for the type checker (a TypeVar, Column) says nothing of rows.
+    # Annotations that only serve the type checker (a TypeVar, Column) do not describe rows.
     if isinstance(declared, TypeVar) or declared in (Any, object, Column):
         return None
     if isinstance(declared, type) and issubclass(declared, Column):
@@ -192,7 +192,7 @@ def _declared(f: Callable[..., Any]) -> Any:
 
 def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
     if _uses_spark(f):
-        get_session()  # functions such as F.lit need one before they are given a column
+        get_session()  # functions such as F.lit need a session before they see a column
     try:
         return trace_row(f, row, where)
     except SteppingError:
@@ -222,7 +222,7 @@ _KNOWN = {
 
 
 def _refuse_is(f: Callable[..., Any], where: str) -> None:
-    """`x is None` is false for every symbolic x, without a chance to object: look at the code."""
+    """Refuse `x is None`, found in the code: it is false for every symbolic x, without an error."""
     seen: set[CodeType] = set()
     pending = [f]
     while pending:
@@ -243,7 +243,7 @@ def _refuse_is(f: Callable[..., Any], where: str) -> None:
 
 
 def _is_spark_s(f: Callable[..., Any]) -> bool:
-    """Whether it is one of pyspark.sql.functions, say: `f=F.upper`."""
+    """Whether it is one of pyspark.sql.functions, as in `f=F.upper`."""
     return str(getattr(f, "__module__", "")).startswith("pyspark.")
 
 
@@ -254,14 +254,14 @@ def _called(f: FunctionType) -> list[FunctionType]:
 
 
 def _named(f: FunctionType) -> list[Any]:
-    """The values that a function has by name: of its module, of functions around it, as defaults.
+    """The values that a function refers to by name: globals, closure variables and defaults.
 
-    Of modules also what is named of them.
+    For modules, the attributes that the function names are included.
     """
     names = _names(f.__code__)
     found = [f.__globals__.get(name) for name in names]
     for cell in f.__closure__ or ():
-        with suppress(ValueError):  # a variable that has no value yet
+        with suppress(ValueError):  # the variable has no value yet
             found.append(cell.cell_contents)
     found += [*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()]
     modules = [m for m in found if isinstance(m, ModuleType)]
@@ -269,13 +269,13 @@ def _named(f: FunctionType) -> list[Any]:
 
 
 def _names(code: CodeType) -> list[str]:
-    """The names in a function's code, and in that of functions within it."""
+    """The names in a function's code, and in the code of functions within it."""
     inner = [c for c in code.co_consts if isinstance(c, CodeType)]
     return [*code.co_names, *(name for c in inner for name in _names(c))]
 
 
 def _uses_spark(f: Callable[..., Any]) -> bool:
-    """Whether a function, or one that it names, names something of pyspark."""
+    """Whether a function uses pyspark, itself or in a function that it names."""
     seen: set[CodeType] = set()
     pending: list[Any] = [f]
     while pending:
@@ -292,13 +292,13 @@ def _uses_spark(f: Callable[..., Any]) -> bool:
 
 
 def _function_of(g: Any) -> FunctionType | None:
-    """The function, written by a user, that calling an object runs."""
+    """The user's function that runs when an object is called; None if there is none."""
     if not isinstance(g, FunctionType | MethodType):
         g = getattr(type(g), "__call__", None)  # noqa: B004
     g = inspect.unwrap(g.__func__ if isinstance(g, MethodType) else g)
     if not isinstance(g, FunctionType) or is_ours(g.__code__.co_filename):
         return None
-    module = g.__module__ or ""  # none, of what `exec` has made
+    module = g.__module__ or ""  # None for code from `exec`
     return None if module.partition(".")[0] in sys.stdlib_module_names else g
 
 

@@ -1,4 +1,4 @@
-"""What Spark's functions may give that no Python value is: then the step fails, and says so."""
+"""Guards against results of Spark's functions that are no Python value: the step then fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepping_spark.rows.types import ListOf, Optional, Struct
 
 UUID_TEXT = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
-# Spark counts on for 290,000 years.
+# Spark's calendar has 290,000 years.
 _LEAST_AND_MOST = {
     "date": ("DATE'0001-01-01'", "DATE'9999-12-31'"),
     "datetime": ("timestamp_micros(-62135596800000000L)", "timestamp_micros(253402300799999999L)"),
@@ -24,9 +24,10 @@ _LEAST_AND_MOST = {
 
 
 def guarded(column: Column, t: RowType) -> Column:
-    """The same, or an error where it is no value of the type: other text, a year beyond 9999.
+    """The same Column, with an error for values that the type does not allow.
 
-    A UUID is in lower case, so that it is one text.
+    Such values are text that is no UUID or member of the Enum, and years beyond 9999. A UUID is
+    converted to lower case, so that equal UUIDs are equal text.
     """
     return column if _is_safe(t) else _guarded(column, t)
 

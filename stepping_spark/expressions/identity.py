@@ -1,13 +1,14 @@
-"""What tells operators and functions of rows apart, in every process and whatever names they have.
+"""The identity of operators and row functions, the same in every process and under any names.
 
-A state is the sum of what operators gave, so one of another operator is of no use. What decides is
-the text that `identity_of` makes of an operator's arguments: of expressions all that they compute,
-with the names and types of the fields that they read; of types what their columns hold. The names
-of the user's classes of rows are not in it, nor is anything that an expression does not read.
+A state is the sum of the outputs of operators, so it must not be used with different operators.
+`identity_of` converts an operator's arguments to the text that decides. For expressions it contains
+the whole computation, with the names and types of the fields that they read. For types it contains
+what their columns hold. It leaves out the names of the user's row classes, and everything that no
+expression reads.
 
-Two kinds of expression do not say what they read. What only Spark evaluates reads, at most, the
-columns whose names stand in its text. A Python function may read all of a row, and the name of its
-class too (`repr(row)`).
+Two kinds of expression do not tell which fields they read. An expression that only Spark evaluates
+reads at most the columns whose names appear in its text. A Python function may read the whole row,
+and the name of its class too (`repr(row)`).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _fields(value: Any) -> Iterator[Any]:
 
 
 def read_unseen(argument: Any, inputs: tuple[StreamType, ...]) -> str:
-    """The text for what expressions in an argument read of the inputs and do not say."""
+    """The text for the fields of the inputs that expressions in an argument may read unseen."""
     found = []
     for e in _hidden(argument):
         for t in inputs:
@@ -75,7 +76,7 @@ def read_unseen(argument: Any, inputs: tuple[StreamType, ...]) -> str:
 
 
 def _hidden(value: Any) -> Iterator[Opaque | PythonCall]:
-    """The expressions in an argument of an operator that do not say what they read."""
+    """The expressions in an argument of an operator that do not tell which fields they read."""
     if isinstance(value, Opaque | PythonCall):
         yield value
     elif isinstance(value, tuple):
@@ -87,7 +88,7 @@ def _hidden(value: Any) -> Iterator[Opaque | PythonCall]:
 
 
 def _with_classes(t: RowType) -> str:
-    """A type of rows with the names of their classes, and of the classes in them."""
+    """A row type with the names of its class and of the classes within it."""
     if isinstance(t, Struct):
         return f"{t.name}({' '.join(f'{n} {_with_classes(part)}' for n, part in t.fields)})"
     if dataclasses.is_dataclass(t) and not isinstance(t, Atom):

@@ -15,15 +15,15 @@ from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of
 
 T = TypeVar("T")
 K = TypeVar("K")
-U = TypeVar("U")  # of the functions that make an index: T and K belong to the class
+U = TypeVar("U")  # for the functions that create an index: T and K belong to the class
 V = TypeVar("V")
 
-Order = tuple[tuple[Expr, bool], ...]  # what to order by, and whether ascending
+Order = tuple[tuple[Expr, bool], ...]  # the expressions to order by, and whether each is ascending
 
 
 @dataclass(frozen=True)
 class Key:
-    """A key of rows of one type: an expression, and for each of its parts the direction."""
+    """A key of rows of one type: an expression, and the direction of each of its parts."""
 
     expr: Expr
     ascending: tuple[bool, ...] = (True,)
@@ -35,7 +35,7 @@ class Key:
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        """The expressions that make the key: one, or those of a tuple."""
+        """The expressions that form the key: one, or those of a tuple."""
         t = self.expr.type
         if isinstance(self.expr, Build) and isinstance(t, Struct) and t.python is tuple:
             return self.expr.fields
@@ -51,10 +51,11 @@ class Key:
 class Index(Generic[T, K]):
     """The key of a row, and its order: for joins, groups, state and iteration.
 
-    Made by `pick`, `atom`, `composite` or `identity`. `T` is the type of the rows and `K` that of
-    the keys: a field, a computed value, or a tuple of them, each with its direction. A function of
-    the row may be given instead of an `Index`; its order is ascending. Keys are equal and ordered
-    as in Spark. Raises `CompileError` for an index of other rows, and for a `st.python` function.
+    Create it with `pick`, `atom`, `composite` or `identity`. `T` is the type of the rows, and `K`
+    that of the keys: a field, a computed value, or a tuple of them, each with its direction. A
+    function of the row may be given instead of an `Index`; its order is ascending. Keys are equal
+    and ordered as in Spark. Raises `CompileError` for an index of other rows, and for a `st.python`
+    function.
 
     >>> class A(st.Data):
     ...     x: int
@@ -82,7 +83,7 @@ class Index(Generic[T, K]):
     def atom(
         name: str, of: type[U], to: type[V], f: Callable[[U], V], ascending: bool = True
     ) -> Index[U, V]:
-        """A computed key of type `to`, called `name`."""
+        """A computed key of type `to`, with the name `name`."""
         return Index(f, of=of, to=to, ascending=ascending, names=(name,))
 
     @staticmethod
@@ -113,7 +114,7 @@ def key_of(
     *,
     in_order: bool = False,
 ) -> Key:
-    """The key that an index, or a bare function, is over rows of the type; a key is one already.
+    """The key for an index or a bare function, over rows of the type. A `Key` is returned as it is.
 
     `in_order`: its parts may be `Directed`.
     """
@@ -129,7 +130,8 @@ def key_of(
         )
     if index.f is _same:
         expr: Expr = Field(row, () if isinstance(row, Struct) else ("_value_",))
-        if isinstance(row, Struct) and row.python is tuple:  # each part has its direction
+        # Each part of the tuple has its own direction
+        if isinstance(row, Struct) and row.python is tuple:
             expr = Build(row, tuple(Field(t, (n,)) for n, t in row.fields))
     else:
         expr = row_expr(index.f, row, to=index.to, in_order=in_order)
@@ -155,13 +157,13 @@ def key_of(
 
 
 def keys_where_null_is_equal(left: Key, right: Key) -> tuple[Key, Key]:
-    """Two keys whose parts are equal where both are NULL too.
+    """Two keys in which NULL equals NULL.
 
-    A row of one field is not NULL, and equal to another where the fields are: so NULL, which is
-    equal to nothing, goes into such a row on both sides.
+    NULL equals nothing, but a row of one field is not NULL, and two such rows are equal if their
+    fields are both NULL. So each part that may be NULL on both sides is wrapped into such a row.
     """
     if len(left.parts) != len(right.parts):
-        return left, right  # which is an error of the join
+        return left, right  # the join raises the error
     pairs = [_in_rows(a, b) for a, b in zip(left.parts, right.parts, strict=True)]
     if all(a is part for (a, _), part in zip(pairs, left.parts, strict=True)):
         return left, right

@@ -1,4 +1,4 @@
-"""What aggregates make of the list of a group's values: the same in Spark, Arrow and Python."""
+"""Aggregates of the list of a group's values: the same in Spark, Arrow and Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Numbers = Any  # a numpy array
 
 @dataclass(frozen=True)
 class _OfList(Derived):
-    """Something made of the values of a list that are not NULL; no list has none."""
+    """A value computed from the non-NULL items of a list. A NULL list counts as empty."""
 
     def _known(self, row: str) -> str:
         return f"filter({self.args[0].sql(row)}, v -> v IS NOT NULL)"
@@ -32,13 +32,13 @@ class _OfList(Derived):
         return self.of_known([v for v in values[0] or () if v is not None])
 
     def of_known(self, values: list[Any]) -> Any:
-        """What it makes of the values."""
+        """The result for these values."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Compact(_OfList):
-    """The list of those values."""
+    """The list of the non-NULL items."""
 
     said: ClassVar[str] = "collect_list"
 
@@ -55,7 +55,7 @@ class Compact(_OfList):
 
 @dataclass(frozen=True)
 class Joined(_OfList):
-    """Those strings, one after the other, with a separator between; NULL of none."""
+    """The non-NULL strings of a list, joined with a separator; NULL if there are none."""
 
     separator: str = ""
     said: ClassVar[str] = "string_agg"
@@ -70,9 +70,9 @@ class Joined(_OfList):
 
 @dataclass(frozen=True)
 class Percentile(_OfList):
-    """The value at a share of the way from the first to the last of sorted floats; NULL of none.
+    """The percentile at `share` (0 to 1) of a list of sorted floats; NULL if there are none.
 
-    Between two of them it is interpolated, as Spark's percentile has it.
+    Between two values it is interpolated, as in Spark's percentile.
     """
 
     share: float = 0.5
@@ -104,7 +104,7 @@ class Percentile(_OfList):
 
 
 def at_share(n: int, value: Callable[[int], float], share: float) -> float | None:
-    """The value at a share of the way through `n` sorted ones; None of none."""
+    """The percentile at `share` of `n` sorted values; None if there are none."""
     if not n:
         return None
     at = (n - 1) * share
@@ -115,7 +115,7 @@ def at_share(n: int, value: Callable[[int], float], share: float) -> float | Non
 
 
 def at_share_sql(items: str, share: float) -> Sql:
-    """The same of a sorted list, in SQL."""
+    """The percentile at `share` of a sorted list, in SQL."""
     between = "if(low = high, low, low + (high - low) * (at - floor(at)))"
     body = let("low", _item("floor(at)"), let("high", _item("ceil(at)"), between))
     body = let("at", f"(size(l) - 1) * {literal(share, FLOAT)}", body)
@@ -127,8 +127,8 @@ def _item(at: str) -> str:
 
 
 def _known_values(lists: Column) -> tuple[Column, Numbers, Numbers]:
-    """The values that are not NULL, of all lists together, and where each list begins and ends."""
-    flat: Any = pc.list_flatten(lists)  # of NULL nothing
+    """The non-NULL items of all lists together, and where each list begins and ends in them."""
+    flat: Any = pc.list_flatten(lists)  # a NULL list has no items
     lengths = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(), np.int64)
     edges = np.append(0, np.cumsum(lengths))
     there = np.append(0, np.cumsum(flat.is_valid().to_numpy(zero_copy_only=False)))
@@ -144,10 +144,10 @@ def compact(items: Expr) -> Expr:
 
 
 def joined(items: Expr, separator: str, nullable: bool) -> Expr:
-    """The strings of a list, one after the other."""
+    """The strings of a list, joined with a separator."""
     return Joined(Optional(STR) if nullable else STR, (items,), separator)
 
 
 def percentile(items: Expr, share: float, nullable: bool) -> Expr:
-    """The value at a share of the way through a list of sorted floats."""
+    """The percentile at `share` of a list of sorted floats."""
     return Percentile(Optional(FLOAT) if nullable else FLOAT, (items,), share)

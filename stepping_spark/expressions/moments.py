@@ -1,9 +1,10 @@
-"""Deviations and correlations of sums of products, as exact as doubles allow, and everywhere so.
+"""Deviations and correlations from sums of products, as exact as doubles allow, on each engine.
 
-A product of doubles is the sum of two: x·y = p + e, exactly (T. J. Dekker, 1971). Sums of each are
-exact, and so are those of x and y; what rounding leaves over of them is known too. So
-n·Σxy − Σx·Σy loses none of its digits to cancellation, as long as the products are within a
-double's range.
+A product of doubles is exactly the sum of two doubles: x·y = p + e (T. J. Dekker, 1971). The sums
+of p and of e are exact, and so are those of x and y; their rounding errors are known too. So
+n·Σxy − Σx·Σy loses no digits to cancellation, if the products are within a double's range.
+
+A "rest" is the rounding error of a double: the exact value minus the rounded one.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from stepping_spark.rows.sql_text import all_of, closed, let, let_all
 from stepping_spark.rows.types import Optional
 
 SPLIT = 134217729.0  # 2**27 + 1
-LARGE = 1e150  # beyond it a square may overflow, and its rest is not known
+LARGE = 1e150  # beyond it a square may overflow, and its rest is unknown
 
 
 def square_rest(x: float, p: float) -> float:
-    """x² − p, where p is x² rounded; 0 where x is large, or no number."""
+    """x² − p, where p is x² rounded; 0 if x is large or not a number."""
     if not abs(x) < LARGE:
         return 0.0
     c = SPLIT * x
@@ -33,7 +34,7 @@ def square_rest(x: float, p: float) -> float:
 
 
 def square_rest_sql(x: str, p: str) -> str:
-    """The same in SQL, of two names."""
+    """The same in SQL, for two names."""
     rest = closed(f"((high * high - {p}) + 2D * (high * low)) + low * low")
     body = let("high", f"c - (c - {x})", let("low", f"{x} - high", rest))
     return f"if(abs({x}) < {LARGE}D, {let('c', f'{SPLIT}D * {x}', body)}, 0D)"
@@ -55,7 +56,7 @@ class Square(Derived):
 
 @dataclass(frozen=True)
 class SquareRest(Derived):
-    """What rounding leaves over of the square of a float."""
+    """The rounding error of the square of a float."""
 
     said: ClassVar[str] = "square_rest"
 
@@ -85,7 +86,7 @@ class Times(Derived):
 
 @dataclass(frozen=True)
 class TimesRest(Derived):
-    """What rounding leaves over of the product of two floats; 0 where one of them is large."""
+    """The rounding error of the product of two floats; 0 if one of them is large."""
 
     said: ClassVar[str] = "times_rest"
 
@@ -102,10 +103,11 @@ class TimesRest(Derived):
 
 @dataclass(frozen=True)
 class Deviation(Derived):
-    """√((Σx² − (Σx)²/n) / (n − 1)), NULL for n < 2, NaN where a sum is not finite.
+    """√((Σx² − (Σx)²/n) / (n − 1)); NULL for n < 2, NaN if a sum is not finite.
 
-    Of a `population` it is divided by n, and NULL for n < 1; without `root` it is the variance.
-    The parts: n; Σx and its rest; the sum of the rounded squares and its rest; that of their rests.
+    With `population` it is divided by n, and NULL for n < 1. Without `root` it is the variance. The
+    parts: n; Σx and its rest; the sum of the rounded squares and its rest; the sum of the squares'
+    own rests.
     """
 
     population: bool = False
@@ -155,11 +157,11 @@ class Deviation(Derived):
 
 @dataclass(frozen=True)
 class Correlation(Derived):
-    """(n·Σxy − Σx·Σy) / √((n·Σx² − (Σx)²) · (n·Σy² − (Σy)²)), NULL where a value is the only one.
+    """(n·Σxy − Σx·Σy) / √((n·Σx² − (Σx)²) · (n·Σy² − (Σy)²)); NULL if a value is the only one.
 
-    NaN where a sum is not finite. The parts: n; Σx and its rest; Σy and its rest; of the squares of
-    x, of those of y, and of the products, each: the sum of the rounded ones and its rest, and that
-    of their rests.
+    NaN if a sum is not finite. The parts: n; Σx and its rest; Σy and its rest; then three parts
+    each for the squares of x, the squares of y, and the products: the sum of the rounded ones, its
+    rest, and the sum of their own rests.
     """
 
     said: ClassVar[str] = "corr"
@@ -211,7 +213,7 @@ def _centred(
 
 
 def _centred_sql(x: str, x_rest: str, y: str, y_rest: str, p: str, p_rest: str, e: str) -> str:
-    """The same in SQL, of names; the number of rows is called `v.n`."""
+    """The same in SQL, for names; the number of rows has the name `v.n`."""
     small = closed(
         f"({_product_rest_sql('v.n', p, 'm.a')} - {_times_rest_sql(x, y, 'm.b')}) + "
         f"(v.n * {p_rest} + v.n * {e} - ({x} * {y_rest} + {y} * {x_rest}))"
@@ -220,18 +222,18 @@ def _centred_sql(x: str, x_rest: str, y: str, y_rest: str, p: str, p_rest: str, 
 
 
 def _times_rest(x: float, y: float, p: float) -> float:
-    """x · y − p, where p is x · y rounded; 0 where one of them is large, or no number."""
+    """x · y − p, where p is x · y rounded; 0 if one of them is large or not a number."""
     return _product_rest(x, y, p) if abs(x) < LARGE and abs(y) < LARGE else 0.0
 
 
 def _times_rest_sql(x: str, y: str, p: str) -> str:
-    """The same in SQL, of names."""
+    """The same in SQL, for names."""
     small = all_of([f"abs({x}) < {LARGE}D", f"abs({y}) < {LARGE}D"])
     return f"if({small}, {_product_rest_sql(x, y, p)}, 0D)"
 
 
 def _product_rest(x: float, y: float, p: float) -> float:
-    """x · y − p, where p is x · y rounded; 0 where y is large, or no number."""
+    """x · y − p, where p is x · y rounded; 0 if y is large or not a number."""
     if not abs(y) < LARGE * LARGE:
         return 0.0
     c, d = SPLIT * x, SPLIT * y
@@ -241,7 +243,7 @@ def _product_rest(x: float, y: float, p: float) -> float:
 
 
 def _product_rest_sql(x: str, y: str, p: str) -> str:
-    """The same in SQL, of names."""
+    """The same in SQL, for names."""
     low, rest = closed(f"{x} - h.high"), closed(f"{y} - h.top")
     last = closed(f"(((h.high * h.top - {p}) + h.high * k.rest) + k.low * h.top) + k.low * k.rest")
     body = let_all("k", {"low": low, "rest": rest}, last)
@@ -256,7 +258,7 @@ def square(x: Expr) -> Expr:
 
 
 def square_left(x: Expr) -> Expr:
-    """What rounding leaves over of the square of a float."""
+    """The rounding error of the square of a float."""
     return SquareRest(x.type, (x,))
 
 
@@ -266,7 +268,7 @@ def times(x: Expr, y: Expr) -> Expr:
 
 
 def times_left(x: Expr, y: Expr) -> Expr:
-    """What rounding leaves over of the product of two floats."""
+    """The rounding error of the product of two floats."""
     return TimesRest(_of_both(x, y), (x, y))
 
 
@@ -275,10 +277,10 @@ def _of_both(x: Expr, y: Expr) -> RowType:
 
 
 def deviation(parts: tuple[Expr, ...], *, population: bool = False, root: bool = True) -> Expr:
-    """The standard deviation, or the variance, from what `Deviation` takes."""
+    """The standard deviation, or the variance; `parts` are those of `Deviation`."""
     return Deviation(Optional(FLOAT), parts, population, root)
 
 
 def correlation(parts: tuple[Expr, ...]) -> Expr:
-    """The correlation, from what `Correlation` takes."""
+    """The correlation; `parts` are those of `Correlation`."""
     return Correlation(Optional(FLOAT), parts)

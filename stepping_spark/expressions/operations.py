@@ -24,7 +24,7 @@ from stepping_spark.rows.types import Optional, unwrap
 
 
 def fit(value: Any, t: RowType, what: str) -> Any:
-    """A Python value as a column of the type holds it; an overflow is an error, as in Spark."""
+    """A Python value as a column of the type holds it. Overflow raises an error, as in Spark."""
     t = unwrap(t)
     if value is None or not isinstance(t, Atom):
         return value
@@ -40,7 +40,7 @@ def fit(value: Any, t: RowType, what: str) -> Any:
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """How an operator on values is written in SQL and computed in Python."""
+    """The SQL of an operator on values, and its computation in Python."""
 
     sql: str
     python: Callable[..., Any]
@@ -142,7 +142,7 @@ OPERATORS: dict[str, OperatorInfo] = {
     "eqNullSafe": OperatorInfo("{0} <=> {1}", _null_safe, strict=False),
     "isin": OperatorInfo("{0} IN ({rest})", _is_in, strict=False),
     "coalesce": OperatorInfo("coalesce({0}, {1})", lambda a, b: b if a is None else a, False),
-    # Whole minutes since 1970, exactly; a local time must not pass through the session's zone.
+    # Exact whole minutes since 1970. A local time must not be converted in the session's zone.
     "minute": OperatorInfo(
         "(unix_micros({0}) - pmod(unix_micros({0}), 60000000L)) DIV 60000000L", _minute
     ),
@@ -152,7 +152,7 @@ OPERATORS: dict[str, OperatorInfo] = {
     "day_over": OperatorInfo(
         "timestamp_micros((unix_date({0}) * 24L + 42L) * 3600000000L)", _day_over
     ),
-    "known": OperatorInfo("{0}", lambda a: a),  # what was found not to be NULL
+    "known": OperatorInfo("{0}", lambda a: a),  # a value that is already known not to be NULL
     "to_int": OperatorInfo("CAST({0} AS {type})", int),
     "to_float": OperatorInfo("CAST({0} AS {type})", float),
     "to_decimal": OperatorInfo("CAST({0} AS {type})", decimal.Decimal),
@@ -160,7 +160,7 @@ OPERATORS: dict[str, OperatorInfo] = {
 
 
 def result_type(op: str, types: tuple[RowType, ...], where: str) -> RowType:
-    """The type of an operator's value; a CompileError where Spark has no such operator."""
+    """The type of an operator's value. Raises CompileError if Spark has no such operator."""
     bare = tuple(unwrap(t) for t in types)
     if op in ("isNull", "isNotNull", "eqNullSafe"):
         return BOOL
@@ -196,7 +196,8 @@ def _bare_result(op: str, types: tuple[RowType, ...], where: str) -> RowType:
     raise CompileError(f"{where}: Spark has no {op!r} of {shown}; {hint}")
 
 
-_CALENDAR: dict[tuple[str, ...], int] = {  # which argument has the type; 2: a timedelta
+# The index of the argument whose type the result has; 2: the result is a timedelta.
+_CALENDAR: dict[tuple[str, ...], int] = {
     ("+", "date", "int"): 0,
     ("-", "date", "int"): 0,
     ("-", "date", "date"): 2,
@@ -216,7 +217,7 @@ def _timedelta() -> RowType:
 
 
 def rank(t: RowType) -> int:
-    """0 for what is not a number; else the wider, the higher."""
+    """The width of a number's type, for comparison; 0 if it is not a number."""
     return {"int": 1, "Decimal": 2, "float": 3}.get(t.name, 0) if isinstance(t, Atom) else 0
 
 
@@ -237,7 +238,7 @@ def _arithmetic(op: str, a: RowType, b: RowType) -> RowType:
 
 
 def digits_of_result(op: str, a: RowType, b: RowType) -> tuple[int, int]:
-    """The digits that all results of an operator take; beyond those of a Decimal, Spark rounds."""
+    """The digits that hold any result of an operator. If a Decimal has fewer, Spark rounds."""
     (p1, s1), (p2, s2) = digits(a), digits(b)
     match op:
         case "+" | "-":
@@ -254,6 +255,6 @@ def digits_of_result(op: str, a: RowType, b: RowType) -> tuple[int, int]:
 
 
 def digits(t: RowType) -> tuple[int, int]:
-    """The digits of a number, and how many of them come after the point."""
+    """The digits of a number, and how many of them are after the point."""
     assert isinstance(t, Atom)
     return (20, 0) if t.name == "int" else (t.precision, t.scale)

@@ -1,8 +1,8 @@
-"""Spark's functions that Arrow computes as Spark does, so that the driver need not ask Spark.
+"""Spark's functions that Arrow computes as Spark does, without a call of Spark.
 
 A Column of such functions has a reading: an expression of fields, constants, operators and
-functions. It is what the driver computes; in Spark the Column itself is. Left to Spark is what
-depends on the session's time zone, or on the letters of a language beyond ASCII.
+functions. The driver computes the reading, and Spark the Column itself. Only Spark computes
+functions that depend on the session's time zone, or on the letters of a language beyond ASCII.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from stepping_spark.spark.trees import Tree
 
 pc: Any = pyarrow.compute
 Kernel = Callable[..., Any]
-"""From columns to a column; None where Spark has to say."""
+"""Computes a column from columns; None: ask Spark."""
 
 
 @dataclass(frozen=True)
 class Function(Derived):
-    """A function of Spark, with constants that it takes beside columns."""
+    """A function of Spark, with the constants that it takes beside columns."""
 
     name: str = ""
     constants: tuple[Any, ...] = ()
@@ -60,9 +60,9 @@ class Function(Derived):
 
 
 def reading_of(tree: Tree, texts: Mapping[str, Expr], t: RowType) -> Expr | None:
-    """A Column's parts as an expression of the type that Arrow can evaluate; None: there is none.
+    """A Column's parts as an expression of the type that Arrow can evaluate; None if there is none.
 
-    `texts` are those of SQL that stand for expressions.
+    `texts` maps texts of SQL to the expressions that they stand for.
     """
     found = _read(tree, texts)
     if found is None or not is_known(found) or unwrap(found.type).arrow != unwrap(t).arrow:
@@ -99,7 +99,7 @@ def _constant(value: Any) -> Expr | None:
 
 
 def _cast(e: Expr, ddl: str) -> Expr | None:
-    """A cast to the type that a value has already, or to a wider number."""
+    """A cast to the type that a value already has, or to a wider number; None for other casts."""
     if unwrap(e.type).ddl == ddl:
         return e
     if ddl == "DATE" and unwrap(e.type) == DATETIME:
@@ -108,7 +108,7 @@ def _cast(e: Expr, ddl: str) -> Expr | None:
 
 
 def _case(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
-    """CASE as choices, from the last to the first; all values are of one type."""
+    """CASE as choices, from the last to the first. All values must have one type."""
     *branches, rest = tree.parts
     values = [_read(v, texts) for v in (*branches[1::2], rest) if not _is_null(v)]
     types = {unwrap(v.type) for v in values if v is not None}
@@ -135,7 +135,7 @@ def _call(op: str, args: Sequence[Expr], t: RowType) -> Expr:
 
 
 def _null_as(args: Sequence[Expr], t: RowType) -> RowType:
-    """The type of what is NULL where an argument is."""
+    """The type of a value that is NULL if an argument is."""
     return Optional(t) if any(isinstance(a.type, Optional) for a in args) else t
 
 
@@ -181,15 +181,15 @@ def _operator(op: str, args: Sequence[Expr]) -> Expr | None:
         return None
     try:
         return Call(result_type(op, tuple(a.type for a in args), ""), op, tuple(args))
-    except CompileError:  # Spark converts one side
+    except CompileError:  # Spark would convert one side
         return None
 
 
 def _are_numbers(args: Sequence[Expr]) -> bool:
-    """Whether the arguments have the types in Spark that they have here, or their result has.
+    """Whether Spark computes these numbers with the types that they have here.
 
-    Constants and parts of dates are ints of 32 bits in Spark. Beside an int of 64 bits or a float
-    this changes nothing; beside a Decimal it changes the digits of the result.
+    In Spark, constants and parts of dates are 32-bit ints. Beside a 64-bit int or a float, the
+    result is the same. Beside a Decimal, the digits of the result differ.
     """
     types = [unwrap(a.type) for a in args]
     if all(t in (INT, FLOAT) for t in types):
@@ -204,7 +204,7 @@ def _is_decimal(t: RowType) -> bool:
 
 
 def _is_wide(e: Expr) -> bool:
-    """Whether Spark has a number as 64 bits."""
+    """Whether a number has 64 bits in Spark."""
     if isinstance(e, Call) and e.op in ("+", "-", "*", "coalesce"):
         return any(map(_is_wide, e.args))
     return isinstance(e, Field) or unwrap(e.type) == FLOAT
@@ -236,13 +236,13 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
 
 @dataclass(frozen=True)
 class Form:
-    """What a function takes and gives: so many columns (0: any number) of types, and constants."""
+    """The signature of a function: the number of columns (0: any), their types, the constants."""
 
     types: frozenset[RowType]
-    given: RowType | None = None  # None: the type of the columns
+    given: RowType | None = None  # the type of the result; None: that of the columns
     columns: int = 1
     takes: Callable[..., bool] = lambda *constants: not constants
-    kernel: str = ""  # where it is not called like the function
+    kernel: str = ""  # if its name is not the function's
 
 
 def _is_text(*values: Any) -> bool:
@@ -284,7 +284,7 @@ _FORMAT = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M"}
 
 
 def _strftime(pattern: str) -> str | None:
-    """A pattern of Spark as one of C, where all of it is known."""
+    """A datetime pattern of Spark as one of C; None if a part of it is unknown."""
     found = ""
     while pattern:
         part = next((p for p in _FORMAT if pattern.startswith(p)), pattern[0])
@@ -332,7 +332,7 @@ _FORMS: dict[str, Form] = {
 
 
 def _letters(change: Kernel, x: Any) -> Any:
-    """Letters beyond ASCII follow rules of their own in Java."""
+    """The text with letters changed; None beyond ASCII, where Java has rules of its own."""
     return change(x) if pc.all(pc.string_is_ascii(x)).as_py() is not False else None
 
 
@@ -341,7 +341,7 @@ def _long(part: Kernel, x: Any) -> Any:
 
 
 def _local(x: Any) -> Any:
-    """Instants as what the clocks of UTC show."""
+    """Instants as local times of UTC."""
     return x.cast(pa.timestamp("us")) if pa.types.is_timestamp(x.type) else x
 
 
@@ -351,7 +351,7 @@ def _days_between(last: Any, first: Any) -> Any:
 
 
 def _divided(a: Any, b: Any) -> Any:
-    """The quotient as a float; NULL where the divisor is zero."""
+    """The quotient as a float; NULL if the divisor is zero."""
     a, b = as_floats(a), as_floats(b)
     return one_nan(pc.if_else(pc.equal(b, 0.0), pa.scalar(None, pa.float64()), pc.divide(a, b)))
 

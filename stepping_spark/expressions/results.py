@@ -1,4 +1,4 @@
-"""What a row function gives, and the operands in it, as expressions."""
+"""Converts the results of row functions, and the operands in them, to expressions."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, is_open, row_typ
 
 
 def to_expr(value: Any, beside: RowType | None = None, at: str = "") -> Expr:
-    """What a row function gave, or an operand in it, as an expression.
+    """The result of a row function, or an operand in it, as an expression.
 
-    `beside` is the type of the other operand: it says what a bare None would be. `at` begins what
-    an error says: by default the user's line.
+    `beside` is the type of the other operand, which gives a bare None its type. `at` begins the
+    text of an error; the default is the user's line.
     """
     at = at or str(user_line())
     if isinstance(value, ExprColumn):
@@ -65,9 +65,9 @@ def to_expr(value: Any, beside: RowType | None = None, at: str = "") -> Expr:
 
 
 def _list(values: list[Any], at: str) -> Expr:
-    """A list: its items are values of one type, the widest of theirs.
+    """A list. Its items have the widest type of the values.
 
-    Where one of them may be NULL, the items may be.
+    If one of the values may be NULL, the type of the items is optional.
     """
     parts = [to_expr(v, at=at) for v in values]
     types = list(dict.fromkeys(p.type for p in parts))

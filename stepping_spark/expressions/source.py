@@ -1,4 +1,4 @@
-"""The source of a Python function, as text in which the names of its variables do not count."""
+"""The source of a Python function, as text that is independent of the names of its variables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _is_of(node: Function, code: CodeType) -> bool:
 
 
 def _holds(node: Function, code: CodeType) -> bool:
-    """Whether all that the code does stands in the body of the node: of several in one line."""
+    """Whether the code is that of this node: there may be several functions in one line."""
     assert isinstance(node, ast.Lambda)
     body = node.body
     begin, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
@@ -46,7 +46,7 @@ def _holds(node: Function, code: CodeType) -> bool:
 
 
 def source_of(code: CodeType) -> str | None:
-    """The source of a function, without what does not count; None where it is unknown."""
+    """The source of a function, reduced to what counts; None if it is unknown."""
     found = [n for n in _functions(code.co_filename) if _is_of(n, code)]
     if len(found) > 1:
         found = [n for n in found if _holds(n, code)]
@@ -60,16 +60,16 @@ def source_of(code: CodeType) -> str | None:
     return f"{arguments} {' '.join(map(ast.unparse, body))}"
 
 
-# What sees the names of variables when it runs.
+# These see the names of variables at run time.
 _LOOKS_AT_NAMES = {"locals", "vars", "eval", "exec", "dir", "inspect", "sys"}
 
 
 def _without_names(node: Function, code: CodeType) -> Function:
-    """The function with other names for its variables, by their order of appearance.
+    """The function with its variables renamed, by their order of appearance.
 
-    One name is replaced by one other wherever it stands, so nothing is mixed up. Only what is
-    assigned, and the first parameter of each function, has another name: further parameters may be
-    given by name, and two of them could be exchanged.
+    A name gets the same replacement everywhere, so no two are confused. Only assigned variables and
+    the first parameter of each function are renamed. Other parameters may be passed by name, and a
+    swap of two of them must change the text.
     """
     known = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     if known & _LOOKS_AT_NAMES or any(isinstance(n, ast.ClassDef) for n in ast.walk(node)):
@@ -79,7 +79,7 @@ def _without_names(node: Function, code: CodeType) -> Function:
 
 
 def _variables(node: Function) -> Iterator[str]:
-    """What is assigned in a function, and the first parameters of it and of those within it."""
+    """The assigned variables and first parameters of a function and of functions within it."""
     for n in ast.walk(node):
         if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
             yield n.id
@@ -88,7 +88,7 @@ def _variables(node: Function) -> Iterator[str]:
 
 
 def _fixed(node: Function) -> Iterator[str]:
-    """Names that may mean something outside of the function, or are no plain variables."""
+    """Names that may have a meaning outside of the function, or are not plain variables."""
     for n in ast.walk(node):
         match n:
             case ast.Lambda(args=args) | ast.FunctionDef(args=args):
@@ -113,7 +113,7 @@ def _arguments(args: ast.arguments) -> list[ast.arg]:
 
 
 def _global(code: CodeType) -> Iterator[str]:
-    """The names that a function, or one within it, looks for outside of all functions."""
+    """The global names that a function, or one within it, looks up."""
     for i in dis.get_instructions(code):
         if i.opname.endswith(("_GLOBAL", "_NAME")):
             yield str(i.argval)
@@ -123,7 +123,7 @@ def _global(code: CodeType) -> Iterator[str]:
 
 
 class _Renamed(ast.NodeTransformer):
-    """Numbers for names."""
+    """Replaces names by numbers."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names

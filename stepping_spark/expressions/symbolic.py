@@ -1,4 +1,4 @@
-"""Symbolic rows: what a row function is called with, so that calling it once tells what it does."""
+"""Symbolic rows: a row function is called once with such a row, and the result is its meaning."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _refuse(what: str, remedy: str = _USE) -> NoReturn:
 
 
 class SymbolicColumn(ExprColumn):
-    """A column of a symbolic row; a real pyspark Column wherever Spark asks for one."""
+    """A column of a symbolic row. Spark gets a real pyspark Column wherever it needs one."""
 
     def __repr__(self) -> str:
         return f"Column<'{self.__expr__}'>"
@@ -82,7 +82,7 @@ class SymbolicColumn(ExprColumn):
 
     def __len__(self) -> int:
         bare = unwrap(self.__expr__.type)
-        if isinstance(bare, Struct) and bare.python is tuple:  # f(*row) asks for it
+        if isinstance(bare, Struct) and bare.python is tuple:  # f(*row) calls this
             return len(bare.fields)
         _refuse(f"len({self.__expr__})", "write F.length(…) or F.size(…)" + _OR_PYTHON)
 
@@ -144,9 +144,9 @@ class SymbolicColumn(ExprColumn):
 
 
 def _types_of(args: Sequence[Expr]) -> tuple[RowType, ...]:
-    """The types of what an operator takes.
+    """The types of an operator's arguments.
 
-    A constant int beside a Decimal is to Spark a Decimal of as many digits as it has.
+    Beside a Decimal, Spark treats a constant int as a Decimal with just the int's digits.
     """
     types = [a.type for a in args]
     if any(isinstance(t := unwrap(a.type), Atom) and t.name == "Decimal" for a in args):
@@ -159,7 +159,7 @@ def _types_of(args: Sequence[Expr]) -> tuple[RowType, ...]:
 def _whole_days(
     self: SymbolicColumn, op: str, others: tuple[Any, ...], reverse: bool
 ) -> int | None:
-    """The days that a constant timedelta moves a date by; Spark makes a timestamp of their sum."""
+    """The days by which a constant timedelta moves a date: Spark's sum would be a timestamp."""
     if len(others) != 1 or not isinstance(others[0], dt.timedelta):
         return None
     days = others[0].days
@@ -273,14 +273,14 @@ for _name, _what in {
 
 
 def symbolic(expr: Expr) -> SymbolicColumn:
-    """The symbolic row or column that stands for an expression."""
+    """The symbolic row or column for an expression."""
     return SymbolicColumn(expr)
 
 
 def trace_row(f: Callable[[Any], Any], t: RowType, where: str) -> Expr:
-    """Call a function with a symbolic row of the type: what it gives, as an expression.
+    """Call a function with a symbolic row of the type, and return the result as an expression.
 
-    `where` is where the function is, for errors about what it gives.
+    `where` is the place of the function, for errors about its result.
     """
     token, texts = ROW.set(t), TEXTS.set({})
     try:
