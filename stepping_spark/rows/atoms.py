@@ -1,4 +1,4 @@
-"""Atoms: row types without parts, and how their values are checked and encoded."""
+"""Atoms: row types without parts, and the checking and encoding of their values."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from stepping_spark.errors import InputError
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 FLOAT_INT_MAX = 2**53
-LONGEST = dt.timedelta(days=106_751_990)  # in microseconds it fits 64 bits, in Arrow and in Spark
+# The longest that fits 64 bits in microseconds, in Arrow and Spark
+LONGEST = dt.timedelta(days=106_751_990)
 NAN = float("nan")  # the one NaN that rows hold, so that equal rows are equal in Python too
 
-MOST_DIGITS = 38  # of a DECIMAL
-SHOWN = 200  # characters of a value in a message
+MOST_DIGITS = 38  # the most digits of a DECIMAL
+SHOWN = 200  # the most characters of a value in a message
 
 STORABLE = (
     "bool, int, float, str, bytes, Decimal, date, datetime, st.LocalDateTime, timedelta, UUID, "
@@ -32,7 +33,7 @@ STORABLE = (
 
 
 def short(value: object) -> str:
-    """A value for a message: what it looks like, and its class."""
+    """A value for a message: its text and its class."""
     shown = repr(value)
     return f"{shown if len(shown) <= SHOWN else shown[:SHOWN] + '…'} ({type(value).__name__})"
 
@@ -51,8 +52,8 @@ class LocalDateTime:
 class Precision:
     """`Annotated[Decimal, st.Precision(p, s)]`: a decimal of p digits, s of them after the point.
 
-    Without it a `Decimal` field is a DECIMAL(38, 18). Raises `TypeError` for digits that Spark does
-    not have.
+    Without it a `Decimal` field is a DECIMAL(38, 18). Raises `TypeError` for numbers of digits that
+    Spark does not support.
 
     >>> class Price(st.Data):
     ...     euros: Annotated[Decimal, st.Precision(10, 2)]
@@ -73,7 +74,7 @@ class Precision:
 
 @dataclass(frozen=True)
 class RowType:
-    """The type of a row or of a field of one; equal when the Spark columns are equal."""
+    """The type of a row, or of a field of one. Types are equal if their Spark columns are."""
 
     @property
     def ddl(self) -> str:
@@ -82,15 +83,15 @@ class RowType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The type in Arrow, as Spark gives and takes it."""
+        """The type in Arrow, as Spark returns and accepts it."""
         raise NotImplementedError
 
     def encode(self, value: Any, where: str) -> Any:
-        """The value as Arrow takes it; an InputError that begins with `where` if it is not one."""
+        """The value for Arrow. Raises an InputError that begins with `where` if it does not fit."""
         raise NotImplementedError
 
     def decode(self, value: Any) -> Any:
-        """The inverse of `encode`, for what Arrow's `to_pylist` gives."""
+        """The inverse of `encode`, for values from Arrow's `to_pylist`."""
         return value
 
     def _refuse(self, value: Any, where: str) -> InputError:
@@ -127,7 +128,7 @@ class Atom(RowType):
 
     @property
     def members(self) -> list[str]:
-        """The texts that the members of an Enum are kept as."""
+        """The texts that are stored for the members of an Enum."""
         assert issubclass(self.python, enum.Enum)
         return [str(m.value) for m in self.python]
 
@@ -203,7 +204,7 @@ def _encode_float(t: Atom, value: Any, where: str) -> float:
     if type(value) is not float:
         raise t._refuse(value, where)
     if value == 0:
-        return 0.0  # Spark's grouping makes one zero of both
+        return 0.0  # Spark's grouping treats 0.0 and -0.0 as one
     return NAN if math.isnan(value) else value
 
 
@@ -311,7 +312,7 @@ _ENCODERS: dict[str, Any] = {
 BOOL = Atom("bool", bool)
 INT = Atom("int", int)
 FLOAT = Atom("float", float)
-REST = Atom("float", float, precision=1)  # what rounding leaves over of a sum of floats, as a float
+REST = Atom("float", float, precision=1)  # the rounding error of a sum of floats, as a float
 STR = Atom("str", str)
 BYTES = Atom("bytes", bytes)
 DECIMAL = Atom("Decimal", decimal.Decimal, 38, 18)

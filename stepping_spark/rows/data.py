@@ -17,7 +17,7 @@ from typing_extensions import dataclass_transform, get_original_bases
 from stepping_spark.rows.atoms import ATOMS, STORABLE, RowType
 from stepping_spark.rows.types import Optional, Struct, bound, canonical, is_open, row_type, unwrap
 
-L = TypeVar("L", covariant=True)  # rows never change
+L = TypeVar("L", covariant=True)  # covariant, because rows are immutable
 R = TypeVar("R", covariant=True)
 
 _MADE_CANONICAL = (float, list, tuple)
@@ -28,7 +28,7 @@ class Data:
     """A row with named, typed fields: frozen, hashable and keyword-only.
 
     A subclass adds fields to those of its base. Each field becomes a Spark column. A type that no
-    column can hold raises `TypeError` when the class is made. A field with a default may be
+    column can hold raises `TypeError` when the class is created. A field with a default may be
     omitted. A generic class such as `Pair` may be a base with its types in brackets: `class
     P(st.Pair[int, str])`.
 
@@ -46,7 +46,7 @@ class Data:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # The class is still being made: names it uses may be local to the function around it.
+        # The class is still being created. It may use names that are local to the calling function.
         around = sys._getframe(1)
         names = {**around.f_globals, **around.f_locals}
         try:
@@ -88,7 +88,7 @@ class Data:
 
 
 class NoSuchRow(TypeError):
-    """The values that a row was to be made of are not those of its fields."""
+    """Raised by a row's constructor if the values are not those of its fields."""
 
 
 def _none(cls: type[Data], name: str) -> NoSuchRow:
@@ -99,7 +99,7 @@ def _none(cls: type[Data], name: str) -> NoSuchRow:
 
 
 def _telling(cls: type[Data]) -> Callable[..., None]:
-    """The constructor of a row class, which says what the fields are where it is called amiss."""
+    """The constructor of a row class, with errors that list its fields."""
     made = cls.__init__
 
     @functools.wraps(made)
@@ -129,7 +129,7 @@ def _wrong(cls: type[Data], positional: int, given: Collection[str]) -> Iterator
 
 
 def _check_have_types(cls: type) -> None:
-    """Refuse what was meant for a field and is none, because it has no annotation."""
+    """Refuse attributes without an annotation that were meant as fields."""
     own = inspect.get_annotations(cls)
     for name, value in vars(cls).items():
         if name in own or name.startswith("_"):
@@ -147,7 +147,7 @@ def _check_have_types(cls: type) -> None:
 
 
 def _bound(cls: type) -> dict[str, Any]:
-    """The annotations of inherited fields, their type variables as the bases in the head say."""
+    """The annotations of inherited fields, with type variables bound as in the class's bases."""
     own = inspect.get_annotations(cls)
     found: dict[str, Any] = {}
     for base in reversed(get_original_bases(cls)):
@@ -175,9 +175,9 @@ def _check_name(cls: type, name: str, seen: dict[str, str]) -> None:
 
 
 def _check_are_names(cls: type, fields: Collection[str]) -> None:
-    """Refuse names that are not Python's, before a dataclass makes a program of them."""
+    """Refuse names that are not Python's, before `dataclass` puts them into source code."""
     for name in (cls.__name__, *fields):
-        as_read = unicodedata.normalize("NFKC", name)  # by Python, where it is in a program
+        as_read = unicodedata.normalize("NFKC", name)  # Python reads names in source code like this
         if not name.isidentifier() or keyword.iskeyword(name) or as_read != name:
             what = "a row class" if name is cls.__name__ else f"a field of {cls.__name__}"
             raise TypeError(
@@ -187,9 +187,9 @@ def _check_are_names(cls: type, fields: Collection[str]) -> None:
 
 
 def _as_compared(name: str) -> str:
-    """A name as Spark compares it: letter by letter in upper and then in lower case, as Java does.
+    """A name as Spark compares it: each letter in upper and then in lower case, as in Java.
 
-    So ς is σ and ı is i, but ß is not SS.
+    So ς equals σ and ı equals i, but ß does not equal SS.
     """
     upper = (c.upper() if len(c.upper()) == 1 else c for c in name)
     return "".join(c.lower()[0] for c in upper)
@@ -220,7 +220,7 @@ def _undefined(cls: type, name: str) -> TypeError:
 
 
 def fields_of(cls: type[Data]) -> str:
-    """What the fields of a row class are, and how one is made, for messages."""
+    """The fields of a row class and a call that creates one, for messages."""
     types = cls.__row_fields__()
     shown = ", ".join(
         f"{f.name}: {_shown(types[f.name])}" + (" (may be left out)" if _has_default(f) else "")
@@ -235,7 +235,7 @@ def _shown(annotation: Any) -> str:
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:
-    # By its class: a row class that was sent to another process has another MISSING.
+    # Compare its class: a row class that was sent to another process has another MISSING object.
     missing = type(dataclasses.MISSING)
     return not (isinstance(field.default, missing) and isinstance(field.default_factory, missing))
 
@@ -270,7 +270,7 @@ class Update(Data, Generic[V, W]):
 
 
 class Timed(Data, Generic[V, W]):
-    """A row, and the time from which it is there."""
+    """A row, and the time from which it exists."""
 
     value: V
     time: W
@@ -294,7 +294,7 @@ def session_of(row: RowType, at: RowType) -> Struct:
 
 
 def weighted(items: Iterable[Any] | None) -> Iterator[tuple[Any, int]]:
-    """The values and weights of what an exploding function gave: of updates, with their times."""
+    """The values and weights in the result of an exploding function; updates keep their times."""
     for item in items or ():
         if isinstance(item, Update):
             yield Timed(value=item.value, time=item.time), item.weight
@@ -303,7 +303,7 @@ def weighted(items: Iterable[Any] | None) -> Iterator[tuple[Any, int]]:
 
 
 def timed(value: RowType, time: RowType) -> Struct:
-    """The type of a row and the time from which it is there."""
+    """The type of a row and the time from which it exists."""
     return Struct("Timed", (("value", value), ("time", unwrap(time))), Timed)
 
 

@@ -1,7 +1,7 @@
-"""Rows in a group: the columns of a row, and beside them the keys of the groups that it is in.
+"""Rows in groups: the columns of a row, and the keys of its groups as further columns.
 
-A circuit that runs per group works on such rows. A function of the row sees the row, as it is
-without its groups; so does one that only Spark can read, because the columns have their names.
+A circuit that runs per group works on such rows. A function of the row sees the row without its
+groups. So does a function that only Spark can read, because the columns keep their names.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Carrying(Struct):
 
 
 def carrying(row: RowType, columns: Columns) -> RowType:
-    """The type of rows with these columns beside them, and beside those that they have."""
+    """The type of rows with these columns added after the key columns that they already have."""
     if not columns:
         return row
     if isinstance(row, Carrying):
@@ -60,7 +60,7 @@ def carrying(row: RowType, columns: Columns) -> RowType:
 
 
 def in_groups(row: Any, of: Any, columns: Columns) -> Any:
-    """A row in these of the groups that another is in, beside those that it is in itself."""
+    """A row with the keys of these groups of `of`, added after those that it already has."""
     if not columns:
         return row
     groups = tuple((name, getattr(of, name)) for name, _ in columns)

@@ -1,4 +1,4 @@
-"""Values as typed Spark SQL literals: how small relations and constants enter a query's text."""
+"""Values as typed Spark SQL literals, for small relations and constants in a query's text."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
 
 _PLAIN = re.compile(r"(?:[^\x00-\x1f\x7f\\'$/]|/(?!\*))*")
-"""What reads the same wherever it stands in a query, whatever the settings of the session are.
+"""Text that reads the same everywhere in a query, with any settings of the session.
 
-Not so a backslash or a quote (`escapedStringLiterals`), `${...}` (put in from the settings, even
-within a literal), and what looks like a comment: queries are completed where a comment says so.
+It excludes backslashes and quotes (`escapedStringLiterals`), `${...}` (which Spark replaces by a
+setting, even within a literal), and the beginning of a comment (comments mark places in a query
+where text is inserted).
 """
 
 
 def text(value: str) -> str:
-    """A string literal, whatever the string holds."""
+    """A string literal, for any string."""
     if _PLAIN.fullmatch(value):
         return f"'{value}'"
     return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
 
 def literal(value: Any, t: RowType) -> str:
-    """An encoded value (as `RowType.encode` gives it) as a Spark SQL literal of its type."""
+    """An encoded value (from `RowType.encode`) as a Spark SQL literal of its type."""
     if isinstance(t, Optional):
         t = t.inner
     if value is None:

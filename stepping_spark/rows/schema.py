@@ -1,8 +1,8 @@
-"""Types of streams, and the relations that hold their values: columns, and diffs that are added.
+"""Types of streams, and the relations that hold their values: columns, and diffs to add up.
 
 Every value of a stream is one relation: rows of `columns`, each with one or more `diffs`. Equal
-rows are one row whose diffs are added up, and a row whose diffs are all zero is not there. A
-Z-set has the diff `_count_`; a sum has the sum itself as its diff.
+rows are one row whose diffs are added up, and a row whose diffs are all zero does not exist. A
+Z-set has the diff `_count_`. A sum has the sum itself as its diff.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
 
 COUNT = "_count_"
 VALUE = "_value_"
-BIG_INT = Atom("Decimal", decimal.Decimal, 38, 0)  # a sum of ints has room until it is shown
+# Wider than 64 bits, so that a sum of ints can overflow only on output.
+BIG_INT = Atom("Decimal", decimal.Decimal, 38, 0)
 
 Columns = tuple[tuple[str, RowType], ...]
 
@@ -49,7 +50,7 @@ class Schema:
 
     @property
     def kinds(self) -> dict[str, object]:
-        """The schema as JSON has it."""
+        """The schema as JSON."""
         return {
             "columns": [[n, kind_of(t)] for n, t in self.columns],
             "diffs": [[n, kind_of(t)] for n, t in self.diffs],
@@ -57,7 +58,7 @@ class Schema:
 
     @classmethod
     def of_kinds(cls, said: object) -> Schema:
-        """The schema of which `kinds` says this; a ValueError where it is none."""
+        """The schema for the result of `kinds`. Raises ValueError if it is not valid."""
         match said:
             case {"columns": [*columns], "diffs": [*diffs]}:
                 found = cls(fields_of(columns), fields_of(diffs))
@@ -66,7 +67,7 @@ class Schema:
         raise ValueError("a relation that does not say its columns and diffs")
 
     def _check(self) -> None:
-        """A ValueError where this cannot be a relation, as its kinds were edited."""
+        """Raise ValueError if this cannot be a relation, as after an edit of its kinds."""
         names = [n for n, _ in self.all]
         if len(set(names)) < len(names):
             raise ValueError("a relation with a column twice")
@@ -86,11 +87,11 @@ class Schema:
 
 @dataclass(frozen=True)
 class StreamType:
-    """The type of a stream: what values flow, and the relation that holds one."""
+    """The type of a stream: the type of its values, and the relation that holds one."""
 
     @property
     def schema(self) -> Schema:
-        """The relation that holds a value."""
+        """The schema of the relation that holds a value."""
         raise NotImplementedError
 
 
@@ -113,7 +114,7 @@ class ZSetType(StreamType):
 
 
 def columns_of(row: RowType) -> Columns:
-    """The columns that a row is spread over: its fields, or `_value_`."""
+    """The columns of a row: its fields, or `_value_`."""
     return row.fields if isinstance(row, Struct) else ((VALUE, row),)
 
 
@@ -127,7 +128,7 @@ class Accumulated:
         return str(self.value)
 
     def leaves(self) -> tuple[tuple[str, Atom, bool], ...]:
-        """The numbers: the name of the diff, the type, and whether NULL is among its values."""
+        """The numbers: the name of each diff, its type, and whether it may be NULL."""
         return self._leaves
 
     @cached_property
@@ -142,18 +143,18 @@ class Accumulated:
 
     @cached_property
     def floats(self) -> tuple[str, ...]:
-        """The leaves that are floats."""
+        """The names of the leaves that are floats."""
         return tuple(n for n, t, _ in self.leaves() if t.name == "float")
 
     @cached_property
     def item(self) -> RowType | None:
-        """What tells the parts of one sum apart: a Z-set's rows, a float's exponents."""
+        """The type that tells the rows of one sum apart: a Z-set's row, a float's exponent."""
         if isinstance(self.value, ZSetOf):
             return Struct("item", (("value", self.value.inner),), tuple)
         return INT if self.floats else None
 
     def check(self, where: str) -> None:
-        """Refuse what cannot be added up."""
+        """Refuse values that cannot be added up."""
         if isinstance(self.value, ZSetOf):
             return
         fields = self.value.fields if isinstance(self.value, Struct) else ((VALUE, self.value),)
@@ -202,7 +203,7 @@ class ScalarType(StreamType):
 
 @dataclass(frozen=True)
 class GroupedType(StreamType):
-    """Sums by key: the groups of a Z-set, each reduced; a group is there while it has rows."""
+    """Sums by key: each group of a Z-set, reduced. A group exists while it has rows."""
 
     key: RowType
     sum: Accumulated

@@ -1,8 +1,8 @@
-"""SQL text that is put into other SQL text: it means the same wherever it stands.
+"""SQL text that keeps its meaning within other SQL text.
 
-`a AND b` as an operand of `=` would be read as `a AND (b = …)`, without an error. So every text
-of a value is `Sql`, which only the functions of this module make: a name, a literal, a call, a
-CASE … END, or something in parentheses.
+`a AND b` as an operand of `=` would be read as `a AND (b = …)`, without an error. So every text of
+a value is `Sql`, and only the functions of this module create it: a name, a literal, a call, a CASE
+… END, or text in parentheses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BRACKETS = re.compile(rf"{_QUOTED}|'[^']*'|(?P<begin>[(\[]|\bCASE\b)|(?P<end>[)
 def closed(text: str) -> Sql:
     """The text of a value, in parentheses unless it is a name, a literal, a call or a CASE.
 
-    The text may be anything that `literals` and `types.quote` write; they leave no quote open.
+    The text may contain anything that `literals` and `types.quote` write. They leave no quote open.
     """
     if _ATOM.fullmatch(text) or _is_one(text):
         return Sql(text)
@@ -31,7 +31,7 @@ def closed(text: str) -> Sql:
 
 
 def _is_one(text: str) -> bool:
-    """Whether the text is one call, CASE, or pair of parentheses, from its beginning to its end."""
+    """Whether the whole text is one call, one CASE, or one pair of parentheses."""
     if not _CALL.match(text):
         return False
     depth = 0
@@ -56,14 +56,14 @@ def any_of(conditions: Iterable[str]) -> Sql:
 
 
 def let(name: str, value: str, body: str) -> Sql:
-    """A body with a name for a value that is computed once."""
+    """A body in which a name stands for a value that is computed once."""
     return closed(f"element_at(transform(array({value}), {name} -> {body}), 1)")
 
 
 def let_all(name: str, values: Mapping[str, str], body: str) -> Sql:
-    """A body with names for values that are computed once, `name.field` each.
+    """A body in which `name.field` stands for each value, computed once.
 
-    Spark looks at a text once more for each name within another, and at most 100 times.
+    Nested names are costly: Spark analyzes a text once more for each level, and at most 100 times.
     """
     fields = ", ".join(f"'{field}', {value}" for field, value in values.items())
     return let(name, f"named_struct({fields})", body)

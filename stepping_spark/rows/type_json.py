@@ -1,8 +1,8 @@
-"""Kinds: row types as plain JSON, so that kept state says of itself what its columns hold.
+"""Kinds: row types as plain JSON, so that stored state describes what its columns hold.
 
-A kind is what Python makes of the values, and so finer than a type of Spark, which has one STRING
-for `str`, `UUID` and `Enum`. Classes are compared by their fields, Enums not by their members: who
-renames a class, or adds a member, can go on with the state.
+A kind follows the Python types. It is finer than a type of Spark, which has one STRING for `str`,
+`UUID` and `Enum`. Classes are compared by their fields, and Enums not by their members: after a
+class is renamed or a member is added, the state can still be used.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _DECIMAL = re.compile(r"Decimal\((\d{1,2}), (\d{1,2})\)")
 
 
 MOST_LEVELS = 64
-"""How deep lists, rows and optional values may be nested in a row type that a state has."""
+"""The most levels of lists, rows and optional values in a row type of a state."""
 
 
 def kind_of(t: RowType, levels: int = MOST_LEVELS) -> Kind:
-    """A row type as JSON has it; a `CompileError` where it is nested too deep to be read again."""
+    """A row type as JSON. Raises `CompileError` if it is nested too deep to be read again."""
     if not levels:
         raise CompileError(
             f"a store cannot keep values that are nested more than {MOST_LEVELS} levels deep, and "
@@ -55,7 +55,7 @@ def kind_of(t: RowType, levels: int = MOST_LEVELS) -> Kind:
 
 
 def type_of(kind: object, levels: int = MOST_LEVELS) -> RowType:
-    """A row type of this kind, whose rows are of no class; a ValueError for what is none."""
+    """The row type of a kind; its rows have no class. Raises ValueError for an invalid kind."""
     if not levels:
         raise ValueError(f"a value that is nested more than {MOST_LEVELS} levels deep")
     match kind:
@@ -79,7 +79,7 @@ def type_of(kind: object, levels: int = MOST_LEVELS) -> RowType:
 def fields_of(
     listed: Iterable[object], levels: int = MOST_LEVELS
 ) -> tuple[tuple[str, RowType], ...]:
-    """Names and row types, of names and kinds; a ValueError for what is none."""
+    """Names and row types from names and kinds. Raises ValueError if they are invalid."""
     return tuple(_field(pair, levels) for pair in listed)
 
 

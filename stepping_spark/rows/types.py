@@ -1,4 +1,4 @@
-"""Row types: what a Python annotation means in Spark, in Arrow and as a literal value."""
+"""Row types: the meaning of a Python annotation in Spark, in Arrow and as a literal value."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ListOf(RowType):
         return [self.inner.encode(v, f"{where}[{i}]") for i, v in enumerate(value)]
 
     def decode(self, value: Any) -> Any:
-        # A row must be hashable, so a list field reads as a tuple of the same items.
+        # Rows must be hashable, so a list field is read as a tuple of the same items.
         return tuple(self.inner.decode(v) for v in value)
 
 
@@ -80,7 +80,7 @@ class Struct(RowType):
 
     def __str__(self) -> str:
         inner = ", ".join(str(t) for _, t in self.fields)
-        if self.python is dict:  # Spark's own, which no Python type was named for
+        if self.python is dict:  # Spark's own struct, without a Python class
             return f"struct<{', '.join(f'{n}: {t}' for n, t in self.fields)}>"
         if self.python is tuple:
             return f"tuple[{inner}]"
@@ -101,7 +101,7 @@ class Struct(RowType):
             if not isinstance(value, tuple) or len(value) != len(self.fields):
                 raise self._refuse(value, where)
             return list(value)
-        if type(value) is not self.python:  # a subclass has fields that would be lost
+        if type(value) is not self.python:  # a subclass may have fields that would be lost
             if type(value).__name__ == self.python.__name__:
                 raise _namesake(value, self.python, where)
             raise self._refuse(value, where)
@@ -131,10 +131,10 @@ def tuple_of(types: Iterable[RowType]) -> Struct:
 
 @dataclass(frozen=True)
 class ZSetOf(RowType):
-    """A reduced group: a Z-set inside a row, kept as a sorted array of rows and their counts."""
+    """A reduced group: a Z-set inside a row, stored as a sorted array of rows and their counts."""
 
     inner: RowType
-    build: Any = dataclasses.field(compare=False)  # ZSetPython, which is defined above this layer
+    build: Any = dataclasses.field(compare=False)  # ZSetPython, which a later package defines
 
     def __str__(self) -> str:
         return f"ZSetPython[{self.inner}]"
@@ -166,9 +166,9 @@ class ZSetOf(RowType):
 
 
 def canonical(value: Any) -> Any:
-    """The value that stands for all that are equal to it in Spark: one NaN, one zero.
+    """The one value for all values that are equal in Spark: one NaN, one zero.
 
-    Lists become tuples, so that rows can be hashed.
+    Lists become tuples, so that rows are hashable.
     """
     if type(value) is float:
         return NAN if math.isnan(value) else value + 0.0
@@ -180,7 +180,7 @@ def canonical(value: Any) -> Any:
 
 
 def _namesake(value: Any, wanted: type, where: str) -> InputError:
-    """The error for a row of another class than the one of its name that is meant."""
+    """The error for a row of a class that only has the name of the expected class."""
     found = type(value)
     named, other = (f"{c.__module__}.{c.__qualname__}" for c in (wanted, found))
     said, remedy = f"of {other}, another class of that name", "import the class from one place"
@@ -191,7 +191,7 @@ def _namesake(value: Any, wanted: type, where: str) -> InputError:
 
 
 def quote(name: str) -> str:
-    """A name as Spark SQL takes it, whatever it holds."""
+    """Any name as a quoted name of Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -211,12 +211,12 @@ def sort_key(value: Any) -> Any:
     return (1, value)
 
 
-ZSET_CLASS: list[type] = []  # holds ZSetPython once its module is imported
+ZSET_CLASS: list[type] = []  # contains ZSetPython once its module is imported
 
 
 @functools.cache
 def row_type(annotation: Any) -> RowType:
-    """The row type of an annotation; a TypeError that says which types can be stored."""
+    """The row type of an annotation. Raises a TypeError that lists the types that can be stored."""
     if isinstance(annotation, RowType):
         return annotation
     if annotation in ATOMS:
@@ -274,12 +274,12 @@ def is_open(annotation: Any) -> bool:
 
 
 def _variables(annotation: Any) -> tuple[Any, ...]:
-    # A bare generic class has them too, and should have been given its types.
+    # A bare generic class has parameters too, but it should have been given its types.
     return () if isinstance(annotation, type) else getattr(annotation, "__parameters__", ())
 
 
 def bound(annotation: Any, known: Mapping[Any, Any]) -> Any:
-    """An annotation with what is known of its type variables put in."""
+    """An annotation with its known type variables replaced."""
     if isinstance(annotation, TypeVar):
         return known.get(annotation, annotation)
     variables = _variables(annotation)
