@@ -1,10 +1,10 @@
-"""A table of rows with weights on the driver: how it is encoded, added up and hashed.
+"""Tables of rows with weights on the driver: encoding, addition and hashing.
 
-In the theory, a finite Z-set in memory. `arrow` consolidates (equal rows become one, their
-weights are added, zeros go), `codec` turns Python rows into Arrow columns and back, `hashes`
-gives the hash that places a key in a store, `order` the number that places a row among those of its
-key, `xxhash` is Spark's own hash, computed on the driver.
+In the theory, a finite Z-set in memory. `arrow` consolidates: it merges equal rows, adds their
+weights, and drops zeros. `codec` converts Python rows to Arrow columns and back. `hashes` gives the
+hash that places a key in a store. `order` gives the number that places a row among those of its
+key. `xxhash` is Spark's own hash, computed on the driver.
 
-Comes in: Arrow tables and Python rows. Goes out: Arrow tables of a schema.
+Input: Arrow tables and Python rows. Output: Arrow tables of a schema.
 Imports `rows` and `errors`.
 """

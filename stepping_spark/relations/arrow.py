@@ -1,7 +1,7 @@
-"""The algebra of relations on the driver: adding, negating, and telling rows apart.
+"""The algebra of relations on the driver: adding, negating, and comparing rows.
 
-Equality of rows is Spark's grouping: NULL equals NULL, NaN equals NaN, 0.0 equals -0.0, and
-structs and lists are equal when their parts are. All functions are pure.
+Equality of rows is that of Spark's grouping: NULL equals NULL, NaN equals NaN, 0.0 equals -0.0, and
+structs and lists are equal if their parts are. All functions are pure.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Array: TypeAlias = "pa.Array[Any]"
 Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 Ids = npt.NDArray[np.int64]
 
-INT_WIDE = pa.decimal128(38, 0)  # sums of any number of 64-bit ints fit
-FEW = 1_000  # rows; with more, Arrow is faster
-WIDEST = 76  # digits of a decimal256
+INT_WIDE = pa.decimal128(38, 0)  # holds the sum of any number of 64-bit ints
+FEW = 1_000  # rows; for more rows, Arrow is faster
+WIDEST = 76  # the most digits of a decimal256
 
 
 def empty(schema: Schema) -> pa.Table:
@@ -37,7 +37,7 @@ def empty(schema: Schema) -> pa.Table:
 
 
 def concat(tables: Iterable[pa.Table], schema: Schema) -> pa.Table:
-    """The sum of relations: all their rows, not consolidated; copies nothing."""
+    """The sum of relations: all their rows, not consolidated. Copies nothing."""
     found = []
     for t in tables:
         if t.num_rows:
@@ -60,10 +60,10 @@ def negate(table: pa.Table, schema: Schema) -> pa.Table:
 
 
 def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
-    """The same relation with equal rows as one row, and without rows whose diffs are all zero.
+    """The same relation with equal rows merged, and without rows whose diffs are all zero.
 
-    Rows come in no particular order, but in the same one each time. Zeros of floats become 0.0.
-    A sum beyond the type of its diff is a `StepError`.
+    The order of the rows is unspecified, but the same each time. Float zeros become 0.0. A sum that
+    does not fit the type of its diff raises `StepError`.
     """
     if not table.num_rows:
         return empty(schema)
@@ -85,7 +85,7 @@ def without_zeros(table: pa.Table, schema: Schema) -> pa.Table:
 
 
 def nonzero(table: pa.Table, schema: Schema) -> npt.NDArray[np.bool_]:
-    """Which rows have a diff other than zero."""
+    """A mask of the rows that have a diff other than zero."""
     there = np.zeros(table.num_rows, np.bool_)
     for name, _ in schema.diffs:
         diff: Any = table.column(name)
@@ -102,7 +102,7 @@ def _zero(t: pa.DataType) -> Any:
 
 
 def distinct_rows(table: pa.Table, *, drop_nulls: bool) -> pa.Table:
-    """The rows of a table, each once; without those that have a NULL, where so asked."""
+    """The distinct rows of a table; with `drop_nulls`, without those that contain a NULL."""
     table = pa.Table.from_arrays([canonical(c) for c in table.columns], names=table.schema.names)
     if drop_nulls:
         known = [pc.is_valid(c) for c in table.columns if c.null_count]
@@ -120,7 +120,7 @@ def distinct_rows(table: pa.Table, *, drop_nulls: bool) -> pa.Table:
 def distinct_keys(
     table: pa.Table, columns: Sequence[str], names: Sequence[str] | None = None
 ) -> pa.Table:
-    """The distinct keys of a table's rows, as columns called `names`; a NULL makes no key."""
+    """The distinct keys of a table's rows, as columns `names`. Keys with a NULL are left out."""
     keys = table.select(list(columns)).rename_columns(list(names or columns))
     return distinct_rows(keys, drop_nulls=True)
 
@@ -131,8 +131,9 @@ def distinct_keys(
 def flat(column: Column) -> list[Column]:
     """Columns without parts (no structs, no lists) that are equal where the values are.
 
-    They can be grouped or joined by. What stands for a list only compares within this column: to
-    compare two, put one behind the other first. Floats are taken as `canonical` leaves them.
+    They are used for grouping and joining. The column for a list is only comparable within this
+    call: to compare two columns of lists, concatenate them first. Floats are expected as
+    `canonical` returns them.
     """
     if pa.types.is_struct(column.type):
         array: Any = one_array(column)
@@ -176,13 +177,13 @@ def one_array(column: Column) -> Array:
 
 
 def may_have_null(table: pa.Table) -> bool:
-    """Whether there may be a NULL in a table: those within values are not looked at."""
+    """Whether a table may contain a NULL. NULLs inside of values are not checked."""
     return any(c.null_count or pa.types.is_nested(c.type) for c in table.columns)
 
 
 @functools.cache
 def has_floats(t: pa.DataType) -> bool:
-    """Whether there are floats in a type, at any depth."""
+    """Whether a type contains floats, at any depth."""
     if pa.types.is_struct(t):
         return any(has_floats(f.type) for f in t)
     if pa.types.is_list(t):
@@ -191,7 +192,7 @@ def has_floats(t: pa.DataType) -> bool:
 
 
 def _list_bytes(array: Any) -> Array:
-    """Each list as the bytes of its items' ids: equal bytes, equal lists."""
+    """Each list as the bytes of its items' ids, which are equal for equal lists only."""
     items = array.flatten()
     ids = row_ids(flat(items))
     offsets = _offsets(lengths_of(array)) * ids.itemsize
@@ -201,13 +202,13 @@ def _list_bytes(array: Any) -> Array:
 
 
 def row_ids(columns: Sequence[Column]) -> Ids:
-    """A number for each row of these flat columns; equal numbers, equal rows."""
+    """A number for each row of these flat columns. Equal rows have equal numbers, others do not."""
     if not len(columns[0]):
         return np.zeros(0, np.int64)
     ids: Ids | None = None
     for column in columns:
         codes = _codes(one_array(column))
-        # Both are below the number of rows, so that the product cannot overflow.
+        # Both factors are at most the number of rows, so the product cannot overflow.
         ids = codes if ids is None else _codes(pa.array(ids * (codes.max() + 1) + codes))
     assert ids is not None
     return ids
@@ -233,7 +234,7 @@ def _offsets(lengths: Ids) -> Ids:
 
 
 def _added(columns: list[Column], diffs: list[Column], schema: Schema) -> list[Column]:
-    """Equal rows as one, with their diffs added."""
+    """The columns with equal rows merged and their diffs added."""
     rows = len(diffs[0])
     keys: list[Column] = []
     for c in columns:
@@ -266,16 +267,17 @@ def _added(columns: list[Column], diffs: list[Column], schema: Schema) -> list[C
 
 @dataclass(frozen=True)
 class _Few:
-    """The groups of a few rows: the number of each row's, and the first row of each."""
+    """The groups of a few rows: the group number of each row, and the first row of each group."""
 
     numbers: list[int]
     first: list[int]
 
     def added(self, diff: Column) -> Array:
-        """The sums of a diff; an error of Arrow's, or an OverflowError, where one does not fit."""
+        """The sums of a diff. Raises an Arrow error or OverflowError if one does not fit."""
         values: Any = diff.to_pylist()
         sums: list[Any] = [0] * len(self.first)
-        with decimal.localcontext(decimal.Context(prec=100)):  # exact: else 28 digits
+        # Exact: the default of 28 digits would round.
+        with decimal.localcontext(decimal.Context(prec=100)):
             for number, n in zip(self.numbers, values, strict=True):
                 sums[number] += n
         added: Array = pa.array(sums, diff.type)
@@ -283,9 +285,9 @@ class _Few:
 
 
 def _few(keys: Sequence[Column]) -> _Few | None:
-    """The groups of rows; None where there are so many, or such, that Arrow is faster.
+    """The groups of rows; None if Arrow is faster, for many rows or for other types.
 
-    A dictionary of Python's is made in a fraction of the time that Arrow takes to begin with.
+    For few rows, a Python dictionary takes a fraction of the time that Arrow needs to start.
     """
     if not keys or len(keys[0]) > FEW:
         return None
@@ -306,7 +308,7 @@ def _few(keys: Sequence[Column]) -> _Few | None:
 
 @functools.cache
 def is_simple(t: pa.DataType) -> bool:
-    """Whether values are equal in Python where they are in Arrow, and soon made."""
+    """Whether values are equal in Python if they are in Arrow, and are fast to convert."""
     return (
         pa.types.is_integer(t)
         or pa.types.is_boolean(t)
@@ -324,16 +326,16 @@ def _grouped(keys: Sequence[Column], diffs: Sequence[Column]) -> pa.Table:
     rows = len(diffs[0]) if diffs else len(keys[0])
     position = pa.array(np.arange(rows))
     table = pa.Table.from_arrays([*keys, *diffs, position], names=[*names, *sums, "row"])
-    # One thread: no slower for what a driver holds, and the same order in each run.
+    # One thread is as fast for a driver's tables, and keeps the order the same in each run.
     groups = table.group_by(names, use_threads=False)
     found = groups.aggregate([*((s, "sum") for s in sums), ("row", "min")])
     return found.rename_columns(["first" if n == "row_min" else n for n in found.schema.names])
 
 
 def _widened(diff: Column, rows: int) -> Column:
-    """The diff in a type in which no sum of it overflows: Arrow's sums wrap around."""
+    """The diff in a type in which its sums cannot overflow: Arrow's sums would wrap around."""
     bounds: Any = pc.min_max(diff).as_py()
-    with decimal.localcontext(decimal.Context(prec=100)):  # else abs rounds to 28 digits
+    with decimal.localcontext(decimal.Context(prec=100)):  # the default of 28 digits would round
         largest = max(abs(bounds["min"]), abs(bounds["max"]))
         if pa.types.is_integer(diff.type):
             return diff if largest * rows < 2**63 else diff.cast(INT_WIDE)
@@ -345,7 +347,7 @@ def _widened(diff: Column, rows: int) -> Column:
 def _beyond(
     columns: Sequence[Column], total: Column, schema: Schema, name: str, t: RowType
 ) -> StepError:
-    """The error for a sum that its column cannot hold, with the first row that has one."""
+    """The error for a sum that does not fit its column. It shows the first such row."""
     for i, value in enumerate(total.to_pylist()):
         try:
             pa.array([value], total.type).cast(t.arrow)
@@ -356,7 +358,7 @@ def _beyond(
 
 
 def _no_opposite(table: pa.Table, schema: Schema, name: str, t: RowType) -> StepError:
-    """The error for the negation of the least integer."""
+    """The error for the negation of the smallest integer."""
     i = pc.index(table.column(name), pa.scalar(INT_MIN)).as_py()
     row = {n: table.column(n)[i].as_py() for n, _ in schema.columns}
     return _too_large(row, name, t, f"-({INT_MIN})")

@@ -1,4 +1,4 @@
-"""Between Python rows, Arrow tables and DataFrames; and the type of rows that do not say it."""
+"""Conversion between Python rows, Arrow tables and DataFrames; and type inference for rows."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from stepping_spark.rows.types import (
 
 
 def encode(pairs: Iterable[tuple[Any, int]], t: ZSetType, where: str) -> pa.Table:
-    """The relation of these rows and counts, in the order given.
+    """The relation of these rows and counts, in the given order.
 
-    An InputError that begins with `where` says which field of which row does not fit.
+    Raises an InputError that begins with `where` and names the field and row that does not fit.
     """
     found = list(pairs)
     rows = [row for row, _ in found]
@@ -63,9 +63,10 @@ _AS_IT_IS = ("bool", "bytes", "date")
 
 
 def _plain_columns(rows: list[Any], t: RowType) -> list[list[Any]] | None:
-    """The columns of many rows at once, where each value is one that Arrow takes as it is.
+    """The columns of many rows at once, if Arrow accepts every value as it is.
 
-    None where a value needs converting, or is wrong: then `RowType.encode` says what.
+    None if a value needs conversion or is wrong. Then `RowType.encode` converts it or raises the
+    error.
     """
     if not isinstance(t, Struct) or t.python is tuple or set(map(type, rows)) - {t.python}:
         return None
@@ -81,7 +82,7 @@ def _plain_columns(rows: list[Any], t: RowType) -> list[list[Any]] | None:
             if known and not (min(known) >= INT_MIN and max(known) <= INT_MAX):
                 return None
         elif inner.name == "str":
-            if not all(map(str.isascii, known)):  # not all of Unicode is text
+            if not all(map(str.isascii, known)):  # some other strings are not valid text
                 return None
         elif inner.name not in _AS_IT_IS:
             return None
@@ -106,8 +107,8 @@ def decode(table: pa.Table, t: ZSetType) -> Iterator[tuple[Any, int]]:
 def conform(table: pa.Table, schema: Schema) -> pa.Table:
     """The table with exactly the columns and types of the schema.
 
-    What Spark gives differs in names of list items, in flags of nullability, and, by its
-    settings, in the width of strings and the zone of timestamps.
+    Tables from Spark differ in names of list items, in nullability, and, depending on its settings,
+    in the width of strings and the zone of timestamps.
     """
     target = schema.arrow
     if table.schema.equals(target, check_metadata=True):
@@ -120,12 +121,12 @@ def frame_of(table: pa.Table, schema: Schema, spark: SparkSession) -> DataFrame:
     """The relation as a DataFrame."""
     if any(pa.types.is_nested(t) for t in table.schema.types):
         table = _whole(table)
-    # Without a schema, Spark would take naive timestamps for instants.
+    # Without a schema, Spark would treat naive timestamps as instants.
     return spark.createDataFrame(table, schema.ddl)
 
 
 def _whole(table: pa.Table) -> pa.Table:
-    """A copy in which no array is a slice of another: pyspark cannot take nested ones that are."""
+    """A copy without sliced arrays: pyspark cannot read nested arrays that are slices."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -133,10 +134,10 @@ def _whole(table: pa.Table) -> pa.Table:
 
 
 def infer(values: Iterable[Any], where: str) -> RowType:
-    """The type that all these values have; an InputError where they have none in common."""
+    """The common type of all these values. Raises InputError if there is none."""
     found = list(values)
     some = [v for v in found if v is not None]
-    # A side that is missing in every row has no type; text holds its NULLs as well as any other.
+    # A side that is missing in every row has no type. Any type can hold its NULLs: text is used.
     inner = _common(some, where) if some else STR
     if len(some) == len(found) or isinstance(inner, Optional):
         return inner

@@ -14,23 +14,24 @@ from stepping_spark.relations.arrow import Array, canonical, lengths_of, one_arr
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 
-BLOCK = 1 << 16  # rows at a time: what fits a processor's cache
+BLOCK = 1 << 16  # rows at a time, so that they fit a processor's cache
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _NULL = np.uint64(0x2545F4914F6CDD1D)
 _EIGHT = np.int64(8)
-_MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)  # the first n bytes of a word
+# Masks that keep the first n bytes of a word.
+_MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 
 
 def key_hashes(table: pa.Table, columns: Sequence[str]) -> tuple[Hashes, npt.NDArray[np.bool_]]:
     """A 64-bit hash of each row's key, and whether it is a key (has no NULL in any column).
 
-    Keys that are equal to Spark have equal hashes: one NaN, one zero, and inside structs and
-    lists NULL equals NULL. A row that is not a key has a hash too, in which NULL equals NULL.
-    Hashes of types that differ do not compare. They are part of what stores write: they never
-    change.
+    Keys that are equal in Spark have equal hashes: there is one NaN and one zero, and inside
+    structs and lists NULL equals NULL. A row that is not a key has a hash too, in which NULL equals
+    NULL. Hashes of different types are not comparable. Stores write these hashes, so the function
+    must never change.
     """
     hashes = np.zeros(table.num_rows, np.uint64)
     valid = np.ones(table.num_rows, np.bool_)
@@ -48,7 +49,7 @@ def key_hashes(table: pa.Table, columns: Sequence[str]) -> tuple[Hashes, npt.NDA
 
 
 def combined(left: Hashes, right: Hashes, number: int) -> Hashes:
-    """The hashes of rows, with that of one more column, the given one, taken in."""
+    """The hashes of rows, combined with the hashes of one more column, which has this number."""
     return _mixed(left * _FIRST + right + np.uint64(number))
 
 
@@ -81,7 +82,7 @@ def _of_values(array: Any) -> Hashes:
 
 
 def _of_bytes(array: Any) -> Hashes:
-    """Strings as sequences of words of eight bytes."""
+    """The hashes of strings, as sequences of words of eight bytes."""
     words_at, starts, lengths = words_of(array)
     if lengths.max(initial=0) <= _EIGHT:
         return _of_word(words_at[starts] & _MASKS[lengths], lengths)
@@ -93,9 +94,9 @@ def _of_bytes(array: Any) -> Hashes:
 
 
 def words_of(array: Any) -> tuple[Hashes, Numbers, Numbers]:
-    """The bytes of strings: the word of eight at each byte, and each string's start and length.
+    """The bytes of strings: the eight-byte word at each byte, and each string's start and length.
 
-    What follows a string is in its last word too.
+    The last word of a string also contains bytes that follow it.
     """
     _, offsets_buffer, data = array.buffers()
     if offsets_buffer is None or not len(array):
@@ -104,7 +105,7 @@ def words_of(array: Any) -> tuple[Hashes, Numbers, Numbers]:
     narrow = np.frombuffer(offsets_buffer, np.int32)[array.offset :][: len(array) + 1]
     offsets = narrow.astype(np.int64)
     begin, end = int(offsets[0]), int(offsets[-1])
-    padded = np.zeros(end - begin + 8, np.uint8)  # the last word of all ends beyond the data
+    padded = np.zeros(end - begin + 8, np.uint8)  # the last word extends beyond the data
     if end > begin:
         padded[: end - begin] = np.frombuffer(data, np.uint8)[begin:end]
     # A word may begin at any byte.
@@ -114,7 +115,7 @@ def words_of(array: Any) -> tuple[Hashes, Numbers, Numbers]:
 
 
 def _of_sequences(items: Hashes, counts: Numbers, lengths: Numbers | None = None) -> Hashes:
-    """The hash of each run of items: the sum of the items', each with its place in the run."""
+    """The hash of each run of items: the sum of the items' hashes, each mixed with its place."""
     mixed = _mixed(items + _salt(_places(counts)))
     sums = np.zeros(len(mixed) + 1, np.uint64)
     np.cumsum(mixed, out=sums[1:])
@@ -123,7 +124,7 @@ def _of_sequences(items: Hashes, counts: Numbers, lengths: Numbers | None = None
 
 
 def _of_word(words: Hashes, lengths: Numbers) -> Hashes:
-    """The same as `_of_sequences`, for runs of at most one word; the empty one has none."""
+    """The same as `_of_sequences`, for runs of at most one word. An empty run has no word."""
     mixed = _mixed(words + _salt(np.zeros(1, np.int64)))
     mixed[lengths == 0] = 0
     return _ended(mixed, lengths)
@@ -134,19 +135,19 @@ def _ended(sums: Hashes, lengths: Numbers) -> Hashes:
 
 
 def _salt(places: Numbers) -> Hashes:
-    """What tells an item at one place from the same at another."""
+    """A number for each place, so that equal items at different places have different hashes."""
     return places.view(np.uint64) * _FIRST
 
 
 def _places(counts: Numbers) -> Numbers:
-    """0, 1, 2 … for each run."""
+    """The places 0, 1, 2 … within each run."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total, dtype=np.int64) - np.repeat(ends - counts, counts)
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """The finaliser of SplitMix64: every bit of the value moves every bit of the result."""
+    """The finaliser of SplitMix64: every bit of the value affects every bit of the result."""
     z = values + _ODD
     z ^= z >> np.uint64(30)
     z *= _FIRST
@@ -157,7 +158,7 @@ def _mixed(values: Hashes) -> Hashes:
 
 
 def _buffer(array: Any, dtype: np.dtype[Any], each: int) -> npt.NDArray[Any]:
-    """The fixed-width values of an array, whatever stands where it is NULL."""
+    """The fixed-width values of an array. Values at NULLs are arbitrary."""
     data = array.buffers()[1]
     if data is None:
         return np.zeros(len(array) * each, dtype)

@@ -1,4 +1,4 @@
-"""Where rows stand in an order of whole numbers, dates or times: one int for each."""
+"""The place of rows in an order of whole numbers, dates or times, as one int for each row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepping_spark.rows.atoms import INT_MAX, INT_MIN
 
 
 def order_numbers(column: Any, *, ascending: bool, nulls_first: bool) -> Numbers:
-    """The values of an order as ints, in the direction of the order; NULL is at an end of them."""
+    """The values of an order as ints that ascend in its direction. NULLs come first or last."""
     if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
     whole = column.cast(pa.int64())

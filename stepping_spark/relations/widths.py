@@ -1,4 +1,4 @@
-"""How many bytes a row of a table takes at most."""
+"""An upper bound of the bytes of a table's rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepping_spark.relations.arrow import one_array
 
 
 def widest_row(table: pa.Table) -> int:
-    """The bytes of a row that has the longest value of each column; at least those of any row."""
+    """The bytes of a row with the longest value of each column; no row is wider."""
     return sum(_widest(one_array(column)) for column in table.columns) if table.num_rows else 0
 
 

@@ -18,11 +18,11 @@ from stepping_spark.relations.hashes import Hashes, words_of
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.types import ListOf, Struct, ZSetOf, unwrap
 
-SEED = 42  # where Spark starts
+SEED = 42  # Spark's initial seed
 _EPOCH = dt.datetime(1970, 1, 1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EXACT = decimal.Context(prec=100)
-# xxHash's primes, and the number of bytes that each kind of number has.
+# xxHash's primes, and the number of bytes of each type of number.
 _P1, _P2, _P3, _P4, _P5 = (
     np.uint64(p)
     for p in (
@@ -39,7 +39,7 @@ _TEXT = ("str", "UUID", "Enum", "bytes")
 
 
 def spark_hash(value: Any, t: RowType, seed: int) -> int:
-    """The hash of an encoded value, unsigned; that of NULL is the seed."""
+    """The hash of an encoded value, unsigned. The hash of NULL is the seed."""
     if value is None:
         return seed
     t = unwrap(t)
@@ -57,7 +57,7 @@ def spark_hash(value: Any, t: RowType, seed: int) -> int:
 
 
 def spark_hashes(column: Any, t: RowType, seeds: Hashes) -> Hashes:
-    """The same for the values of a column, each with its seed."""
+    """The hashes of a column's values, each with its own seed."""
     t = unwrap(t)
     if isinstance(t, Struct):
         found = seeds
@@ -78,7 +78,7 @@ def spark_hashes(column: Any, t: RowType, seeds: Hashes) -> Hashes:
 
 
 def _numbers(column: Any, to: type[np.integer[Any]]) -> npt.NDArray[Any]:
-    """The bits of numbers, with those of NULLs as they come."""
+    """The bits of numbers. The bits at NULLs are arbitrary."""
     if pa.types.is_floating(column.type):
         floats = column.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0  # one zero
         floats[np.isnan(floats)] = np.nan  # one NaN
@@ -98,7 +98,7 @@ def _of_four(values: npt.NDArray[np.int32], seeds: Hashes) -> Hashes:
 
 
 def _of_texts(texts: Any, seeds: Hashes) -> Hashes:
-    """Of texts of up to 31 bytes all at once, as xxHash takes them in; of longer ones by itself."""
+    """The hashes of texts: up to 31 bytes with vectorised xxHash, longer ones one by one."""
     words_at, starts, lengths = words_of(texts)
     found = seeds + _P5 + lengths.view(np.uint64)
     for done in (0, 8, 16):
@@ -114,7 +114,7 @@ def _of_texts(texts: Any, seeds: Hashes) -> Hashes:
         found[rows] = _turned(found[rows] ^ (byte * _P5), 11) * _P1
     found = _ended(found)
     for i in np.flatnonzero(lengths >= 32).tolist():
-        text = texts[i].as_py()  # NULL may have a length, too
+        text = texts[i].as_py()  # a NULL may have a length, too
         found[i] = 0 if text is None else xxhash.xxh64_intdigest(text, int(seeds[i]))
     return found
 
@@ -130,7 +130,7 @@ def _ended(hashes: Hashes) -> Hashes:
 
 
 def _bytes(value: Any, t: Atom) -> bytes:
-    """The bytes of a value that Spark hashes."""
+    """The bytes that Spark hashes for a value."""
     match t.name:
         case "int":
             return struct.pack("<q", value)
