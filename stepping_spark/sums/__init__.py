@@ -3,8 +3,9 @@
 In the theory, the abelian group of the values that an aggregate adds. Adding floats cannot be
 undone exactly (1e16 + 1 − 1e16), so `floats` splits them into parts that add up exactly. `sql`,
 `arrow` and `python` add the same parts in Spark SQL, in Arrow tables and in plain Python.
-`overflow` is Spark SQL that fails, and never wraps around, where a number does not fit.
+`overflow` is Spark SQL that raises an error if a number does not fit, and never wraps around.
 
-Comes in: columns of numbers with weights. Goes out: sums that a deletion takes back exactly.
+Input: columns of numbers with weights. Output: sums from which a deletion can be subtracted
+exactly.
 Imports `rows`, `relations` and `errors`.
 """

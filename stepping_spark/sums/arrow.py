@@ -1,4 +1,4 @@
-"""Sums as relations, on the driver: what each row contributes, and what that amounts to."""
+"""Sums as relations, on the driver: the contributions of rows, and their totals."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ Total: TypeAlias = Callable[[pa.Table], tuple[Array, Array]]
 
 
 def contributions(t: RowType, schema: Schema) -> Contribute:
-    """What gives the relation of a sum, by key, of what rows contribute; see `sums`.
+    """A function that computes the relation of a sum, by key, from the rows that contribute.
 
-    It takes the keys, the values of the type to be summed, and the weights.
+    Its arguments are the keys, the values to be summed, which have type `t`, and the weights. See
+    `sums`.
     """
     leaves = Accumulated(t).leaves()
     diffs = [name if name == VALUE else f"_sum_{name}_" for name, _, _ in leaves]
@@ -51,7 +52,7 @@ def contributions(t: RowType, schema: Schema) -> Contribute:
 
 
 def _filled(keys: list[Array], known: dict[str, Any], n: int, schema: Schema) -> pa.Table:
-    """A relation with zeros for diffs, and NULL for the item, where nothing is known."""
+    """A relation of the known columns, with zeros for other diffs and NULL for the item."""
     arrays = []
     for f in schema.arrow:
         if f.name == "_key_":
@@ -66,13 +67,13 @@ def _filled(keys: list[Array], known: dict[str, Any], n: int, schema: Schema) ->
 
 
 def _products(values: Array, counts: Array, t: pa.DataType) -> Array:
-    """Values times weights, exactly; NULL adds nothing."""
+    """Values times weights, exactly. NULL adds nothing."""
     if pa.types.is_int64(values.type):
         try:
             known: Array = values.fill_null(0)
             return pc.multiply_checked(known, counts).cast(t)
         except pa.ArrowInvalid:
-            pass  # beyond 64 bits: below with Python's ints
+            pass  # beyond 64 bits: computed below with Python's ints
     with decimal.localcontext(decimal.Context(prec=100)):
         products = [decimal.Decimal(v or 0) * n for v, n in _pairs(values, counts)]
     try:
@@ -116,9 +117,9 @@ def _items(keys: list[Array], picked: Array, counts: Array, schema: Schema) -> p
 
 
 def totals(t: GroupedType | ScalarType) -> Total:
-    """What gives the keys of the groups, and their sums, of a table that is consolidated.
+    """A function that computes the keys of groups and their sums from a consolidated table.
 
-    Without a key there is one sum, zero where nothing is.
+    Without a key there is one sum, which is zero for an empty table.
     """
     shown = _shown(t.sum)
     if not isinstance(t, GroupedType) or t.sum.item is not None:
@@ -133,7 +134,7 @@ def totals(t: GroupedType | ScalarType) -> Total:
 
 
 def _of_items(table: pa.Table, t: GroupedType | ScalarType) -> tuple[Array, Array]:
-    """The keys of the groups, and their sums, where a sum is several rows, or has no key."""
+    """The keys of the groups and their sums, for sums of several rows or without a key."""
     key_type = t.key if isinstance(t, GroupedType) else None
     keyed = key_type is not None
     groups: dict[Any, tuple[Any, list[dict[str, Any]]]] = {} if keyed else {(): (None, [])}
@@ -153,7 +154,7 @@ def _of_items(table: pa.Table, t: GroupedType | ScalarType) -> tuple[Array, Arra
 
 
 def _shown(total: Accumulated) -> Callable[[pa.Table], Array]:
-    """What gives the sums of groups that are one row each."""
+    """A function that computes the sums of groups of one row each."""
     leaves = [(n if n == VALUE else f"_sum_{n}_", leaf) for n, leaf, _ in total.leaves()]
     struct = total.value if isinstance(total.value, Struct) else None
     fields = [pa.field(n, ft.arrow) for n, ft in struct.fields] if struct else []

@@ -1,17 +1,19 @@
-"""Exact sums of floats: a sum that forgets no digit, so that what was added can be subtracted.
+"""Exact sums of floats: no digit is lost, so every added value can be subtracted again.
 
-Sums of doubles are no group: 1e16 + 1 − 1e16 is 0. So a float x is kept as one limb, an integer m
-in a bin b with x = m · 2**(32·b − 1074) exactly, and sums are kept as the sum of m for each bin, an
-integer again. Only the total is rounded, once. In Python and in SQL, bit for bit:
+Sums of doubles do not form a group: 1e16 + 1 − 1e16 is 0. So a float x is stored as one limb, an
+integer m in a bin b with x = m · 2**(32·b − 1074) exactly. A sum is stored as the sum of m for each
+bin, again an integer. Only the total is rounded, once. The functions exist in Python and in SQL,
+and agree bit for bit:
 
     split(x)       the bin and the limb of x; |m| < 2**84, so that 10**12 limbs of one bin have room
                    in a DECIMAL(38, 0); a weight multiplies the limb
-    total(limbs)   the float that is nearest to Σ m · 2**(32·b − 1074), of two the even one: for
-                   finite floats the value of `math.fsum`, and ±inf where it is beyond the largest
-                   float. It depends on the sum of each bin only, not on how that came about
+    total(limbs)   the float nearest to Σ m · 2**(32·b − 1074), ties to even: for finite floats the
+                   value of `math.fsum`, and ±inf if it is beyond the largest float. It depends only
+                   on the sum of each bin, not on the order of additions
 
-NaN, inf and −inf have bins of their own, where limbs count them. A count that is not zero makes the
-total that value; less than zero of inf are −inf, and the other way round; both at once are NaN.
+NaN, inf and −inf have bins of their own, whose limbs count them. A nonzero count makes the total
+that value. A negative count of inf gives −inf, and the other way round. Both infinities together
+give NaN.
 """
 
 from __future__ import annotations
@@ -32,20 +34,20 @@ NAN_BIN, INF_BIN, MINUS_INF_BIN = -1, -2, -3
 
 
 def split(x: float) -> tuple[int, int]:
-    """The bin and the limb of a float; zero has the limb 0."""
+    """The bin and the limb of a float. Zero has the limb 0."""
     if math.isnan(x):
         return NAN_BIN, 1
     if math.isinf(x):
         return (INF_BIN if x > 0 else MINUS_INF_BIN), 1
     fraction, exponent = math.frexp(x)
-    lowest = max(exponent - 53, -LOWEST)  # the power of two that a subnormal's last bit stands for
+    lowest = max(exponent - 53, -LOWEST)  # the power of two of a subnormal's last bit
     mantissa = int(math.ldexp(fraction, exponent - lowest))
     bin_, shift = divmod(lowest + LOWEST, WIDTH) if mantissa else (0, 0)
     return bin_, mantissa << shift
 
 
 def limbs_of(values: npt.NDArray[np.float64], times: npt.NDArray[np.int64]) -> dict[int, int]:
-    """The sum of floats, each so often, as the sum of the limbs of each bin."""
+    """The sum of floats, each times its weight, as the sum of the limbs of each bin."""
     finite = np.isfinite(values)
     found: dict[int, int] = {}
     for x, n in zip(values[~finite].tolist(), times[~finite].tolist(), strict=True):
@@ -57,13 +59,13 @@ def limbs_of(values: npt.NDArray[np.float64], times: npt.NDArray[np.int64]) -> d
         at = exponents == exponent
         summed = added(mantissas[at], times[finite][at])
         bin_, shift = divmod(max(exponent - 53 + LOWEST, 0), WIDTH)
-        lost = max(53 - LOWEST - exponent, 0)  # zeros at the end of subnormals
+        lost = max(53 - LOWEST - exponent, 0)  # the zeros at the end of subnormals
         found[bin_] = found.get(bin_, 0) + ((summed << shift) >> lost)
     return found
 
 
 def added(values: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> int:
-    """The exact sum of ints, each so often."""
+    """The exact sum of ints, each times its weight."""
     if not len(values):
         return 0
     times_most = max(int(times.max()), -int(times.min())) * len(times)
@@ -71,13 +73,13 @@ def added(values: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> int:
         return int(np.dot(values, times))
     if times_most >= 2**31:
         return sum(v * n for v, n in zip(values.tolist(), times.tolist(), strict=True))
-    # The halves of the bits apart: no sum of so many 32 bits is beyond 64.
+    # The halves of the bits are added apart: no sum of this many 32-bit numbers exceeds 64 bits.
     high, low = values >> 32, values & (2**32 - 1)
     return (int((high * times).sum()) << 32) + int((low * times).sum())
 
 
 def total(limbs: Mapping[int, int]) -> float:
-    """The float nearest to the sum of the limbs, of two the even one."""
+    """The float nearest to the sum of the limbs, ties to even."""
     infinite = {_sign(limbs.get(INF_BIN, 0)), -_sign(limbs.get(MINUS_INF_BIN, 0))} - {0}
     if limbs.get(NAN_BIN, 0) or len(infinite) == 2:
         return NAN
@@ -91,7 +93,7 @@ def total(limbs: Mapping[int, int]) -> float:
 
 
 def rest(limbs: Mapping[int, int]) -> float:
-    """The float nearest to what the total leaves over; 0 where the total is not finite."""
+    """The float nearest to the rounding error of the total; 0 if the total is not finite."""
     nearest = total(limbs)
     if not math.isfinite(nearest):
         return 0.0
@@ -104,7 +106,7 @@ def _sign(n: int) -> int:
 
 
 def split_sql(x: str) -> Sql:
-    """A STRUCT<bin: BIGINT, limb: DECIMAL(38, 0)> of a DOUBLE expression; both NULL of NULL."""
+    """A STRUCT<bin: BIGINT, limb: DECIMAL(38, 0)> of a DOUBLE expression; both NULL for NULL."""
     bin_ = (
         f"CASE WHEN x = 0 THEN 0L WHEN abs(x) < double('Infinity') THEN {_bin_sql()} "
         f"WHEN isnan(x) THEN {NAN_BIN}L WHEN x > 0 THEN {INF_BIN}L "
@@ -118,8 +120,9 @@ def split_sql(x: str) -> Sql:
 def _bin_sql() -> Sql:
     """The bin of `x`, a finite float that is not zero.
 
-    Bin b begins at 2**(32·b − 1022), except for bin 0. The logarithm may be off in its last digit,
-    so it is asked for the nearest beginning only, which is a float, and x is compared with that.
+    Bin b begins at 2**(32·b − 1022), except for bin 0. The logarithm may be wrong in its last
+    digit. So it only selects the nearest beginning of a bin, which is a float, and x is compared
+    with that.
     """
     body = "greatest(0L, nearest - if(abs(x) < pow(2D, 32 * nearest - 1022), 1L, 0L))"
     return let("nearest", "floor((log2(abs(x)) + 1038) / 32)", body)
@@ -128,8 +131,8 @@ def _bin_sql() -> Sql:
 def _limb_sql() -> Sql:
     """The limb of `x`, a finite float that is not zero: x · 2**(1074 − 32·bin), 84 bits at most.
 
-    The power may be too large for a float, its root is not. Each step is exact; the integer goes
-    into the decimal in two parts because only a BIGINT does so exactly.
+    The power may be too large for a float, but its square root is not. Each step is exact. The
+    integer is converted to the decimal in two parts, because only a BIGINT converts exactly.
     """
     high = closed("CAST(y / 1099511627776D AS BIGINT) * 1099511627776BD")
     joined = f"CAST({high} + CAST(y % 1099511627776D AS BIGINT) AS DECIMAL(38, 0))"
@@ -139,8 +142,8 @@ def _limb_sql() -> Sql:
 def total_sql(items: str) -> Sql:
     """The total, a DOUBLE, of an ARRAY<STRUCT<bin: BIGINT, limb: DECIMAL(38, 0)>>.
 
-    `items` need not be sorted, and a bin may come several times. Fails where the limbs of one bin
-    are together within 2**96 of what a DECIMAL(38, 0) holds.
+    `items` need not be sorted, and a bin may appear several times. Fails if the sum of the limbs of
+    one bin is within 2**96 of the largest DECIMAL(38, 0).
     """
     lone = closed(f"CAST(items[0].limb AS DOUBLE) * {_power_sql(closed('items[0].bin'))}")
     finite = (
@@ -153,7 +156,7 @@ def total_sql(items: str) -> Sql:
 
 
 def rest_sql(items: str, nearest: str) -> Sql:
-    """What the total, which is `nearest`, leaves over, a DOUBLE; 0 where that is not finite."""
+    """The rounding error of the total `nearest`, a DOUBLE; 0 if the total is not finite."""
     bin_and_limb = let(
         "part",
         split_sql("nearest"),
@@ -164,7 +167,7 @@ def rest_sql(items: str, nearest: str) -> Sql:
 
 
 def _power_sql(bin_: Sql) -> Sql:
-    """What a limb of 1 in the bin stands for."""
+    """The value of a limb of 1 in the bin."""
     return closed(f"pow(2D, {WIDTH} * {bin_} - {LOWEST})")
 
 
@@ -175,7 +178,7 @@ def _count_sql(bin_: str, start: str = "0BD") -> Sql:
 
 
 def _special_sql() -> Sql:
-    """The total where NaN or infinities are in it, else NULL."""
+    """The total if the limbs contain NaN or infinities, else NULL."""
     nan = _count_sql(str(NAN_BIN))
     up, down = (f"sign({_count_sql(str(b))})" for b in (INF_BIN, MINUS_INF_BIN))
     value = (
@@ -189,9 +192,9 @@ def _special_sql() -> Sql:
 def _finite_sql() -> Sql:
     """The total of finite floats, of which there is at least one.
 
-    From the lowest bin up, carries leave in each bin a digit of 32 bits, none of them negative, so
-    that nothing below can take away from what stands above. Then from the highest down, digits are
-    taken until there are more than 62 bits; any other bit there is sets the last one of them. That
+    From the lowest bin up, carries reduce each bin to a digit of 32 bits, not negative, so that
+    lower bins cannot subtract from higher ones. Then digits are taken from the highest bin down,
+    until there are more than 62 bits. If any other bit is set, the last bit taken is set too. This
     rounds to the nearest float as the whole sum would.
     """
     digit = "pmod(n, 4294967296BD)"

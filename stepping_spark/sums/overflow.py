@@ -1,7 +1,7 @@
-"""SQL of weights and sums: exact, and an error where a column cannot hold them.
+"""SQL of weights and sums: exact, and an error if a column cannot hold them.
 
 With ANSI off, Spark's own operators wrap around beyond 64 bits, and give NULL beyond 38 digits,
-which sums leave out. These fail in each setting of the session.
+which sums ignore. The functions here raise an error in every setting of the session.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ HALF = "4294967295L"  # the lower 32 bits
 
 
 def fitting(value: str, t: RowType, said: str) -> Sql:
-    """The value, which is never NULL but where it does not fit the type; then an error."""
+    """The value, or an error if it does not fit the type: NULL must mean that it does not."""
     return closed(f"coalesce({value}, CAST(raise_error({text(said)}) AS {t.ddl}))")
 
 
 def zero(t: RowType) -> Sql:
-    """Zero, typed: beside a bare 0, Spark rounds a decimal of 38 digits after the point to 37."""
+    """A typed zero. Beside a bare 0, Spark rounds a decimal with scale 38 to scale 37."""
     return closed("0L" if t.ddl == "BIGINT" else f"CAST(0 AS {t.ddl})")
 
 
@@ -31,7 +31,7 @@ def nonzero(schema: Schema) -> Sql:
 
 
 def product(a: Sql, b: Sql, said: str = "the product of two weights is beyond BIGINT") -> Sql:
-    """The product of two weights."""
+    """The product of two weights, or an error."""
     return fitting(f"try_multiply({a}, {b})", INT, said)
 
 
@@ -45,10 +45,10 @@ def opposite(x: Sql, t: RowType) -> Sql:
 
 
 def total(x: str, t: RowType, said: str, *, grouped: bool = True) -> Sql:
-    """The sum of a diff, as an aggregate; NULL of no rows, which there are only without groups."""
+    """The sum of a diff, as an aggregate. Without rows it is NULL; a group always has rows."""
     if t.ddl == "BIGINT":
-        # The upper and the lower half of the bits are added apart: neither sum can overflow, so
-        # that the order of rows does not matter; and both are far cheaper than one of decimals.
+        # The upper and the lower half of the bits are added apart. Neither sum can overflow, so the
+        # order of rows does not matter, and both are far cheaper than a sum of decimals.
         low = closed(f"sum({x} & {HALF})")
         high = f"try_multiply(sum(shiftright({x}, 32)) + shiftright({low}, 32), {HALF} + 1L)"
         found = fitting(closed(f"{high} + ({low} & {HALF})"), t, said)
@@ -58,7 +58,7 @@ def total(x: str, t: RowType, said: str, *, grouped: bool = True) -> Sql:
 
 
 def shifted(text: str, places: int) -> Sql:
-    """The number that the text of a decimal says, with the point moved right, as an integer."""
-    exponent = "coalesce(TRY_CAST(split_part(d, 'E', 2) AS INT), 0)"  # a small one has an E
+    """The number in the text of a decimal, with the point moved right, as an integer."""
+    exponent = "coalesce(TRY_CAST(split_part(d, 'E', 2) AS INT), 0)"  # small numbers have an E
     moved = f"concat(split_part(d, 'E', 1), 'E', CAST({exponent} + {places} AS STRING))"
     return let("d", text, f"CAST({moved} AS DECIMAL(38, 0))")

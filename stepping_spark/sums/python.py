@@ -1,4 +1,4 @@
-"""Numbers (and rows of numbers, and Z-sets) that flow as streams, as the relations they are."""
+"""Numbers (and rows of numbers, and Z-sets) of streams, converted to relations and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stepping_spark.sums.sql import DECIMALS, FIELD, FIRST
 
 
 def encode_number(value: Any, t: ScalarType, where: str) -> pa.Table:
-    """The relation that holds a number; an InputError if it is not one of the type."""
+    """The relation that holds a number. Raises InputError if it does not have the type."""
     schema = t.schema
     rows = list(_rows(value, t.sum, where))
     columns = [[r.get(n, _absent(n)) for r in rows] for n, _ in schema.all]
@@ -53,12 +53,12 @@ def _parts(value: Any, sum_: Accumulated, where: str) -> list[Any]:
 
 
 def decode_number(table: pa.Table, t: ScalarType) -> Any:
-    """The number that a relation holds; rows are added up."""
+    """The number that a relation holds: the sum of its rows."""
     return total_of(table.to_pylist(), t.sum)
 
 
 def total_of(rows: list[dict[str, Any]], sum_: Accumulated) -> Any:
-    """What the rows of a sum's relation amount to."""
+    """The total of the rows of a sum's relation."""
     if isinstance(sum_.value, ZSetOf):
         items = ((r["_item_"]["value"], r[COUNT]) for r in rows if r["_item_"] is not None)
         inner = sum_.value.inner

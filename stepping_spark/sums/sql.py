@@ -1,11 +1,11 @@
-"""Sums as relations, in SQL: what each row contributes, and what the contributions amount to.
+"""Sums as relations, in SQL: the contributions of rows, and their totals.
 
-A sum is kept as diffs, which stores add up. Ints are added as DECIMAL(38, 0) and shown as BIGINT;
-floats as the limbs of `floats`; a Z-set as its rows. Limbs and rows have an `_item_` that tells
-them apart, NULL for the numbers.
+A sum is stored as diffs, which stores add up. Ints are added as DECIMAL(38, 0) and returned as
+BIGINT. Floats are added as the limbs of `floats`, and Z-sets as their rows. Limbs and rows have an
+`_item_` that tells them apart; it is NULL for the numbers.
 
-What is long stands once in a text, whatever the number of sums: Spark makes code of each place
-where it stands, and a JVM takes no more than 64 KB of it in one method.
+A long expression is written only once in a text, for any number of sums. Spark generates code for
+each occurrence, and the JVM accepts at most 64 KB of it in one method.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Leaf:
 
 
 def contributions(query: str, key: Sql | None, pick: Sql, t: RowType, schema: Schema) -> str:
-    """The relation of the sum, by key, of what the rows of a query contribute."""
+    """The relation of the sum, by key, of the contributions of a query's rows."""
     total = Accumulated(t)
     leaves = _leaves(total)
     shown = [f"{key} AS `_key_`"] if key is not None else []
@@ -94,9 +94,9 @@ def _zeros(schema: Schema) -> dict[str, str]:
 def _decimal(leaf: _Leaf) -> Sql:
     """The value times the weight, exactly, or an error.
 
-    A product of a DECIMAL(p, s) and a weight of k digits has p + k + 1 digits; beyond 38 Spark
-    drops some of those after the point. Where it would, the digits are multiplied as a number
-    without a point: then Spark's product is exact, or fails.
+    A product of a DECIMAL(p, s) and a weight of k digits has p + k + 1 digits. Beyond 38, Spark
+    drops some digits after the point. In that case the digits are multiplied as a number without a
+    point: then Spark's product is exact, or fails.
     """
     t, x, n = leaf.type, leaf.text, closed(f"t.{COUNT}")
     kept = Atom("Decimal", Decimal, MOST_DIGITS, t.scale)
@@ -125,7 +125,7 @@ def _struct(diffs: dict[str, str], item: str | None, schema: Schema) -> str:
 
 
 def _limbs(floats: list[Sql], schema: Schema) -> str:
-    """The limbs of a row's floats, each an item."""
+    """The limbs of a row's floats, each as an item."""
     said = "a sum of floats is too large; add up fewer or smaller ones"
     limb = fitting(f"try_multiply(part.limb, t.{COUNT})", BIG_INT, said)
     item = closed(f"i * {FIELD} + {FIRST} + part.bin")
@@ -134,7 +134,7 @@ def _limbs(floats: list[Sql], schema: Schema) -> str:
 
 
 def _items(schema: Schema) -> str:
-    """The rows of a row's Z-set, each an item."""
+    """The rows of a row's Z-set, each as an item."""
     zeros = {**_zeros(schema), COUNT: product(closed("x._count_"), closed(f"t.{COUNT}"))}
     row = _struct(zeros, "named_struct('value', x._value_)", schema)
     return f"transform(coalesce(t.`_pick_`, array()), x -> {row})"
@@ -164,9 +164,9 @@ def totals(query: str, t: GroupedType | ScalarType) -> str:
 
 
 def _with_floats(query: str, sum_: Accumulated) -> str:
-    """The groups with an array of their floats, or of what rounding leaves over of them.
+    """The groups with an array of their floats, and an array of rounding errors if needed.
 
-    Each array is a column of a query of its own, so that it is computed once.
+    Each array is a column of its own subquery, so that it is computed once.
     """
     n = len(sum_.floats)
     limb = f"named_struct('bin', l.item - f * {FIELD} - {FIRST}, 'limb', l.limb)"
@@ -187,7 +187,7 @@ def _is_rest(sum_: Accumulated) -> list[bool]:
 
 
 def value_of(sum_: Accumulated) -> str:
-    """The value of a sum, of the columns of its group; without items those are its diffs."""
+    """The value of a sum, from the columns of its group; without items those are its diffs."""
     if isinstance(sum_.value, ZSetOf):
         return f"CAST(`_items_` AS {sum_.value.ddl})"
     is_rest = _is_rest(sum_)
@@ -206,7 +206,7 @@ def value_of(sum_: Accumulated) -> str:
 
 
 def _shown(x: str, t: Atom) -> str:
-    """A sum in the type that it is shown in. With ANSI off, Spark's cast would wrap around."""
+    """A sum in its output type. With ANSI off, Spark's cast would wrap around."""
     if t.name == "Decimal" and t.precision == MOST_DIGITS:
         return x
     remedy = DECIMALS if t.name == "int" else "use a Decimal of more digits"
