@@ -8,7 +8,7 @@ from weakref import WeakSet
 from pyspark.sql import SparkSession
 
 PARTITIONS = "spark.sql.shuffle.partitions"
-PER_CORE = 8  # partitions; above it a step of a few rows waits for tasks that have nothing to do
+PER_CORE = 8  # partitions; with more, a step of a few rows waits for many empty tasks
 CLASSES = "spark.sql.codegen.cache.maxEntries"
 ENOUGH_CLASSES = 500  # of generated code; a circuit of three joins and an aggregate has 150
 
@@ -17,7 +17,7 @@ _advised: WeakSet[SparkSession] = WeakSet()
 
 
 def advise(session: SparkSession) -> None:
-    """Log one line, once for a session, if a setting of it costs much; change nothing."""
+    """Log one line, once per session, if a setting makes steps slow. Changes nothing."""
     if session in _advised:
         return
     _advised.add(session)
@@ -27,10 +27,10 @@ def advise(session: SparkSession) -> None:
 
 
 def advice(session: SparkSession) -> str | None:
-    """What would make steps faster in this session, if it is much and known."""
-    if not isinstance(session, SparkSession):  # one of Spark Connect, which does not tell of cores
+    """The change of settings that would make steps much faster; None if there is none."""
+    if not isinstance(session, SparkSession):  # Spark Connect does not tell the number of cores
         return None
-    # On a cluster large steps may need all partitions, and other things cost more than code.
+    # On a cluster, large steps may need all partitions, and compiling code is a small cost.
     if not str(session.sparkContext.master).startswith("local["):
         return None
     return advice_for(
@@ -41,7 +41,7 @@ def advice(session: SparkSession) -> str | None:
 
 
 def advice_for(partitions: int, cores: int, classes: int) -> str | None:
-    """The line for a local session of so many shuffle partitions, cores, and classes kept."""
+    """The line for a local session with these shuffle partitions, cores, and cached classes."""
     said = []
     if partitions > PER_CORE * cores:
         said.append(

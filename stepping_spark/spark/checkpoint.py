@@ -1,8 +1,7 @@
 """Relations that Spark computes once for a step, and that a register keeps as they are.
 
-What is computed is cut from its lineage, has each row once, and the rows of a key of the register
-beside each other: so the queries that read it next need no exchange to join or to group by that
-key, and neither does the store.
+The result is cut from its lineage and has each row once. It is partitioned by the register's key.
+So neither the next queries nor the store need an exchange to join or group by that key.
 """
 
 from __future__ import annotations
@@ -30,12 +29,13 @@ def settle(
 ) -> SparkRelation:
     """Compute a relation once, consolidate it, cut its lineage, and measure it.
 
-    `level` is where it is kept: by default in memory, as far as there is some. An error of Spark
-    is raised as it is; a sum that its column cannot hold is a StepError, which begins with `whose`.
+    `level` is the storage level; by default it is memory, as far as there is room. Errors of Spark
+    are raised unchanged. A sum that does not fit its column raises a StepError that begins with
+    `whose`.
     """
     schema, frame = relation.schema, relation.frame
     if 0 < len(key) < len(schema.columns):
-        # Equal rows have equal keys: the grouping needs no other exchange.
+        # Equal rows have equal keys, so the grouping needs no other exchange.
         frame = frame.repartition(*[column(k) for k in key])
 
     def too_large(name: str, t: RowType) -> str:
@@ -84,7 +84,7 @@ def _computed(
 ) -> tuple[DataFrame, Measured]:
     """The rows of a DataFrame, cut from its lineage, and their measure: computed in one job.
 
-    The job that measures reads each row, so it computes and keeps them all.
+    The job that measures reads every row, so it also computes and stores them.
     """
     kept = frame.localCheckpoint(False) if level is None else frame.localCheckpoint(False, level)
     return kept, measure(kept, schema, tests)

@@ -1,9 +1,9 @@
-"""Columns that are made when Spark asks for them.
+"""Columns that are created when Spark asks for them.
 
-PySpark's functions take Columns, and have no public way to be given what stands for one. They read
-two private members: `_jc`, the Java object of a classic Column, and `_expr`, the plan of one of
-Spark Connect; and they ask whether it is an instance of the class of classic Columns, which is the
-base here. All of this stands in this module.
+PySpark's functions take Columns, and there is no public way to pass a substitute. They read two
+private members: `_jc`, the Java object of a classic Column, and `_expr`, the plan of a Column of
+Spark Connect. They also check for an instance of the class of classic Columns, which is the base
+class here. Only this module uses these members.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from stepping_spark.spark.session import get_session
 
 
 class DeferredColumn(ClassicColumn):
-    """A Column wherever PySpark asks for one, of classic Spark and of Spark Connect."""
+    """A substitute for a Column, wherever PySpark expects one, classic or of Spark Connect."""
 
     def __init__(self) -> None:
-        """Makes nothing yet; the constructor of its base takes a Java object."""
+        """Creates nothing yet. The base's constructor, which takes a Java object, is not called."""
 
     @abstractmethod
     def __spark_column__(self) -> Column:
-        """The Column that this one stands for."""
+        """The Column that this object stands for."""
 
     @property
     def _jc(self) -> Any:
@@ -40,7 +40,7 @@ class DeferredColumn(ClassicColumn):
 
 @dataclass(frozen=True)
 class SortOrder:
-    """What a Column of `desc` and its like says: a Column, and in which order."""
+    """The contents of a Column from `desc` and the like: a Column, and its direction."""
 
     of: Column
     ascending: bool
@@ -48,14 +48,15 @@ class SortOrder:
 
 
 def sort_order(column: Column) -> SortOrder | None:
-    """The order that a Column is; None where it is a value."""
+    """The order that a Column is; None if it is a value."""
     shown = _ORDER.search(str(column))
     if shown is None:
         return None
     made: Any = column
     if isinstance(column, ClassicColumn):
         node = made._jc.node()
-        if node.getClass().getSimpleName() != "SortOrder":  # a text may end so too
+        # A string constant may end like this too.
+        if node.getClass().getSimpleName() != "SortOrder":
             return None
         jvm: Any = get_session()._jvm
         of: Column = type(made)(jvm.org.apache.spark.sql.Column(node.child()))
@@ -67,9 +68,9 @@ def sort_order(column: Column) -> SortOrder | None:
 
 
 def has_order_within(column: Column) -> bool:
-    """Whether some part of a Column is an order, which Spark's analyzer takes for a value there.
+    """Whether some part of a Column is an order, which Spark's analyzer would treat as a value.
 
-    The orders of windows are none of these.
+    The orders of windows do not count.
     """
     if _WITHIN.search(str(column)) is None:
         return False
@@ -80,7 +81,7 @@ def has_order_within(column: Column) -> bool:
 
 
 def _is_order_within(node: Any) -> bool:
-    """Whether a node of a classic Column is an order, or has one in it."""
+    """Whether a node of a classic Column is an order, or contains one."""
     kind = node.getClass().getSimpleName()
     if kind in ("SortOrder", "Window"):
         return bool(kind == "SortOrder")
@@ -89,7 +90,7 @@ def _is_order_within(node: Any) -> bool:
 
 
 def _is_order_of_connect(part: Any) -> bool:
-    """The same of a Column of Spark Connect: parts are in its attributes, and in lists of them."""
+    """The same for a Column of Spark Connect. Its parts are in attributes, and in lists of them."""
     if isinstance(part, list | tuple):
         return any(map(_is_order_of_connect, part))
     kind = type(part).__name__

@@ -1,4 +1,4 @@
-"""What went wrong in Spark, from the errors that it raises."""
+"""Extracts the cause of an error from the exceptions that Spark raises."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 OF_SPARK = (PySparkException, Py4JError)
-"""The errors that a call of Spark may raise: some the JVM alone knows."""
+"""The errors that a call of Spark may raise, with those that only the JVM knows."""
 
 
 def raised_in_worker(e: PySparkException) -> tuple[str, str] | None:
-    """The name and the text of the error of this library that a Python worker of Spark raised."""
+    """The name and text of an error of this library that one of Spark's Python workers raised."""
     found = re.findall(r"^stepping_spark\.errors\.(\w+): (.*)$", str(e), re.MULTILINE)
     return found[-1] if found else None
 
 
 def first_line(e: BaseException) -> str:
-    """The line of an error's text that says what went wrong; Spark adds plans and stack traces.
+    """The line of an error's text that says what went wrong: Spark adds plans and stack traces.
 
-    It is the first, or, of what failed in a Python worker, the one after Python's own trace; of an
-    error that only the JVM knows, the second. An error without a text gives the name of its class.
+    It is the first line. For a failure in a Python worker, the line after Python's own traceback is
+    added to it. For an error that only the JVM knows, it is the second line. An error without a
+    text gives the name of its class.
     """
     first, _, rest = str(e).strip().partition("\n")
     if isinstance(e, Py4JJavaError):

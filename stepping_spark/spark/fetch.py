@@ -1,7 +1,7 @@
-"""Bringing to the driver what Spark has computed, where it is few rows.
+"""Fetches small computed relations from Spark to the driver.
 
-On one machine the driver joins, groups and sorts a million rows, or two, in a fraction of the time
-that Spark's jobs take for them; beyond, and where rows are wide, memory is what counts.
+On one machine the driver joins, groups and sorts one or two million rows in a fraction of the time
+that Spark's jobs take. For more rows, or wide ones, memory is the limit.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from stepping_spark.spark.relation import DriverRelation, SparkRelation
 
 
 class FanOut(Exception):
-    """A computation gives too many rows for the driver; the text says how many."""
+    """A computation produces too many rows for the driver. The text says how many."""
 
     @classmethod
     def of(cls, rows: int, what: str, most: int) -> FanOut:
-        """The error of a computation that is about to give so many rows."""
+        """The error for a computation that is about to produce this number of rows."""
         return cls(f"{what} gives {rows:,} rows, more than {most:,}")
 
 
 def check_cut(rows: int, what: str, most: int) -> None:
-    """The same where rows were cut off after one more than may be given: nobody knows the rest."""
+    """Raise FanOut for a result of more than `most` rows, which was cut off at `most` + 1."""
     if rows > most:
         raise FanOut(f"{what} gives more than {most:,} rows")
 
@@ -36,7 +36,7 @@ def fetch_if_few(
     most_rows: int | None = None,
     most_bytes: int | None = None,
 ) -> DriverRelation | None:
-    """The rows of a relation that is computed, each once; None where they are too many."""
+    """The rows of a computed relation, each once; None if there are too many."""
     most_rows = limits.fetched_rows if most_rows is None else min(most_rows, limits.fetched_rows)
     most_bytes = limits.fetched_bytes if most_bytes is None else most_bytes
     if most_rows < 1:

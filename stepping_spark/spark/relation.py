@@ -1,4 +1,4 @@
-"""A relation: rows with weights, held by the driver or by Spark, and what is known of them."""
+"""Relations: rows with weights, held by the driver or by Spark, and what is known about them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from stepping_spark.sums.overflow import nonzero, total
 
 
 class Relation(ABC):
-    """Rows of a schema: its columns, in order. Immutable.
+    """Rows of a schema, with its columns, in order. Immutable.
 
-    Equal rows may stand in it several times, and their diffs count together. A small relation is
-    held on the driver, a large one in Spark: `DriverRelation` has a `table`, `SparkRelation` has a
-    `frame`, and the other of the two is None.
+    Equal rows may occur several times; their diffs are added. A small relation is held on the
+    driver, a large one in Spark: `DriverRelation` has a `table`, `SparkRelation` has a `frame`, and
+    the other attribute is None.
 
-    `consolidated` says that each row stands there once, and none with diffs of zero;
-    `partitioned_by`, the columns by which Spark has the rows of a key beside each other. None where
-    that is not known, and so for `rows` and `nbytes`, which take no job to look at.
+    `consolidated` says that each row occurs once, and none has only zero diffs. `partitioned_by` is
+    the columns by which Spark has partitioned the rows. It is None if that is unknown. `rows` and
+    `nbytes` are None if they are unknown; reading them runs no job.
     """
 
     table: pa.Table | None
@@ -46,44 +46,44 @@ class Relation(ABC):
     @property
     @abstractmethod
     def rows(self) -> int | None:
-        """How many rows there are, as they stand there."""
+        """The number of rows, counting equal ones separately."""
 
     @property
     @abstractmethod
     def nbytes(self) -> int | None:
-        """About what the rows take in Arrow."""
+        """About the number of bytes of the rows in Arrow."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is known to have no rows, without a job."""
+        """Whether it is known, without a job, to have no rows."""
         return self.table is not None and not self.table.num_rows
 
     @abstractmethod
     def select(self, schema: Schema) -> Relation:
-        """The columns of a schema, which are some of these; it may have equal rows then."""
+        """Some of the columns, those of a schema. The result may have equal rows."""
 
     @abstractmethod
     def renamed(self, names: Sequence[str]) -> Relation:
-        """The same of other names, of a relation without diffs."""
+        """The same relation with other column names. It must have no diffs."""
 
     @abstractmethod
     def distinct(self, *, nulls: bool) -> Relation:
-        """Its rows, each once, of a relation without diffs; without `nulls`, none with a NULL."""
+        """The distinct rows of a relation without diffs; only those without NULL unless `nulls`."""
 
     @abstractmethod
     def having(self, keys: Relation, *, among: bool = True) -> Relation:
-        """The rows whose key is among the keys; or, not `among`, is not. NULL equals NULL.
+        """The rows whose key is among the keys, or is not if `among` is False. NULL equals NULL.
 
         The keys are rows of the key's columns, without diffs.
         """
 
     @abstractmethod
     def fetched(self, limits: Limits) -> DriverRelation:
-        """The same on the driver, however large it is."""
+        """The same relation on the driver, however large it is."""
 
     @abstractmethod
     def in_spark(self, spark: Callable[[], SparkSession]) -> SparkRelation:
-        """The same in Spark."""
+        """The same relation in Spark."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,39 +104,39 @@ class DriverRelation(Relation):
 
     @property
     def rows(self) -> int:
-        """How many rows there are, as they stand there."""
+        """The number of rows, counting equal ones separately."""
         return self.table.num_rows
 
     @property
     def nbytes(self) -> int:
-        """About what the rows take."""
+        """About the number of bytes of the rows."""
         return self.table.nbytes
 
     def added_up(self) -> DriverRelation:
-        """The same with each row once; a sum beyond the type of its diff is a `StepError`."""
+        """The same with each row once. A sum beyond the type of its diff raises `StepError`."""
         if self.consolidated:
             return self
         table = arrow.consolidate(self.table, self.schema)
         return DriverRelation(table, self.schema, consolidated=True)
 
     def select(self, schema: Schema) -> DriverRelation:
-        """The columns of a schema, which are some of these; it may have equal rows then."""
+        """Some of the columns, those of a schema. The result may have equal rows."""
         if schema == self.schema:
             return self
         return DriverRelation(self.table.select(schema.arrow.names), schema)
 
     def renamed(self, names: Sequence[str]) -> DriverRelation:
-        """The same of other names, of a relation without diffs."""
+        """The same relation with other column names. It must have no diffs."""
         table = self.table.rename_columns(list(names))
         return DriverRelation(table, _renamed(self.schema, names), self.consolidated)
 
     def distinct(self, *, nulls: bool) -> DriverRelation:
-        """Its rows, each once, of a relation without diffs; without `nulls`, none with a NULL."""
+        """The distinct rows of a relation without diffs; only those without NULL unless `nulls`."""
         table = arrow.distinct_rows(self.table, drop_nulls=not nulls)
         return DriverRelation(table, self.schema, consolidated=True)
 
     def having(self, keys: Relation, *, among: bool = True) -> Relation:
-        """The rows whose key is among the keys; or, not `among`, is not."""
+        """The rows whose key is among the keys, or is not if `among` is False."""
         if keys.frame is not None:
             session = keys.frame.sparkSession
             return self.in_spark(lambda: session).having(keys, among=among)
@@ -145,11 +145,11 @@ class DriverRelation(Relation):
         return replace(self, table=self.table.filter(pa.array(found if among else ~found)))
 
     def fetched(self, limits: Limits) -> DriverRelation:
-        """The same."""
+        """This relation itself."""
         return self
 
     def in_spark(self, spark: Callable[[], SparkSession]) -> SparkRelation:
-        """The same in Spark."""
+        """The same relation in Spark."""
         frame = frame_of(self.table, self.schema, spark())
         return SparkRelation(frame, self.schema, self.consolidated)
 
@@ -158,7 +158,7 @@ class DriverRelation(Relation):
 class SparkRelation(Relation):
     """A relation that Spark holds, or can compute, as a DataFrame.
 
-    `nulls` are fields that were found to be NULL, though by their types they never are.
+    `nulls` are the fields in which NULL was found, though their types do not allow it.
     """
 
     frame: DataFrame
@@ -172,14 +172,14 @@ class SparkRelation(Relation):
     table = None
 
     def is_settled(self, schema: Schema, key: Sequence[str]) -> bool:
-        """Whether it is computed as a register of this schema and key keeps it."""
+        """Whether it is computed as a register with this schema and key keeps it."""
         known = self.consolidated and self.rows is not None
         return known and self.schema == schema and self.partitioned_by == tuple(key)
 
     def added_up(self, said: Callable[[str, RowType], str]) -> SparkRelation:
-        """The same with each row once; runs no job.
+        """The same with each row once. Runs no job.
 
-        A sum beyond the type of its diff is an error within Spark with the text that is said.
+        A sum that does not fit its diff's type is an error within Spark, with the text from `said`.
         """
         grouped = bool(self.schema.columns)
         sums = [
@@ -190,23 +190,23 @@ class SparkRelation(Relation):
         return SparkRelation(added.where(nonzero(self.schema)), self.schema, consolidated=True)
 
     def select(self, schema: Schema) -> SparkRelation:
-        """The columns of a schema, which are some of these; it may have equal rows then."""
+        """Some of the columns, those of a schema. The result may have equal rows."""
         if schema == self.schema:
             return self
         return SparkRelation(self.frame.select(*[column(n) for n, _ in schema.all]), schema)
 
     def renamed(self, names: Sequence[str]) -> SparkRelation:
-        """The same of other names, of a relation without diffs."""
+        """The same relation with other column names. It must have no diffs."""
         frame = self.frame.toDF(*names)
         return SparkRelation(frame, _renamed(self.schema, names), self.consolidated)
 
     def distinct(self, *, nulls: bool) -> SparkRelation:
-        """Its rows, each once, of a relation without diffs; without `nulls`, none with a NULL."""
+        """The distinct rows of a relation without diffs; only those without NULL unless `nulls`."""
         frame = (self.frame if nulls else self.frame.dropna()).distinct()
         return SparkRelation(frame, self.schema, consolidated=True)
 
     def having(self, keys: Relation, *, among: bool = True) -> SparkRelation:
-        """The rows whose key is among the keys; or, not `among`, is not."""
+        """The rows whose key is among the keys, or is not if `among` is False."""
         wanted = keys.in_spark(lambda: self.frame.sparkSession).frame
         if keys.table is not None:
             wanted = F.broadcast(wanted)
@@ -219,10 +219,10 @@ class SparkRelation(Relation):
         return SparkRelation(found, self.schema, self.consolidated)
 
     def fetched(self, limits: Limits) -> DriverRelation:
-        """The same on the driver, however large it is; in several goes, if that is known.
+        """The same relation on the driver, however large it is.
 
-        Spark has what a task gives three or four times in memory until it is sent: a heap that is
-        large enough for the rest must do for that too.
+        Several jobs fetch a large relation, if its size is known. Spark has the result of a task in
+        memory three or four times until it is sent, and the heap needs room for that too.
         """
         pieces = -(-(self.nbytes or 0) // limits.piece_bytes)
         if pieces < 2 or not self.schema.columns:
@@ -236,7 +236,7 @@ class SparkRelation(Relation):
         return DriverRelation(conform(table, self.schema), self.schema, self.consolidated)
 
     def in_spark(self, spark: Callable[[], SparkSession]) -> SparkRelation:
-        """The same."""
+        """This relation itself."""
         return self
 
 
@@ -259,10 +259,10 @@ def plus(parts: Sequence[Relation], schema: Schema) -> Relation:
 
 
 def added_up(parts: Sequence[Relation], schema: Schema) -> tuple[Relation, ...]:
-    """Add up the rows that batches have for the keys of a change, before they are joined.
+    """Add up the rows of several batches for the keys of a change, before they are joined.
 
-    Rows that came in one batch and went in another would each be joined with all that they match.
-    Those that Spark holds are left to a query to add up.
+    Otherwise a row that one batch added and another removed would be joined twice with every match.
+    Parts in Spark are not added up here; a query adds them up.
     """
     in_spark = [p for p in parts if p.table is None]
     if len(parts) - len(in_spark) < 2:
@@ -286,6 +286,6 @@ def _among(rows: pa.Table, keys: pa.Table, key: Schema) -> npt.NDArray[np.bool_]
 
 
 def _behind(a: Column, b: Column) -> Column:
-    """One column behind the other."""
+    """One column appended to the other."""
     chunks = [c for x in (a, b) for c in (x.chunks if isinstance(x, pa.ChunkedArray) else [x])]
     return pa.chunked_array(chunks, a.type)

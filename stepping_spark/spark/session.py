@@ -2,8 +2,8 @@
 
 Private in PySpark, where its public interface has no answer: `SparkContext._jsc`, to see that a
 session was stopped from the JVM's side, and which jobs have a tag; `SparkSession._jsparkSession`,
-to tell two sessions apart; `SparkContext._gateway`, to see whether there is a JVM, and that it has
-ended; `SparkContext._active_spark_context`, to see whether the user has started Spark.
+to tell two sessions apart; `SparkContext._gateway`, to see whether there is a JVM, and whether it
+has ended; `SparkContext._active_spark_context`, to see whether the user has started Spark.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ T = TypeVar("T")
 
 LEAST_MEGABYTES = 1024
 MOST_CORES = 8
-"""More cores than this only add overhead to the small stages a step is made of."""
+"""More cores than this only add overhead to a step, which consists of small stages."""
 PARTITIONS_PER_CORE = 4
-"""Of what is shuffled, which in a small step nothing is: a task sorts a part of its core's rows."""
+"""For shuffles: each task sorts only a part of its core's rows. Small steps shuffle nothing."""
 
 _LOG4J = """\
 rootLogger.level = error
@@ -64,10 +64,10 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
-"""Errors only. The gateway's level is named because Spark announces it where it is not."""
+"""Only errors are logged. The gateway gets a level of its own, or Spark would announce it."""
 
-# What fails in a task or a query reaches the caller as an exception; logged too, it is there
-# several times over, with a page of Java frames each time.
+# An error of a task or a query reaches the caller as an exception. The log would repeat it several
+# times, each with a page of Java frames.
 _TOLD_TWICE_BY_JAVA = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
@@ -83,11 +83,11 @@ _lock = threading.Lock()
 
 
 def get_session() -> SparkSession:
-    """The active Spark session, classic or Connect; without one, a local session is started.
+    """The active Spark session, classic or Connect. If there is none, a local session is started.
 
-    The local one runs on `local[n]` with at most 8 cores, or on the master that the environment
-    variable STEPPING_SPARK_MASTER names, listens on the loopback interface only, and leaves
-    nothing behind in the working directory. Raises SteppingError if it cannot be started.
+    The local session runs on `local[n]` with at most 8 cores, or on the master in the environment
+    variable STEPPING_SPARK_MASTER. It listens on the loopback interface only, and leaves nothing
+    behind in the working directory. Raises SteppingError if it cannot be started.
 
     >>> st.get_session() is spark.active()
     True
@@ -97,7 +97,7 @@ def get_session() -> SparkSession:
 
 
 def is_stopped(session: SparkSession) -> bool:
-    """Whether it is one that was stopped; one of Spark Connect does not tell."""
+    """Whether a session was stopped; False for Spark Connect, which does not tell."""
     if not isinstance(session, SparkSession):
         return False
     _check_java()
@@ -108,12 +108,12 @@ def is_stopped(session: SparkSession) -> bool:
 class JobCounter:
     """Counts the Spark jobs that this thread starts inside a `with` block.
 
-    `count` is set when the block ends; it stays None on Spark Connect, which does not tell.
-    Blocks may nest, and threads count apart.
+    `count` is set when the block ends. It stays None on Spark Connect, which does not tell. Blocks
+    may be nested. Each thread counts its own jobs.
     """
 
     def __init__(self, session: SparkSession) -> None:
-        # A Connect session is another class, which has no SparkContext.
+        # A Connect session is of another class, without a SparkContext.
         self._context = session.sparkContext if isinstance(session, SparkSession) else None
         self._tag = f"stepping-spark-{uuid.uuid4()}"
         self.count: int | None = None
@@ -134,12 +134,12 @@ class JobCounter:
         try:
             self._context.removeJobTag(self._tag)
             jvm_context = self._context._jsc.sc()
-            # Spark records a job's start on another thread: wait until it has.
+            # Spark records a job's start on another thread, so wait until it has.
             jvm_context.listenerBus().waitUntilEmpty()
             self.count = len(jvm_context.statusTracker().getJobIdsForTag(self._tag))
         except (Py4JError, OSError, AttributeError):
-            # The JVM is gone, or the session was stopped, which leaves None in its place: the
-            # error that ended the block says more than this one would.
+            # The JVM has ended, or the session was stopped, which leaves None in its place. If an
+            # error ended the block, it says more than this one.
             if error is None:
                 raise
 
@@ -150,16 +150,16 @@ def count_jobs(session: SparkSession) -> JobCounter:
 
 
 def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
-    """The DataFrame as one of the session, whose SQL then sees a temporary view of it.
+    """The DataFrame in the given session, whose SQL then sees temporary views of it.
 
-    A batch of a streaming query belongs to a session that is the query's own.
+    A batch of a streaming query belongs to a session of the query's own.
     """
     own = frame.sparkSession
     if own is session or not isinstance(own, SparkSession):
         return frame
     if own._jsparkSession.equals(session._jsparkSession):
         return frame
-    # Global views are all that sessions share; an analyzed DataFrame no longer needs its view.
+    # Sessions share only global views. An analyzed DataFrame no longer needs its view.
     name = f"stepping_spark_{uuid.uuid4().hex}"
     frame.createGlobalTempView(name)
     try:
@@ -171,8 +171,8 @@ def in_session(frame: DataFrame, session: SparkSession) -> DataFrame:
 def streaming_query(batch: DataFrame) -> str | None:
     """The id of the streaming query that calls a `foreachBatch` function on this thread.
 
-    It is kept in the query's checkpoint, so that a restarted query has it again. None where Spark
-    does not tell: outside such a function, and where `PYSPARK_PIN_THREAD` is false.
+    The id is part of the query's checkpoint, so a restarted query has the same id. None if Spark
+    does not tell it: outside of such a function, and if `PYSPARK_PIN_THREAD` is false.
     """
     session = batch.sparkSession
     if not isinstance(session, SparkSession):
@@ -182,17 +182,17 @@ def streaming_query(batch: DataFrame) -> str | None:
 
 _CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
 _without_constraints: dict[str, tuple[int, str | None]] = {}
-"""By session: how many threads want none now, and what its setting was before the first."""
+"""By session: the number of threads in `no_constraints`, and the setting before the first."""
 
 
 @contextmanager
 def no_constraints(session: SparkSession) -> Iterator[None]:
-    """Within it, what is checkpointed does not remember what its plan knew of its columns.
+    """A context in which checkpoints do not keep what Spark inferred about their columns.
 
-    Spark gets that wrong where a checkpoint stands in a query several times: it looks for columns
-    that are not there ("key not found", in Union.rewriteConstraints), or leaves out filters. The
-    session is as it was once no thread is within. Other queries of it are meanwhile optimized
-    without what Spark infers of columns, and give the same.
+    Spark handles these constraints incorrectly if a checkpoint occurs in a query several times. It
+    looks for columns that do not exist ("key not found", in Union.rewriteConstraints), or drops
+    filters. The session's setting is restored when the last thread leaves. Meanwhile the session's
+    other queries are optimized without these constraints; their results are the same.
     """
     if isinstance(session, SparkSession):
         this = str(session._jsparkSession.sessionUUID())
@@ -216,19 +216,19 @@ def no_constraints(session: SparkSession) -> Iterator[None]:
 
 
 def for_thread(session: SparkSession, f: Callable[[], T]) -> Callable[[], T]:
-    """The function, for one other thread: the jobs that it starts there are as if started here.
+    """The function, wrapped for one other thread: its jobs count as if they were started here.
 
     They have the job group, tags and scheduler pool of this thread.
     """
-    # Called for each thread: one that it had in common with another would be told of its jobs.
+    # Wrap it for each thread: threads with a common wrapper would share tags of their jobs.
     wrapped: Callable[[], T] = inheritable_thread_target(session)(f)
     return wrapped
 
 
 def _check_java() -> None:
-    """See that the JVM that this process has started is there.
+    """Check that the JVM that this process has started is still running.
 
-    Its process is asked, not the connection to it, which may take a while to notice.
+    It checks the JVM's process, because the connection may take a while to notice its end.
     """
     started = getattr(SparkContext._gateway, "proc", None)
     if started is not None and started.poll() is not None:
@@ -249,7 +249,7 @@ def running_session() -> SparkSession | None:
         session = SparkSession.active()
         if not is_stopped(session):
             return session
-        # Stopped behind PySpark's back: PySpark would hand it out again.
+        # It was stopped outside of PySpark, which would return it again.
         session.stop()
     except PySparkRuntimeError:
         return None  # there is no session
@@ -322,12 +322,12 @@ def _conf(scratch: Path) -> Mapping[str, str]:
         "spark.driver.memory": f"{max(quarter_of_memory() >> 20, LEAST_MEGABYTES)}m",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.catalogImplementation": "in-memory",
-        # The queries of a step are some 150 classes: of 100, Spark would find none again.
+        # The queries of a step have some 150 classes. A cache of 100 would never have a hit.
         "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
-        # What a page that is not shown would tell of each query and stage, with their plans. Of
-        # jobs, as many are kept as Spark does: those of a step are counted.
+        # The UI is off, so keep little of its data on queries and stages, with their plans. Jobs
+        # keep Spark's default, because those of a step are counted.
         "spark.sql.ui.retainedExecutions": "20",
         "spark.ui.retainedStages": "20",
         "spark.ui.enabled": "false",
@@ -344,7 +344,7 @@ def _conf(scratch: Path) -> Mapping[str, str]:
 
 
 def _cores() -> int:
-    """The cores this process may use, at most MOST_CORES."""
+    """The cores that this process may use, at most MOST_CORES."""
     if hasattr(os, "sched_getaffinity"):
         return min(len(os.sched_getaffinity(0)), MOST_CORES)
     return min(os.cpu_count() or 1, MOST_CORES)

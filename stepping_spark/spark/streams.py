@@ -1,7 +1,7 @@
-"""Streaming queries that give each micro-batch to a function, as far as there is something to read.
+"""Streaming queries that pass each micro-batch to a function, until all available data is read.
 
-`SparkSession.streams` and their errors are PySpark's public interface; the error of a query that
-does not start may come from Java alone.
+`SparkSession.streams` and the errors of its queries are PySpark's public interface. If a query does
+not start, the error may come from Java alone.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["Stream"]
 
 
 class Stream:
-    """A query that reads what is there and ends (`trigger(availableNow=True)`).
+    """A query that reads the available data and ends (`trigger(availableNow=True)`).
 
-    `take` gets each batch with its number, on another thread. Raises `SteppingError` where Spark
-    does not start the query.
+    `take` gets each batch with its number, on another thread. Raises `SteppingError` if Spark
+    cannot start the query.
     """
 
     def __init__(
@@ -37,14 +37,14 @@ class Stream:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the query is still running."""
         return self._query.isActive
 
     def stop(self) -> None:
-        """End it; a batch whose function has not returned comes again."""
+        """Stop the query. A batch whose function has not returned is delivered again."""
         self._query.stop()
 
     def error(self) -> str | None:
-        """Why it has ended, in a line; None: it has read what there was."""
+        """Why the query failed, in a line; None if it has read all available data."""
         found = self._query.exception()
         return None if found is None else first_line(found)

@@ -1,7 +1,7 @@
-"""What a Column is made of: functions, texts of SQL, constants, CASE and casts.
+"""The parts of a Column: functions, texts of SQL, constants, CASE and casts.
 
-Private in PySpark, which has no public way to look into a Column: `_jc`, the Java object of a
-classic one, whose node has its children. A Column of Spark Connect is not looked into.
+Private in PySpark, which has no public way to inspect a Column: `_jc`, the Java object of a classic
+Column, whose node has its children. A Column of Spark Connect is not inspected.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["Tree", "tree_of"]
 
 @dataclass(frozen=True)
 class Tree:
-    """A part of a Column: what it is, its name, text or value, and its own parts.
+    """A part of a Column: its kind, its name, text or value, and its own parts.
 
-    Of a `case` the parts are conditions and values in turn, and the last is what else there is.
+    The parts of a `case` are alternating conditions and values, and last the ELSE value.
     """
 
     kind: str  # function, text, constant, case, cast, or other

@@ -1,4 +1,4 @@
-"""Row types from Spark's: what the analyzer says of a Column, and of a DataFrame's columns."""
+"""Row types from Spark's: for a Column, as the analyzer types it, and a DataFrame's columns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SIMPLE: dict[type[T.DataType], RowType] = {
 
 
 def from_spark(t: T.DataType, nullable: bool, where: str) -> RowType:
-    """The row type of a Spark type; a struct's has no Python class yet (its name is empty)."""
+    """The row type of a Spark type. A struct has no Python class yet (its name is empty)."""
     inner: RowType
     if isinstance(t, T.DecimalType):
         inner = Atom("Decimal", decimal.Decimal, t.precision, t.scale)
@@ -67,7 +67,7 @@ def from_spark(t: T.DataType, nullable: bool, where: str) -> RowType:
 
 
 def analyzed(column: Column, row: RowType, where: str) -> tuple[RowType, DataFrame]:
-    """The type of a Column over rows of the type, from Spark's analyzer, and what it analyzed.
+    """The type of a Column over rows of the type, from Spark's analyzer, and the analyzed query.
 
     Runs no job.
     """
@@ -88,12 +88,12 @@ def analyzed(column: Column, row: RowType, where: str) -> tuple[RowType, DataFra
 
 @functools.lru_cache(maxsize=512)
 def _rows(spark: SparkSession, ddl: str) -> DataFrame:
-    """The relation without rows: one for each type, so that what is selected from it compares."""
+    """The empty relation of a type. It is cached, so that selections from it can be compared."""
     return spark.createDataFrame([], ddl)
 
 
 def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, where: str) -> None:
-    """Aggregates, windows, generators and chance: Spark takes none of them inside an aggregate."""
+    """Refuse aggregates, windows, generators and random values: Spark does, inside an aggregate."""
     clock = _CLOCK.search(str(column))
     if clock:
         raise CompileError(
@@ -124,10 +124,10 @@ _CLOCK = re.compile(
 
 
 def text_of(column: Column) -> str:
-    """What a Column says of itself, the same in every process.
+    """The text of a Column, the same in every process.
 
-    Spark numbers the variables of lambdas through all of a process, tells where a Python UDF was
-    made, and gives bytes an address.
+    It leaves out what varies: Spark numbers the variables of lambdas throughout a process, names
+    the place where a Python UDF was created, and shows an address for bytes.
     """
     shown = _ADDRESS.sub("", str(column).removeprefix("Column<'").removesuffix("'>"))
     numbers: dict[str, int] = {}
