@@ -1,4 +1,4 @@
-"""`Limits`: the numbers that decide where things run, and how much is done at once."""
+"""`Limits`: the numbers that decide where work runs, and how much is done at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stepping_spark.errors import InputError
 
 
 def _limit(default: int, of: str, *, least: int = 0, zero: str = "") -> Any:
-    """A field: what it counts, the least value, and what 0 does where that is worth a word."""
+    """A field: the unit that it counts, the least value, and a note on the effect of 0, if any."""
     return field(default=default, metadata={"of": of, "least": least, "zero": zero})
 
 
@@ -19,9 +19,9 @@ class Limits:
     """The numbers that decide what runs on the driver or in Spark, at once or in parts.
 
     They change how fast a step is and how much memory it needs, never its result. `st.Stepper`,
-    `st.iteration` and `st.actions` take them for the computation. A store takes them, when it is
-    made, for what it reads and keeps. The defaults fit a driver with some gigabytes of memory.
-    Raises `InputError` for a value that is not a whole number, or is too small.
+    `st.iteration` and `st.actions` take them for the computation. A store takes them in its
+    constructor, for its reads and its storage. The defaults fit a driver with some gigabytes of
+    memory. Raises `InputError` for a value that is not a whole number, or is too small.
 
     >>> st.Limits(local_rows=100_000).local_rows
     100000
@@ -30,162 +30,165 @@ class Limits:
     # -- where a stream is computed
 
     local_rows: int = _limit(2_000_000, "rows", zero="sends everything to Spark")
-    """Rows that a stream reads, to be computed on the driver. Beyond: in Spark."""
+    """Rows that a stream reads to be computed on the driver. Beyond: Spark computes it."""
 
     given_rows: int = _limit(1_000_000, "rows")
-    """Rows that one computation on the driver, one small query, or one read by key may give.
+    """Rows in the result of one driver computation, one small query, or one read by key.
 
-    Beyond, however few rows it reads, it is done in Spark.
+    Beyond: Spark does it, even if it reads few rows.
     """
 
     small_rows: int = _limit(100_000, "rows")
     """Rows that a Spark query of one partition reads, for several streams together.
 
-    Beyond: a query for each stream, in as many partitions as the session has.
+    Beyond: each stream has its own query, with as many partitions as the session has.
     """
 
     small_bytes: int = _limit(32 << 20, "bytes")
-    """The same in bytes: Spark has them several times in memory, and what is made of them.
+    """Bytes that such a query reads: Spark has several copies of them and of the results in memory.
 
-    Beyond: a query for each stream, as with more rows.
+    Beyond: each stream has its own query, as with more rows.
     """
 
     small_given_bytes: int = _limit(64 << 20, "bytes")
-    """Bytes that such a query gives, by the widest rows that it reads. Beyond: as a large one."""
+    """Bytes in the result of such a query, estimated by the widest rows that it reads.
+
+    Beyond: it runs as a large query.
+    """
 
     streams_together: int = _limit(8, "streams", least=1)
-    """Streams in one small query: each join and sum takes some of its one task's memory at first.
+    """Streams in one small query: each join and sum reserves some memory of its only task.
 
-    Beyond: another query.
+    Beyond: another query computes the rest.
     """
 
     queries_at_once: int = _limit(4, "queries", least=1)
-    """Large queries that run side by side. Beyond: they wait for each other."""
+    """Large queries that run at the same time. Beyond: further queries wait."""
 
     broadcast_bytes: int = _limit(32 << 20, "bytes")
-    """Bytes of a relation of the driver that is sent to all workers, for a join.
+    """Bytes of a relation of the driver that is broadcast to all workers, for a join.
 
-    Beyond it is shuffled, and what Spark has computed of that size stays in Spark too.
+    Beyond: it is shuffled. A relation of that size that Spark has computed stays in Spark too.
     """
 
     # -- what comes to the driver
 
     fetched_rows: int = _limit(2_000_000, "rows")
-    """Rows that Spark has computed, to come to the driver. Beyond: they stay in Spark."""
+    """Computed rows that the driver fetches from Spark. Beyond: they stay in Spark."""
 
     fetched_bytes: int = _limit(256 << 20, "bytes")
-    """The same in bytes, as Arrow has them. Beyond: they stay in Spark."""
+    """Bytes of such rows, in Arrow. Beyond: they stay in Spark."""
 
     sampled_rows: int = _limit(10_000, "rows")
-    """Rows that come to the driver without being counted before. Beyond: a job counts them."""
+    """Rows that are fetched without a count before. Beyond: a job counts them first."""
 
     piece_bytes: int = _limit(64 << 20, "bytes", least=1)
-    """Bytes that come to the driver in one job: Spark has them several times meanwhile.
+    """Bytes that one job brings to the driver: Spark has several copies of them meanwhile.
 
-    Beyond: several jobs, a piece each.
+    Beyond: several jobs bring a piece each.
     """
 
     collected_rows: int = _limit(5_000, "rows")
-    """Rows of the driver whose functions Spark evaluates without a job, and gives row by row.
+    """Rows of the driver whose functions Spark evaluates without a job, returning row by row.
 
-    Beyond: a job, which gives Arrow. The two took as long at about 5,000 rows.
+    Beyond: Spark runs a job, which returns Arrow. Both took equally long at about 5,000 rows.
     """
 
     known_relations: int = _limit(100, "relations")
-    """Small relations of which the values of functions are remembered within a step.
+    """Small relations whose function values are cached within a step.
 
-    Beyond: all are forgotten.
+    Beyond: the whole cache is dropped.
     """
 
     inline_cells: int = _limit(500, "cells")
-    """Values of a relation that stands in the text of a query: parsing takes longer with more.
+    """Values of a relation that is written into the text of a query: parsing more takes longer.
 
-    Beyond: a view of an Arrow table.
+    Beyond: the query reads a view of an Arrow table.
     """
 
     inline_bytes: int = _limit(64 << 10, "bytes")
-    """The same in bytes, for long texts and lists, of which a query keeps several copies.
+    """Bytes of such a relation, for long texts and lists: a query keeps several copies of it.
 
-    Beyond: a view.
+    Beyond: the query reads a view.
     """
 
     cut_rows: int = _limit(1_000, "rows")
-    """Rows of a window's state that the driver computes all: to look for what matters takes longer.
+    """Rows of a window's state that the driver computes completely: a search would take longer.
 
-    Beyond: the rows from the change on, and those that the functions look back to.
+    Beyond: it computes the rows from the change on, and the rows before it that the functions need.
     """
 
     cut_keys: int = _limit(8, "keys")
-    """Keys of a change for which the driver looks for those rows, each with a pass over the state.
+    """Keys of a change for which the driver searches for those rows, each in a pass over the state.
 
-    Beyond: all rows of the keys are read and computed.
+    Beyond: it reads and computes all rows of the keys.
     """
 
     known_prefixes: int = _limit(10_000, "partitions", zero="reads partitions whole")
-    """Partitions of windows of which the driver knows what comes before the rows that it reads.
+    """Window partitions for which the driver caches the results before the rows that it reads.
 
-    Beyond: those that were not changed for the longest time are read whole.
+    Beyond: the partitions that were changed least recently are read whole.
     """
 
     due_times: int = _limit(10_000, "times")
-    """Times between two steps that are looked up one by one, in what is kept until its time.
+    """Times between two steps that are looked up one by one, in state that is stored by due time.
 
-    Beyond: all that is kept is read.
+    Beyond: that state is read whole.
     """
 
     # -- in a recursion
 
     loop_rows: int = _limit(100_000, "rows")
-    """Rows of one iteration that Spark has computed, to come to the driver. Beyond: they stay."""
+    """Rows of one iteration that the driver fetches from Spark. Beyond: they stay in Spark."""
 
     loop_parts: int = _limit(8, "parts", least=1)
-    """Parts that iterations leave of one stream. Beyond: they are put together."""
+    """Parts of one stream that iterations leave behind. Beyond: they are merged."""
 
     # -- in all stores
 
     looked_up_keys: int = _limit(100_000, "keys")
-    """Keys that one read of a store looks up. Beyond: it gives all rows, or Spark joins them."""
+    """Keys that one read of a store looks up. Beyond: it returns all rows, or Spark joins them."""
 
     listed_keys: int = _limit(1_000, "keys")
-    """Keys that stand in a condition's text, where Spark has the rows. Beyond: a broadcast."""
+    """Keys that are listed in a condition on rows in Spark. Beyond: a broadcast join."""
 
     kept_bytes: int = _limit(512 << 20, "bytes")
-    """Bytes of a change in Spark that the driver may keep: Spark refuses results of 1 GB.
+    """Bytes of a change in Spark that the driver may fetch and keep: Spark refuses results of 1 GB.
 
-    Beyond: Spark keeps it, or writes it.
+    Beyond: Spark keeps or writes it.
     """
 
     sorted_rows: int = _limit(1 << 14, "rows")
     """Rows of a change that are consolidated all at once. Beyond: piece by piece, in order."""
 
     piece_rows: int = _limit(1 << 20, "rows", least=1)
-    """Rows of such a piece, which is what is copied at a time. Beyond: another piece."""
+    """Rows of such a piece, which are copied at a time. Beyond: another piece."""
 
     merged_rows: int = _limit(1 << 16, "rows", least=1)
-    """Rows of a slice of a merge, and the least that a step merges. Beyond: in later steps."""
+    """Rows of a slice of a merge, and the least that a step merges. Beyond: later steps."""
 
     # -- in a Parquet store
 
     merged_here_rows: int = _limit(1 << 21, "rows")
-    """Rows that the driver merges in one step, or the store's `driver_rows` if those are more.
+    """Rows that the driver merges in one step, or the store's `driver_rows` if that is larger.
 
     Beyond: Spark merges.
     """
 
     searched_rows: int = _limit(1 << 24, "rows")
-    """Rows that the driver reads to find keys in, which takes two cores about two seconds.
+    """Rows that the driver reads to find keys, which takes about two seconds on two cores.
 
-    Beyond: Spark reads the files, and joins what it reads.
+    Beyond: Spark reads the files, and joins them with the keys.
     """
 
     groups_at_once: int = _limit(128, "row groups", least=1)
-    """Row groups that are in memory at a time, beside the cache, to find keys in them.
+    """Row groups that are in memory at a time, in addition to the cache, to find keys in them.
 
-    Beyond: they are read one lot after the other.
+    Beyond: they are read in several groups, one after the other.
     """
 
     given_parts: int = _limit(16, "parts", least=1)
-    """Parts that such a lot of row groups gives. Beyond: they are copied into one."""
+    """Parts that such a group of row groups returns. Beyond: they are copied into one."""
 
     file_rows: int = _limit(1 << 20, "rows", least=1)
     """Rows of a file. Beyond: another file."""
@@ -196,16 +199,16 @@ class Limits:
     # -- in a Postgres store
 
     statement_rows: int = _limit(2_000, "rows")
-    """Rows that go to the server along with their statement. Beyond: by COPY."""
+    """Rows that are sent to the server along with their statement. Beyond: COPY sends them."""
 
     index_rows: int = _limit(50_000, "rows")
-    """Rows that are added to the index of an empty table. Beyond: the index is made anew."""
+    """Rows that are added to the index of an empty table. Beyond: the index is rebuilt."""
 
     vacuum_rows: int = _limit(10_000, "rows")
     """Rows of an output that a step deletes. Beyond: VACUUM removes them after the commit."""
 
     part_bytes: int = _limit(32 << 20, "bytes", least=1)
-    """Bytes of a table that one of Spark's workers reads at a time. Beyond: another task."""
+    """Bytes of a table that one of Spark's tasks reads. Beyond: another task reads them."""
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -222,7 +225,7 @@ DEFAULT = Limits()
 
 
 def checked_limits(limits: object) -> Limits:
-    """The limits that a user has given; the defaults for None."""
+    """The limits that a user passed; the defaults for None."""
     if limits is None:
         return DEFAULT
     if not isinstance(limits, Limits):
@@ -234,7 +237,7 @@ def checked_limits(limits: object) -> Limits:
 
 
 def limits_of(limits: Limits | None, local_rows: int | None) -> Limits:
-    """The limits that were given, with or without the short form for one of them."""
+    """The limits that a user passed, combined with `local_rows`, the short form of one of them."""
     if limits is None and local_rows is not None:
         return Limits(local_rows=local_rows)
     limits = checked_limits(limits)
