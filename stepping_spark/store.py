@@ -1,4 +1,4 @@
-"""What a store is: it keeps registers between steps, and a register only grows by addition."""
+"""The protocol of stores. A store keeps registers between steps, and registers only add up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ordering:
     nulls_first: bool = True
 
     def numbers(self, rows: pa.Table | pa.RecordBatch) -> Numbers:
-        """Where each row stands in the order."""
+        """The place of each row in the order, as a number."""
         column = one_array(rows.column(self.column))
         return order_numbers(column, ascending=self.ascending, nulls_first=self.nulls_first)
 
@@ -39,10 +39,10 @@ class Register:
     """The state of one stream: the sum of all its changes.
 
     With a key it is an arrangement: `key` names the columns by which it is read. A key that is
-    computed, or lies inside a struct, has columns of its own in the schema (`_key_1_`, …).
-    `sums` says what stream it is the sum of: an operator with its arguments, then a digest of all
-    that leads to it. `why` says what it is kept for, where the query does not show it. With an
-    `order`, the last rows of a key can be read without the others: see `OrderedStore`.
+    computed, or lies inside a struct, has columns of its own in the schema (`_key_1_`, …). `sums`
+    identifies the stream: an operator with its arguments, then a digest of all that it depends on.
+    `why` says what the register is for, if the query does not show it. With an `order`, the last
+    rows of a key can be read without the others: see `OrderedStore`.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Register:
 
     @cached_property
     def keys(self) -> Schema:
-        """The relation of keys to read by."""
+        """The schema of the keys by which it is read."""
         types = dict(self.schema.columns)
         return Schema(tuple((k, types[k]) for k in self.key), ())
 
     def describe(self) -> dict[str, object]:
-        """What must be the same for old state to be of use, as JSON has it."""
+        """The description, as JSON. Old state can be used only if its description is equal."""
         x = self.order
         order = {} if x is None else {"order": [x.column, x.ascending, x.nulls_first]}
         return {
@@ -71,7 +71,7 @@ class Register:
 
     @classmethod
     def described(cls, name: str, said: object) -> Register:
-        """The register that `describe` says this of; a ValueError where it is not a description."""
+        """The register with this description. Raises ValueError if it is not a valid one."""
         match said:
             case {"key": [*key], "sums": str() as sums, **rest}:
                 schema = Schema.of_kinds(said)
@@ -96,17 +96,17 @@ def _ordering(order: object, names: Sequence[str]) -> Ordering | None:
 
 
 def fingerprint(registers: Sequence[Register]) -> str:
-    """A digest of the registers of a circuit: the same in every process."""
+    """A digest of the registers of a circuit, the same in every process."""
     return fingerprint_of({r.name: r.describe() for r in registers})
 
 
 def fingerprint_of(described: Mapping[str, Mapping[str, object]]) -> str:
-    """The same, of what `Register.describe` says of each register, by its name."""
+    """The same digest, from the result of `Register.describe` for each register's name."""
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
 Now: TypeAlias = "int | float | str | dt.date | dt.datetime | None"
-# By the name of the type; a datetime is a date too, so it comes before.
+# By the name of the type. A datetime is a date too, so it comes first.
 _NOWS: dict[type[object], Callable[[str], Now]] = {
     int: int,
     float: float,
@@ -117,7 +117,7 @@ _NOWS: dict[type[object], Callable[[str], Now]] = {
 
 
 def now_to_text(now: Now) -> str | None:
-    """A `now` as text that `now_from_text` reads, in any process; a TypeError for another type."""
+    """A `now` as text for `now_from_text`, in any process. Raises TypeError for other types."""
     if now is None:
         return None
     for t in _NOWS:
@@ -128,7 +128,7 @@ def now_to_text(now: Now) -> str | None:
 
 
 def now_from_text(text: str | None) -> Now:
-    """What `now_to_text` was given."""
+    """The inverse of `now_to_text`."""
     if text is None:
         return None
     kind, shown = text.split(" ", 1)
@@ -137,10 +137,10 @@ def now_from_text(text: str | None) -> Now:
 
 
 class Store(Protocol):
-    """Keeps registers between steps. What a step adds becomes visible on commit, or not at all.
+    """Keeps registers between steps. A step's additions become visible on commit, or not at all.
 
-    One step: any number of `read`s (of what was committed before it) and `add`s, then `commit` or
-    `abort`. A failed `commit` leaves the store as before the step.
+    In one step, a caller makes any number of `read`s (of the state before the step) and `add`s,
+    then a `commit` or an `abort`. A failed `commit` leaves the store as before the step.
 
     >>> def steps_taken(store: st.Store) -> int:
     ...     return store.last_step()
@@ -152,12 +152,12 @@ class Store(Protocol):
         """Prepare to serve these registers, and to keep outputs of these schemas.
 
         Raises `StoreMismatch`, which names the registers that differ from those of the state.
-        Outputs may differ; then the output of the last step is not available. A store that is open
-        stays open.
+        Outputs may differ; then the output of the last step is not available. A store that is
+        already open stays open.
         """
 
     def close(self) -> None:
-        """Drop the current step and release the lock; a second call does nothing.
+        """Drop the current step and release the lock. A second call does nothing.
 
         A closed store raises `StoreError` for everything but `abort`. A durable state can then be
         opened again, as another object.
@@ -170,18 +170,18 @@ class Store(Protocol):
         """The `now` of the last committed step; None before the first."""
 
     def last_offsets(self) -> Mapping[str, int]:
-        """How far each source of changes was read at the last committed step."""
+        """The position up to which each source was read, as of the last committed step."""
 
     def last_settings(self) -> Mapping[str, str]:
         """The session's settings that the state depends on; empty before they are given."""
 
     def last_outputs(self) -> tuple[Relation, ...] | None:
-        """The output of the last committed step; None if it was not kept."""
+        """The outputs of the last committed step; None if they were not kept."""
 
     def last_made_by(self) -> tuple[str, ...] | None:
-        """What computed each output of the last committed step; None if that is unknown.
+        """What in the query computed each output of the last committed step; None if unknown.
 
-        Versions that did not keep it left it unknown.
+        It is unknown if an older version, which did not store it, committed the step.
         """
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
@@ -189,21 +189,22 @@ class Store(Protocol):
 
         No parts means empty. With keys (a relation with the register's key columns, distinct,
         without diffs), it returns at least the rows with one of them. NULL in a key equals NULL
-        here; for SQL's meaning, do not ask for such keys.
+        here. For SQL's meaning, leave such keys out.
         """
 
     def snapshot(self) -> AbstractContextManager[Store]:
-        """Within the block, all that this thread reads of the store is of one committed step.
+        """A context in which this thread reads the store as of one committed step.
 
-        It is the last step when the block begins, whoever commits meanwhile, in this process or
-        another; other threads are not affected. The thread cannot step within the block. A block
-        within it is of the same step. How long it may last depends on the class of the store.
+        It is the last committed step when the block begins, even if another thread or process
+        commits meanwhile. Other threads are not affected. The thread cannot step within the block.
+        A nested block reads the same step. The class of the store decides how long a block may
+        last.
         """
 
     def add(self, register: str, change: Relation) -> None:
         """Add a change (a relation of the register's schema) in the current step.
 
-        A `SparkRelation` that already `is_settled` as the register needs it is kept as it is.
+        A `SparkRelation` that already `is_settled` for the register is stored as it is.
         """
 
     def commit(
@@ -217,25 +218,25 @@ class Store(Protocol):
     ) -> None:
         """Make the additions of the current step durable and visible, all at once.
 
-        With them it stores the step's number, its `now`, its outputs (a relation for each, of the
-        schemas given to `open`; None: nothing to keep), how far its sources were read, the
-        session's settings that functions of rows depend on (None: as before), and what in the query
-        computed each output (None: unknown).
+        The commit also stores the step's number; its `now`; its outputs (a relation for each, of
+        the schemas given to `open`; None: nothing to keep); the position up to which each source
+        was read; the session's settings that functions of rows depend on (None: as before); and
+        what in the query computed each output (None: unknown).
         """
 
     def abort(self) -> None:
         """Drop the additions of the current step."""
 
     def compact(self) -> None:
-        """Merge what can be merged; readers see no difference."""
+        """Merge the parts that can be merged. Readers see no difference."""
 
     def batches(self, register: str) -> int:
-        """How many parts the register is kept in."""
+        """The number of parts in which the register is stored."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large a register is: its parts, the rows in them as they are stored, their bytes."""
+    """The size of a register: the number of its parts, their rows as stored, and their bytes."""
 
     batches: int
     rows: int
@@ -244,26 +245,26 @@ class Size:
 
 @runtime_checkable
 class SizedStore(Protocol):
-    """A store that can say how large its registers are; reports ask for it."""
+    """A store that knows the sizes of its registers; reports show them."""
 
     def size(self, register: str) -> Size:
-        """How large a register is after the last committed step."""
+        """The size of a register after the last committed step."""
 
 
 @runtime_checkable
 class OrderedStore(Protocol):
-    """A store that can read the last rows of a key, of registers that have an order.
+    """A store that can read the last rows of a key, for registers that have an order.
 
-    Windows ask for them. From a store that cannot, they read all rows of the key.
+    Windows use it. From other stores, they read all rows of the key.
     """
 
     def read_since(
         self, register: str, keys: Relation, since: Sequence[int]
     ) -> tuple[Relation, ...]:
-        """The rows of keys from a place in the order on, one for each key, as `read` gives them.
+        """The rows of keys from a place in the order on, one place for each key, as from `read`.
 
-        The keys are on the driver. A place is a number as `Ordering.numbers` gives it. Rows before
-        it may be among those that are returned: they cost, and nothing else.
+        The keys are on the driver. A place is a number as returned by `Ordering.numbers`. The
+        result may contain earlier rows, which only cost time.
         """
 
 
