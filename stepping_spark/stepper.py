@@ -33,24 +33,26 @@ from stepping_spark.spark.relation import Relation
 from stepping_spark.store import Now, Store, now_to_text
 from stepping_spark.zsets.spark import ZSetSpark
 
-KEPT_METRICS = 1_000  # steps
+KEPT_METRICS = 1_000  # the number of last steps
 
 Outs = TypeVarTuple("Outs")
 One = TypeVar("One")
 
 
 class Stepper(Generic[In, Out]):
-    """A circuit and its store, ready for steps: holds the compiled plan.
+    """A circuit and its store, ready for steps. It holds the compiled plan.
 
-    `progress`: whether `run` shows a progress bar. The driver computes a stream that reads at most
-    `local_rows` rows; Spark then only evaluates functions of rows. 0 sends everything to Spark,
-    except picking fields of rows that the driver holds, and calls of `st.python`. It is short for
-    `limits=st.Limits(local_rows=…)`, which has the other limits too. `strict=True`, or names of
-    inputs, checks that the graph was compiled so: see `st.compile`. `metrics` describes each of the
-    last 1,000 steps, and `write_report` shows it in a browser. With `profile=True` the store says
-    after each step how large each register is: at little cost in memory and in Parquet files, while
-    Postgres counts the rows of its tables. Raises `StoreMismatch` if the store was made for another
-    circuit.
+    - `progress`: whether `run` shows a progress bar.
+    - `local_rows`: the driver computes a stream that reads at most this many rows; Spark then only
+      evaluates functions of rows. 0 sends everything to Spark, except for picking fields of rows
+      that the driver holds, and calls of `st.python`. It is short for
+      `limits=st.Limits(local_rows=…)`, which has the other limits too.
+    - `strict`: True, or names of inputs, checks that the graph was compiled so: see `st.compile`.
+    - `profile`: whether the store reports the size of each register after each step. This costs
+      little in memory and in Parquet files; Postgres counts the rows of its tables.
+
+    `metrics` describes each of the last 1,000 steps, and `write_report` shows it in a browser.
+    Raises `StoreMismatch` if the store was made for another circuit.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(a)
@@ -89,7 +91,7 @@ class Stepper(Generic[In, Out]):
         self._lock = threading.Lock()
         store.open(self._plan.registers, self._plan.output_schemas)
 
-    @overload  # what checkers take for a query that gives Any
+    @overload  # type checkers choose this for a query that returns Any
     def step(
         self: Stepper[In, Never],
         inputs: In,
@@ -124,25 +126,28 @@ class Stepper(Generic[In, Out]):
         now: Now = None,
         offsets: Mapping[str, int] | None = None,
     ) -> Any:
-        """Take one step: a change for each input; returns the change, or value, of each output.
+        """Take one step: a change for each input. Returns the change, or value, of each output.
 
         An input is a `ZSetPython`, a `ZSetSpark`, a number, or None for no change. A step is
         atomic: after any error the store is as before, and the same call may be made again.
-        `step=n` makes the call idempotent: repeating the last committed step changes nothing and
-        returns its output again, whatever the inputs are; it raises `StoreError` if another query
-        took that step. `now` (a number, text, date or datetime) defaults to the step's number and
-        never goes back. `offsets` says how far each source is read after this step; it is committed
-        with the step, and replaces what `store.last_offsets()` returned before. None leaves that as
-        it is.
 
-        Raises `InputError` for a value that does not fit, `StepError` for a vertex that fails,
-        `StoreError` for the store.
+        - `step=n` makes the call idempotent: repeating the last committed step changes nothing and
+          returns its output again, whatever the inputs are. It raises `StoreError` if another query
+          took that step.
+        - `now` (a number, text, date or datetime) defaults to the step's number and never goes
+          back.
+        - `offsets` is the position up to which each source is read after this step. It is committed
+          with the step, and replaces the previous `store.last_offsets()`. None leaves that as it
+          is.
+
+        Raises `InputError` for a value that does not fit, `StepError` for a vertex that fails, and
+        `StoreError` for errors of the store.
         """
         with self._lock:
             return self._step(inputs, step, now, offsets)
 
     def step_from(self, source: str, position: int, inputs: In) -> bool:
-        """Take a step with changes of a source that numbers them, exactly once.
+        """Take a step with changes from a source that numbers them, exactly once.
 
         `position` is the number of these changes in their source (a batch id, an offset). A
         position at or before the last committed one is skipped: the result is then False.
@@ -154,7 +159,7 @@ class Stepper(Generic[In, Out]):
             return True
 
     def _offsets(self, source: str, position: int) -> dict[str, int]:
-        """How far sources are read, after a step with changes of one."""
+        """The positions of all sources after a step with changes from one of them."""
         return {**self.store.last_offsets(), source: position}
 
     def _step(
@@ -193,7 +198,7 @@ class Stepper(Generic[In, Out]):
         for (v, where), value in zip(named, inputs, strict=True):
             if isinstance(value, ZSetSpark) and value.in_spark:
                 self._scheduler.count_from_here()
-            # A first change is a large one, if it comes as a DataFrame.
+            # A first change that comes as a DataFrame is expected to be large.
             key = self._scheduler.key_kept_by(v) if first else None
             held[v] = held_input(value, v.type, where, self.limits, key)
             if isinstance(v.operator, Input) and v.operator.append_only:
@@ -203,7 +208,7 @@ class Stepper(Generic[In, Out]):
 
     @contextmanager
     def _all_or_nothing(self, number: int, inputs: Sequence[object]) -> Iterator[None]:
-        """Leave the store as it was, where an error ends the step, and let it be tried again."""
+        """Restore the store if an error ends the step, so that the step can be repeated."""
         try:
             yield
         except Exception as e:
@@ -237,11 +242,11 @@ class Stepper(Generic[In, Out]):
         self: Stepper[In, One], steps: Iterable[In], *, source: str | None = None
     ) -> list[tuple[One]]: ...
     def run(self, steps: Iterable[Any], *, source: str | None = None) -> Any:
-        """Take a step for each tuple of inputs; with `progress`, shows a progress bar.
+        """Take a step for each tuple of inputs. With `progress`, show a progress bar.
 
-        `source` names where the steps come from, if it gives the same ones each time. Then each
-        step is taken once: the same call, after an interrupt or in the next process, goes on after
-        the last committed step. Returns the outputs of the steps that it took.
+        `source` names the origin of the steps, if it supplies the same ones each time. Then each
+        step is taken only once: the same call, after an interrupt or in the next process, continues
+        after the last committed step. Returns the outputs of the steps that it took.
         """
         done = 0 if source is None else self.store.last_offsets().get(source, 0)
         total = len(steps) if isinstance(steps, Sized) else None
@@ -258,7 +263,7 @@ class Stepper(Generic[In, Out]):
         return answers
 
     def _bar(self, total: int | None, done: int) -> AbstractContextManager[Bar]:
-        """A progress bar, where there is to be one."""
+        """A progress bar, if `progress` is on."""
         if not self.progress:
             return nullcontext(NoBar())
         return bar_of("stepping", total=total, done=done, count=True)
@@ -266,7 +271,7 @@ class Stepper(Generic[In, Out]):
     def report(self) -> Report:
         """A page about the steps in `metrics`: see `write_report`.
 
-        A notebook shows it; `report().numbers` has its numbers, as JSON has them.
+        A notebook shows it. `report().numbers` has its numbers, as JSON.
         """
         kept = state_of_store(self.store, self._plan.registers)
         return report_of(self._plan, self.graph, self.metrics, kept, self.profile)
@@ -274,11 +279,11 @@ class Stepper(Generic[In, Out]):
     def write_report(
         self, path: str | os.PathLike[str], *, beside: Report | str | os.PathLike[str] | None = None
     ) -> None:
-        """Write a page for a browser: what each vertex costs, what is kept, how long steps take.
+        """Write a page for a browser: the cost of each vertex, the state, the duration of steps.
 
-        One HTML file that needs no network. `beside` is a report to compare with: that of another
-        stepper, `other.report()`, or a file that was written before. Raises `SteppingError` for a
-        path that cannot be written, or that is not a report.
+        It is one HTML file that needs no network. `beside` is a report to compare with: that of
+        another stepper, `other.report()`, or a file that was written before. Raises `SteppingError`
+        for a path that cannot be written, or that is not a report.
 
         >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
         ...     return st.distinct(a)
