@@ -9,6 +9,6 @@ creates. `arrow` and `arrow_calls` evaluate the expressions that mean the same i
 and `source` identify the Python code of a function, and `identity` tells expressions apart. `clock`
 is the step's time.
 
-Input: Python functions. Output: typed expressions, as SQL, as Columns and on Arrow tables.
+Comes in: Python functions. Goes out: typed expressions, as SQL, as Columns and on Arrow tables.
 Imports `rows`, `relations`, `spark` and `errors`.
 """

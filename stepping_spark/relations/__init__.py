@@ -5,6 +5,6 @@ weights, and drops zeros. `codec` converts Python rows to Arrow columns and back
 hash that places a key in a store. `order` gives the number that places a row among those of its
 key. `xxhash` is Spark's own hash, computed on the driver.
 
-Input: Arrow tables and Python rows. Output: Arrow tables of a schema.
+Comes in: Arrow tables and Python rows. Goes out: Arrow tables of a schema.
 Imports `rows` and `errors`.
 """

@@ -6,6 +6,6 @@ a row type made of atoms, lists, structs and optional parts (`atoms`, `types`). 
 for the stores. `literals` writes values as SQL, and `sql_text` puts SQL into other SQL so that it
 keeps its meaning. `grouped` adds the key of a group to rows.
 
-Input: Python annotations. Output: row types and schemas, which every other package uses.
+Comes in: Python annotations. Goes out: row types and schemas, which every other package uses.
 Imports only `errors`.
 """

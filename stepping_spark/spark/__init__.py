@@ -9,6 +9,6 @@ rows, and `fetch` fetches few rows to the driver and refuses many. `types` reads
 
 Private members of PySpark are used in this package only; each module lists them, with the reason.
 
-Input: sessions and DataFrames. Output: DataFrames that are computed once, with their rows counted.
+Comes in: sessions and DataFrames. Goes out: DataFrames computed once, with rows counted.
 Imports `rows`, `relations`, `sums` and `errors`.
 """

@@ -5,7 +5,7 @@ undone exactly (1e16 + 1 − 1e16), so `floats` splits them into parts that add 
 `arrow` and `python` add the same parts in Spark SQL, in Arrow tables and in plain Python.
 `overflow` is Spark SQL that raises an error if a number does not fit, and never wraps around.
 
-Input: columns of numbers with weights. Output: sums from which a deletion can be subtracted
+Comes in: columns of numbers with weights. Goes out: sums from which a deletion can be subtracted
 exactly.
 Imports `rows`, `relations` and `errors`.
 """

@@ -5,6 +5,6 @@ In the theory, a Z-set is an element of the group Z[T]. `python` holds a small l
 convert and check the values that users pass in. `by_key` iterates in the order of a key, and
 `boxes` prints.
 
-Input: rows, DataFrames, Arrow tables, change feeds. Output: Z-sets.
+Comes in: rows, DataFrames, Arrow tables, change feeds. Goes out: Z-sets.
 Imports the packages before it, no circuits.
 """
