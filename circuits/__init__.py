@@ -1,6 +1,7 @@
-"""Ready-made circuits, written with the primitives only: from changes to changes."""
+"""Incremental operators, written with the primitives only: they take and return changes."""
 
-# First: it loads the facade, which imports the modules below. They must not be half loaded then.
+# Must come first: it loads the facade, which imports the modules below. If they were half loaded
+# at that time, its imports would fail.
 import stepping_spark.errors  # noqa: F401
 from circuits.graphs import (
     connected_components,

@@ -1,7 +1,8 @@
-"""Questions to graphs whose edges come and go: recursions, as fixpoints.
+"""Graph queries over edges that are inserted and deleted: recursions, as fixpoints.
 
-An edge, or a root, is there where its weight is positive. So each begins with a distinct, which
-keeps it by the whole row: with negative weights there might be no least fixpoint.
+An edge or a root exists if its weight is positive. Each query therefore begins with a distinct,
+which stores the edges or roots by the whole row. With negative weights there might be no least
+fixpoint.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Struct
 from stepping_spark.zsets.spark import ZSet
 
-N = TypeVar("N")  # what tells nodes apart
+N = TypeVar("N")  # the identity of a node
 W = TypeVar("W")  # lengths: int or float
 
 
 def transitive_closure(
     edges: ZSet[Pair[N, N]], *, max_iterations: int = MAX_ITERATIONS
 ) -> ZSet[Pair[N, N]]:
-    """The changes of which node can be reached from which, by one edge or more.
+    """All pairs of nodes with a path from the first to the second, kept up to date by changes.
 
-    The least y with y = distinct(edges + y ⋈ edges). A pair occurs once, however many paths there
-    are; a node is paired with itself if it is on a ring. Edges are Pair(left=from, right=to). NULL
-    leads nowhere. Keeps the edges by their start, and the pairs, by iteration, by their end and by
-    the whole row. A step reads the pairs that it changes, at each of as many iterations as a new or
-    a removed path has edges.
+    A path has one edge or more. The result is the least y with y = distinct(edges + y ⋈ edges). A
+    pair occurs once, however many paths connect it. A node is paired with itself if it is on a
+    cycle. Edges are Pair(left=from, right=to). A NULL node has no outgoing edges.
+
+    State: the edges by their start; for each iteration, the pairs by their end and by the whole
+    row. A step reads the pairs that it changes, in as many iterations as the longest new or removed
+    path has edges.
 
     >>> def query(edges: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
     ...     return st.transitive_closure(edges)
@@ -56,10 +59,10 @@ def transitive_closure(
 def reachable(
     edges: ZSet[Pair[N, N]], roots: ZSet[N], *, max_iterations: int = MAX_ITERATIONS
 ) -> ZSet[N]:
-    """The changes of the nodes that can be reached from the roots, including the roots.
+    """The nodes reachable from the roots, and the roots, kept up to date by changes.
 
-    The least y with y = distinct(roots + y ⋈ edges). Keeps the edges by their start, and the nodes,
-    by iteration. A step reads the edges of the nodes that it changes.
+    The result is the least y with y = distinct(roots + y ⋈ edges). State: the edges by their start;
+    the nodes of each iteration. A step reads the edges of the nodes that it changes.
 
     >>> def query(edges: st.ZSet[st.Pair[int, int]], roots: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.reachable(edges, roots)
@@ -83,12 +86,15 @@ def reachable(
 def connected_components(
     edges: ZSet[Pair[N, N]], *, max_iterations: int = MAX_ITERATIONS
 ) -> ZSet[Pair[N, N]]:
-    """The changes of the component of each node that has an edge; directions do not matter.
+    """The connected component of each node that has an edge, kept up to date by changes.
 
-    Rows are Pair(left=node, right=component). A component is named by its least node, in Spark's
-    order. The least labels y with y = least of each node (nodes + y ⋈ edges). Keeps the edges by
-    their start, both ways, and the labels, by iteration, by node. A step reads the labels that it
-    changes; if a component falls apart, these may be those of the whole component.
+    The directions of edges do not matter. Rows are Pair(left=node, right=component). A component is
+    named by its least node, in Spark's order. The labels are the least y with y = least of each
+    node (nodes + y ⋈ edges).
+
+    State: the edges in both directions, by their start; the labels of each iteration, by node. A
+    step reads the labels that it changes. If a component splits, these can be all labels of the
+    component.
 
     >>> def query(edges: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
     ...     return st.connected_components(edges)
@@ -116,12 +122,15 @@ def connected_components(
 def shortest_paths(
     edges: ZSet[tuple[N, N, W]], roots: ZSet[N], *, max_iterations: int = MAX_ITERATIONS
 ) -> ZSet[Pair[N, W]]:
-    """The changes of each node's distance from the nearest root: Pair(left=node, right=length).
+    """The distance of each node from its nearest root, kept up to date by changes.
 
-    Edges are tuples (from, to, length) with a length of `int` or `float`; a root is at 0. The
-    lengths y with y = least of each node (roots + y ⋈ edges). A ring of negative length has no
-    shortest path, and raises `FixpointError`. Keeps the edges by their start, and the lengths, by
-    iteration, by node. A step reads the nodes whose lengths it changes, and their edges.
+    Edges are tuples (from, to, length) with a length of `int` or `float`. Rows of the result are
+    Pair(left=node, right=length); a root has length 0. The result is the y with y = least of each
+    node (roots + y ⋈ edges). A cycle of negative length has no shortest path, and raises
+    `FixpointError`.
+
+    State: the edges by their start; the lengths of each iteration, by node. A step reads the nodes
+    whose lengths it changes, and their edges.
 
     >>> def query(roads: st.ZSet[tuple[str, str, int]], depots: st.ZSet[str]) -> st.ZSet[
     ...     st.Pair[str, int]

@@ -1,7 +1,8 @@
-"""Groups, lifted to changes: distinct rows, first rows, aggregates and sums.
+"""SQL's DISTINCT, ORDER BY with LIMIT, and GROUP BY, as incremental operators.
 
-Except for `distinct`, each is D ∘ Q ∘ I, for the Q of `st.linear` that has its name: the optimizer
-makes H(z⁻¹I, change) of it where Q depends on each key alone.
+Except for `distinct`, each is D ∘ Q ∘ I, where Q is the function of the same name in `st.linear`.
+If Q computes each key from the rows of that key alone, the optimizer rewrites it to
+H(z⁻¹I, change).
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ V = TypeVar("V")
 
 
 def distinct(a: ZSet[T]) -> ZSet[T]:
-    """The changes of distinct: D(distinct(I(a))) = H(z⁻¹I(a), a)  (DBSP, proposition 4.7).
+    """The rows of SELECT DISTINCT * FROM a, kept up to date by the changes of a.
 
-    `ZSet[T]` to `ZSet[T]`: weight 1 where the integral is positive. Keeps the input, arranged by
-    the whole row. A step reads the rows of the change.
+    D(distinct(I(a))) = H(z⁻¹I(a), a)  (DBSP, proposition 4.7). `ZSet[T]` to `ZSet[T]`: a row has
+    weight 1 if its weight in the integral is positive. State: the input, arranged by the whole row.
+    A step reads the rows of the change.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(a)
@@ -50,25 +52,26 @@ def first_n(
     ties: bool = False,
     group_size: int | None = None,
 ) -> ZSet[T]:
-    """The changes of ORDER BY order LIMIT n, or with `by` of that in each group: D(first_n(I(a))).
+    """The first n rows by an order, of `a` or of each group, kept up to date by the changes of a.
 
-    The result has rows of `a`: the first n by `order`. A row of weight 2 counts as two, and ties
-    are broken by the whole row. `order` is as in `st.window`; for descending order write
-    `st.win.desc(lambda a: a.x)`, `lambda a: a.x.desc()`, or a `st.Index` with `ascending=False`.
-    NULL comes first and NaN last, the reverse in descending order, as in Spark. A row without a
-    positive weight is absent. With `ties=True`, all rows that tie with the n-th are included: those
-    with RANK() <= n. The rank itself is a `st.window` over the result.
+    This is SELECT * FROM a ORDER BY order LIMIT n, and with `by` the same in each group:
+    D(first_n(I(a))). A row of weight 2 counts as two rows, and ties are broken by the whole row.
+    `order` is as in `st.window`; for descending order write `st.win.desc(lambda a: a.x)`,
+    `lambda a: a.x.desc()`, or a `st.Index` with `ascending=False`. NULL comes first and NaN last,
+    the reverse in descending order, as in Spark. Rows without a positive weight are ignored. With
+    `ties=True`, all rows that tie with the n-th are included: those with RANK() <= n. For the rank
+    itself, use `st.window` on the result.
 
-    The first n rows of a whole are the first n of the first n of its parts. So the optimizer keeps
+    The first n rows of a table are the first n of the first n of its parts. So the optimizer stores
     three levels: the rows in 4,096 buckets by hash, the first n of each bucket in 64 buckets, and
-    the first n of those by group. A step reads the buckets of the rows that change: in a group of N
-    rows about N / 4096 + 128 · n. For an append-only input only the first n rows are kept and read.
+    the first n of those by group. A step reads the buckets of the changed rows: in a group of N
+    rows about N / 4096 + 128 · n. For an append-only input it stores and reads only the first n.
 
-    `group_size` says about how many rows the largest group has. With at most 1,024 there are no
-    buckets: the rows are kept once, by group, and a step reads the groups of the rows that change.
-    With at most 65,536 there are 64 buckets. The result is the same also where the number is wrong.
+    `group_size` is the approximate number of rows in the largest group. Up to 1,024 there are no
+    buckets: the rows are stored once, by group, and a step reads the groups of the changed rows.
+    Up to 65,536 there are 64 buckets. The result is correct even if the number is wrong.
 
-    Raises `CompileError` if the order does not fit, or n is not a number of rows.
+    Raises `CompileError` if the order does not fit, or if n is not a number of rows.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.first_n(a, st.Index.identity(int, ascending=False), 2)
@@ -91,35 +94,36 @@ def aggregate(
     group_size: int | None = None,
     **aggregates: Aggregate[T] | Callable[[T], ZSetPython[Any]],
 ) -> ZSet[R]:
-    """The changes of SELECT by, aggregates FROM a GROUP BY by: D(aggregate(I(a))).
+    """The rows of SELECT by, aggregates FROM a GROUP BY by, kept up to date by the changes of a.
 
-    `into` is a `Data` with a field for each aggregate, with its name, and one for each part of the
-    key: with the same name, or else the fields that are left, in order. `fields` has more
-    aggregates by the names of their fields, for names that are arguments of this function (`a`,
-    `by`, `into`, `fields`, `group_size`). Fields have the types of Spark SQL: see
-    `st.agg`. A group that has no rows left has no row; one whose sum is zero has one. Without a key
-    (`by=None`) there is one row from the first step on; if there are no rows, a count is 0 and
-    everything else NULL, so those fields must be `X | None`.
+    This is D(aggregate(I(a))). `into` is a `Data` with a field of the same name for each aggregate,
+    and a field for each part of the key: the one with the same name, or else the remaining fields,
+    in order. `fields` has further aggregates by field name, for the names that are arguments of
+    this function (`a`, `by`, `into`, `fields`, `group_size`). Fields have the types of Spark SQL:
+    see `st.agg`. A group without rows has no row in the result; a group whose sum is zero has one.
+    Without a key (`by=None`) there is one row from the first step on. If there are no rows, a count
+    is 0 and everything else is NULL, so those fields must be `X | None`.
 
-    Aggregates of one kind are computed together; those of several kinds are computed apart and
-    joined by key. `st.explain` prints the plan, and the state of each part:
+    Aggregates of one kind are computed together. Those of different kinds are computed separately
+    and joined by key. `st.explain` prints the plan, and the state of each part:
 
-    - accumulable: count, sum, avg, stddev, variance, corr, bool_and, bool_or. Keeps the numbers of
-      rows and the sums, by key. A step costs its rows, and reads the groups that they touch.
-    - distinct: count_distinct, sum_distinct. Keeps the values by key and value; then the same.
-    - hierarchical: min, max, any_value, arg_min, arg_max, first_n. As `st.first_n`, by buckets, of
-      which a deletion reads three; for append-only inputs only the first rows. mode: the same, for
-      how often each value occurs.
-    - basic: collect, collect_list, string_agg, median, percentile. Keeps all values, by key. A step
-      costs the sizes of the groups that it touches.
+    - accumulable: count, sum, avg, stddev, variance, corr, bool_and, bool_or. State: the counts and
+      sums, by key. A step costs its rows, and reads the groups that they touch.
+    - distinct: count_distinct, sum_distinct. State: the values by key and value, and their counts
+      and sums by key.
+    - hierarchical: min, max, any_value, arg_min, arg_max, first_n. State: buckets as in
+      `st.first_n`; a deletion reads three of them. For append-only inputs only the first rows.
+      mode: the same, over the number of occurrences of each value.
+    - basic: collect, collect_list, string_agg, median, percentile. State: all values, by key. A
+      step costs the sizes of the groups that it touches.
 
-    `group_size` says about how many rows the largest group has, as in `st.first_n`: hierarchical
-    aggregates of groups of at most 1,024 rows need no buckets, and so a third of the state.
+    `group_size` is the approximate number of rows in the largest group, as in `st.first_n`. For
+    groups of at most 1,024 rows, hierarchical aggregates need no buckets and a third of the state.
 
     `by` may also be `st.rollup`, `st.cube` or `st.grouping_sets`: several keys, as in SQL.
 
-    Raises `CompileError` if fields and aggregates do not fit, `StepError` for a sum beyond its
-    type.
+    Raises `CompileError` if fields and aggregates do not fit, and `StepError` if a sum overflows
+    its type.
 
     >>> class Summary(st.Data):
     ...     user: str
@@ -148,16 +152,17 @@ def group_reduce_flatten(
     zero: Callable[[], V],
     pick_value: Callable[[T], V],
 ) -> ZSet[Pair[V, K]]:
-    """The changes of a sum by key: D(flatten(I(Σ_key pick_value(row) · weight))).
+    """The rows of SELECT sum(pick_value), by FROM a GROUP BY by, kept up to date by changes.
 
-    `ZSet[T]` to `ZSet[Pair[V, K]]`: left is the sum, right the key that `by` gives, a function of
-    the row or a `st.Index`; NULL is a key of its own. A group that has no rows left has no row; one
-    whose sum is zero has one. `zero` and `pick_value` are as for `reduce`.
+    This is D(flatten(I(Σ_key pick_value(row) · weight))). `ZSet[T]` to `ZSet[Pair[V, K]]`: left is
+    the sum, right is the key. `by` is a function of the row, or a `st.Index`; NULL is a key of its
+    own. A group without rows has no row in the result; a group whose sum is zero has one. `zero`
+    and `pick_value` are as in `reduce`.
 
-    Summing by key is linear, and flattening depends on each key alone, so the optimizer makes
-    H(z⁻¹I, change) of it. It keeps for each key the number of rows and the sum; a step reads the
-    keys of the change. Raises `CompileError` for values that cannot be added up, and for a key that
-    is a `st.python` function.
+    Summing by key is linear, and flattening depends on each key alone, so the optimizer rewrites it
+    to H(z⁻¹I, change). State: the number of rows and the sum of each key. A step reads the keys of
+    the change. Raises `CompileError` for values that cannot be added, and for a key that is a
+    `st.python` function.
 
     >>> class Sale(st.Data):
     ...     shop: str
@@ -179,14 +184,15 @@ def group_reduce_flatten(
 
 
 def reduce(a: ZSet[T], *, zero: Callable[[], V], pick_value: Callable[[T], V]) -> ZSet[V]:
-    """The changes of a sum: D(make_set(I(Σ pick_value(row) · weight)))  (DBSP, section 7.2).
+    """The row of SELECT sum(pick_value) FROM a, kept up to date by the changes of a.
 
-    `ZSet[T]` to `ZSet[V]` with one row, from the first step on: `zero()` while there is nothing to
-    add. `pick_value` gives an int, float or Decimal, a row of them that is added field by field, or
-    a `ZSetPython` (`st.agg.collect`); NULL counts as zero. Floats are added exactly, so deletions
-    take out exactly what was added. Keeps the sum, and the row made of it; a step costs the rows of
-    the change. Raises `CompileError` for values that cannot be added up, and for a `zero` that is
-    not zero.
+    This is D(make_set(I(Σ pick_value(row) · weight)))  (DBSP, section 7.2). `ZSet[T]` to `ZSet[V]`.
+    There is one row from the first step on; it is `zero()` while `a` is empty. `pick_value` returns
+    an int, a float or a Decimal, a row of these (added field by field), or a `ZSetPython`
+    (`st.agg.collect`). NULL counts as zero. Floats are added exactly, so a deletion subtracts
+    exactly the number that was added. State: the sum, and the row with it. A step costs the rows of
+    the change. Raises `CompileError` for values that cannot be added, and for a `zero` that is not
+    zero.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.reduce(a, zero=int, pick_value=lambda x: x)
@@ -203,10 +209,11 @@ def reduce(a: ZSet[T], *, zero: Callable[[], V], pick_value: Callable[[T], V]) -
 
 
 def count(a: ZSet[Any]) -> ZSet[int]:
-    """The changes of the number of rows, by weight: `reduce` with 1 for each row.
+    """The row of SELECT count(*) FROM a, kept up to date by the changes of a.
 
-    `ZSet[T]` to `ZSet[int]` with one row, from the first step on. Keeps the number; a step costs
-    the rows of the change.
+    A row counts as often as its weight: this is `reduce` with 1 for each row. `ZSet[T]` to
+    `ZSet[int]`, with one row from the first step on. State: the number. A step costs the rows of
+    the change.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[int]:
     ...     return st.count(a)

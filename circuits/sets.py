@@ -1,7 +1,7 @@
-"""Unions, intersections and differences, lifted to changes, with SQL's NULLs and multiplicities.
+"""SQL's UNION, INTERSECT and EXCEPT as incremental operators, with SQL's NULLs and multiplicities.
 
-Rows are the same where all their fields are, NULL and NaN included. x⁺ is max(x, 0), row by row.
-The inputs are tables: in sum no row has a negative weight.
+Two rows are equal if all their fields are equal; NULL equals NULL, and NaN equals NaN. x⁺ is
+max(x, 0), row by row. The inputs are changes of tables: in their sum no row has a negative weight.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ T = TypeVar("T")
 
 
 def union(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A002
-    """The changes of a UNION b: distinct(a + b). With `all`, of a UNION ALL b, which is `st.add`.
+    """The rows of a UNION b, or with `all` of a UNION ALL b, kept up to date by their changes.
 
-    Two streams of one type to one of the same type. Keeps how often each row is in one or the
-    other, by the whole row; with `all` nothing. A step costs the rows of the change. Raises
-    `CompileError` for streams of two types.
+    a UNION b is distinct(a + b); a UNION ALL b is `st.add`. Both streams and the result have one
+    type. State: the number of occurrences of each row in both inputs together, by the whole row;
+    with `all` none. A step costs the rows of the change. Raises `CompileError` if the streams have
+    different types.
 
     >>> def query(a: st.ZSet[int | None], b: st.ZSet[int | None]) -> st.ZSet[int | None]:
     ...     return st.union(a, b)
@@ -35,11 +36,12 @@ def union(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A00
 
 
 def intersect(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A002
-    """The changes of a INTERSECT b: distinct(min(a, b)), where min(a, b) = a − (a − b)⁺.
+    """The rows of a INTERSECT b, or with `all` of a INTERSECT ALL b, kept up to date by changes.
 
-    With `all`, of a INTERSECT ALL b: min(a, b), each row as often as both have it. Two streams of
-    one type to one of the same type. Keeps a − b by the whole row, and without `all` the common
-    rows. A step costs the rows of the change. Raises `CompileError` for streams of two types.
+    a INTERSECT b is distinct(min(a, b)), where min(a, b) = a − (a − b)⁺. a INTERSECT ALL b is
+    min(a, b): the weight of a row is the smaller one of its two weights. Both streams and the
+    result have one type. State: a − b by the whole row, and without `all` the common rows. A step
+    costs the rows of the change. Raises `CompileError` if the streams have different types.
 
     >>> def query(a: st.ZSet[int | None], b: st.ZSet[int | None]) -> st.ZSet[int | None]:
     ...     return st.intersect(a, b, all=True)
@@ -54,12 +56,13 @@ def intersect(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa:
 
 
 def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A002
-    """The changes of a EXCEPT b: (distinct(a) − distinct(b))⁺.
+    """The rows of a EXCEPT b, or with `all` of a EXCEPT ALL b, kept up to date by their changes.
 
-    With `all`, of a EXCEPT ALL b: (a − b)⁺, each row as often as it is more often in `a` than in
-    `b`. Two streams of one type to one of the same type. Keeps the difference by the whole row, and
-    without `all` how often each row is in a, and in b. A step costs the rows of the change. Raises
-    `CompileError` for streams of two types.
+    a EXCEPT b is (distinct(a) − distinct(b))⁺. a EXCEPT ALL b is (a − b)⁺: the weight of a row is
+    its weight in `a` minus its weight in `b`, if that is positive. Both streams and the result have
+    one type. State: the difference by the whole row, and without `all` the weight of each row in a,
+    and in b. A step costs the rows of the change. Raises `CompileError` if the streams have
+    different types.
 
     >>> def query(a: st.ZSet[int | None], b: st.ZSet[int | None]) -> st.ZSet[int | None]:
     ...     return st.except_(a, b)
@@ -73,7 +76,7 @@ def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A
 
 
 def more_often(a: ZSet[T], b: ZSet[T]) -> ZSet[T]:
-    """The changes of (a − b)⁺."""
+    """The rows of (a − b)⁺, kept up to date by the changes of a and b."""
     integrated = linear.integrate(linear.add(a, linear.neg(b)))
     positive = linear.positive_part(integrated)
     differentiated = linear.differentiate(positive)

@@ -1,4 +1,7 @@
-"""Rows and the rows around them in an order, lifted to changes: D ∘ Q ∘ I for Q per partition."""
+"""Window functions, as-of joins and sessions as incremental operators.
+
+Each is D ∘ Q ∘ I, for a Q that computes each partition from its own rows alone.
+"""
 
 from __future__ import annotations
 
@@ -29,34 +32,36 @@ def window(
     fields: Mapping[str, WindowFunction[T] | Callable[[T], Any]] | None = None,
     **functions: WindowFunction[T] | Callable[[T], Any],
 ) -> ZSet[R]:
-    """The changes of SELECT *, f(…) OVER (PARTITION BY by ORDER BY order) FROM a: D(window(I(a))).
+    """SELECT *, f(…) OVER (PARTITION BY by ORDER BY order) FROM a, kept up to date by changes of a.
 
-    The result has a row `into` for each row of `a`, as often as it counts. Its fields are filled by
-    the window functions with their names (see `st.win`), by functions of the row, and the others by
-    the row's fields with the same names. `order` is a function of the row, a `st.Index`,
-    `st.win.asc` or `st.win.desc`, or several of them in a tuple; NULL comes first in ascending
+    This is D(window(I(a))). The result has a row `into` for each row of `a`, with the same weight.
+    A field of `into` is the window function of its name (see `st.win`), the function of the row of
+    its name, or else the row's field of its name. `order` is a function of the row, a `st.Index`,
+    `st.win.asc` or `st.win.desc`, or several of them in a tuple. NULL comes first in ascending
     order, as in Spark. For descending order write `st.win.desc(lambda a: a.x)`, or `lambda a:
-    a.x.desc()` as in PySpark. Ties are broken by the whole row, so equal rows give the same answer
-    every time. `fields` has functions by names that are those of arguments. A row without a
-    positive weight is absent.
+    a.x.desc()` as in PySpark. Ties are broken by the whole row, so the result is deterministic.
+    `fields` has the functions whose names are arguments of this function. Rows without a positive
+    weight are ignored.
 
-    A function may be over partitions or an order of its own: `st.win.rank().over(by=…, order=…)`.
-    Those with the same ones share a window. Each further window is over the results of the one
-    before, keeps them by its own key, and reads the partitions of all rows that changed there.
+    A function can have its own partitions or order: `st.win.rank().over(by=…, order=…)`. Functions
+    with the same partitions and order share a window. Each further window takes the results of the
+    previous one, stores them by its own key, and reads the partitions of all rows that changed
+    there.
 
-    The result for a row depends on its partition alone, so the optimizer makes H(z⁻¹I(a), a) of it.
-    It keeps the input, arranged by `by`. A step reads the partitions of its rows, and gives the
-    rows for which something changes. On the driver, a step that touches few partitions finds the
-    first row that changes, and computes from there on, with as many rows before it as functions
+    The result for a row depends on its partition alone, so the optimizer rewrites it to
+    H(z⁻¹I(a), a). State: the input, arranged by `by`. A step reads the partitions of its rows, and
+    returns the result rows that change. On the driver, a step that touches few partitions finds the
+    first row that changes, and computes from there on, with as many rows before it as the functions
     look back to. If an earlier step of the same `st.Stepper` has read the partition, it reads only
-    its end, from some rows before that step's change on. A change further back reads the whole
+    the end, from some rows before that step's change on. A change further back reads the whole
     partition again. This works for `row_number`, `rank`, `lag`, `lead`, frames that end at a number
     of rows or a distance, and counts and sums from the first row on, in the order of ints, dates or
     times. Other functions (`dense_rank`, `ntile`, IGNORE NULLS, frames up to the last row) read the
-    whole partition, as all functions do in Spark's jobs; `st.explain` says which. To keep only the
-    first rows of each partition, use `st.first_n`, which reads less.
+    whole partition, as all functions do in Spark jobs; `st.explain` says which. If you need only
+    the first rows of each partition, use `st.first_n`, which reads less.
 
-    Raises `CompileError` if fields and functions do not fit, `StepError` for a sum beyond its type.
+    Raises `CompileError` if fields and functions do not fit, and `StepError` if a sum overflows its
+    type.
 
     >>> class Sale(st.Data):
     ...     shop: str
@@ -125,28 +130,27 @@ def asof_join(
     how: How = "inner",
     where: None = None,
 ) -> ZSet[Any]:
-    """The changes of each row of `l` beside the row of `r` at the nearest time: D(asof(I l, I r)).
+    """l ASOF JOIN r: each row of `l` with the row of `r` at the nearest time, kept up to date.
 
-    It looks at the rows of `r` with the same key. "backward" takes the last one that is not later,
-    "forward" the first that is not earlier, and "nearest" the nearer of the two, or the earlier one
-    if both are equally near; none that is further away than `tolerance`. This is
-    `pandas.merge_asof`, and DuckDB's ASOF JOIN. If several rows have the same time, it takes the
-    last by the whole row, or looking forward the first. `how="inner"` omits rows of `l` that find
-    nothing; with "left" they come with None. A row whose key or time is NULL finds nothing and is
-    not found; a row without a positive weight is absent. There is no `where`: a filter of `r` is a
-    condition on the rows to be found, as in SQL's ON, and a filter of the result one on those that
-    were found, as in WHERE.
+    This is D(asof(I l, I r)), as in `pandas.merge_asof` and DuckDB's ASOF JOIN. Among the rows of
+    `r` with the same key, "backward" takes the last one that is not later, and "forward" the first
+    one that is not earlier. "nearest" takes the nearer one of these two, or the earlier one if both
+    are equally near. No row further away than `tolerance` matches. If several rows have the same
+    time, it takes the last one by the whole row, or with "forward" the first one. `how="inner"`
+    omits rows of `l` without a match; with "left" they are paired with None. A row with a NULL key
+    or time matches nothing. Rows without a positive weight are ignored. There is no `where`: to
+    filter the candidates, as SQL's ON does, filter `r`; to filter the matches, as WHERE does,
+    filter the result.
 
-    Keys are functions of the row, or a `st.Index`. Times are of any type that has an order;
-    "nearest" and a tolerance need a type that has distances. Distances of times are timedeltas,
-    those of dates timedeltas or numbers of days.
+    Keys are functions of the row, or a `st.Index`. Times may have any type with an order; "nearest"
+    and a tolerance need a type with distances. Distances of times are timedeltas, those of dates
+    timedeltas or numbers of days.
 
-    It is a window over the rows of both sides, so the optimizer makes H(z⁻¹I, change) of it. It
-    keeps both sides, arranged together by the key; a step reads the rows of both sides that have
-    the keys of its rows, and on the driver computes those up to the next row on each side that may
-    be found. Of rows that an earlier step has read, it reads only the last ones, as `st.window`
-    does. Raises `CompileError` if keys or times of the two sides have different
-    types.
+    It is a window over the rows of both sides, so the optimizer rewrites it to H(z⁻¹I, change).
+    State: both sides, arranged together by the key. A step reads the rows of both sides with the
+    keys of its rows. On the driver it computes only the rows up to the next possible match on each
+    side, and reads only the end of a key's rows if an earlier step has read them, as `st.window`
+    does. Raises `CompileError` if the keys or the times of the two sides have different types.
 
     >>> def query(
     ...     orders: st.ZSet[tuple[str, int]], prices: st.ZSet[tuple[str, int, float]]
@@ -176,19 +180,19 @@ def sessions(
     at: Index[T, A] | Callable[[T], A],
     gap: Any,
 ) -> ZSet[Session[T, A]]:
-    """The changes of the rows with the start and the end of their session: D(sessions(I(a))).
+    """The rows of `a` with the start and the end of their session, kept up to date by changes.
 
-    A session is a set of rows of one key, each at most `gap` after the one before, by `at`: a time,
-    a date or a number. `gap` is a timedelta, for dates also a number of days, for numbers a number.
-    `start` and `end` are the times of the first and the last row; a row whose time is NULL is in no
-    session. A row that is added between two sessions merges them; when it is removed they are two
-    again. To count sessions or sum them up, group by the key and `start`.
+    This is D(sessions(I(a))). A session is a set of rows with one key, each at most `gap` after the
+    previous one, by `at`: a time, a date or a number. `gap` is a timedelta, for dates also a number
+    of days, for numbers a number. `start` and `end` are the times of the session's first and last
+    row. A row whose time is NULL is in no session. A row added between two sessions can merge them;
+    its removal splits them again. To count sessions or sum over them, group by the key and `start`.
 
-    It is a window in the order of time, so the optimizer makes H(z⁻¹I(a), a) of it. It keeps the
-    input, arranged by `by`. A step reads the rows of the keys that its rows have, or the last of
-    them, as `st.window` does; on the driver it computes the sessions that its rows are in. It gives
-    the rows whose session changed. Raises
-    `CompileError` for times that have no distance, and for a gap of another type.
+    It is a window in the order of time, so the optimizer rewrites it to H(z⁻¹I(a), a). State: the
+    input, arranged by `by`. A step reads the rows with the keys of its rows, or only the last of
+    them, as `st.window` does. On the driver it computes only the sessions of its rows. It returns
+    the rows whose session changed. Raises `CompileError` for times without a distance, and for a
+    gap of another type.
 
     >>> def query(clicks: st.ZSet[tuple[str, int]]) -> st.ZSet[tuple[int, int]]:
     ...     found = st.sessions(clicks, by=lambda c: c[0], at=lambda c: c[1], gap=30)

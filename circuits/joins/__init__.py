@@ -1,8 +1,8 @@
-"""Joins, lifted to changes: inner, semi, anti and outer joins, and joins of many tables.
+"""Incremental joins: inner, semi, anti and outer joins, and joins of many tables.
 
-Each is made of the bilinear rule, D(I(l) ⋈ I(r)) = I(l) ⋈ r + l ⋈ z⁻¹I(r) (DBSP, theorem 3.4), and
-of circuits that are lifted already. Streams of changes come in and go out. Only the primitives and
-other circuits are imported.
+Inputs and outputs are streams of changes. Each join combines the bilinear rule,
+D(I(l) ⋈ I(r)) = I(l) ⋈ r + l ⋈ z⁻¹I(r) (DBSP, theorem 3.4), with circuits that are incremental
+already. The modules import only primitives and other circuits.
 """
 
 from circuits.joins.delta import delta_join

@@ -1,4 +1,4 @@
-"""Joins of many tables, lifted to changes, that keep nothing of what is joined."""
+"""Incremental joins of many tables that store no joined rows."""
 
 from __future__ import annotations
 
@@ -59,20 +59,21 @@ def delta_join(
     *more: Lookup[Any],
 ) -> ZSet[tuple[Any, ...]]: ...
 def delta_join(base: ZSet[Any], *tables: Lookup[Any]) -> ZSet[Any]:
-    """The changes of a join of many: the sum, over its inputs, of the effects of each one's change.
+    """The rows of base JOIN table1 ON … JOIN table2 ON …, kept up to date by their changes.
 
-    The term of an input reads the new state of the inputs before it, and the old state of those
-    after it (DBSP, theorem 3.4, for a product of many). See `stepping_spark.graph.delta_join` for
-    the order of look-ups in each term. Rows are tuples, ZSet[tuple[B, R1, R2, …]], with `R | None`
-    for a left lookup; weights multiply. A left lookup gives the match, or None: if nothing has the
-    key, or if the key is NULL (such rows are not gathered on one worker).
+    The change of the join is the sum of one term for each input. The term of an input joins its
+    change with the new state of the inputs before it and the old state of those after it (DBSP,
+    theorem 3.4, for a product of many). See `stepping_spark.graph.delta_join` for the order of the
+    lookups in a term. Rows are tuples, ZSet[tuple[B, R1, R2, …]], with `R | None` for a left
+    lookup. Weights multiply. A left lookup returns the match, or None if no row has the key or the
+    key is NULL (such rows are not gathered on one worker).
 
-    Keeps only the inputs, each arranged by the keys that it is looked up by: its own, and those
-    that later lookups read from it. No joined rows are kept. A step reads, for each term, the rows
-    that its change leads to; for a left lookup also the rows of the keys that change. A left lookup
-    with a condition is an `st.outer_join` of what is before it, which is kept, by its key. Raises
-    `CompileError` for a lookup whose key is not made of fields and operators on them, or of which
-    no part is read from one input alone.
+    State: the inputs only, and no joined rows. Each input is arranged by the keys of its lookups:
+    its own key, and the keys that later lookups read from it. For each term, a step reads the rows
+    that match its change; for a left lookup also the rows of the changed keys. A left lookup with a
+    condition is an `st.outer_join`; it stores the join of everything before it, by its key. Raises
+    `CompileError` for a lookup whose key is not made of fields and operators on them, or has no
+    part that is read from one input alone.
 
     >>> def query(facts: st.ZSet[tuple[str, int]], users: st.ZSet[tuple[int, str]]) -> st.ZSet[
     ...     tuple[tuple[str, int], tuple[int, str]]

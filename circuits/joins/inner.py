@@ -1,4 +1,4 @@
-"""Inner, semi and anti joins, lifted to changes, and half of a join."""
+"""Incremental inner, semi and anti joins, and the half join."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ def join(
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
 ) -> ZSet[Pair[T, U]]:
-    """The changes of l JOIN r: D(I(l) ⋈ I(r)) = I(l) ⋈ r + l ⋈ z⁻¹I(r)  (DBSP, theorem 3.4).
+    """The rows of l JOIN r ON on_left = on_right, kept up to date by the changes of l and r.
 
-    `ZSet[T]` and `ZSet[U]` to `ZSet[Pair[T, U]]`: left and right are the rows whose keys are equal;
-    a key is a function of the row or a `st.Index`. Weights multiply. NULL keys match nothing, or,
-    with `null_safe=True`, each other (SQL's <=>). `where` is a further condition on the pairs: a
-    function of the `Pair`. Keeps both inputs, each arranged by its key. A step reads the keys of
-    the change from both. Raises `CompileError` if the two keys have different types.
+    D(I(l) ⋈ I(r)) = I(l) ⋈ r + l ⋈ z⁻¹I(r)  (DBSP, theorem 3.4). `ZSet[T]` and `ZSet[U]` to
+    `ZSet[Pair[T, U]]`: left and right are two rows with equal keys. A key is a function of the row,
+    or a `st.Index`. Weights multiply. NULL keys match nothing, or with `null_safe=True` each other
+    (SQL's <=>). `where`, a function of the `Pair`, is a further condition on the pairs.
+
+    State: both inputs, each arranged by its key. A step reads the keys of the change from both.
+    Raises `CompileError` if the two keys have different types.
 
     >>> def query(a: st.ZSet[str], b: st.ZSet[tuple[str, int]]) -> st.ZSet[int]:
     ...     pairs = st.join(a, b, on_left=lambda name: name, on_right=lambda row: row[0])
@@ -62,7 +64,7 @@ def keys_of_null_safe(
     what: str,
     null_safe: bool,
 ) -> Any:
-    """The keys by which NULL matches NULL."""
+    """The two keys, changed so that NULL matches NULL."""
     return outer_joins.keys_of_both(l, r, on_left, on_right, what, null_safe=null_safe)
 
 
@@ -75,17 +77,18 @@ def semijoin(
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
 ) -> ZSet[T]:
-    """The changes of the rows that have a match: l ⋉ r = π_left(l ⋈ distinct(keys of r)).
+    """The rows of l LEFT SEMI JOIN r, those with a match in r, kept up to date by their changes.
 
-    It is made of lifted parts (DBSP, theorem 3.4 and proposition 4.7), so it is lifted itself
-    (proposition 3.2, the chain rule). The result has rows of l with the weights of l, however many
-    rows of r match: ZSet[L]. NULL keys match nothing, or with `null_safe` each other. A row is
-    added with its first match, and removed with its last. Keeps l arranged by its key, and of r how
-    many rows each key has. A step reads the keys of the change from both.
+    l ⋉ r = π_left(l ⋈ distinct(keys of r)). Its parts are incremental (DBSP, theorem 3.4 and
+    proposition 4.7), so it is incremental too (proposition 3.2, the chain rule). The result has
+    rows of l with the weights of l, however many rows of r match: ZSet[L]. NULL keys match nothing,
+    or with `null_safe` each other. A row is added with its first match, and removed with its last.
+    State: l arranged by its key, and the number of rows of r for each key. A step reads the keys of
+    the change from both.
 
-    With `where`, a function of a `Pair`, only rows for which it is true are matches: l ⋉ r is l − l
-    ▷ r, and state and cost are those of `antijoin`. Raises `CompileError` if the two keys have
-    different types.
+    `where`, a function of a `Pair`, is a further condition of a match. Then l ⋉ r is l − l ▷ r, and
+    state and cost are those of `antijoin`. Raises `CompileError` if the two keys have different
+    types.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.semijoin(a, b, on_left=lambda x: x, on_right=lambda x: x)
@@ -114,17 +117,17 @@ def antijoin(
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
 ) -> ZSet[T]:
-    """The changes of the rows that have no match: l − l ⋉ r, which is linear in its parts.
+    """The rows of l LEFT ANTI JOIN r, those without a match in r, kept up to date by their changes.
 
-    The result has rows of l with the weights of l: ZSet[L]. Rows with a NULL key have no match, as
-    with NOT EXISTS in SQL, and pass without a look-up; with `null_safe`, NULL matches NULL. A row
-    is removed when its first match is added, and returns when its last match is removed. State,
-    cost and errors are those of `semijoin`.
+    l ▷ r = l − l ⋉ r, which is linear in its parts. The result has rows of l with the weights of l:
+    ZSet[L]. A row with a NULL key has no match, as with NOT EXISTS in SQL, and passes without a
+    lookup; with `null_safe`, NULL matches NULL. A row is removed when its first match is added, and
+    returns when its last match is removed. State, cost and errors are those of `semijoin`.
 
-    With `where`, a function of a `Pair`, only rows for which it is true are matches: l ▷ r is (l −
-    π_left(l ⋈ r where …))⁺, for tables, which have no negative weights. Then it keeps both inputs
+    `where`, a function of a `Pair`, is a further condition of a match. Then l ▷ r is
+    (l − π_left(l ⋈ r where …))⁺, for tables, which have no negative weights. State: both inputs,
     arranged by their keys, and that difference by the whole row. A step costs the rows of the
-    change, and those that they match.
+    change, and the rows that match them.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.antijoin(a, b, on_left=lambda x: x, on_right=lambda x: x)
@@ -150,13 +153,14 @@ def half_join(
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
 ) -> ZSet[Pair[T, U]]:
-    """One term of the bilinear rule: change ⋈ I(r), or change ⋈ z⁻¹I(r) if `state` is "old".
+    """The rows of change JOIN r ON …; later changes of r do not update them.
 
-    Rows are Pair(left, right) whose keys are equal, weights multiplied: ZSet[Pair[L, R]]. It reacts
-    to rows of `change` only: later changes of r make no pairs with it. NULL keys match nothing, or
-    with `null_safe` each other; `where` is a further condition on the pairs. Keeps r arranged by
-    its key, and nothing of `change`. A step reads the keys of the change. Raises `CompileError` if
-    the keys have different types, or for another `state`. Delta joins are made of such terms.
+    It is one term of the bilinear rule: change ⋈ I(r), or change ⋈ z⁻¹I(r) if `state` is "old",
+    with r as it was before the step. Delta joins are sums of such terms. Rows are Pair(left, right)
+    with equal keys, and weights multiply: ZSet[Pair[L, R]]. Only rows of `change` produce output.
+    NULL keys match nothing, or with `null_safe` each other. `where` is a further condition on the
+    pairs. State: r arranged by its key, and nothing of `change`. A step reads the keys of the
+    change. Raises `CompileError` if the keys have different types, or for another `state`.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[st.Pair[int, int]]:
     ...     return st.half_join(a, b, on_left=lambda x: x, on_right=lambda x: x, state="old")

@@ -1,7 +1,7 @@
-"""Outer joins, and joins by something else than equal keys, lifted to changes.
+"""Incremental outer joins, cross joins and range joins.
 
-To a checker, the row of a side that may be missing is `R | Any`: an R, or None where nothing
-matched. Its fields are then NULL, and a function of the row may name them as they are.
+For a type checker, the row of the optional side is `R | Any`: an R, or None if there is no match.
+A function of the pair may use its fields as they are; they are NULL if there is no match.
 """
 
 from __future__ import annotations
@@ -64,19 +64,20 @@ def outer_join(
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
 ) -> ZSet[Any]:
-    """The changes of an outer join: l ⋈ r + null(l − l ⋉ r), and likewise for the right side.
+    """The rows of l LEFT, RIGHT or FULL OUTER JOIN r ON …, kept up to date by their changes.
 
-    Rows without a match are taken from l itself, not from the join: l − left(l ⋈ r) would have
-    negative weights where a row matches two. `how`: "left" gives ZSet[Pair[L, R | None]], "right"
-    ZSet[Pair[L | None, R]], "full" ZSet[Pair[L | None, R | None]]. NULL keys match nothing; their
-    rows come with None, and are not gathered on one worker. With `null_safe` they match each other.
-    `where`, a function of the `Pair`, is a further condition of the match, as in SQL's ON: a row
-    whose matches all fail it comes with None. The rows without a match are then (l − π_left(l ⋈ r
-    where …))⁺, as in `antijoin`, and are kept by the whole row.
+    A left join is l ⋈ r + null(l − l ⋉ r), and likewise for the right side. Rows without a match
+    are taken from l itself, not from the join: l − left(l ⋈ r) would have negative weights if a row
+    has two matches. `how`: "left" returns ZSet[Pair[L, R | None]], "right" ZSet[Pair[L | None, R]],
+    "full" ZSet[Pair[L | None, R | None]]. NULL keys match nothing; their rows are paired with None,
+    and are not gathered on one worker. With `null_safe` they match each other. `where`, a function
+    of the `Pair`, is a further condition of the match, as in SQL's ON: a row is paired with None if
+    it meets the condition with no row of equal key. The rows without a match are then
+    (l − π_left(l ⋈ r where …))⁺, as in `antijoin`, and are stored by the whole row.
 
-    Keeps both sides arranged by their keys, and for each completed side how many rows each key of
-    the other has. A step reads the keys of the change from all of those. Raises `CompileError` if
-    the two keys have different types, or for another `how`.
+    State: both sides, arranged by their keys, and for each side that is preserved the number of
+    rows of each key of the other side. A step reads the keys of the change from all of these.
+    Raises `CompileError` if the two keys have different types, or for another `how`.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[int]) -> st.ZSet[st.Pair[int, int | None]]:
     ...     return st.outer_join(a, b, on_left=lambda x: x, on_right=lambda x: x)
@@ -127,14 +128,14 @@ def cross_join(
     how: Literal["inner", "left"] = "inner",
     where: Callable[[Pair[T, U]], object] | None = None,
 ) -> ZSet[Any]:
-    """The changes of all pairs of rows: a join by a key that all rows share.
+    """The rows of l CROSS JOIN r, kept up to date by their changes.
 
-    For a side with one row or a few: a scalar subquery, a table of rates, limits. ZSet[Pair[L, R]];
-    with `how="left"` a row of l that meets nothing comes beside None, ZSet[Pair[L, R | None]]: a
-    scalar subquery that may have no row. `where`, a function of the `Pair`, is a further condition
-    of the match. Keeps both inputs. For each row of a change, a step reads all of the other side:
-    all of r for a change of l, and all of l for a change of r. For rows that lie in intervals see
-    `st.range_join`. Raises `CompileError` for another `how`.
+    Use it if one side has one row or a few: a scalar subquery, a table of rates, limits. It is a
+    join by a key that all rows share: ZSet[Pair[L, R]]. With `how="left"` a row of l without a
+    match is paired with None, ZSet[Pair[L, R | None]], as for a scalar subquery that may have no
+    row. `where`, a function of the `Pair`, is a condition of the match. State: both inputs. A step
+    reads all of r for a change of l, and all of l for a change of r. For rows that lie in intervals
+    see `st.range_join`. Raises `CompileError` for another `how`.
 
     >>> def query(prices: st.ZSet[int], least: st.ZSet[int]) -> st.ZSet[int]:
     ...     pairs = st.cross_join(prices, least, where=lambda p: p.left >= p.right)
@@ -195,19 +196,19 @@ def range_join(
     how: Literal["inner", "left"] = "inner",
     where: Callable[[Pair[T, U]], object] | None = None,
 ) -> ZSet[Any]:
-    """The changes of the pairs where `at` of l lies in an interval, `low` to `high`, of r.
+    """The rows of l JOIN r ON at BETWEEN low AND high, kept up to date by their changes.
 
-    ZSet[Pair[L, R]]; with `how="left"` a row of l that lies in no interval comes beside None.
-    Values are `int`, `float`, `Decimal`, `date`, `datetime` or `LocalDateTime`, all three of one
-    type; NULL lies nowhere. `bounds` says which ends belong to the interval. With `on_left` and
-    `on_right`, rows must have equal keys as well; `where`, a function of the `Pair`, is a further
-    condition. For a join by inequalities without an interval, see `st.cross_join`.
+    ZSet[Pair[L, R]]; with `how="left"` a row of l that lies in no interval is paired with None.
+    `at`, `low` and `high` have one type: `int`, `float`, `Decimal`, `date`, `datetime` or
+    `LocalDateTime`. NULL lies in no interval. `bounds` says which ends belong to the interval. With
+    `on_left` and `on_right`, rows must also have equal keys. `where`, a function of the `Pair`, is
+    a further condition. For a join by inequalities without an interval, see `st.cross_join`.
 
-    It is a join by bands of this `width` (a number, or a timedelta): an interval is in every band
-    that it touches, a point in one. Choose a width of about the length of an interval. An interval
-    of more than 64 bands is in a band of its own that all points are in: it is compared with all of
-    them. Keeps l twice and r once for each band, by band. A step reads the bands of the rows.
-    Raises `CompileError` for values of several types, or of types without bands.
+    It joins by bands of this `width` (a number, or a timedelta): an interval is in every band that
+    it touches, and a point is in one. Choose a width of about the length of an interval. Intervals
+    of more than 64 bands are in one extra band with all points: they are compared with every point.
+    State: l twice, and r once for each of its bands, by band. A step reads the bands of its rows.
+    Raises `CompileError` for values of different types, or of types without bands.
 
     >>> def query(a: st.ZSet[int], b: st.ZSet[tuple[int, int]]) -> st.ZSet[int]:
     ...     pairs = st.range_join(a, b, at=lambda n: n, low=lambda i: i[0], high=lambda i: i[1],
