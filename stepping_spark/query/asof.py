@@ -1,4 +1,4 @@
-"""`st.linear.asof_join`: rows of two values in one order of time, and a window over them."""
+"""`st.linear.asof_join`: a window over the rows of both sides, in the order of time."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def asof_join(
     how: How = "inner",
     where: None = None,
 ) -> ZSet[Any]:
-    """Each row of a value beside the row of another that is nearest in time. Keeps no state.
+    """Each row of `l` with the row of `r` nearest in time, for the values of one step.
 
-    See `st.asof_join`, its lifted form.
+    Keeps no state. See `st.asof_join`, the incremental form.
     """
     line = f"{user_line()}: asof_join"
     if where is not None:
@@ -98,7 +98,7 @@ class _Side:
 
     @property
     def nullable(self) -> list[Field]:
-        """Those of them that may be NULL, and then match nothing."""
+        """The parts that may be NULL; a row with NULL in one of them matches nothing."""
         return [p for p in self.parts if isinstance(p.type, Optional)]
 
 
@@ -164,8 +164,9 @@ def all_of(conditions: Iterable[Expr]) -> Expr:
 class _Joined:
     """The rows of both sides as one stream, in the order of time within each key.
 
-    A row of it is the key, the time, the number of the side, and the row of one side; of the right
-    one with the time. Of rows at one time, those come first that the others are to find.
+    Its rows are (key, time, number of the side, left row, right row with its time). One of the last
+    two is NULL. Among rows with the same time, the candidates come before the rows that look for
+    them.
     """
 
     def __init__(self, left: _Side, right: _Side, direction: str, where: str) -> None:
@@ -195,7 +196,7 @@ class _Joined:
         return make(Map(Build(self.columns, (*parts, Literal(INT, number), *cells))), rows)
 
     def found(self, tolerance: Any) -> Stream:
-        """Pairs of the rows of the left side that have a key and a time, and what they find."""
+        """Pairs of a left row that has a key and a time, and its match or NULL."""
         both = make(Add(), self._tagged(self.left), self._tagged(self.right))
         sorting = tuple(Sorting(e, True, True) for e in (self.time, self.number))
         calls = []
@@ -215,7 +216,7 @@ class _Joined:
         return WindowCall(kind, self.other, (self.found_row,), frame, ignore_nulls=True)
 
     def _nearest(self, candidates: int, tolerance: Any) -> Expr:
-        """The row of the nearest of those that were found, as far as it is near enough."""
+        """The nearest candidate, or NULL if it is further away than the tolerance."""
         t = Optional(unwrap(self.right.row))
         row, at = self._candidate(1)
         if candidates == 2:
@@ -235,7 +236,7 @@ class _Joined:
         return Field(types[0], (*at, "_1")), Field(types[1], (*at, "_2"))
 
     def _distance(self, at: Expr) -> Expr:
-        """How far a time is from that of the row."""
+        """The distance of a time from the row's time."""
         own = Field(self.at, ("left", *self.time.path))
         pairs = ((at, own), (own, at))
         t = result_type("-", (at.type, own.type), f"{self.where}: the distance of times")

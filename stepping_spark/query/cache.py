@@ -1,4 +1,4 @@
-"""Caches: names for streams whose state can be read from the store at any time."""
+"""Caches: named streams whose value can be read from the store at any time."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Cache(Generic[X]):
 
     In a query, `cache[a](f)` stores the value of the stream `f(a)` under `name` (by default the
     name of the row type). `cache.zset(store)` reads it. Usually `f` is an integral, so that the
-    stored value is the sum of all changes: the view itself. If `f` gives a stream of changes, only
-    the last change is stored; `explain` points this out.
+    stored value is the sum of all changes: the view itself. If `f` returns a stream of changes,
+    only the last change is stored; `explain` points this out.
 
-    Keeps what its stream keeps. An integral is one register, shared with everything that reads it,
-    with the keys of `integrate_indexed`; a change is kept by a delay. Two caches of one value are
-    two registers. A step costs the rows of the change.
+    State: that of its stream. An integral is one register, shared with everything that reads it,
+    with the keys of `integrate_indexed`. A stream of changes is stored by a delay. Two caches of
+    one value are two registers. A step costs the rows of the change.
 
-    Raises `CompileError` for a stream of other rows, for two caches with one name, for a name that
-    begins with `_staging_` or `_output_` (stores use these for their own tables), and for
-    `cache[a]` that is not called.
+    Raises `CompileError` for a stream with another row type, for two caches with one name, for a
+    name that begins with `_staging_` or `_output_` (stores use these for their own tables), and for
+    `cache[a]` without a call after it.
 
     >>> names = st.Cache[str](name="names")
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
@@ -62,7 +62,7 @@ class Cache(Generic[X]):
 
     @property
     def name(self) -> str:
-        """The name: the given one, or that of the row type."""
+        """The given name, or else the name of the row type."""
         return self._name or str(self._row)
 
     @property
@@ -74,7 +74,7 @@ class Cache(Generic[X]):
         return row_type(row)
 
     def __getitem__(self, a: ZSet[S]) -> Callable[[Callable[[ZSet[S]], ZSet[X]]], ZSet[X]]:
-        """`cache[a](f)`: keep the value of `f(a)`, usually `st.integrate_indexed(a, …)`."""
+        """`cache[a](f)`: store the value of `f(a)`, usually `st.integrate_indexed(a, …)`."""
 
         mark = object()
         tracer().uncalled[mark] = (self.name, user_line())
@@ -101,7 +101,7 @@ class Cache(Generic[X]):
                     f"{current.caches[self.name][1]}; give each its own name="
                 )
             current.caches[self.name] = (vertex, line)
-            if not isinstance(vertex.operator, Input):  # which has the name of its parameter
+            if not isinstance(vertex.operator, Input):  # an input has its parameter's name
                 current.names.setdefault(vertex, self.name)
             current.no_output.append(vertex)
             return kept
@@ -125,8 +125,8 @@ class Cache(Generic[X]):
     def zset(self, store: Store) -> ZSetSpark[X]:
         """The value at the last committed step.
 
-        The columns are those of `X`, then `_count_`. It is read when you look at it; reading all of
-        it costs its size. Raises `StoreMismatch` if the store has no such cache.
+        The columns are those of `X`, then `_count_`. The value is read lazily; reading all of it
+        costs its size. Raises `StoreMismatch` if the store has no such cache.
         """
         if not hasattr(store, "read"):
             raise InputError(
@@ -140,6 +140,6 @@ class Cache(Generic[X]):
                 f"the store has no cache {self.name!r}; open it from the graph of a query that "
                 "uses this cache"
             ) from None
-        # A register that is read by a computed key has columns for it, which are none of the rows'.
+        # If a register has a computed key, it has columns for it; these are not part of the rows.
         of = ZSetType(self._row)
         return ZSetSpark.from_parts(parts, of)

@@ -1,4 +1,4 @@
-"""Frames of window functions, as they are given: counts of rows, or distances in the order."""
+"""Frames of window functions, from the user's `rows=` or `range=`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepping_spark.rows.types import unwrap
 
 
 def frame_of(f: WindowFunction[Any], sorting: tuple[Sorting, ...], at: str) -> Frame:
-    """The frame that a function says; a CompileError where it is none."""
+    """The frame of a function. Raises `CompileError` if it is not valid."""
     if f.rows is not None and f.range is not None:
         raise CompileError(f"{at}: rows= and range= are two frames; leave one out")
     named, given = ("rows", f.rows) if f.rows is not None else ("range", f.range)
@@ -38,7 +38,7 @@ def _is_after(start: Any, end: Any) -> bool:
     zeros = [type(x)(0) for x in (start, end)]
     if type(start) is type(end):
         return bool(start > end)
-    return bool(start > zeros[0]) or bool(end < zeros[1])  # one of them is the 0 of any type
+    return bool(start > zeros[0]) or bool(end < zeros[1])  # one of them is 0, which fits any type
 
 
 def _count_of_rows(bound: Any, said: str) -> int | None:
@@ -48,13 +48,13 @@ def _count_of_rows(bound: Any, said: str) -> int | None:
 
 
 def in_days(distance: Any, t: RowType) -> Any:
-    """What is added to values of a type: of dates, the days of a timedelta of whole days."""
+    """The distance in the form added to values of this type: for dates, a number of days."""
     is_days = isinstance(distance, dt.timedelta) and not distance % dt.timedelta(days=1)
     return distance.days if is_days and unwrap(t) == DATE else distance
 
 
 def _offset(bound: Any, sorting: tuple[Sorting, ...], said: str) -> Any:
-    """A distance in the order, of the type that is added to its values; 0 is that of any type."""
+    """A distance in the order, encoded for the type of its values; 0 fits any type."""
     if bound is None or (type(bound) is int and bound == 0):
         return bound
     if len(sorting) != 1:

@@ -1,7 +1,7 @@
-"""A circuit lifted to run per group: its operators work on rows that carry the key of their group.
+"""Lifts a circuit to run per group: its operators work on rows that carry their group's key.
 
-Nothing loops over groups. Most operators are the same on rows with a key beside them; what adds
-up rows does so by the key; a join matches rows of one group.
+Nothing loops over groups. Most operators do the same on rows with a group key. Operators that add
+up rows do so per group, and a join matches rows of the same group.
 """
 
 from __future__ import annotations
@@ -60,29 +60,29 @@ _CALLED: Mapping[type[Operator], str] = {
     Hold: "st.temporal_filter, or st.join_function,",
     LookUp: "st.delta_join, or st.half_join,",
 }
-"""What the user calls operators that cannot be lifted."""
+"""The users' names for operators that cannot be lifted."""
 
 
 @dataclass(frozen=True)
 class Lift:
-    """Lifts vertices by one group: `column` is the name and type of its key."""
+    """Lifts vertices to one level of groups; `column` is the name and type of the group key."""
 
     column: tuple[str, RowType]
-    make: Make  # an operator and its inputs, as a vertex that is recorded
+    make: Make  # records the vertex of an operator and its inputs
 
     @property
     def columns(self) -> Columns:
-        """What rows carry."""
+        """The columns that rows carry."""
         return (self.column,)
 
     @property
     def key(self) -> Expr:
-        """The key of the group that a row is in."""
+        """The group key of a row."""
         name, t = self.column
         return Field(t, (name,))
 
     def vertex(self, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
-        """A vertex on what its inputs have become; `lifted` says which of those are per group."""
+        """The vertex on its new inputs; `lifted` says which of them are per group."""
         rule = LIFT.get(type(v.operator))
         if rule is None:
             called = _CALLED.get(type(v.operator), v.operator.name)
@@ -108,7 +108,7 @@ def _carry(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool
 
 
 def _join(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
-    """Rows of one group match, also in the group of NULL; the pair is in their group."""
+    """Join rows of the same group, also of the NULL group; a pair is in the group of its rows."""
     op: Any = v.operator
     left, right = op.left, op.right
     if all(lifted):
@@ -127,7 +127,7 @@ def _join(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool,
 
 def _with_group(key: Key, lift: Lift) -> Key:
     group = lift.key
-    if isinstance(group.type, Optional):  # a struct is not NULL, and equal when its parts are
+    if isinstance(group.type, Optional):  # a struct is never NULL; structs of NULL are equal
         group = Build(Struct("tuple", (("_1", group.type),), tuple), (group,))
     return _longer(key.parts, group, key.ascending)
 
@@ -139,7 +139,7 @@ def _longer(parts: tuple[Expr, ...], group: Expr, ascending: tuple[bool, ...]) -
 
 
 def _whole(row: RowType, side: str) -> Expr:
-    """The row that stands at one side of a pair, without its group."""
+    """The row on one side of a pair, without its group."""
     if isinstance(row, Struct):
         return Build(row, tuple(Field(t, (side, n)) for n, t in row.fields))
     return Field(row, (side, VALUE))
@@ -148,7 +148,7 @@ def _whole(row: RowType, side: str) -> Expr:
 def _accumulate(
     lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]
 ) -> Vertex:
-    """What was one sum is one for each group; what was by key is by key and group."""
+    """A total becomes a sum per group; a sum per key becomes a sum per key and group."""
     op: Any = v.operator
     key = Key(lift.key) if op.key is None else _longer((op.key.expr,), lift.key, (True,))
     return lift.make(Accumulate(key, op.pick), *inputs)
@@ -157,7 +157,7 @@ def _accumulate(
 def _make_set(
     lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]
 ) -> Vertex:
-    """The number of each group that has rows; a group without any has none."""
+    """One row per group, with its number; a group without rows has none."""
     flat = lift.make(Flatten(), *inputs)
     number: RowType = v.type.row  # type: ignore[attr-defined]
     return lift.make(Map(_numbers(lift, number, ("right",))), flat)
@@ -177,7 +177,7 @@ def _flatten(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bo
 
 
 def _key_apart(lift: Lift, v: Vertex, made: Vertex) -> Vertex:
-    """Pair(value, (key, group)) is Pair(value, key), in the group."""
+    """Turn Pair(value, (key, group)) into Pair(value, key), carrying the group."""
     pair: Any = v.type.row  # type: ignore[attr-defined]
     (_, left), (_, right) = pair.fields
     parts = (Field(left, ("left",)), Field(right, ("right", "_1")))
@@ -192,7 +192,7 @@ def _listed(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[boo
 
 
 def _collate(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
-    """Pieces are put together by key and group."""
+    """Combine the partial results by key and group."""
     _, t = lift.column
     rows: Any = v.inputs[0].type.row  # type: ignore[attr-defined]
     key, *pieces = (Field(ft, (n,)) for n, ft in rows.fields)
@@ -220,7 +220,7 @@ def _top(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, 
 
 
 def _window(lift: Lift, v: Vertex, inputs: tuple[Vertex, ...], lifted: tuple[bool, ...]) -> Vertex:
-    """The partitions of each group; the pair of a row and its results is in the group."""
+    """A window per partition and group; the pair of a row and its results is in the row's group."""
     op: Any = v.operator
     made = lift.make(dataclasses.replace(op, keys=(*op.keys, lift.key)), *inputs)
     pair: Any = v.type.row  # type: ignore[attr-defined]
@@ -263,14 +263,14 @@ LIFT = {
 
 
 def grouped(row: RowType, key: Key, name: str) -> Map:
-    """Each row with its key beside it."""
+    """The map that adds the group key to each row."""
     columns = columns_of(row)
     parts = tuple(Field(t, (n,)) for n, t in columns)
     return Map(Build(carrying(row, ((name, key.type),)), (*parts, key.expr)))
 
 
 def ungrouped(row: RowType) -> Map:
-    """Each row of a group as Pair(left=row, right=key)."""
+    """The map from each row of a group to Pair(left=row, right=key)."""
     assert isinstance(row, Carrying)
     *rest, (name, t) = row.carried
     inner = carrying(row.inner, tuple(rest))
@@ -279,5 +279,5 @@ def ungrouped(row: RowType) -> Map:
 
 
 def is_grouped(t: object) -> bool:
-    """Whether a stream's rows are in groups."""
+    """Whether the rows of a stream carry a group."""
     return isinstance(t, ZSetType) and isinstance(t.row, Carrying)

@@ -1,4 +1,4 @@
-"""`st.linear`: operators on the values of one step, independent of the steps before."""
+"""`st.linear`: operators on the values of one step, independent of earlier steps."""
 
 from __future__ import annotations
 
@@ -136,11 +136,11 @@ def join(
     null_safe: bool = False,
     name: str | None = None,
 ) -> ZSet[Pair[T, U]]:
-    """The pairs of rows of the two values whose keys are equal; weights multiply.
+    """l JOIN r ON on_left = on_right, of the values of one step; weights multiply.
 
-    `ZSet[T]` and `ZSet[U]` to `ZSet[Pair[T, U]]`. Bilinear; NULL keys match nothing, or each other
-    where it is `null_safe`. With `where`, only the pairs for which it is true. Keeps no state; a
-    step costs both values. Raises `CompileError` where the two keys are of different types.
+    `ZSet[T]` and `ZSet[U]` to `ZSet[Pair[T, U]]`. Bilinear. NULL keys match nothing, or with
+    `null_safe` each other. With `where`, the result has only the pairs for which it is true. Keeps
+    no state; a step costs both values. Raises `CompileError` if the two keys have different types.
     """
     left, right = keys_of_both(l, r, on_left, on_right, "join", null_safe=null_safe)
     joined: Any = make(Join(left, right), l, r, name=None if where else name)
@@ -148,9 +148,9 @@ def join(
 
 
 def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
-    """Every row with a positive weight in the value, with weight 1.
+    """SELECT DISTINCT of a value: every row with a positive weight, with weight 1.
 
-    Keeps no state; costs the value.
+    Keeps no state; a step costs the value.
     """
     return cast("ZSet[T]", make(Distinct(), a, name=name))
 
@@ -165,10 +165,11 @@ def first_n(
     group_size: int | None = None,
     name: str | None = None,
 ) -> ZSet[T]:
-    """The first n rows of a value in an order; with `by`, of each of its groups.
+    """The first n rows of a value in an order; with `by`, of each group.
 
-    Multiplicities count, ties are broken by the whole row, and a row without a positive weight is
-    not there. With `ties`, all rows that tie with the n-th are there too. Keeps no state.
+    A row of weight 2 counts as two rows, ties are broken by the whole row, and rows without a
+    positive weight are ignored. With `ties`, all rows that tie with the n-th are included. Keeps no
+    state.
     """
     row = row_of(a, "first_n")
     where = f"{user_line()}: first_n"
@@ -193,7 +194,7 @@ def first_n(
 
 
 def _first_by(order: Any, row: RowType, where: str) -> tuple[Sorting, ...]:
-    """The order whose first rows are wanted."""
+    """The order of `first_n`."""
     ordered = sorting_of(order, row, "`order` of first_n")
     if not ordered:
         raise CompileError(
@@ -210,9 +211,10 @@ def reduce(
     *,
     name: str | None = None,
 ) -> ZSet[V]:
-    """One row: `zero()` and the sum of `pick_value(row) · weight`, of a value.
+    """One row: `zero()` plus the sum of `pick_value(row) · weight` over a value.
 
-    See `st.reduce`, its lifted form, for what can be added. Keeps no state; costs the value.
+    See `st.reduce`, the incremental form, for the types that can be added. Keeps no state; a step
+    costs the value.
     """
     return make_set(total(a, zero, pick_value), name=name)
 
@@ -224,7 +226,7 @@ def total(a: ZSet[T], zero: Callable[[], V], pick_value: Callable[[T], V]) -> V:
 
 
 def count(a: ZSet[Any], *, name: str | None = None) -> ZSet[int]:
-    """One row: the sum of the weights of a value. Keeps no state; costs the value."""
+    """One row: the sum of the weights of a value. Keeps no state; a step costs the value."""
     return reduce(a, zero=int, pick_value=lambda row: 1, name=name)
 
 
@@ -238,8 +240,8 @@ def accumulate(
 ) -> Grouped[V, K]:
     """The sum of `pick_value(row) · weight` of each group of a value, as a `Grouped`.
 
-    See `st.group_reduce_flatten` for `by`, `zero` and `pick_value`. Linear; keeps no state; costs
-    the rows of the value.
+    See `st.group_reduce_flatten` for `by`, `zero` and `pick_value`. Linear; keeps no state; a step
+    costs the rows of the value.
     """
     picked, expr = _picked(a, zero, pick_value)
     key = key_of(by, row_of(a, "accumulate"), "by")
@@ -253,9 +255,9 @@ def flatten(g: Grouped[ZSet[T], K], *, name: str | None = None) -> ZSet[Pair[T, 
 @overload
 def flatten(g: Grouped[V, K], *, name: str | None = None) -> ZSet[Pair[V, K]]: ...
 def flatten(g: Grouped[Any, Any], *, name: str | None = None) -> ZSet[Any]:
-    """Groups as rows: Pair(left=row, right=key) for each row of a group, or for the sum of a group.
+    """Groups as rows: Pair(left=row, right=key) for each row of a group, or for the group's sum.
 
-    A group without rows has none. Linear for groups of rows; no state.
+    A group without rows gives no rows. Linear for groups of rows; keeps no state.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[st.Pair[str, bool]]:
     ...     return st.flatten(st.group(a, by=lambda word: word == "a"))
@@ -276,17 +278,17 @@ def group_reduce_flatten(
     *,
     name: str | None = None,
 ) -> ZSet[Pair[V, K]]:
-    """A row for each group of a value: Pair(left=sum of `pick_value`, right=key).
+    """One row for each group of a value: Pair(left=sum of `pick_value`, right=key).
 
-    See `st.group_reduce_flatten`, its lifted form. Keeps no state; costs the value.
+    See `st.group_reduce_flatten`, the incremental form. Keeps no state; a step costs the value.
     """
     return flatten(accumulate(a, by, zero, pick_value), name=name)
 
 
 def _picked(a: Any, zero: Callable[[], Any], pick: Callable[[Any], Any]) -> tuple[Any, Expr]:
-    """The stream to add up, and what to pick from its rows.
+    """The stream to add up, and the expression to add for each of its rows.
 
-    A Python function is mapped first, the row beside what it gives.
+    A Python function is applied first, by a map to pairs of the row and the result.
     """
     row = row_of(a, "reduce")
     if isinstance(pick, Collect):
@@ -304,7 +306,7 @@ def _picked(a: Any, zero: Callable[[], Any], pick: Callable[[Any], Any]) -> tupl
 
 
 def _nothing(t: Struct) -> str:
-    """How the row that adds nothing is written."""
+    """The text of the row whose fields are all zero."""
     if t.python is tuple:
         return f"({', '.join('0' for _ in t.fields)},)"
     return f"{t.name}({', '.join(f'{n}=0' for n, _ in t.fields)})"

@@ -1,4 +1,4 @@
-"""`st.Lookup`: one table of a delta join, and how it becomes an operator; the join of a step."""
+"""`st.Lookup`, one table of a delta join; its operator; and the join of the values of a step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
 U = TypeVar("U")
-Found = TypeVar("Found", covariant=True)  # to a checker `U | Any`, where it may be None
+Found = TypeVar("Found", covariant=True)  # for type checkers: `U | Any` if it may be None
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
@@ -36,13 +36,13 @@ F = TypeVar("F")
 class Lookup(Generic[Found]):
     """A table in which a `delta_join` looks rows up.
 
-    `key` is the key of its rows: a function of a row, or an `st.Index`. `on` is the value to look
-    for: a function of the tuple of all rows found so far, where `row[0]` is the row of the base,
+    `key` is the key of its rows: a function of a row, or an `st.Index`. `on` is the key to look up:
+    a function of the tuple of all rows found so far, where `row[0]` is the row of the base,
     `row[1]` that of the first lookup, and so on. Both may be tuples of several parts. `how` is
-    "inner", or "left", which keeps rows that find nothing, with None in the place of this table.
-    With `null_safe=True`, NULL finds NULL. `where` is a further condition: a function of the tuple
-    that includes the row found here. In a left lookup only rows for which it is true are found, as
-    ON has it in SQL; the tuples of the lookups before it are then kept, by its key.
+    "inner" or "left"; a left lookup keeps tuples without a match, with None for this table. With
+    `null_safe=True`, NULL matches NULL. `where` is a further condition: a function of the tuple
+    that includes the row found here. In a left lookup only rows for which it is true match, as with
+    ON in SQL; the tuples of the lookups before it are then stored, by its key.
 
     >>> def query(a: st.ZSet[tuple[str, int]], b: st.ZSet[int]) -> st.ZSet[
     ...     tuple[tuple[str, int], int | None]
@@ -146,10 +146,10 @@ def delta_join(
     name: str | None = None,
 ) -> ZSet[tuple[Any, ...]]: ...
 def delta_join(base: ZSet[Any], *lookups: Lookup[Any], name: str | None = None) -> ZSet[Any]:
-    """The tuples of a value's rows and what each lookup has for them: (base, r1, r2, …).
+    """base JOIN table1 ON … JOIN table2 ON …, of the values of one step: tuples (base, r1, r2, …).
 
-    Of an inner lookup all rows with the key, of a left one None where there is none. Keeps no
-    state. Raises `CompileError` where `st.delta_join` does.
+    A left lookup without a match gives None. Keeps no state. Raises `CompileError` in the same
+    cases as `st.delta_join`.
     """
     at = conditional(lookups)
     if at is not None:
@@ -162,7 +162,7 @@ def delta_join(base: ZSet[Any], *lookups: Lookup[Any], name: str | None = None) 
 
 
 def conditional(lookups: Sequence[object]) -> int | None:
-    """The place of the first left lookup with a condition."""
+    """The position of the first left lookup with a condition; None if there is none."""
     for at, x in enumerate(lookups):
         if isinstance(x, Lookup) and x.how == "left" and x.where is not None:
             return at
@@ -176,11 +176,11 @@ def around(
     whole: Callable[..., Any],
     left_join: Callable[..., Any],
 ) -> ZSet[Any]:
-    """The tuples of lookups of which one, at a place, is a left one with a condition.
+    """The tuples of lookups where the one at position `at` is a left lookup with a condition.
 
-    Whether a tuple has a match depends on the tuple then, and not on its key alone. So the tuples
-    of the lookups before are joined with that table as a whole, by `left_join`, and the others are
-    looked up for what that gives; `whole` joins the lookups before, and those after.
+    With a condition, whether a tuple has a match depends on the whole tuple, not on its key alone.
+    So `whole` joins the lookups before it, `left_join` joins the resulting tuples with its table,
+    and `whole` joins the lookups after it to those.
     """
     before, found, after = lookups[:at], lookups[at], lookups[at + 1 :]
     known: Any = whole(base, *before) if before else map(base, f=lambda row: (row,))
@@ -210,14 +210,14 @@ def around(
 def _over(
     lookup: Lookup[Any], known: Callable[[Any], Any], own: Callable[[Any], Any]
 ) -> Lookup[Any]:
-    """A lookup for tuples of another form; the functions give them in the form that it reads."""
+    """A lookup for tuples of another form; the functions convert them to the form it reads."""
     on, where = lookup.on, lookup.where
     moved = None if where is None else lambda row: where(own(row))
     return dataclasses.replace(lookup, on=lambda row: on(known(row)), where=moved)
 
 
 def joined(base: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
-    """The changes of a join of a base with lookups, by the delta rules: see `graph.delta_join`."""
+    """The change of the join of a base with lookups, by the rules of `graph.delta_join`."""
     operators = operators_of(base, lookups)
     changes: list[Any] = [base, *(lookup.r for lookup in lookups)]
     rows = [row_of(a, "delta_join") for a in changes]
@@ -227,7 +227,7 @@ def joined(base: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
 
 
 def chosen(joined: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
-    """The tuples for which the conditions of all lookups are true; each reads what is before it."""
+    """The tuples for which the conditions of all lookups are true."""
     for lookup in lookups:
         if lookup.where is not None:
             joined = filter(joined, lookup.where)
@@ -235,7 +235,7 @@ def chosen(joined: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
 
 
 def operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
-    """The operators of a join's lookups; a CompileError for one that the delta rules cannot do."""
+    """The operators of a join's lookups. Raises `CompileError` for lookups it does not support."""
     if not lookups:
         raise CompileError(f"{user_line()}: delta_join needs at least one st.Lookup to look up in")
     members = [row_of(base, "delta_join")]
@@ -272,7 +272,7 @@ def operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
         reached(on, lefts)
         for part in key:
             inputs_of(part.under("_1"))
-        if place == 1:  # the base stands alone yet
+        if place == 1:  # here the base is not in a tuple yet
             on = tuple(within(part, members[0]) for part in on)
         found.append(LookUp(on, key, place, left=left, optional=left, bare=place == 1))
         members.append(Optional(unwrap(row)) if left else row)

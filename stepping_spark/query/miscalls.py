@@ -1,4 +1,4 @@
-"""Functions called in a query with arguments that they do not take."""
+"""Better errors for functions called in a query with wrong arguments."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stepping_spark.errors import CompileError
 
 
 def miscalled(e: Exception) -> CompileError | None:
-    """What is wrong with a call in the user's own code, of a function that takes other arguments.
+    """The error for a call in the user's code with wrong arguments; None for other errors.
 
-    Python says so before the function runs, and names neither the line nor what it takes.
+    Python raises its `TypeError` before the function runs, without the line or the signature.
     """
     called = _MISCALL.match(str(e)) if isinstance(e, TypeError) else None
     place = e.__traceback__
@@ -41,7 +41,7 @@ _TWICE = re.compile(r"multiple values for (?:keyword )?argument '(\w+)'")
 
 
 def _called_as(place: TracebackType) -> str | None:
-    """What is called at a place, as the user wrote it: `st.win.sum`. None: it cannot be seen."""
+    """The called function as the user wrote it, such as `st.win.sum`; None if it is unknown."""
     code = place.tb_frame.f_code
     positions = next(itertools.islice(code.co_positions(), place.tb_lasti // 2, None))
     first, last, start, end = positions
@@ -60,20 +60,20 @@ def _called_as(place: TracebackType) -> str | None:
 
 
 def _found(text: str | None, name: str, frame: FrameType) -> Callable[..., object] | None:
-    """The function that a dotted name means in a frame, or else one that is called so."""
+    """The function of a dotted name in a frame, or else any function with this name."""
     if text is None or not all(part.isidentifier() for part in text.split(".")):
         return _named(name, frame)
     first, *parts = text.split(".")
     found = {**frame.f_globals, **frame.f_locals}.get(first)
     for part in parts:
-        if not isinstance(found, ModuleType | type):  # another's attribute may be anything
+        if not isinstance(found, ModuleType | type):  # others' attributes may run code
             return _named(name, frame)
         found = getattr(found, part, None)
     return found if isinstance(found, FunctionType) and found.__name__ == name else None
 
 
 def _named(name: str, frame: FrameType) -> Callable[..., object] | None:
-    """The function that a frame calls by this name: its own, or that of a module it knows."""
+    """The function with this name among a frame's variables, or in the modules among them."""
     for value in {**frame.f_globals, **frame.f_locals}.values():
         found = getattr(value, name, None) if isinstance(value, ModuleType) else value
         if isinstance(found, FunctionType) and found.__name__ == name:
@@ -88,7 +88,7 @@ def _plain_signature(f: Callable[..., object]) -> str:
 
 
 def call_of(f: object, module: ModuleType, name: str) -> str | None:
-    """How a function of a module is called, where it is given itself; None: it is none of those."""
+    """How to write a call of `f`, if `f` is a function of this module; None if it is not."""
     if not isinstance(f, FunctionType) or f.__module__ != module.__name__:
         return None
     given = [p for p in inspect.signature(f).parameters.values() if p.default is p.empty]

@@ -1,4 +1,4 @@
-"""Orders, as users give them to windows, aggregates and `first_n`: their parts and directions."""
+"""Sort orders of windows, aggregates and `first_n`: their parts and directions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OrderGiven = By[T] | Key[T] | Sequence[By[T] | Key[T]] | None
 
 
 def sorting_of(order: Any, row: RowType, what: str) -> tuple[Sorting, ...]:
-    """The parts of an order, as a user gives it: one, or several in a tuple or list."""
+    """The parts of an order that a user gave: one, or several in a tuple or list."""
     if order is None:
         return ()
     if isinstance(order, tuple | list):
@@ -42,12 +42,12 @@ def sorting_of(order: Any, row: RowType, what: str) -> tuple[Sorting, ...]:
 
 
 def order_of(sortings: Iterable[Sorting]) -> Order:
-    """The order that these parts make, with the place of NULL as a part of its own."""
+    """The order of these parts; whether NULL comes first becomes a part of its own."""
     return tuple(part for s in sortings for part in s.order)
 
 
 def under(sortings: Sequence[Sorting], exprs: Sequence[Any]) -> tuple[Sorting, ...]:
-    """The same parts, of what has been computed of them."""
+    """The same parts, with these expressions in their place."""
     pairs = zip(sortings, exprs, strict=True)
     return tuple(dataclasses.replace(s, expr=e) for s, e in pairs)
 

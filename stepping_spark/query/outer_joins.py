@@ -35,11 +35,11 @@ def semijoin(
     null_safe: bool = False,
     name: str | None = None,
 ) -> ZSet[T]:
-    """The rows of a value that have a match: l ⋉ r = π_left(l ⋈ distinct(keys of r)).
+    """l LEFT SEMI JOIN r, of the values of one step: the rows of l with a match in r.
 
-    Weights are those of l, however many rows match. A NULL key matches nothing, or NULL where it is
-    `null_safe`. With `where`, a match is a row for which it is true too: l ⋉ r = l − l ▷ r. Keeps
-    no state.
+    l ⋉ r = π_left(l ⋈ distinct(keys of r)). Weights are those of l, however many rows match. A NULL
+    key matches nothing, or with `null_safe` NULL. `where` is a further condition of a match; then
+    l ⋉ r = l − l ▷ r. Keeps no state.
     """
     if where is not None:
         alone = antijoin(l, r, on_left, on_right, where=where, null_safe=null_safe)
@@ -59,11 +59,11 @@ def antijoin(
     null_safe: bool = False,
     name: str | None = None,
 ) -> ZSet[T]:
-    """The rows of a value that have no match: l ▷ r = l − l ⋉ r.
+    """l LEFT ANTI JOIN r, of the values of one step: the rows of l without a match in r.
 
-    Weights are those of l. A NULL key matches nothing, so its rows are among them, as with NOT
-    EXISTS in SQL; where it is `null_safe`, NULL matches NULL. With `where`, a match is a row for
-    which it is true too: l ▷ r = (l − π_left(l ⋈ r where …))⁺. Keeps no state.
+    l ▷ r = l − l ⋉ r. Weights are those of l. A NULL key matches nothing, so its rows are in the
+    result, as with NOT EXISTS in SQL; with `null_safe`, NULL matches NULL. `where` is a further
+    condition of a match; then l ▷ r = (l − π_left(l ⋈ r where …))⁺. Keeps no state.
     """
     if where is not None:
         keys = keys_of_both(l, r, on_left, on_right, "antijoin", null_safe=null_safe)
@@ -120,11 +120,11 @@ def outer_join(
     null_safe: bool = False,
     name: str | None = None,
 ) -> ZSet[Any]:
-    """The pairs of a value whose keys are equal, and the rows without a match beside None.
+    """l LEFT, RIGHT or FULL OUTER JOIN r, of the values of one step.
 
-    `how`: "left" gives ZSet[Pair[L, R | None]], "right" ZSet[Pair[L | None, R]], "full" both:
-    ZSet[Pair[L | None, R | None]]. NULL keys match nothing, or each other where it is `null_safe`;
-    with `where`, pairs for which it is not true are no matches. Keeps no state.
+    Rows without a match are paired with None. `how`: "left" returns ZSet[Pair[L, R | None]],
+    "right" ZSet[Pair[L | None, R]], "full" ZSet[Pair[L | None, R | None]]. NULL keys match nothing,
+    or with `null_safe` each other. `where` is a further condition of a match. Keeps no state.
     """
     check_how(how)
     keys = keys_of_both(l, r, on_left, on_right, "outer_join", null_safe=null_safe)
@@ -170,7 +170,7 @@ def cross_join(
     where: Callable[[Pair[T, U]], object] | None = None,
     name: str | None = None,
 ) -> ZSet[Any]:
-    """All pairs of rows of two values; with `where`, those for which it is true.
+    """l CROSS JOIN r, of the values of one step; with `where`, the pairs for which it is true.
 
     See `st.cross_join`. Keeps no state.
     """
@@ -182,10 +182,10 @@ def cross_join(
     return filter(joined, where, name=name) if where else joined
 
 
-# -- the parts, which the lifted circuits are made of too
+# -- the parts; the incremental joins use them too
 
 
-EVERYTHING = Key(Constant(INT, 0))  # a key that all rows share
+EVERYTHING = Key(Constant(INT, 0))  # the same key for all rows
 
 
 def keys_of_both(
@@ -205,7 +205,7 @@ def keys_of_both(
 
 
 def check_null_safe(null_safe: object) -> None:
-    """A CompileError unless it is True or False."""
+    """Raise `CompileError` if it is not True or False."""
     if type(null_safe) is not bool:
         raise CompileError(
             f"{user_line()}: null_safe={null_safe!r}: expected True, so that NULL keys "
@@ -214,7 +214,7 @@ def check_null_safe(null_safe: object) -> None:
 
 
 def check_how(how: str) -> None:
-    """A CompileError unless it says which sides of an outer join are completed."""
+    """Raise `CompileError` if it is not a kind of outer join."""
     if how not in ("left", "right", "full"):
         raise CompileError(
             f"{user_line()}: how={how!r} of an outer_join; it is 'left', 'right' or 'full'"
@@ -222,28 +222,28 @@ def check_how(how: str) -> None:
 
 
 def check_cross(how: str) -> None:
-    """A CompileError unless it says whether rows of the left side stay that meet nothing."""
+    """Raise `CompileError` if it is not a kind of cross join."""
     if how not in ("inner", "left"):
         raise CompileError(f"{user_line()}: how={how!r} of a cross_join; it is 'inner' or 'left'")
 
 
 def side_of(pairs: object, a: object, side: str) -> Any:
-    """The rows of one side of pairs, which are rows of a stream."""
+    """The rows on one side of pairs; their type is that of the stream `a`."""
     return make(Map(Field(row_of(a, "a join"), (side,))), pairs)
 
 
 def keys_of(a: object, by: By[Any] | Key) -> Any:
-    """The keys of rows, as rows: a map."""
+    """The stream of the keys of the rows."""
     return make(Map(key_of(by, row_of(a, "a join"), "on_right").expr), a)
 
 
 def matched(a: object, keys: object, by: By[Any] | Key) -> Any:
-    """The join of rows with keys that are rows themselves."""
+    """The join of rows with a stream of keys."""
     return make(Join(key_of(by, row_of(a, "a join"), "on_left"), _identity(keys)), a, keys)
 
 
 def itself(keys: object) -> Index[Any, Any]:
-    """The index of keys that are rows, by themselves."""
+    """The index of a stream of keys by the whole row."""
     of: Any = row_of(keys, "a join")
     return Index.identity(of)
 
@@ -270,9 +270,9 @@ def completed(
     right: object | None,
     name: str | None,
 ) -> ZSet[Any]:
-    """The joined pairs, and the rows that are left alone on each side, beside NULL."""
+    """The joined pairs, and the rows without a match on each side, paired with NULL."""
     rows = row_of(l, "a join"), row_of(r, "a join")
-    # Where the right side is completed, the left one may be missing, and the other way round.
+    # If the right rows without a match are added, the left row may be NULL, and vice versa.
     types = tuple(
         row if other is None else Optional(unwrap(row))
         for row, other in zip(rows, (right, left), strict=True)

@@ -1,4 +1,4 @@
-"""The primitives as users call them, on streams; see `operators` for their types."""
+"""The public primitives, functions of streams; see `operators` for their types."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ Key = Index[T, Any] | Callable[[T], Any]
 def map(  # noqa: A001 - the field's name for it
     a: ZSet[T], f: Callable[[T], V | Column], *, to: type[V] | None = None, name: str | None = None
 ) -> ZSet[V]:
-    """Each row becomes `f(row)`; weights stay, and those of equal results are added.
+    """Each row becomes `f(row)`; weights stay, and the weights of equal results are added.
 
-    `ZSet[T]` to `ZSet[V]`: the result has the type of what `f` returns, or of its annotation, or
-    `to`. `f` is called once, with a symbolic row, unless it is a `st.python` function. Linear;
+    `ZSet[T]` to `ZSet[V]`: V is the type of the expression that `f` returns, or of its annotation,
+    or `to`. `f` is called once, with a symbolic row, unless it is a `st.python` function. Linear;
     keeps no state; a step costs the rows of the change. Raises `CompileError` if `f` cannot be
     traced.
 
@@ -107,21 +107,22 @@ def filter(  # noqa: A001 - the field's name for it
 
 
 def _filter_python(a: ZSet[T], f: PythonCall, row: RowType, name: str | None) -> ZSet[T]:
-    """A Python predicate is a Python map to (row, verdict), filtered and mapped back by Spark."""
+    """A Python predicate is a Python map to (row, verdict); Spark filters these and maps back."""
     judged = make(Map(beside(f, row)), a)
     kept = make(Filter(Field(f.type, ("right",))), judged)
     return cast("ZSet[T]", make(Map(Field(row, ("left",))), kept, name=name))
 
 
 def beside(f: PythonCall, row: RowType) -> PythonCall:
-    """The Python function that gives a Pair of the row and what `f` gives for it."""
+    """The Python function that returns a Pair of the row and `f(row)`."""
     return PythonCall(pair_of(row, f.type), f.function, f.name, beside=True)
 
 
 def add(a: S, b: S, *, name: str | None = None) -> S:
     """The sum of two streams of one type: weights of equal rows, or numbers, are added. Also a + b.
 
-    Linear; keeps no state; a step costs the rows of both. Raises `CompileError` for two types.
+    Linear; keeps no state; a step costs the rows of both. Raises `CompileError` if the types
+    differ.
 
     >>> def query(a: st.ZSet[str], b: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.add(a, b)
@@ -145,7 +146,7 @@ def add3(a: S, b: S, c: S, *, name: str | None = None) -> S:
 
 
 def neg(a: S, *, name: str | None = None) -> S:
-    """Every weight, or the number, with the opposite sign. Also -a, and b - a.
+    """Every weight, or the number, with its sign reversed. Also -a, and b - a.
 
     Linear; keeps no state; a step costs the rows of the change.
 
@@ -159,10 +160,10 @@ def neg(a: S, *, name: str | None = None) -> S:
 
 
 def delay(a: S, *, name: str | None = None) -> S:
-    """z⁻¹: the value of the step before; at the first step nothing, or zero.
+    """z⁻¹: the value of the previous step; in the first step empty, or zero.
 
-    A stream of any type to one of the same type. Linear. Keeps the last value; a step costs the
-    difference of two values, and for an integral the change only.
+    A stream of any type to one of the same type. Linear. State: the last value. A step costs the
+    difference of two values; for an integral only the change.
 
     >>> def query(a: int) -> int:
     ...     return st.delay(a)
@@ -184,11 +185,11 @@ def _arranged(a: Any, indexes: Iterable[Key[Any]], name: str | None) -> Any:
 
 
 def delay_indexed(a: ZSet[T], indexes: tuple[Key[T], ...], *, name: str | None = None) -> ZSet[T]:
-    """`delay`, with its state kept by these keys: an index each, or a function of the row.
+    """`delay`, with its state arranged by these keys: each an index, or a function of the row.
 
-    `ZSet[T]` to the same. A reader that asks for keys, such as a join by one of the indexes, then
-    reads only these. Costs the same as `delay`, for each key that is read. Raises `CompileError` if
-    `indexes` is empty, or a key cannot be traced.
+    `ZSet[T]` to the same. An operator that looks up keys, such as a join by one of the indexes,
+    then reads only these keys. A step costs the same as for `delay`, once for each index that is
+    read. Raises `CompileError` if `indexes` is empty, or a key cannot be traced.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.delay_indexed(a, indexes=(lambda word: word,))
@@ -204,9 +205,9 @@ def delay_indexed(a: ZSet[T], indexes: tuple[Key[T], ...], *, name: str | None =
 def integrate(a: S, *, name: str | None = None) -> S:
     """I: the sum of all values so far, including this step's: I(a)ₙ = a₁ + … + aₙ.
 
-    A stream of any type to one of the same type. Linear. Keeps the sum as one register; a step adds
-    the change. Its cost depends on the readers: a join reads the keys of the other side only, an
-    output reads everything.
+    A stream of any type to one of the same type. Linear. State: one register with the sum; a step
+    adds the change. The cost of reading it depends on the reader: a join reads only the keys of the
+    other side, an output reads everything.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.integrate(a)
@@ -222,11 +223,11 @@ def integrate(a: S, *, name: str | None = None) -> S:
 def integrate_indexed(
     a: ZSet[T], indexes: tuple[Key[T], ...], *, name: str | None = None
 ) -> ZSet[T]:
-    """`integrate`, with its state kept by these keys: an index each, or a function of the row.
+    """`integrate`, with its state arranged by these keys: each an index, or a function of the row.
 
-    `ZSet[T]` to the same. Keeps the sum once for each key that it is read by: two uses of one
-    stream by one key share it. A step adds the change to each. Raises `CompileError` if `indexes`
-    is empty, or a key cannot be traced.
+    `ZSet[T]` to the same. State: the sum, once for each key by which it is read; two uses of one
+    stream by the same key share it. A step adds the change to each. Raises `CompileError` if
+    `indexes` is empty, or a key cannot be traced.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.integrate_indexed(a, indexes=(lambda word: word,))
@@ -238,10 +239,10 @@ def integrate_indexed(
 
 
 def integrate_delay(a: S, *, name: str | None = None) -> S:
-    """z⁻¹I: the sum of all values before this step; at the first step nothing, or zero.
+    """z⁻¹I: the sum of all values before this step; in the first step empty, or zero.
 
-    A stream of any type to one of the same type. Linear. It is the old value of the register of
-    `integrate`, which both share; a step costs the same.
+    A stream of any type to one of the same type. Linear. It shares the register of `integrate`, and
+    reads its old value. A step costs the same.
 
     >>> def query(a: int) -> int:
     ...     return st.integrate_delay(a)
@@ -255,7 +256,7 @@ def integrate_delay(a: S, *, name: str | None = None) -> S:
 def integrate_delay_indexed(
     a: ZSet[T], indexes: tuple[Key[T], ...], *, name: str | None = None
 ) -> ZSet[T]:
-    """`integrate_delay`, with its state kept by these keys, and shared with `integrate_indexed`.
+    """`integrate_delay`, with its state arranged by these keys, shared with `integrate_indexed`.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.integrate_delay_indexed(a, indexes=(lambda word: word,))
@@ -269,10 +270,10 @@ def integrate_delay_indexed(
 
 
 def differentiate(a: S, *, name: str | None = None) -> S:
-    """D: the value minus that of the step before; the inverse of `integrate`.
+    """D: the value minus the value of the previous step; the inverse of `integrate`.
 
-    D(I(a)) = I(D(a)) = a. A stream of any type to one of the same type. Linear. Keeps the last
-    value, and a step costs both values. If the value is an integral, the optimizer removes the two.
+    D(I(a)) = I(D(a)) = a. A stream of any type to one of the same type. Linear. State: the last
+    value. A step costs both values. The optimizer removes D(I(a)) where it can.
 
     >>> def query(a: int) -> int:
     ...     return st.differentiate(a)
@@ -286,9 +287,10 @@ def differentiate(a: S, *, name: str | None = None) -> S:
 def haitch(state: ZSet[T], change: ZSet[T], *, name: str | None = None) -> ZSet[T]:
     """H (DBSP, proposition 4.7): the change of `distinct` of a sum.
 
-    `state` is the sum before the step, `change` what is added to it, both `ZSet[T]`. The result is
-    −1 for a row that is no longer positive, and +1 for one that becomes positive. Not linear. Keeps
-    nothing: the state is an argument. A step reads the state for the change's rows only.
+    `state` is the sum before the step, and `change` is added to it; both are `ZSet[T]`. The result
+    has weight +1 for a row whose weight becomes positive, and −1 for a row whose weight was
+    positive and no longer is. Not linear. Keeps no state: the state is an argument. A step reads
+    the state for the rows of the change only.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.haitch(st.integrate_delay(a), a)
@@ -307,7 +309,7 @@ def make_scalar(
 
     `ZSet[T]` to a stream of `int`, `float` or `Decimal`. Without `pick_value` the rows must be
     numbers. Linear; keeps no state; a step costs the rows of the change. Raises `CompileError` for
-    values that cannot be added up.
+    values that cannot be added.
 
     >>> def query(a: st.ZSet[int]) -> int:
     ...     return st.make_scalar(a, lambda x: x * 10)
@@ -323,7 +325,7 @@ def make_scalar(
 
 
 def make_set(a: T, *, name: str | None = None) -> ZSet[T]:
-    """The Z-set of one row, the number.
+    """The Z-set with one row, the number.
 
     A stream of numbers `T` to `ZSet[T]`. Not linear: the Z-set of 0 also has a row. Keeps no state;
     a step costs one row.
@@ -340,8 +342,8 @@ def make_set(a: T, *, name: str | None = None) -> ZSet[T]:
 def identity_print(a: S, label: str | None = None, *, name: str | None = None) -> S:
     """The same stream; each step prints its value to standard output, for debugging.
 
-    It prints the stream as it is written: for an `integrate` the whole sum, however little of it
-    the rest of the circuit reads. That value is computed for printing, and fetched to the driver.
+    It prints the whole value: for an `integrate` the whole sum, even if the rest of the circuit
+    reads little of it. That value is computed for printing, and fetched to the driver.
     `label` is printed first; by default it is the line of the query.
 
     >>> def query(n: int) -> int:

@@ -1,4 +1,4 @@
-"""Joins of points with the intervals that they lie in, by bands that both are in."""
+"""Range joins of points with the intervals around them, computed as joins by bands."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def range_join(
     where: Callable[[Pair[T, U]], object] | None = None,
     name: str | None = None,
 ) -> ZSet[Any]:
-    """The pairs of a value where `at` of the left row lies in the interval of the right one.
+    """l JOIN r ON at BETWEEN low AND high, of the values of one step.
 
     See `st.range_join`. Keeps no state.
     """
@@ -94,13 +94,13 @@ def range_join(
 
 @dataclass(frozen=True)
 class Banded:
-    """The two sides of a range join, each row beside the number of a band; and what makes pairs."""
+    """The two sides of a range join, each row paired with the number of a band."""
 
     points: Any
     intervals: Any
     keys: tuple[Key, Key]
     rows: tuple[RowType, RowType]
-    inside: Expr  # over pairs of rows
+    inside: Expr  # the condition, over pairs of rows
 
     @classmethod
     def of(
@@ -113,7 +113,7 @@ class Banded:
         on: tuple[Any, Any],
         how: str,
     ) -> Banded:
-        """The sides of a range join; a CompileError for what has no bands."""
+        """The sides of a range join. Raises `CompileError` for types without bands."""
         where = f"{user_line()}: range_join"
         rows = row_of(l, "range_join"), row_of(r, "range_join")
         at, low, high = (
@@ -148,7 +148,7 @@ def _keys(where: str, l: object, r: object, on: tuple[Any, Any]) -> Any:  # noqa
 
 
 def _longer(parts: tuple[Expr, ...]) -> Key:
-    """The key of a row beside its band: its own, and the number of the band."""
+    """The key of a row paired with its band: its own key, and the number of the band."""
     every = (*parts, Field(INT, ("right",)))
     return Key(Build(tuple_of(e.type for e in every), every), (True,) * len(every))
 
@@ -173,7 +173,7 @@ def _check(where: str, values: tuple[Expr, ...], bounds: str, how: str) -> None:
 
 
 def _units(where: str, width: Width, t: RowType) -> int | float:
-    """The width of a band in the units of a type: of times microseconds, of dates days."""
+    """The width of a band in the units of a type: microseconds for times, days for dates."""
     assert isinstance(t, Atom)
     of_times = t.name in ("date", "datetime", "LocalDateTime")
     found: float = 0

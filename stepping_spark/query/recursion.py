@@ -31,7 +31,7 @@ A = TypeVar("A")
 Y = TypeVar("Y")
 
 MAX_ITERATIONS = 1_000
-# More rows in, no fewer rows out; of Top it is the rows that get no worse, not more.
+# More rows in, no fewer rows out. For Top, the rows do not become more, but never get worse.
 
 
 def fixpoint(
@@ -42,31 +42,31 @@ def fixpoint(
     max_iterations: int = MAX_ITERATIONS,
     name: str | None = None,
 ) -> Y:
-    """The changes of a recursion: the least `y` with `y = distinct(f(a, y))`, starting empty.
+    """SQL's WITH RECURSIVE, kept up to date by changes: the least `y` with `y = distinct(f(a, y))`.
 
-    After every step, the sum of the outputs is the fixpoint for the sums of `a`, also after
-    deletions: rows that only supported each other disappear.
+    The iteration starts with an empty `y`. After every step, the sum of the outputs is the fixpoint
+    for the sums of `a`, also after deletions: rows that only supported each other disappear.
 
-    `f` gets `a` (a stream, or a tuple of them) and `y`, and uses the ordinary operators; it may use
-    other streams of the query too. Several streams that need each other are a tuple: `f(a, (x, y))`
-    gives the two, and so does `fixpoint`. The rows of `y` are those of `a`, or those of the
+    `f` gets `a` (a stream, or a tuple of streams) and `y`, and uses the ordinary operators; it may
+    also use other streams of the query. For mutual recursion, use a tuple: `f(a, (x, y))` returns
+    the two streams, and so does `fixpoint`. The row type of `y` is that of `a`, or that of the
     annotation of `f`'s second parameter (`ZSet[T]`, `tuple[ZSet[T], …]`), or `to` (`T`, or a tuple
     of types). On `y` you can use map, map_many, filter, add, join, semijoin, distinct, minima and
     maxima. An operator that is not monotone (a difference, an antijoin, a sum) raises
     `CompileError`, because more rows in `y` would mean fewer rows in its result.
 
-    The result of a minimum or maximum over `y` must come back into its own group: as the row of `y`
-    there, which a better one replaces. If it only leads to other rows, which may push it out, they
-    alternate for ever, and a step raises `FixpointError`.
+    The result of a minimum or maximum over `y` must return to its own group, as the row of `y`
+    there, which a better one replaces. If it only produces other rows, and these can displace it,
+    the rows alternate for ever, and a step raises `FixpointError`.
 
-    The weights of `a` should not sum up to less than zero, as those of tables never do: a row with
-    a negative count removes rows where it meets others, so that there may be no fixpoint. A
-    `distinct` before the fixpoint makes sure.
+    No row of `a` may have a negative weight in the sum of all changes; rows of tables never have
+    one. A row with a negative weight removes rows when it is joined, so that there may be no
+    fixpoint. To make sure, apply `distinct` before the fixpoint.
 
-    Not linear. Keeps, by iteration, what joins and distincts in `f` need, by their keys. A step
-    reads the effects of its changes, once for each iteration that they reach; each iteration takes
-    a Spark job or none. `max_iterations` bounds the depth: how often `f` is applied. Beyond it a
-    step raises `FixpointError`, and changes nothing.
+    Not linear. State: for each iteration, the inputs of the joins and distincts in `f`, by their
+    keys. A step reads the rows that its changes affect, once for each iteration that they reach;
+    each iteration takes one Spark job or none. `max_iterations` limits how often `f` is applied.
+    Beyond it a step raises `FixpointError`, and changes nothing.
 
     >>> def longer(edges: st.ZSet[st.Pair[int, int]], y: st.ZSet[st.Pair[int, int]]):
     ...     met = st.join(y, edges, on_left=lambda p: p.right, on_right=lambda e: e.left)
@@ -102,13 +102,13 @@ def fixpoint(
     return cast(Y, made[0] if single else tuple(made))
 
 
-# -- what flows
+# -- the types of the streams
 
 
 def _recursive_types(
     a: object, f: Callable[..., Any], to: Any, line: Line
 ) -> tuple[bool, list[StreamType]]:
-    """Whether there is one recursive stream only, and the types of all."""
+    """Whether there is only one recursive stream, and the types of all of them."""
     if to is not None:
         rows = to if isinstance(to, tuple) else (to,)
         return not isinstance(to, tuple), [ZSetType(_row_type(r, line)) for r in rows]
@@ -194,14 +194,14 @@ def _checked(
 class BodyTracer(Tracer):
     """The tracer of the function of a loop.
 
-    Streams of the query around it come in by being used.
+    A stream of the enclosing query becomes an input of the loop when the function uses it.
     """
 
     def __init__(self, around: Tracer, labels_of: Mapping[Vertex, str]) -> None:
         super().__init__()
         self.around = around
-        self.labels_of = labels_of  # of streams that are given to the function
-        self.outside: dict[Vertex, Vertex] = {}  # by the vertex around: what stands for it here
+        self.labels_of = labels_of  # the names of the function's arguments
+        self.outside: dict[Vertex, Vertex] = {}  # enclosing vertex -> its leaf here
 
     def recursive(self, types: Sequence[StreamType]) -> list[Stream]:
         """The recursive streams."""
@@ -230,7 +230,7 @@ class BodyTracer(Tracer):
 
 @dataclass
 class _Inputs:
-    """What the loop gets from around it: each vertex of the query with what stands for it."""
+    """The inputs of the loop: streams of the enclosing query, and the leaf for each."""
 
     leaves: list[Vertex] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
@@ -252,7 +252,7 @@ def _body(
     f: Callable[..., Any],
     line: Line,
 ) -> tuple[AnyGraph, list[Stream]]:
-    """The circuit of the loop, and the streams of the query that are its inputs."""
+    """The circuit of the loop, and its inputs, which are streams of the query."""
     for _, line in inside.caches.values():
         raise CompileError(
             f"{line}: a cache in the function of a fixpoint; keep what the fixpoint gives"
@@ -271,7 +271,7 @@ def _body(
     moved: dict[Vertex, Vertex] = {s.vertex: s.vertex for s in streams}
 
     def place(v: Vertex) -> Vertex:
-        """The vertex of the body: what does not depend on the loop is computed around it."""
+        """The vertex in the body. Vertices independent of the loop are computed outside it."""
         if v in moved:
             return moved[v]
         if v not in recursive:
@@ -316,7 +316,7 @@ def _depending(values: list[Vertex]) -> set[Vertex]:
 
     def depends(v: Vertex) -> bool:
         if v not in found:
-            inputs = [depends(i) for i in v.inputs]  # of all, so that each is known
+            inputs = [depends(i) for i in v.inputs]  # all, so that each gets an entry
             found[v] = isinstance(v.operator, Recursive) or any(inputs)
         return found[v]
 
@@ -326,7 +326,7 @@ def _depending(values: list[Vertex]) -> set[Vertex]:
 
 
 def _lifted(v: Vertex, inside: BodyTracer) -> Stream:
-    """The changes of what does not depend on the loop: D(Q(I(a))) in the query around it."""
+    """A vertex independent of the loop, as changes in the enclosing query: D(Q(I(a)))."""
     around = inside.around
     if isinstance(v.operator, Outside):
         (source,) = (s for s, leaf in inside.outside.items() if leaf is v)

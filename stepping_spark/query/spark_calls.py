@@ -1,4 +1,4 @@
-"""Spark's functions called where they cannot be: in a query, and not in a function of rows."""
+"""Better errors for Spark functions called in a query outside of a function of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FUNCTIONS = _SPARK / "sql" / "functions"
 
 
 def spark_miscalled(e: Exception) -> CompileError | None:
-    """The error for what one of Spark's functions raised, if the query itself called it."""
+    """The error for an exception of a Spark function, if the query itself called it."""
     codes = [(frame.f_code, line) for frame, line in traceback.walk_tb(e.__traceback__)]
     in_spark = list(takewhile(lambda found: _is_spark_s(found[0]), reversed(codes)))
     rest = codes[: len(codes) - len(in_spark)]

@@ -1,4 +1,4 @@
-"""Strict inputs: those from which only existing rows are removed."""
+"""Strict inputs, from which only existing rows may be removed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from stepping_spark.rows.schema import ZSetType
 
 
 def checked(graph: AnyGraph, labels: Collection[str]) -> AnyGraph:
-    """The circuit, with a vertex for each of these inputs that gives the rows which are not there.
+    """The circuit, with one more vertex for each of these inputs: the removed rows it did not have.
 
-    H(-z⁻¹I(a), -a): a row is in it with the weight 1 where the negated sum becomes positive, which
-    is where the sum becomes negative. With the optimizer or without, what is kept is I(a) by the
-    whole row, shared with whatever else in the query reads that.
+    The vertex is H(-z⁻¹I(a), -a): a row has weight 1 if the negated sum becomes positive, that is,
+    if the sum becomes negative. State, with or without the optimizer: I(a) by the whole row, shared
+    with any other reader of it in the query.
     """
     origins = dict(graph.origins)
     found = {}
@@ -36,7 +36,7 @@ def checked(graph: AnyGraph, labels: Collection[str]) -> AnyGraph:
 
 
 def check_is_strict(graph: AnyGraph, asked: bool | Iterable[str]) -> None:
-    """An `InputError` where a stepper is to be strict of an input, and its graph is not."""
+    """Raise `InputError` if a strict input is requested, but the graph was not made with it."""
     strict = {i.label: i.append_only or i.label in graph.strict for i in _inputs(graph)}
     if isinstance(asked, bool):
         wanted = list(strict) if asked else []

@@ -1,9 +1,9 @@
-"""Linear operators in their general form: a row becomes updates, of a value, time and weight.
+"""The general linear operator: each row becomes updates, each with a value, a time and a weight.
 
-`map` gives one value, now, with weight 1; `filter` the row itself, or nothing; `map_many` several;
-`explode` several with weights; a temporal filter the row from one time on, and away from another.
-All linear operators are a join with a function: for each row, the updates that `f` says; weights
-multiply, and the time is the later of the two (Frank McSherry, "Generalizing linear operators").
+`map` makes one update, now, with weight 1; `filter` one or none; `map_many` several; `explode`
+several with weights. A temporal filter adds the row at one time, and removes it at another. Every
+linear operator is a join with a function that returns the updates of each row. Weights multiply,
+and the time is the later of the two (Frank McSherry, "Generalizing linear operators").
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ def explode(
 ) -> ZSet[V]:
     """Each row becomes the values of `f(row)`, an array of (value, weight); weights multiply.
 
-    A weight may be zero or negative: adding the row then removes the value. `f` gives a list of
-    tuples, an array column of structs with two fields, or, with `st.python`, any iterable; `to` is
-    the type of a tuple. Linear; keeps no state; costs the values of the change.
+    A weight may be zero or negative; with a negative one, adding the row removes the value. `f`
+    returns a list of tuples, an array column of structs with two fields, or with `st.python` any
+    iterable; `to` is the type of a tuple. Linear; keeps no state; a step costs the values of the
+    change.
 
     >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[str]:
     ...     return st.explode(a, f=lambda row: [(row[0], row[1]), ("all", 1)])
@@ -62,13 +63,13 @@ def join_function(
     to: type[Update[V, Any]] | None = None,
     name: str | None = None,
 ) -> ZSet[V]:
-    """Each row becomes the updates that `f(row)` gives: the general linear operator, on changes.
+    """Each row becomes the updates that `f(row)` returns: the general linear operator, on changes.
 
     An `st.Update(value, time, weight)` appears at its time, or at once if that has passed. Weights
-    multiply. `f` gives a list of updates or, with `st.python`, any iterable (annotated, or
-    `to=st.Update[V, time]`). Times are ints (numbers of steps, by default), dates or datetimes,
-    like the `now` of the steps. Linear. Keeps future updates, by their time; a step reads those
-    whose time has come since the step before.
+    multiply. `f` returns a list of updates, or with `st.python` any iterable (annotated, or
+    `to=st.Update[V, time]`). Times are ints (by default the number of the step), dates or
+    datetimes, like the `now` of the steps. Linear. State: future updates, by their time. A step
+    reads the updates that have become due since the previous step.
 
     >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[str]:
     ...     return st.join_function(a, f=lambda row: [
@@ -87,7 +88,7 @@ def join_function_as_of(
     to: type[Update[V, Any]] | None = None,
     name: str | None = None,
 ) -> ZSet[V]:
-    """The updates of a whole value whose time has come at the step: see `st.join_function`."""
+    """The updates of a whole value that are due by the step's `now`: see `st.join_function`."""
     return cast("ZSet[V]", _joined(a, f, to, name, AsOf))
 
 
@@ -98,18 +99,18 @@ def temporal_filter(
     *,
     name: str | None = None,
 ) -> ZSet[T]:
-    """The rows of a change, each from `lower(row)` until `upper(row)`, by the `now` of the steps.
+    """SELECT * FROM a WHERE lower <= now AND now < upper, kept up to date by changes and by time.
 
-    A row is present while lower ≤ now < upper; either bound may be omitted. A row that arrives
-    after its upper bound never appears, nor does one that is removed before its lower bound. A
-    bound that is NULL is never met. Bounds are ints (numbers of steps, by default), dates or
-    datetimes, like `now`. Linear: a row is two updates, (row, lower, +1) and (row, upper, −1).
-    Keeps future updates, by their time; a step reads those whose time has come since the step
-    before.
+    `now` is the time of the step. A row is present while lower ≤ now < upper; either bound may be
+    omitted. A row that arrives after its upper bound never appears, nor does a row that is removed
+    before its lower bound. A row with a NULL bound never appears. Bounds are ints (by default the
+    number of the step), dates or datetimes, like `now`. Linear: a row is two updates,
+    (row, lower, +1) and (row, upper, −1). State: future updates, by their time. A step reads the
+    updates that have become due since the previous step.
 
-    This is how a query knows the time. `datetime.now()` in a bound, or in any function of rows, is
-    called once, when the query is compiled: it is then a constant, and nothing can tell it from
-    one. Take the bound from the row, and give the clock to each step as `now=`.
+    Use it for queries that depend on the time. Do not call `datetime.now()` in a bound or in any
+    other function of rows: it is called once, when the query is compiled, and its result is a
+    constant from then on. Compute the bound from the row, and pass the time to each step as `now=`.
 
     >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[tuple[str, int]]:
     ...     return st.temporal_filter(a, upper=lambda row: row[1])
@@ -132,7 +133,7 @@ def temporal_filter_as_of(
 
 
 def _lists(a: Any, f: Any, to: Any, cls: type, what: str) -> Expr:
-    """What the function of an exploding operator gives, of a named type."""
+    """The list that the function of an exploding operator returns, with items of a named type."""
     of: Any = list
     item = None if to is None else of[to]
     row = row_of(a, what)
@@ -140,7 +141,7 @@ def _lists(a: Any, f: Any, to: Any, cls: type, what: str) -> Expr:
 
 
 def _named(cls: type, e: Expr) -> Expr:
-    """Structs that Spark made are tuples, or updates, by the order of their fields."""
+    """Read structs made by Spark as tuples, or as updates, by the order of their fields."""
     lists = unwrap(e.type)
     made = unwrap(lists.inner) if isinstance(lists, ListOf) else None
     if not (isinstance(e, Opaque) and isinstance(made, Struct) and made.python is dict):
@@ -211,7 +212,7 @@ def _checked_time(t: RowType, what: str) -> RowType:
 
 
 def _well_ordered(bounds: dict[str, Expr]) -> Expr:
-    """That both bounds are known, and the lower one is before the upper one."""
+    """The condition that no bound is NULL, and that the lower one is before the upper one."""
     if len(bounds) == 2:
         nullable = any(isinstance(e.type, Optional) for e in bounds.values())
         t = Optional(BOOL) if nullable else BOOL
@@ -221,12 +222,12 @@ def _well_ordered(bounds: dict[str, Expr]) -> Expr:
 
 
 def _known(bound: Expr) -> Expr:
-    """A bound that was found not to be NULL."""
+    """A bound that was checked not to be NULL, with a type that has no NULL."""
     return Call(bound.type.inner, "known", (bound,)) if isinstance(bound.type, Optional) else bound
 
 
 def _come(timed_rows: Any, name: str | None, when: type[Temporal]) -> Any:
-    """The values of timed rows, when their time has come."""
+    """The values of timed rows, at their time."""
     row = cast(Struct, row_of(timed_rows, "a temporal operator"))
     (_, value), (_, time) = row.fields
     come = make(when(time), timed_rows)

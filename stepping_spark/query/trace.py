@@ -1,4 +1,4 @@
-"""Tracing: a query function is called once, with symbolic streams that record what it does."""
+"""Tracing: calls a query function once, with symbolic streams that record its operators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from stepping_spark.rows.types import Struct
 
 
 class Stream:
-    """A symbolic stream: what a query function gets for its inputs, and operators give."""
+    """A symbolic stream: the inputs of a query function, and the results of operators."""
 
     __slots__ = ("tracer", "vertex")
 
@@ -107,7 +107,7 @@ class Stream:
         self._refuse("a call")
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):  # how Python and notebooks ask what a value can do
+        if name.startswith("_"):  # Python and notebooks look up such names as a test
             raise AttributeError(name)
         row = getattr(self.vertex.type, "row", None)
         if isinstance(row, Struct) and any(name == n for n, _ in row.fields):
@@ -140,7 +140,7 @@ Stream.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 @dataclass
 class Tracer:
-    """What is recorded while a query function runs."""
+    """Records the vertices while a query function runs."""
 
     made: dict[Vertex, _Made] = field(default_factory=dict)
     loops: dict[Vertex, Vertex] = field(default_factory=dict)
@@ -164,17 +164,17 @@ class Tracer:
         return self.leaf(Input(number, label, type_, append_only), label, line)
 
     def leaf(self, operator: Operator, label: str, line: Line) -> Stream:
-        """The stream of what is there before the function is called."""
+        """A stream that exists before the function is called."""
         v = Vertex(operator)
         self.given(v, label, line)
         return Stream(v, self)
 
     def given(self, v: Vertex, label: str, line: Line) -> None:
-        """Record a vertex that is there before the function is called."""
+        """Record a vertex that exists before the function is called."""
         self.made[v] = _Made((), None, label, line, False)
 
     def label(self, v: Vertex) -> str:
-        """What a vertex is called, before the query has ended and its variables are known."""
+        """The name of a vertex, as far as it is known before the query returns."""
         return self.made[v].name
 
     def feedback(self, type_: StreamType) -> Stream:
@@ -184,7 +184,7 @@ class Tracer:
         return stream
 
     def foreign(self, stream: Stream, what: str) -> Vertex:
-        """The vertex that stands here for a stream of another tracer."""
+        """The vertex that represents a stream of another tracer here."""
         raise CompileError(
             f"{user_line()}: {what} got a stream of another query; pass it through this one's "
             "parameters"
@@ -210,7 +210,7 @@ class Tracer:
         return Stream(v, self)
 
     def run(self, query: Callable[..., Any], streams: Sequence[object]) -> Any:
-        """Call the query, and learn from its variables what its streams are called."""
+        """Call the query, and take the names of its streams from its variables."""
         token = _TRACER.set(self)
         before = sys.getprofile()
         sys.setprofile(self._profile)
@@ -221,7 +221,7 @@ class Tracer:
         finally:
             sys.setprofile(before if callable(before) else None)
             if before is not None and not callable(before):
-                before.enable()  # cProfile's, which only its own method puts back
+                before.enable()  # cProfile's profiler; only its own method restores it
             _TRACER.reset(token)
 
     def _profile(self, frame: FrameType, event: str, arg: object) -> None:
@@ -252,7 +252,7 @@ class Tracer:
         return scope
 
     def called(self, v: Vertex) -> str:
-        """What the query calls a stream, as its variable or as `name=`; "" for neither."""
+        """The name of a stream in the query, from `name=` or its variable; "" if it has none."""
         made = self.made[v]
         if made.explicit or isinstance(v.operator, Input):
             return made.name
@@ -261,12 +261,12 @@ class Tracer:
         return self.held.get(v, named)
 
     def origins(self, query: str) -> Mapping[Vertex, Origin]:
-        """Where each vertex was made, and what it should be called."""
+        """For each vertex, the line that made it, and its name."""
         self._name_states()
         return {v: self._origin(v, m, query) for v, m in self.made.items()}
 
     def _name_states(self) -> None:
-        """Give the state that is made for a named stream, and kept by an index, its name."""
+        """Name the state behind a named stream, such as an indexed integral, after the stream."""
         for v, name in list(self.names.items()):
             named = v
             while named.operator.same_stream and not self.made[named].explicit:
@@ -333,7 +333,7 @@ def row_of(stream: object, what: str) -> RowType:
 
 
 def too_deep(where: str) -> CompileError:
-    """The error for an expression of more parts within parts than Python's stack has room for."""
+    """The error for an expression that is nested too deeply for Python's stack."""
     return CompileError(
         f"{where}: an expression here has too many parts within parts, as (((a + 1) + 2) + 3) has "
         "three; where a loop makes it, add up or concatenate in pairs, put what you have so far "
@@ -349,12 +349,12 @@ def make(operator: Operator, *streams: object, name: str | None = None) -> Strea
 
 
 def innermost() -> FrameType | None:
-    """The innermost frame that belongs to a query or a circuit; None for a bare lambda's."""
+    """The innermost frame of a query or a circuit; None if the query is a bare lambda."""
     return _home(sys._getframe(1))
 
 
 def _home(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame that belongs to a query or a circuit."""
+    """The innermost frame of a query or a circuit, from this frame outwards."""
     while frame is not None and _skipped(frame):
         if frame.f_code is Tracer.run.__code__:
             return None

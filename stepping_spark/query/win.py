@@ -1,17 +1,17 @@
-"""Window functions for `st.window`, and its order.
+"""Window functions and sort orders for `st.window`.
 
-They mean what Spark's window functions with these names mean. Rows that tie are ordered by the
-whole row, so that the answer is the same each time. `f` is a function of the row, as in `st.map`.
+They work as Spark's window functions of the same names. Ties are broken by the whole row, so the
+results are deterministic. `f` is a function of the row, as in `st.map`.
 
-A frame is the set of rows that a function reads. `rows=(start, end)` counts rows from the row
-itself, with a minus for those before it: (-6, 0) is the row and the six before it. `range=(start,
-end)` is the rows whose value in the order is at most that far away. The distance is a number for
-numbers, days or a timedelta for dates, and a timedelta for times, which is exact in every time zone
-(a day has 24 hours); (0, 0) is all rows that tie with the row. None is the end of the partition.
-Without either, the frame is the partition up to the last row that ties with the row, `range=(None,
-0)`, and without an order the whole partition, as in SQL.
+A frame is the set of rows that a function reads. `rows=(start, end)` counts rows from the current
+row; negative numbers are rows before it: (-6, 0) is the row and the six before it.
+`range=(start, end)` is the rows whose order value is within this distance. The distance is a number
+for numbers, days or a timedelta for dates, and a timedelta for times, which is exact in every time
+zone (a day has 24 hours). (0, 0) is all rows that tie with the current row. None is the first or
+last row of the partition. The default frame is `range=(None, 0)`: the partition up to the last row
+that ties with the current row. Without an order it is the whole partition, as in SQL.
 
-A function may have partitions or an order of its own: `st.win.rank().over(by=…, order=…)`.
+A function can have its own partitions or order: `st.win.rank().over(by=…, order=…)`.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ Bounds = tuple[Any, Any]
 
 
 def asc(f: Callable[[T], Any], *, nulls: str | None = None) -> By[T]:
-    """Ascending by `f(row)`; NULL comes "first", unless `nulls="last"`."""
+    """Ascending by `f(row)`. NULLs come first, or last with `nulls="last"`."""
     return By(f, True, nulls)
 
 
 def desc(f: Callable[[T], Any], *, nulls: str | None = None) -> By[T]:
-    """Descending by `f(row)`; NULL comes "last", unless `nulls="first"`."""
+    """Descending by `f(row)`. NULLs come last, or first with `nulls="first"`."""
     return By(f, False, nulls)
 
 
 @dataclass(frozen=True)
 class WindowFunction(Generic[T]):
-    """One of the functions of this module, of rows of type T."""
+    """A window function over rows of type T, made by the functions of this module."""
 
     kind: str
     f: Callable[[T], Any] | None = None
@@ -83,13 +83,14 @@ class WindowFunction(Generic[T]):
     ignore_nulls: bool = False
     by: Any = ...
     order: Any = ...
-    other: Callable[[T], Any] | None = None  # the second value, of those that are of two
+    other: Callable[[T], Any] | None = None  # the second argument, for functions of two
     option: float | bool | None = None
 
     def over(self, *given: object, by: Any = ..., order: Any = ...) -> WindowFunction[T]:
-        """The same function over partitions, or in an order, of its own.
+        """The same function with its own partitions or order.
 
-        What is left out is that of `st.window`; `by=None` is one partition of all rows.
+        If `by` or `order` is omitted, it is that of `st.window`. `by=None` is one partition of all
+        rows.
 
         >>> share = st.win.sum(lambda sale: sale.amount).over(by=lambda sale: sale.day, order=None)
         >>> share.kind
@@ -104,41 +105,42 @@ class WindowFunction(Generic[T]):
 
 
 def row_number() -> WindowFunction[Any]:
-    """1, 2, 3 … in the order of the partition; ties are broken by the whole row. An int."""
+    """The number of the row in its partition: 1, 2, 3 …; the whole row breaks ties. An int."""
     return WindowFunction("row_number")
 
 
 def rank() -> WindowFunction[Any]:
-    """One more than the number of rows before it; rows that tie have one rank. An int."""
+    """One more than the number of rows before the row; rows that tie share a rank. An int."""
     return WindowFunction("rank")
 
 
 def dense_rank() -> WindowFunction[Any]:
-    """One more than the number of different values of the order before it. An int."""
+    """One more than the number of distinct order values before the row's. An int."""
     return WindowFunction("dense_rank")
 
 
 def percent_rank() -> WindowFunction[Any]:
-    """(rank − 1) / (rows of the partition − 1); for a single row 0. A float."""
+    """(rank − 1) / (rows of the partition − 1), or 0 for a single row. A float."""
     return WindowFunction("percent_rank")
 
 
 def cume_dist() -> WindowFunction[Any]:
-    """The share of the partition's rows that are before the row, or tie with it. A float."""
+    """The fraction of the partition's rows that come before the row or tie with it. A float."""
     return WindowFunction("cume_dist")
 
 
 def ntile(n: int) -> WindowFunction[Any]:
-    """The number, from 1, of the row's part, of `n` parts as equal as possible. An int."""
+    """The number (from 1) of the row's bucket, of `n` buckets of about equal size. An int."""
     return WindowFunction("ntile", n=n)
 
 
 def lag(
     f: Callable[[T], Any], n: int = 1, *, default: Any = None, ignore_nulls: bool = False
 ) -> WindowFunction[T]:
-    """`f` of the row that is `n` rows before, or of the n-th before whose `f` is not NULL.
+    """`f` of the row `n` rows before; with `ignore_nulls`, only rows whose `f` is not NULL count.
 
-    `default` if there is no such row: by default NULL, so the field must be `X | None`.
+    It is `default` if there is no such row. Without a default it is NULL, so the field must be
+    `X | None`.
     """
     return WindowFunction("lag", f, n, default, ignore_nulls=ignore_nulls)
 
@@ -146,7 +148,7 @@ def lag(
 def lead(
     f: Callable[[T], Any], n: int = 1, *, default: Any = None, ignore_nulls: bool = False
 ) -> WindowFunction[T]:
-    """`f` of the row that is `n` rows after; otherwise like `lag`."""
+    """`f` of the row `n` rows after; otherwise like `lag`."""
     return WindowFunction("lead", f, n, default, ignore_nulls=ignore_nulls)
 
 
@@ -157,7 +159,7 @@ def first_value(
     range: Bounds | None = None,  # noqa: A002 - SQL's name
     ignore_nulls: bool = False,
 ) -> WindowFunction[T]:
-    """`f` of the first row of the frame, or of the first whose `f` is not NULL."""
+    """`f` of the first row of the frame; with `ignore_nulls`, the first that is not NULL."""
     return WindowFunction("first_value", f, 1, None, rows, range, ignore_nulls)
 
 
@@ -168,7 +170,7 @@ def last_value(
     range: Bounds | None = None,  # noqa: A002 - SQL's name
     ignore_nulls: bool = False,
 ) -> WindowFunction[T]:
-    """`f` of the last row of the frame, or of the last whose `f` is not NULL."""
+    """`f` of the last row of the frame; with `ignore_nulls`, the last that is not NULL."""
     return WindowFunction("last_value", f, 1, None, rows, range, ignore_nulls)
 
 
@@ -180,7 +182,7 @@ def nth_value(
     range: Bounds | None = None,  # noqa: A002 - SQL's name
     ignore_nulls: bool = False,
 ) -> WindowFunction[T]:
-    """`f` of the n-th row of the frame, from 1; NULL if it has fewer rows."""
+    """`f` of the n-th row of the frame, counted from 1; NULL if the frame has fewer rows."""
     return WindowFunction("nth_value", f, n, None, rows, range, ignore_nulls)
 
 
@@ -190,7 +192,7 @@ def count(
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """The number of rows of the frame; with `f`, of those for which it is not NULL. An int."""
+    """The number of rows in the frame; with `f`, of rows whose `f` is not NULL. An int."""
     return WindowFunction("count", f, 1, None, rows, range)
 
 
@@ -240,7 +242,7 @@ def any_value(
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """Some `f` of the frame that is not NULL: the least one, so that it is always the same."""
+    """Some `f` of the frame that is not NULL: always the least one, to be deterministic."""
     return WindowFunction("any_value", f, 1, None, rows, range)
 
 
@@ -250,7 +252,7 @@ def bool_and(
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """Whether `f` is true wherever it is not NULL in the frame; NULL without values. A bool."""
+    """Whether all `f` of the frame that are not NULL are true; NULL without values. A bool."""
     return WindowFunction("bool_and", f, 1, None, rows, range)
 
 
@@ -260,7 +262,7 @@ def bool_or(
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """Whether `f` is true somewhere in the frame; NULL without values. A bool."""
+    """Whether any `f` of the frame is true; NULL without values. A bool."""
     return WindowFunction("bool_or", f, 1, None, rows, range)
 
 
@@ -281,7 +283,7 @@ def percentile(
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """The exact percentile of `f` over the frame, as `st.agg.percentile` has it; NULL of none."""
+    """The exact percentile of `f` in the frame, as in `st.agg.percentile`; NULL without values."""
     return WindowFunction("percentile", f, 1, None, rows, range, option=p)
 
 
@@ -292,7 +294,7 @@ def stddev(
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """The standard deviation of `f` over the frame, as `st.agg.stddev` has it. A float or NULL."""
+    """The standard deviation of `f` over the frame, as in `st.agg.stddev`. A float or NULL."""
     return WindowFunction("stddev", f, 1, None, rows, range, option=population or None)
 
 
@@ -303,7 +305,7 @@ def variance(
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """The variance of `f` over the frame, as `st.agg.variance` has it. A float or NULL."""
+    """The variance of `f` over the frame, as in `st.agg.variance`. A float or NULL."""
     return WindowFunction("variance", f, 1, None, rows, range, option=population or None)
 
 
@@ -314,19 +316,19 @@ def corr(
     rows: Bounds | None = None,
     range: Bounds | None = None,  # noqa: A002 - SQL's name
 ) -> WindowFunction[T]:
-    """The correlation of two numbers over the frame, as `st.agg.corr` has it. A float or NULL."""
+    """The correlation of two numbers over the frame, as in `st.agg.corr`. A float or NULL."""
     return WindowFunction("corr", x, 1, None, rows, range, other=y)
 
 
 def __dir__() -> list[str]:
-    """The functions and `asc` and `desc`, without what they are made of."""
+    """The public names only: the functions, `asc` and `desc`."""
     return sorted(__all__)
 
 
-if not TYPE_CHECKING:  # a checker would take any name for one that there is
+if not TYPE_CHECKING:  # with this, a type checker would accept any name
 
     def __getattr__(name: str) -> NoReturn:
-        """Say which functions there are."""
+        """Raise an error that lists the available functions."""
         raise AttributeError(
             f"st.win has no {name!r}; it has {', '.join(__all__)}. For another aggregate of a "
             "whole partition, join the rows with st.aggregate(rows, by=…, into=…); for one of a "

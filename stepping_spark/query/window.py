@@ -1,4 +1,4 @@
-"""`st.linear.window`: from the functions that are asked for to the vertices of a window."""
+"""`st.linear.window`: turns the requested window functions into vertices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from stepping_spark.zsets.spark import ZSet
 T = TypeVar("T")
 R = TypeVar("R")
 
-ONE_GROUP: tuple[Expr, ...] = (Literal(INT, 0),)  # the key of all rows, where there is none
+ONE_GROUP: tuple[Expr, ...] = (Literal(INT, 0),)  # the key of all rows, if no `by` is given
 OF_ORDER = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead")
 FLOATS = ("percent_rank", "cume_dist")
 
@@ -71,7 +71,7 @@ def window(
         if e is not None and n not in overs
     }
     stream = source.stream
-    for i, w in enumerate(windows):  # each is over what the one before gives
+    for i, w in enumerate(windows):  # each reads the results of the previous one
 
         def moved(e: Expr, i: int = i) -> Expr:
             return _within(source.moved(e), i)
@@ -98,14 +98,14 @@ class _Over:
 
 
 def _over(f: WindowFunction[Any], by: Any, order: Any, row: RowType) -> _Over:
-    """What a function is over: what it says itself, or what is said for all."""
+    """The partitions and order of a function: its own, or else those given for all."""
     by, order = (of_all if own is ... else own for own, of_all in ((f.by, by), (f.order, order)))
     keys = () if by is None else key_of(by, row, "`by` of window").parts
     return _Over(keys, sorting_of(order, row, "`order` of window"))
 
 
 def _within(e: Expr, windows: int) -> Expr:
-    """An expression over rows to which so many windows have added what they give."""
+    """The expression, over rows that this number of windows has wrapped in pairs."""
     for _ in range(windows):
         e = e.under("left")
     return e
@@ -117,7 +117,7 @@ ARGUMENTS = {"partition_by": "by", "partitionBy": "by", "order_by": "order", "or
 def _by_field(
     fields: Any, functions: Mapping[str, Any], target: Struct, where: str
 ) -> dict[str, Any]:
-    """What is asked for, by the field that it fills."""
+    """The requested functions, by the field that each fills."""
     for n in functions:
         if n in ARGUMENTS and n not in dict(target.fields):
             raise CompileError(
@@ -154,7 +154,7 @@ def _by_field(
 
 
 def _instead(name: str, kind: str) -> str:
-    """What to write in place of an aggregate of groups."""
+    """What to write instead of an aggregate of groups."""
     if kind in win.__all__:
         return f"which is of a group of st.aggregate; write {name}=st.win.{kind}(…)"
     return (
@@ -172,25 +172,25 @@ def _is_of_two(f: object) -> bool:
 
 
 def _value(f: Any, row: RowType) -> Expr | None:
-    """What a function is of, or a field is filled with."""
+    """The argument of a window function, or the expression for a field; None if there is none."""
     if isinstance(f, WindowFunction):
         return None if f.f is None else row_expr(f.f, row)
     return row_expr(f, row)
 
 
-# -- the rows that the window is over
+# -- the input rows of the window
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A stream whose rows have what SQL text cannot say, beside the rows that were given."""
+    """A stream of the original rows, paired with precomputed values that SQL cannot express."""
 
     stream: Any
     found: Mapping[Expr, Expr]
-    own: tuple[str, ...]  # where the row that was given is
+    own: tuple[str, ...]  # the path of the original row
 
     def moved(self, e: Expr) -> Expr:
-        """An expression of the row that was given, over rows of the stream."""
+        """The expression over the original row, rewritten for rows of the stream."""
         if e in self.found:
             return self.found[e]
         for side in self.own:
@@ -199,7 +199,7 @@ class Prepared:
 
 
 def prepared(a: Any, row: RowType, used: Iterable[Expr], given: Iterable[Expr]) -> Prepared:
-    """The stream with what is computed beside its rows: what is not in SQL, and `given` values."""
+    """Pair the rows with values computed first: those that are not SQL, and the `given` ones."""
     calls = [e for e in dict.fromkeys(used) if isinstance(e, PythonCall)]
     first = Prepared(a, {}, ())
     if calls:
@@ -223,19 +223,19 @@ def _at(exprs: Sequence[Expr]) -> dict[Expr, Expr]:
     return {e: Field(e.type, ("right", f"_{i}")) for i, e in enumerate(exprs, 1)}
 
 
-# -- what is computed of them
+# -- the computed results
 
 
 @dataclass
 class _Planned:
-    """The functions over a window, each once, and what is shown of them."""
+    """The functions of one window, each once, and the fields made from their results."""
 
     sorting: tuple[Sorting, ...]
     where: str
     calls: list[WindowCall] = field(default_factory=list)
 
     def add(self, c: WindowCall) -> Field:
-        """A function, as a field of the window's rows."""
+        """Add a function, and return the field of its result in the window's rows."""
         if c not in self.calls:
             self.calls.append(c)
         return Field(c.type, ("right", f"_{self.calls.index(c) + 1}"))
@@ -243,7 +243,7 @@ class _Planned:
     def shown(
         self, name: str, f: WindowFunction[Any], value: Expr | None, other: Expr | None = None
     ) -> Expr:
-        """What a field is filled with."""
+        """The expression for a field."""
         at = f"{self.where}: {name}"
         if type(f.n) is not int or not 1 <= f.n <= MANY:
             raise CompileError(f"{at}: n should be an int from 1 to {MANY}, found {f.n!r}")
@@ -293,17 +293,17 @@ class _Planned:
 
 @dataclass
 class _Framed:
-    """The numbers that an aggregate adds up, as sums over a frame: of no values they are 0."""
+    """The sums of an aggregate, as sums over a frame; a sum without values is 0."""
 
     planned: _Planned
     frame: Frame
 
     def arg(self, e: Expr) -> Expr:
-        """An argument, as it is."""
+        """An argument, unchanged."""
         return e
 
     def leaf(self, e: Expr) -> int:
-        """The number of a sum among the functions of the window."""
+        """Add a sum, and return its number among the functions of the window."""
         field = self.planned.add(WindowCall("sum", unwrap(e.type), (e,), self.frame))
         return int(field.path[-1].removeprefix("_"))
 
@@ -325,7 +325,7 @@ def _shifted(f: WindowFunction[Any], value: Expr, at: str) -> WindowCall:
     return WindowCall(f.kind, t, (value, default), None, f.n, f.ignore_nulls)
 
 
-# -- the fields of the row that is wanted
+# -- the fields of the result row
 
 
 def _fields(
@@ -345,7 +345,7 @@ def _fields(
 def _of_row(
     target: Struct, left: list[str], row: RowType, own: tuple[str, ...], where: str
 ) -> dict[str, Expr]:
-    """The fields that are filled by those of the row: of the same name, or of a tuple in order."""
+    """The fields filled from the row: those with the same name, or for a tuple in order."""
     if not isinstance(row, Struct):
         parts = [("row", Field(row, own))]
     else:
