@@ -1,4 +1,4 @@
-"""What is added in the step under way, until a transaction writes it."""
+"""The additions of the current step, until a transaction writes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stores.postgres.statements import Layout
 
 
 class Additions:
-    """The changes of a step, by table: small ones are held here, large ones are staged."""
+    """The changes of a step, by table: small ones in memory, large ones in staging tables."""
 
     def __init__(self, session: Session, driver_bytes: int, limits: Limits) -> None:
         self._session = session
@@ -27,7 +27,7 @@ class Additions:
         self._changes: dict[str, Changes] = {}
 
     def add(self, register: str, layout: Layout, change: Relation) -> None:
-        """Take a change; a DataFrame is computed here, once."""
+        """Add a change; a DataFrame is computed here, once."""
         held = accepted(change, register, layout, self._driver_bytes, self._limits)
         changes = self._changes.setdefault(layout.table, Changes(register, layout))
         if held.frame is not None:
@@ -40,22 +40,22 @@ class Additions:
             changes.tables.append(held.table)
 
     def clear(self) -> None:
-        """Forget what was written."""
+        """Forget the changes, after they were written."""
         self._changes = {}
 
     def forget(self) -> None:
-        """Forget what was not written, and drop what was staged."""
+        """Discard the changes, and drop their staging tables."""
         dropped, self._changes = self._changes, {}
         tables = [staged.table for changes in dropped.values() for staged in changes.staged]
         if tables and not self._session.lost:
-            # What stays is swept when the store is opened, or connects, again.
+            # Remaining tables are swept when the store is opened or reconnects.
             with suppress(StoreError), self._session.use("could not drop a change") as connection:
                 for table in tables:
                     drop = sql.SQL("DROP TABLE IF EXISTS {}").format(table)
                     connection.execute(drop.as_bytes())
 
     def check_connected(self) -> None:
-        """See that large changes are still where they were put."""
+        """Check that the staging tables are still those of this connection."""
         staged = [s for changes in self._changes.values() for s in changes.staged]
         if any(s.connected != self._session.connected for s in staged):
             raise StoreUnavailable(
@@ -70,14 +70,14 @@ class Additions:
         old: LastStep,
         new: LastStep,
     ) -> list[Layout]:
-        """Write them within one transaction; gives the outputs whose rows it has deleted."""
+        """Write the changes in one transaction; return the outputs with many deleted rows."""
         changes = list(self._changes.values())
         made = Transaction(connection, self._session.catalog, self._limits, together=True)
         try:
             with connection.transaction():
                 made.write(changes, given, old, new)
         except errors.NumericValueOutOfRange:
-            # Again, a statement at a time: it fails at the register whose sum it was.
+            # Repeat it with single statements, so that it fails at the register with the overflow.
             made = Transaction(connection, self._session.catalog, self._limits, together=False)
             with connection.transaction():
                 made.write(changes, given, old, new)

@@ -1,4 +1,4 @@
-"""What a schema of Postgres keeps of a store beside its rows: registers, steps, outputs."""
+"""The tables in a Postgres schema that describe a store: its registers, step and outputs."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ _COMPUTED = re.compile(r"_key_\d+_|_order_")
 
 @dataclass(frozen=True)
 class Catalog:
-    """The tables that say what a schema holds."""
+    """The tables that describe a state: `_store_` and `_registers_`."""
 
     address: Address
 
     def layouts(
         self, connection: Connection, registers: Sequence[Register], *, create: bool, writes: bool
     ) -> dict[str, Layout]:
-        """The tables of the registers; made, where there is no store and it is to be created.
+        """The tables of the registers. Creates them if there is no store and `create` is true.
 
-        A `StoreMismatch` names the registers that differ from those of the state; a `StoreCorrupt`
-        the tables that are not as they were made, as far as that costs no look at rows.
+        Raises `StoreMismatch` with the registers that differ from those of the state, and
+        `StoreCorrupt` with the tables that were altered, as far as this shows without reading rows.
         """
         if not self.is_there(connection, writes=writes):
             if not create:
@@ -69,7 +69,7 @@ class Catalog:
                 )
             with connection.transaction():
                 self._create(connection, registers)
-        with snapshot(connection):  # whoever writes may make the tables of outputs anew
+        with snapshot(connection):  # a writer may be replacing output tables
             return self._kept(connection, registers, writes=writes)
 
     def _kept(
@@ -94,7 +94,7 @@ class Catalog:
     ) -> dict[str, Table]:
         """The description of each register, by the circuit's name for it.
 
-        A `StoreMismatch` where the state has others.
+        Raises `StoreMismatch` if the state has other registers.
         """
         kept = self.tables(connection)
         for wrong in self.wrong_fingerprint(connection, kept):
@@ -103,25 +103,25 @@ class Catalog:
         return {name: kept[there] for name, there in names.items()}
 
     def is_there(self, connection: Connection, *, writes: bool) -> bool:
-        """Whether the schema holds a state, which this role may read, or also write."""
+        """Whether the schema has a state. Raises an error if this role may not read or write it."""
         guard = Guard(connection, self.address, writes)
         guard.check_schema()
         return STORE in guard.check([STORE, REGISTERS])
 
     def check_may_create(self, connection: Connection) -> None:
-        """Refuse a role that could not make a state where there is none."""
+        """Raise an error if this role may not create a state."""
         Guard(connection, self.address, writes=True).check_may_create()
 
     def look(
         self, connection: Connection, kept: Mapping[str, Table], outputs: int, *, writes: bool
     ) -> dict[str, Found]:
-        """The tables of registers and outputs as they are; asked for before one of them is read."""
+        """The actual tables of registers and outputs, checked before any of them is read."""
         names = [table.name for table in kept.values()]
         names += [f"_output_{i}_" for i in range(1, outputs + 1)]
         return Guard(connection, self.address, writes).check(names)
 
     def wrong_fingerprint(self, connection: Connection, kept: Mapping[str, Table]) -> Iterator[str]:
-        """How the registers that are described are not those that the state was made for."""
+        """How the described registers differ from those that the state was made for."""
         said = self.fingerprint(connection)
         digest = fingerprint_of({name: table.described for name, table in kept.items()})
         if said != digest:
@@ -156,7 +156,7 @@ class Catalog:
             )
 
     def tables(self, connection: Connection) -> dict[str, Table]:
-        """What is said of each register; a `StoreMismatch` where another version has said it."""
+        """The description of each register. Raises `StoreMismatch` for another format version."""
         self._check_format(connection)
         query = (
             'SELECT register::text, "table"::text, "view"::text, '
@@ -170,20 +170,20 @@ class Catalog:
         return tables
 
     def output_layouts(self, outputs: Sequence[Schema]) -> tuple[Layout, ...]:
-        """The tables of what the last step gave."""
+        """The tables of the outputs of the last step."""
         return tuple(
             Layout(self.address.schema, f"_output_{i}_", schema, hashed=False)
             for i, schema in enumerate(outputs, 1)
         )
 
     def staging(self) -> sql.Identifier:
-        """A new table that a large change goes to first."""
+        """The name of a new staging table, for a large change."""
         return sql.Identifier(self.address.schema, f"_staging_{uuid.uuid4().hex}")
 
     # -- the state
 
     def load(self, connection: Connection) -> LastStep:
-        """What is committed now."""
+        """The last committed step."""
         query = (
             f"SELECT step, left(now::text, {MOST_BYTES}), left(offsets::text, {MOST_BYTES}), "
             f"left(outputs::text, {MOST_BYTES}), outputs_kept, "
@@ -203,7 +203,7 @@ class Catalog:
 
     @contextmanager
     def _believed(self, table: str) -> Iterator[None]:
-        """What a table says is wrong as one error."""
+        """Turn a `ValueError` about a table's content into `StoreCorrupt`."""
         try:
             yield
         except ValueError as e:
@@ -213,7 +213,7 @@ class Catalog:
             ) from None
 
     def save(self, connection: Connection, old: LastStep, new: LastStep) -> Any:
-        """Write what is committed, over `old`; the cursor tells whether that was there."""
+        """Replace the last step `old` by `new`; the cursor's row count is 0 if it was not `old`."""
         query = self._sql(
             "UPDATE {} SET step = $1, now = $2, offsets = $3::json, outputs = $4::json, "
             "outputs_kept = $5, settings = $6::json WHERE step = $7",
@@ -241,7 +241,7 @@ class Catalog:
             connection.execute(layout.create.as_bytes())
 
     def sweep(self, connection: Connection) -> None:
-        """Drop what steps that were never committed have left behind."""
+        """Drop staging tables left behind by steps that were never committed."""
         mine = connection.execute(
             "SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
             "ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r' "
@@ -253,16 +253,16 @@ class Catalog:
                 connection.execute(self._sql("DROP TABLE IF EXISTS {}", name).as_bytes())
 
     def vacuum(self, connection: Connection, layout: Layout) -> None:
-        """Have the server reclaim the room of rows that are gone from a table, if it is there."""
+        """VACUUM a table, if it exists, to reclaim the space of deleted rows."""
         there = sql.SQL("SELECT to_regclass({})").format(sql.Literal(layout.place.as_string()))
         if connection.execute(there.as_bytes()).fetchone() != (None,):
             vacuum = sql.SQL("VACUUM (ANALYZE) {}").format(layout.place)
             connection.execute(vacuum.as_bytes())
 
-    # -- making it
+    # -- creating it
 
     def _create(self, connection: Connection, registers: Sequence[Register]) -> None:
-        # `IF NOT EXISTS` would ask for the right to create it, also where it exists.
+        # `IF NOT EXISTS` needs the CREATE privilege even if the schema exists.
         there = connection.execute(
             "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1", [self.address.schema]
         )
@@ -295,7 +295,7 @@ class Catalog:
     def _make(
         self, connection: Connection, register: Register, layout: Layout, taken: set[str]
     ) -> str | None:
-        """Make the table of a register, and the view of a cache; gives the name of the view."""
+        """Create the table of a register, and the view of a cache; return the name of the view."""
         what = f"register {register.name!r}: the sum of {register.sums or 'changes'}"
         for statement in (layout.create, layout.index, *layout.comments(what)):
             connection.execute(statement.as_bytes())
@@ -308,7 +308,7 @@ class Catalog:
         return view
 
     def layout(self, register: Register, table: str) -> Layout:
-        """A register's table."""
+        """The layout of a register's table."""
         of = register
         return Layout(self.address.schema, table, of.schema, of.key, order=of.order)
 
@@ -338,7 +338,7 @@ class Catalog:
 
 @contextmanager
 def snapshot(connection: Connection) -> Iterator[None]:
-    """See one committed state, whatever others commit meanwhile; that of a snapshot, within one."""
+    """Read one committed state in this block, whatever others commit; may be inside a snapshot."""
     if connection.info.transaction_status == TransactionStatus.INTRANS:
         yield
         return

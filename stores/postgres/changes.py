@@ -1,4 +1,4 @@
-"""Changes on their way into tables: kept until the commit, then merged in its transaction."""
+"""Changes to tables: collected until the commit, then merged in its transaction."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from stores.postgres.statements import ATTEMPT, Layout
 
 @dataclass(frozen=True)
 class Staged:
-    """A large change, in a table of its own that workers have written."""
+    """A large change, in a staging table that workers have written."""
 
     table: sql.Identifier
     attempts: tuple[int, ...]
     rows: int
-    connected: int  # the connection under which it was written: a crash may empty the table
+    connected: int  # the connection that made it: after a crash the table may be empty
 
 
 Change = pa.Table | Staged
@@ -40,7 +40,7 @@ Change = pa.Table | Staged
 
 @dataclass
 class Changes:
-    """What a step has added so far, to one table."""
+    """The changes of one step to one table, so far."""
 
     register: str
     layout: Layout
@@ -48,14 +48,14 @@ class Changes:
     staged: list[Staged] = field(default_factory=list)
 
     def table(self) -> pa.Table:
-        """What the driver has of it, as one relation."""
+        """The part on the driver, as one relation."""
         return consolidate(concat(self.tables, self.layout.schema), self.layout.schema)
 
 
 def accepted(
     held: Relation, register: str, layout: Layout, driver_bytes: int, limits: Limits
 ) -> Relation:
-    """A change, computed and consolidated: on the driver, if it takes no more than so much."""
+    """A change, computed and consolidated; on the driver, if it has at most `driver_bytes`."""
     schema = layout.schema
     if not isinstance(held, SparkRelation):
         table = conform(held.fetched(limits).table, schema)
@@ -69,7 +69,7 @@ def accepted(
 def stage(
     connection: Connection, frame: DataFrame, layout: Layout, catalog: Catalog, connected: int
 ) -> Staged:
-    """Have workers write a consolidated change to a table of its own."""
+    """Have Spark's workers write a consolidated change to a staging table."""
     table = catalog.staging()
     connection.execute(layout.create_staging(table).as_bytes())
     rows = send(frame, layout, table, catalog.address)
@@ -91,7 +91,7 @@ class Transaction:
 
     @property
     def emptied(self) -> list[Layout]:
-        """The outputs of which many rows were deleted: they are in the way until a VACUUM."""
+        """The outputs with many deleted rows, which slow reads down until a VACUUM."""
         return [
             layout for layout, cursor in self._emptied if cursor.rowcount > self._limits.vacuum_rows
         ]
@@ -103,7 +103,7 @@ class Transaction:
         old: LastStep,
         new: LastStep,
     ) -> None:
-        """All of it; what is small goes to the server in one message."""
+        """Write everything; all small changes go to the server in one message."""
         for change in changes:
             for staged in change.staged:
                 with self._blame(change.register):
@@ -125,7 +125,7 @@ class Transaction:
             if isinstance(held, Staged) or held.num_rows > self._limits.statement_rows
         ]
         with self._connection.pipeline() if self._together else nullcontext():
-            # With few rows an index is the way, whatever a plan that was made once has guessed.
+            # With few rows the index is best, whatever a cached generic plan assumes.
             self._connection.execute("SET LOCAL enable_seqscan = off")
             self._expect("", self._catalog.save(self._connection, old, new), 1)
             for change, table in small:
@@ -183,7 +183,7 @@ class Transaction:
         self._expected.append((what, cursor, rows))
 
     def _check(self) -> None:
-        """See that each statement has done what it was to do, before it is made to last."""
+        """Check the row counts of all statements before the commit."""
         for what, cursor, rows in self._expected:
             if cursor.rowcount != rows:
                 raise StoreUnavailable(
@@ -194,7 +194,7 @@ class Transaction:
 
     @contextmanager
     def _blame(self, register: str) -> Iterator[None]:
-        """Say which register a sum is beyond; where statements go together, none is known."""
+        """Name the register of an overflow; for statements sent together it is unknown."""
         try:
             yield
         except errors.NumericValueOutOfRange as e:

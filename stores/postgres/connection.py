@@ -1,4 +1,4 @@
-"""Connections to Postgres: where it is, the lock that keeps a second writer out, and errors."""
+"""Connections to Postgres: its address, the lock against a second writer, and errors."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ SET row_security = off; SET constraint_exclusion = off;
 SELECT set_config('restrict_nonsystem_relation_kind', 'view, foreign-table', false)
 FROM pg_catalog.pg_settings WHERE name = 'restrict_nonsystem_relation_kind'
 """
-# With the intervals a server notices a writer whose machine is gone, and gives up its lock. What is
-# committed is to last, also where a server is told to take it less seriously. By its default a page
-# found through an index costs as much as four that are read in turn: then one row in a hundred that
-# changes has the server read the whole table. The last three have the server refuse to run code of
-# others where a table has become a view, or has got a policy, since it was looked at.
+# The intervals let a server notice that a writer's machine is gone, and release its lock. Commits
+# are synchronous even if the server's default is not, to be durable. By default Postgres costs a
+# page found through an index like four pages of a sequential scan; then a change of one row in a
+# hundred makes it read the whole table. The last three settings make the server refuse to run
+# others' code if a table has become a view, or has got a policy, since it was checked.
 
 _OTHER_TABLES = ("42P01", "42703", "42804", "42809", "42846", "42883")
-"""SQLSTATEs of a table, column or operator that is not there, and of types that do not fit."""
+"""SQLSTATEs of missing tables, columns or operators, and of types that do not fit."""
 
 _HOLDER = """
 SELECT a.pid, a.application_name, a.usename, a.client_addr, a.backend_start
@@ -69,13 +69,13 @@ SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()), current_s
     (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()),
     extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text
 """
-# A copy of a server's files has its identifier, and may have its port, on another machine.
+# A copy of a server's files has the same identifier, and on another machine maybe the same port.
 
 
 class Address:
-    """Where a store is: a database and a schema of it. Shows no password, wherever it is shown.
+    """The address of a store: a database and a schema. It never shows its password.
 
-    `what` is what errors say is there.
+    `what` is the word for the store in errors.
     """
 
     def __init__(self, url: str, schema: str, what: str = "store") -> None:
@@ -93,7 +93,7 @@ class Address:
         return f"postgresql://{user}{host}/{get('dbname') or ''}{service}, schema {self.schema!r}"
 
     def connect(self, role: str) -> Connection:
-        """A new connection, each statement of which is a transaction of its own."""
+        """Open a connection in autocommit mode."""
         params = {"connect_timeout": 10, **self._params, "client_encoding": "utf8"}
         params["application_name"] = f"stepping_spark {role}, process {os.getpid()} on {_host()}"
         connection = self._connected(params)
@@ -111,10 +111,10 @@ class Address:
             return psycopg.connect(**params, autocommit=True, cursor_factory=psycopg.RawCursor)
         except psycopg.Error as e:
             refused, said, remedy = type(e), str(e), _remedy_where_refused(e)
-        except UnicodeError as e:  # psycopg asks for the addresses of a host by name
+        except UnicodeError as e:  # from psycopg's lookup of the host
             refused, said = psycopg.OperationalError, f"the host has no name for a network: {e}"
             remedy = _SERVER
-        # Outside of `except`, and from an error without the connection, which has the password.
+        # Outside of `except`, and from a new error: the old one has the connection's password.
         raise self._unavailable("could not be opened", said, remedy) from refused(said)
 
     def _check_server(self, connection: Connection) -> None:
@@ -132,7 +132,7 @@ class Address:
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
-        """Make errors of Postgres the store's."""
+        """Turn errors of Postgres into errors of the store."""
         try:
             yield
         except psycopg.Error as e:
@@ -145,7 +145,7 @@ class Address:
         away = isinstance(e, psycopg.OperationalError | psycopg.InterfaceError)
         if away or state[:2] in ("08", "53", "57", "58"):
             return self._unavailable(what, said, _SERVER)
-        if state in ("42501", "25006"):  # no privilege, a read-only database
+        if state in ("42501", "25006"):  # insufficient privilege, read-only database
             return StoreUnavailable(
                 f"{self}: the {self._what} {what}: {said}; give the user the right, or use another "
                 f"user: {PAGE}, for those who write and for those who read"
@@ -165,10 +165,10 @@ class Address:
 
 
 def _remedy_where_refused(e: psycopg.Error) -> str:
-    """What to do where no connection was made.
+    """What to do if the connection was refused.
 
-    The error has no code there. The words are those of the server, which may say them in another
-    language: then it is told by whether it asked for a password.
+    Such an error has no SQLSTATE, and the server may use another language for its text. Then the
+    remedy depends on whether the server asked for a password.
     """
     said = str(e)
     if "does not exist" in said:
@@ -183,7 +183,7 @@ def _remedy_where_refused(e: psycopg.Error) -> str:
 
 
 def _check_schema(schema: object) -> None:
-    """Refuse what the server would cut: two that are cut to one would be one state, unlocked."""
+    """Refuse names that Postgres truncates: two of them could become one state with two locks."""
     if isinstance(schema, str) and 0 < len(schema.encode()) <= LONGEST and "\0" not in schema:
         return
     shown = f"{schema!r}, of {len(schema.encode())} bytes" if isinstance(schema, str) else schema
@@ -194,7 +194,7 @@ def _check_schema(schema: object) -> None:
 
 
 def _parsed(url: str) -> dict[str, Any]:
-    """The parameters of an address, none of which holds a part of the password but its own."""
+    """The parameters of an address; no part of the password is in any other parameter."""
     if not isinstance(url, str):
         raise StoreError(
             f"{user_line()}: expected the URL of a database, found {type(url).__name__}; write "
@@ -212,7 +212,7 @@ def _parsed(url: str) -> dict[str, Any]:
         if wrong is None and _PORTS.fullmatch(str(params.get("port", ""))):
             return params
         wrong = wrong or UNCLEAR
-    # Outside of `except`: libpq's text quotes the URL, password and all.
+    # Outside of `except`: libpq's error quotes the URL with its password.
     raise StoreUnavailable(wrong)
 
 
@@ -221,11 +221,11 @@ def _host() -> str:
 
 
 LOCK_TRIES = 20
-"""How often a lock is tried, 50 ms apart: that of a killed process takes a moment to go."""
+"""The number of attempts, 50 ms apart: a killed process holds its lock for a moment."""
 
 
 def take_lock(connection: Connection, address: Address) -> None:
-    """Keep other writers of the schema out for as long as the connection lives."""
+    """Lock the schema against other writers until the connection ends."""
     number = _lock_number(address.schema)
     for tried in range(1, LOCK_TRIES + 1):
         found = connection.execute("SELECT pg_catalog.pg_try_advisory_lock($1)", [number])
@@ -246,23 +246,23 @@ def _lock_number(schema: str) -> int:
 
 
 def identity(connection: Connection, address: Address) -> object:
-    """What is the same for a state by whatever address, role or socket it is reached.
+    """The identity of a state, the same for every address, role or socket that reaches it.
 
-    As long as the server is not started again.
+    It changes when the server restarts.
     """
     ((server, port, database, started),) = connection.execute(_IDENTITY).fetchall()
     return server, port, database, started, address.schema
 
 
 def holder(connection: Connection, address: Address) -> str | None:
-    """Who writes the schema; None: nobody."""
+    """The connection that writes the schema now; None if there is none."""
     found = connection.execute(_HOLDER, [_lock_number(address.schema)]).fetchone()
     if found is None:
         return None
     pid, application, user, where, since = found
     named = application or "a connection"
     said = f"{named!r} (user {user}, "
-    if since is None:  # the server shows a role only its own connections whole
+    if since is None:  # others' details are hidden from this role
         return f"{said}server process {pid}; more is shown to a role with pg_read_all_stats)"
     at = f"from {where}" if where else "over a local socket"
     return f"{said}{at}, server process {pid}, since {since:%Y-%m-%d %H:%M:%S})"

@@ -1,4 +1,4 @@
-"""Rows on their way between Postgres and Arrow: through the driver, or by Spark's workers."""
+"""Moves rows between Postgres and Arrow, through the driver or with Spark's workers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from stores.postgres.connection import Address, Connection
 from stores.postgres.statements import ATTEMPT, Layout
 from stores.postgres.types import csv_of, table_of
 
-LINES = 8 << 20  # bytes of text that are parsed at a time
-ROWS = 50_000  # that are written at a time
+LINES = 8 << 20  # bytes of text parsed at a time
+ROWS = 50_000  # rows written at a time
 
 _ODD = (
     ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError,
@@ -47,14 +47,14 @@ def put(connection: Connection, layout: Layout, table: pa.Table, to: sql.Identif
 def got(
     connection: Connection, layout: Layout, where: sql.Composable | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of a table, as COPY gives them."""
+    """The rows of a table, from a COPY."""
     return copied(connection, layout.copy_out(where), layout.schema, layout.table)
 
 
 def few_rows(
     connection: Connection, layout: Layout, where: sql.Composable, most: int
 ) -> DriverRelation | None:
-    """The rows of a table that a condition holds for; None where they are more than so many."""
+    """The rows of a table that meet a condition; None if there are more than `most`."""
     limit = sql.SQL("{} LIMIT {}").format(where, sql.Literal(most + 1))
     rows = concat(got(connection, layout, limit), layout.schema)
     return DriverRelation(rows, layout.schema) if rows.num_rows <= most else None
@@ -63,11 +63,11 @@ def few_rows(
 def copied(
     connection: Connection, query: sql.Composed, schema: Schema, table: str
 ) -> Iterator[pa.Table]:
-    """What a COPY gives of a table, some of it at a time."""
+    """The result of a COPY, in pieces."""
     lines: list[bytes] = []
     size = 0
     with connection.cursor().copy(query.as_bytes()) as copy:
-        for line in copy:  # the server sends each row as a message of its own
+        for line in copy:  # one message per row
             lines.append(bytes(line))
             size += len(line)
             if size >= LINES:
@@ -87,14 +87,13 @@ def _rows_of(lines: Sequence[bytes], schema: Schema, table: str) -> pa.Table:
         ) from e
 
 
-# -- by Spark's workers
+# -- with Spark's workers
 
 
 def send(frame: DataFrame, layout: Layout, to: sql.Identifier, address: Address) -> dict[int, int]:
-    """COPY the rows of a DataFrame into a staging table; gives the rows of each attempt.
+    """COPY the rows of a DataFrame into a staging table; return the number of rows per attempt.
 
-    A task that is tried again has another number, and only what these attempts wrote is to be
-    taken.
+    A retried task has a new attempt number. Use only the rows of the returned attempts.
     """
     schema = layout.schema
 
@@ -114,7 +113,7 @@ def send(frame: DataFrame, layout: Layout, to: sql.Identifier, address: Address)
                     rows += len(table)
         yield pa.RecordBatch.from_pydict({"attempt": [number], "rows": [rows]})
 
-    # mapInArrow cannot take columns of any name.
+    # mapInArrow does not accept every column name.
     chosen = frame.select(*[column(n).alias(f"c{i}") for i, (n, _) in enumerate(schema.all)])
     with spark_errors(address):
         told = chosen.mapInArrow(attempt, "attempt BIGINT, rows BIGINT").toArrow()
@@ -123,7 +122,7 @@ def send(frame: DataFrame, layout: Layout, to: sql.Identifier, address: Address)
 
 @dataclass(frozen=True)
 class Fetch:
-    """Reads the pages of a table, from a snapshot that others see too."""
+    """Reads pages of a table on a worker, in an exported snapshot."""
 
     address: Address
     layout: Layout
@@ -157,10 +156,10 @@ def whole(
     part_bytes: int,
     spark: Callable[[], SparkSession],
 ) -> Relation:
-    """All rows of a table, in the snapshot that the connection is in.
+    """All rows of a table, in the connection's snapshot.
 
     A table of more than `driver_bytes` becomes a DataFrame, which workers read in parts of
-    `part_bytes`. It is computed here: it is a value, not a view.
+    `part_bytes`. It is computed at once, so later commits do not change it.
     """
     pages, size = size_of(connection, layout)
     if size <= driver_bytes:
@@ -179,7 +178,7 @@ def whole(
 
 @contextmanager
 def spark_errors(address: Address) -> Iterator[None]:
-    """Say of a failure in a worker what the worker said."""
+    """Raise the error of a worker instead of Spark's."""
     try:
         yield
     except PySparkException as e:
@@ -188,7 +187,7 @@ def spark_errors(address: Address) -> Iterator[None]:
 
 
 def wanted_keys(keys: Relation, schema: Schema, most: int) -> pa.Table | None:
-    """Keys as a table; None where they are more than so many."""
+    """The keys as a table; None if there are more than `most`."""
     table = keys.table
     if keys.frame is not None:
         table = keys.frame.limit(most + 1).toArrow()
@@ -199,7 +198,7 @@ def wanted_keys(keys: Relation, schema: Schema, most: int) -> pa.Table | None:
 
 
 def size_on_disk(connection: Connection, layout: Layout) -> Size:
-    """How many rows a table has, which are counted, and its bytes with those of its indexes."""
+    """The number of rows of a table, by a count, and its bytes with its indexes."""
     place = layout.place.as_string()
     ((rows,),) = connection.execute(f"SELECT count(*) FROM {place}").fetchall()
     size = "SELECT pg_catalog.pg_total_relation_size(pg_catalog.to_regclass($1))"
@@ -208,7 +207,7 @@ def size_on_disk(connection: Connection, layout: Layout) -> Size:
 
 
 def size_of(connection: Connection, layout: Layout) -> tuple[int, int]:
-    """The pages of a table, and its bytes with those of long values."""
+    """The number of pages of a table, and its bytes with TOAST."""
     name = sql.Literal(layout.place.as_string())
     found = connection.execute(
         sql.SQL(

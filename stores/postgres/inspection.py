@@ -1,4 +1,4 @@
-"""Looks at a state in Postgres: what its catalogue says of each table, and whether it is so."""
+"""Inspects a state in Postgres, and compares its tables with their descriptions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PostgresState:
         self._address = Address(url, schema)
 
     def summary(self) -> Summary:
-        """What it is, by its catalogue, and how large the tables are."""
+        """The summary of the state: its description, and the sizes of its tables."""
         with self._looking() as (connection, catalog):
             tables = self._tables(connection, catalog)
             registers = self._registers(tables)
@@ -62,7 +62,7 @@ class PostgresState:
             )
 
     def holder(self) -> str | None:
-        """Who writes it now; None: nobody."""
+        """The connection that writes the state now; None if there is none."""
         with (
             closing(self._address.connect("reader")) as connection,
             self._address.errors("could not be looked at"),
@@ -70,7 +70,7 @@ class PostgresState:
             return holder(connection, self._address)
 
     def reader(self, registers: Sequence[Register]) -> StorePostgres | None:
-        """A store that reads it; None: there is no state, and a writer can make one."""
+        """A store that reads the state; None if there is no state and a writer can make one."""
         catalog = Catalog(self._address)
         with (
             closing(self._address.connect("reader")) as connection,
@@ -83,7 +83,7 @@ class PostgresState:
         return StorePostgres(self._url, registers, schema=self._address.schema, read_only=True)
 
     def verify(self) -> Verification:
-        """Compare tables, columns, indexes and views with the catalogue; then look at each row."""
+        """Compare tables, columns, indexes and views with the description; then check each row."""
         with self._looking() as (connection, catalog):
             tables = self._tables(connection, catalog)
             registers = self._registers(tables)
@@ -108,7 +108,7 @@ class PostgresState:
             return found
 
     def compact(self) -> str:
-        """Have the server reclaim the room of rows that are gone."""
+        """VACUUM the tables, to reclaim the space of deleted rows."""
         with self._looking() as (connection, catalog):
             registers = self._registers(self._tables(connection, catalog))
         with StorePostgres(self._url, registers, schema=self._address.schema) as store:
@@ -117,7 +117,7 @@ class PostgresState:
 
     @contextmanager
     def _looking(self) -> Iterator[tuple[Connection, Catalog]]:
-        """A connection that sees one committed state."""
+        """A connection that reads one committed state."""
         session = Session(self._address, writes=False)
         try:
             with session.use("could not be looked at") as connection, snapshot(connection):
@@ -148,7 +148,7 @@ class PostgresState:
 def _kept(
     connection: Connection, register: Register, layout: Layout, there: Mapping[str, Found]
 ) -> Kept:
-    """How much there is of a register; nothing, where its table is gone."""
+    """The size of a register; zero if its table is missing."""
     if layout.table not in there:
         return Kept(register, 0, 0, 0)
     size = size_on_disk(connection, layout)
@@ -157,14 +157,14 @@ def _kept(
 
 @dataclass(frozen=True)
 class TableCheck:
-    """Compares the table of a register with what it should be."""
+    """Checks the table of a register."""
 
     connection: Connection
     layout: Layout
     there: Mapping[str, Found]
 
     def problems(self) -> Iterator[str]:
-        """All that is wrong."""
+        """All problems of the table."""
         yield from problems_of(self.layout, self.there)
         table = self.there.get(self.layout.table)
         if table is not None and table.differs(self.layout.types) is None:
@@ -172,7 +172,7 @@ class TableCheck:
             yield from (f"{what} {n:,} rows {wrong}" for n, wrong in self._of_rows())
 
     def _of_rows(self) -> Iterator[tuple[int, str]]:
-        """How many rows are wrong, and what is wrong with them."""
+        """For each kind of problem, the number of rows that have it."""
         for n, what in (
             (self._count(" OR ", "{} IS NULL"), "with NULL as a weight"),
             (self._count(" AND ", "{} = 0"), "with a weight of zero"),
@@ -183,7 +183,7 @@ class TableCheck:
                 yield n, what
 
     def _count(self, joined: str, condition: str) -> int:
-        """How many rows have diffs for which this holds."""
+        """The number of rows whose diffs meet a condition."""
         each = [sql.SQL(condition).format(c.ident) for c in self.layout.diffs]
         return self._number(
             sql.SQL("SELECT count(*) FROM {} WHERE {}").format(
@@ -206,7 +206,7 @@ class TableCheck:
         return int(found)
 
     def _astray(self) -> int:
-        """How many rows would be looked for under another hash than they have."""
+        """The number of rows with a wrong hash, which a lookup would not find."""
         of = self.layout
         hashes = tuple((name, INT) for name in of.hashes)
         schema = Schema(hashes + of.schema.columns, of.schema.diffs)
@@ -217,7 +217,7 @@ class TableCheck:
 
 
 def _differing(kept: pa.Table, wanted: Sequence[Array]) -> int:
-    """How many rows have another value in any of the columns."""
+    """The number of rows that differ in any of the columns."""
     differs = np.zeros(kept.num_rows, np.bool_)
     for have, want in zip(kept.columns, wanted, strict=True):
         differs |= have.to_numpy() != want.cast(pa.int64()).to_numpy()

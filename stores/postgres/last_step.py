@@ -1,4 +1,4 @@
-"""What the catalogue of a schema says of registers and of the last step, read from its rows."""
+"""Parses the rows that describe the registers and the last step of a state."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ MADE_BY = "made_by"
 
 @dataclass(frozen=True)
 class LastStep:
-    """What is committed, beside the registers."""
+    """The last committed step, without the registers."""
 
     step: int = 0
     now: Now = None
     offsets: Mapping[str, int] = field(default_factory=dict)
-    outputs: Sequence[object] = ()  # of each, its schema, its table's columns, what computed it
+    outputs: Sequence[object] = ()  # of each, its schema, columns and computation
     outputs_kept: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def made_by_of(state: LastStep) -> tuple[str, ...] | None:
-    """What computed each output of the last step; None where it was not told."""
+    """The computation of each output of the last step; None if it was not recorded."""
     if not state.outputs_kept:
         return None
     said = [o.get(MADE_BY) if isinstance(o, dict) else None for o in state.outputs]
@@ -36,7 +36,7 @@ def made_by_of(state: LastStep) -> tuple[str, ...] | None:
 
 
 def layout_of(output: object) -> object:
-    """The description of an output, without what computed it."""
+    """The description of an output, without its computation."""
     if not isinstance(output, dict):
         return output
     return {key: value for key, value in output.items() if key != MADE_BY}
@@ -44,7 +44,7 @@ def layout_of(output: object) -> object:
 
 @dataclass(frozen=True)
 class Table:
-    """What the catalogue says of a register: its table, its view, and what is in it."""
+    """The description of a register: its table, its view, its schema and its columns."""
 
     name: str
     view: str | None
@@ -53,7 +53,7 @@ class Table:
 
 
 def state_of(row: tuple[Any, ...]) -> LastStep:
-    """What is committed, by a row of the catalogue; a ValueError where it cannot be."""
+    """The last step, from a row of `_store_`. Raises `ValueError` if it is not valid."""
     step, now, offsets, outputs, kept, settings = row
     listed = _json(outputs, "outputs").items()
     for output in listed:
@@ -70,14 +70,14 @@ def state_of(row: tuple[Any, ...]) -> LastStep:
 
 
 def only(rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The one row of a table that has one; a ValueError for none or several."""
+    """The only row of a table. Raises `ValueError` for none or several."""
     if len(rows) != 1:
         raise ValueError(f"it has {'more rows' if rows else 'no row'}, and must have one")
     return rows[0]
 
 
 def table_of(row: tuple[Any, ...]) -> tuple[str, Table]:
-    """The name of a register, and what is said of it."""
+    """The name of a register, and its description."""
     name, table, view, described, columns = row
     register = unescape(Part(name, "register").text())
     path = f"of register {register!r}: "

@@ -1,4 +1,4 @@
-"""What the last step gave: the tables that keep it."""
+"""The tables that store the outputs of the last step."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from stores.postgres.last_step import MADE_BY
 from stores.postgres.session import Session
 from stores.postgres.statements import Layout
 
-SMALL_BYTES = 1 << 20  # of an output, which is read through at each step
+SMALL_BYTES = 1 << 20  # of an output; each step scans it
 
 
 class Outputs:
-    """The tables of what steps give, in the order of the outputs."""
+    """The tables of the outputs of steps, in order."""
 
     def __init__(self, session: Session, driver_bytes: int, limits: Limits) -> None:
         self.layouts: tuple[Layout, ...] = ()
         self._session = session
         self._driver_bytes = driver_bytes
         self._limits = limits
-        self._emptied: dict[str, Layout] = {}  # large ones whose rows are deleted, not removed
+        self._emptied: dict[str, Layout] = {}  # large ones whose deleted rows still take space
 
     def described(self, made_by: Sequence[str] | None = None) -> list[object]:
-        """What the catalogue says of each."""
+        """The descriptions of the outputs."""
         return [
             {
                 "table": layout.described,
@@ -44,7 +44,7 @@ class Outputs:
     def given(
         self, connection: Connection, outputs: Sequence[Relation] | None
     ) -> list[tuple[Layout, Change]] | None:
-        """What a step gave, with the tables for it."""
+        """The outputs of a step, with their tables."""
         if outputs is None:
             return None
         if len(outputs) != len(self.layouts):
@@ -64,10 +64,10 @@ class Outputs:
         return given
 
     def reclaim(self, emptied: Sequence[Layout]) -> None:
-        """Have the server forget the rows of a large output, which each step would look at again.
+        """VACUUM large outputs, so that later steps do not scan their deleted rows again.
 
-        What a step gives comes behind the rows that it deletes: those are gone from the file after
-        the next step. This one is committed, whatever becomes of that.
+        A step writes its rows behind those that it deletes, so the file shrinks after the next
+        step. This step is committed already; errors are ignored.
         """
         self._emptied.update({layout.table: layout for layout in emptied})
         if not self._emptied:

@@ -1,4 +1,4 @@
-"""The connection of a store: made again where it was lost, and what is known of the state by it."""
+"""The connection of a store, reopened after a loss, and the state that it last saw."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class Session:
-    """One connection at a time, for one thread at a time; a writer's holds the lock.
+    """One connection at a time, used by one thread at a time; a writer's connection has the lock.
 
-    `check` raises what there is to say where the store is not to be used any more. `make_way` is
-    called before a writer takes the lock, and told whether there is a state.
+    `check` raises an error if the store must not be used any more. `make_way` is called before a
+    writer takes the lock; its second argument is whether there is a state.
     """
 
     def __init__(
@@ -39,24 +39,24 @@ class Session:
         self.address = address
         self.catalog = Catalog(address)
         self.connected = 0
-        """How often a connection was made: what one has seen may be gone under the next."""
+        """The number of connections so far: staging tables of one may be lost in the next."""
         self._writes = writes
         self._check = check
         self._make_way = make_way
         self._process = this_process()
         self._turn = threading.RLock()
         self._connection: Connection | None = None
-        self._state: LastStep | None = None  # None: to be looked up
+        self._state: LastStep | None = None  # None: not known
         _sessions.add(self)
 
     @property
     def lost(self) -> bool:
-        """Whether there is no connection, as far as is known."""
+        """Whether the connection is known to be lost, or was not made yet."""
         return self._connection is None or self._connection.closed
 
     @contextmanager
     def use(self, what: str) -> Iterator[Connection]:
-        """The connection, made again where it was lost; errors say what could not be done."""
+        """The connection, reopened if it was lost; `what` tells errors what could not be done."""
         with self._turn:
             if self._connection is None or self._connection.closed:
                 connection = self._connect()
@@ -70,7 +70,7 @@ class Session:
                 raise
 
     def state(self) -> LastStep:
-        """What is committed. A writer knows it; a reader looks each time."""
+        """The last committed step. A writer remembers it; a reader queries it each time."""
         with self._turn:
             if self._state is not None and not self.lost:
                 return self._state
@@ -81,14 +81,14 @@ class Session:
 
     @contextmanager
     def committing(self, new: LastStep) -> Iterator[None]:
-        """What makes the state a new one; after an error it is looked up which it is."""
+        """The block that commits `new`. After an error the state is queried again."""
         with self._turn:
             self._state = None
             yield
             self._state = new
 
     def answer(self, question: Callable[[Connection], T]) -> T:
-        """What a connection answers; one that was lost is made again, if nothing has changed."""
+        """The result of a query. Reconnects once after a loss, if the state has not changed."""
         with self._turn:
             before = self._state
             try:
@@ -107,7 +107,7 @@ class Session:
                 return question(connection)
 
     def close(self) -> None:
-        """End the connection, and with it the lock; in a fork, leave both to their owner."""
+        """Close the connection, and release the lock; in a fork, leave both to the parent."""
         if self._process != this_process():
             return
         with self._turn:
@@ -116,9 +116,9 @@ class Session:
                 connection.close()
 
     def give_way(self) -> None:
-        """Have the lock released at once, also while a thread waits for the server.
+        """Release the lock at once, even while a thread waits for the server.
 
-        What that thread does fails; the server takes back what it has not committed.
+        That thread's operation fails, and the server rolls back its transaction.
         """
         connection = self._connection
         if connection is not None and not connection.closed:
@@ -128,7 +128,7 @@ class Session:
                 link.shutdown(socket.SHUT_RDWR)
 
     def leave(self) -> None:
-        """In a fork: release the connection, which else would last as long as the fork does."""
+        """In a fork: drop the inherited connection, which would stay open as long as the fork."""
         if self._connection is not None:
             with suppress(psycopg.Error, OSError):
                 nothing = os.open(os.devnull, os.O_RDWR)
@@ -146,7 +146,7 @@ class Session:
         connection = self.address.connect("writer" if self._writes else "reader")
         try:
             with self.address.errors("could not be opened"):
-                # Whoever has no right to write is not to hold the lock either.
+                # A role without the right to write must not take the lock.
                 there = self.catalog.is_there(connection, writes=self._writes)
                 if self._writes:
                     self._make_way(connection, there)
@@ -162,7 +162,7 @@ class Session:
 
 
 def _socket_of(connection: Connection) -> socket.socket:
-    """A handle of its own on the socket of a connection."""
+    """A duplicate handle of a connection's socket."""
     return socket.socket(fileno=os.dup(connection.fileno()))
 
 

@@ -1,4 +1,4 @@
-"""A snapshot of a schema of Postgres: one transaction, which sees one committed step."""
+"""A snapshot of a Postgres schema: one transaction, which sees one committed step."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ T = TypeVar("T")
 
 
 class Pinned(Session):
-    """A connection of its own, in a transaction that sees what was committed when it began."""
+    """A separate connection, in a transaction that sees the state at its start."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(address, writes=False)
         with self.use("could not be read") as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            self._seen = self.catalog.load(connection)  # the first query is what the view is of
+            self._seen = self.catalog.load(connection)  # the first query fixes the snapshot
 
     def state(self) -> LastStep:
-        """What was committed when the snapshot was taken."""
+        """The last step when the snapshot was taken."""
         return self._seen
 
     def answer(self, question: Callable[[Connection], T]) -> T:
-        """What the connection answers; one that was lost cannot be restored."""
+        """The result of a query. A lost connection is an error: the snapshot is lost with it."""
         if self.lost:
             raise StoreUnavailable(
                 f"{self.address}: the connection of the snapshot of step {self._seen.step} was "
@@ -40,7 +40,7 @@ class Pinned(Session):
 
 @contextmanager
 def pinned(address: Address) -> Iterator[Pinned]:
-    """A snapshot, until the end of the block."""
+    """A snapshot for the duration of the block."""
     session = Pinned(address)
     try:
         yield session

@@ -1,4 +1,4 @@
-"""Tables of relations in Postgres, and the statements that make, merge and read them."""
+"""Tables of relations in Postgres, and the statements that create, merge and read them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from stores.postgres.types import Leaf, escape, leaves_of, texts
 KEY_HASH, PLACE, REST_HASH, ATTEMPT = "_key_hash_", "_place_", "_rest_hash_", "_attempt_"
 
 STAGED = re.compile("_staging_[0-9a-f]{32}")
-"""The names of tables that large changes go to first."""
+"""The names of staging tables, for large changes."""
 
-# Those, and the tables of outputs: they come and go, beside those of registers.
+# Staging and output tables: temporary names that registers must not use.
 _OWN = re.compile(rf"{STAGED.pattern}|_output_[0-9]+_")
 
 _LONG = {"timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"}
@@ -33,7 +33,7 @@ Statement = sql.Composed
 
 
 def identifier(name: str, taken: set[str]) -> str:
-    """A name as Postgres can have it, the same in each process: cut, and told from those taken."""
+    """A valid, unused Postgres name; deterministic, and cut with a digest if it is too long."""
     plain = name.replace("\0", "␀")
     found = _cut(plain, LONGEST)
     number = 0
@@ -53,7 +53,7 @@ def _cut(name: str, most: int) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its name there, and which part of a row it holds."""
+    """A column of a table: its name, and the part of a row that it stores."""
 
     name: str
     leaf: Leaf
@@ -65,8 +65,8 @@ class Column:
 
     @property
     def definition(self) -> sql.Composed:
-        """Name and type."""
-        # Text compares byte by byte, whatever the language of the database is.
+        """The column definition: name and type."""
+        # Text compares byte by byte, whatever the locale of the database is.
         collation = ' COLLATE "C"' if self.leaf.pg == "text" else ""
         return sql.SQL("{} {}").format(self.ident, _raw(self.leaf.pg + collation))
 
@@ -84,9 +84,9 @@ def _raw(text: str) -> sql.SQL:
 
 @dataclass(frozen=True)
 class Layout:
-    """A table that holds a relation. With hashes, its rows are found by key, and are distinct.
+    """A table that stores a relation. With hashes, rows are looked up by key, and are distinct.
 
-    With an order, the place of a row in it stands between the hashes, in the index too.
+    With an order, a row's position in it is a column between the hashes, and in the index too.
     """
 
     namespace: str
@@ -98,7 +98,7 @@ class Layout:
 
     @property
     def place(self) -> sql.Identifier:
-        """The table, by its full name."""
+        """The qualified name of the table."""
         return sql.Identifier(self.namespace, self.table)
 
     @cached_property
@@ -108,7 +108,7 @@ class Layout:
 
     @cached_property
     def diffs(self) -> tuple[Column, ...]:
-        """The columns that are added."""
+        """The columns of weights and sums, which are added."""
         return self._all[len(self.columns) :]
 
     @cached_property
@@ -118,18 +118,18 @@ class Layout:
 
     @property
     def described(self) -> list[list[str]]:
-        """The columns as the catalogue has them: part of a row, name, type."""
+        """The columns as stored in `_registers_`: part of a row, name, type."""
         return [[escape(c.leaf.name), c.name, c.leaf.pg] for c in self._all]
 
     @property
     def types(self) -> list[tuple[str, str]]:
-        """All columns of the table with their types, as the server calls them."""
+        """All columns of the table, with the server's names for their types."""
         hashes = [(name, "bigint") for name in self.hashes]
         return [*hashes, *((c.name, _LONG.get(c.leaf.pg, c.leaf.pg)) for c in self._all)]
 
     @property
     def hashes(self) -> tuple[str, ...]:
-        """The columns of hashes, and of the place in the order."""
+        """The names of the hash columns, and of the position in the order."""
         if not self.hashed:
             return ()
         return (KEY_HASH, REST_HASH) if self.order is None else (KEY_HASH, PLACE, REST_HASH)
@@ -137,7 +137,7 @@ class Layout:
     # -- values
 
     def hash_columns(self, table: pa.Table) -> list[Array]:
-        """The hashes of the rows: of their keys, and of their other columns."""
+        """The hashes of the rows' keys, their positions in the order, and their other hashes."""
         names = [n for n, _ in self.schema.columns]
         key = self.key or tuple(names)
         rest = [n for n in names if n not in key]
@@ -147,7 +147,7 @@ class Layout:
         return [pa.array(h.view(np.int64)).cast(pa.string()) for h in numbers]
 
     def text_columns(self, table: pa.Table) -> list[Array]:
-        """The rows as the columns of text that statements take: hashes, columns, diffs."""
+        """The rows as columns of text, for statements: hashes, columns, diffs."""
         hashed = self.hash_columns(table) if self.hashed else []
         return [*hashed, *texts(table, self.schema.all)]
 
@@ -155,12 +155,12 @@ class Layout:
 
     @cached_property
     def create(self) -> Statement:
-        """Makes the table."""
+        """Creates the table."""
         return self._created(sql.SQL("TABLE {}").format(self.place))
 
     @cached_property
     def index(self) -> Statement:
-        """Makes the index by which keys and rows are found."""
+        """Creates the index for lookups of keys and rows."""
         return sql.SQL("CREATE INDEX {} ON {} ({})").format(
             sql.Identifier(self.index_name), self.place, _listed(map(sql.Identifier, self.hashes))
         )
@@ -172,7 +172,7 @@ class Layout:
 
     @property
     def index_place(self) -> str:
-        """The index by its full name, quoted."""
+        """The qualified name of the index, quoted."""
         return sql.Identifier(self.namespace, self.index_name).as_string()
 
     @property
@@ -181,7 +181,7 @@ class Layout:
         return f"{_cut(self.table, LONGEST - 13)}~{_digest(self.table)} key"
 
     def create_staging(self, staging: sql.Identifier) -> Statement:
-        """Makes a table that large changes go to first; a crash of the server may empty it."""
+        """Creates a staging table (unlogged: it may be empty after a crash of the server)."""
         return self._created(sql.SQL("UNLOGGED TABLE {}").format(staging), ATTEMPT)
 
     def _created(self, what: sql.Composable, *more: str) -> Statement:
@@ -193,17 +193,17 @@ class Layout:
         return sql.SQL("CREATE {} ({})").format(what, _listed(fields))
 
     def copy_in(self, to: sql.Identifier, *more: str) -> Statement:
-        """Takes lines of the hashes, what is said, the columns and the diffs."""
+        """Copies lines with the hashes, the `more` columns, the columns and the diffs into `to`."""
         names = [sql.Identifier(n) for n in (*self.hashes, *more)] + [c.ident for c in self._all]
         return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(to, _listed(names))
 
     def copy_out(self, where: sql.Composable | None = None) -> Statement:
-        """Gives lines that `postgres_types.table_of` reads."""
+        """Copies the rows out, as lines that `types.table_of` reads."""
         return self._copied([c.shown for c in self._all], where)
 
     @property
     def copy_with_hashes(self) -> Statement:
-        """The same, of all rows, each begun by its hashes."""
+        """The same for all rows, with their hashes first."""
         return self._copied([*map(sql.Identifier, self.hashes), *(c.shown for c in self._all)])
 
     def _copied(
@@ -214,7 +214,7 @@ class Layout:
         )
 
     def of_keys(self, table: pa.Table) -> sql.Composed:
-        """The condition that a row has one of these keys, or one of the same hash."""
+        """The condition that a row's key has the hash of one of these keys."""
         hashes, _ = key_hashes(table, self.key)
         listed = ",".join(map(str, np.unique(hashes.view(np.int64)).tolist()))
         return sql.SQL(" WHERE {} = ANY({}::bigint[])").format(
@@ -222,7 +222,7 @@ class Layout:
         )
 
     def since(self, table: pa.Table, since: Sequence[int]) -> sql.Composed:
-        """The condition that a row has one of these keys, and comes from its place on."""
+        """The condition that a row's key has the hash of one of these, from its position on."""
         hashes, _ = key_hashes(table, self.key)
         each = sql.SQL("({} = {} AND {} >= {})")
         key, place = sql.Identifier(KEY_HASH), sql.Identifier(PLACE)
@@ -234,7 +234,7 @@ class Layout:
 
     @cached_property
     def parameters(self) -> sql.Composed:
-        """The rows of a statement's parameters: an array of text for each column."""
+        """The rows in a statement's parameters: an array of text for each column."""
         types = ["bigint"] * len(self.hashes) + [c.leaf.pg for c in self._all]
         arrays = [_raw(f"${i}::text[]::{t}[]") for i, t in enumerate(types, 1)]
         names = [*map(sql.Identifier, self.hashes), *(c.ident for c in self._all)]
@@ -242,24 +242,24 @@ class Layout:
 
     @cached_property
     def merge_parameters(self) -> bytes:
-        """Adds the rows of a statement's parameters."""
+        """Adds the rows in a statement's parameters to the table."""
         return self.merge(self.parameters).as_bytes()
 
     @cached_property
     def insert_parameters(self) -> bytes:
-        """Puts the rows of a statement's parameters into the table."""
+        """Inserts the rows in a statement's parameters."""
         return self.insert(self.parameters).as_bytes()
 
     @cached_property
     def empty(self) -> bytes:
-        """Takes all rows out of the table."""
+        """Deletes all rows."""
         return sql.SQL("DELETE FROM {}").format(self.place).as_bytes()
 
     def merge(self, source: sql.Composable) -> Statement:
-        """Adds the rows `s` of a source, each of which is there once, to those of the table.
+        """Adds the rows `s` of a source to those of the table. Rows of the source are distinct.
 
-        The hashes find the row, and its columns say whether it is the one: rows that only share
-        their hashes stay apart.
+        The statement finds rows by their hashes, and compares their columns: rows that only share
+        their hashes stay separate.
         """
         same = [sql.SQL("{0} = {1}").format(_of("r", n), _of("s", n)) for n in self.hashes] + [
             sql.SQL("{0} IS NOT DISTINCT FROM {1}").format(_of("r", c.name), _of("s", c.name))
@@ -285,7 +285,7 @@ class Layout:
         )
 
     def insert(self, source: sql.Composable, order: bool = False) -> Statement:
-        """Puts the rows `s` of a source into the table, in the order of their hashes."""
+        """Inserts the rows `s` of a source; with `order`, in the order of their hashes."""
         names = [*self.hashes, *(c.name for c in self._all)]
         by = sql.SQL(" ORDER BY {}").format(_listed(map(sql.Identifier, self.hashes)))
         return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}{}").format(
@@ -297,14 +297,14 @@ class Layout:
         )
 
     def view(self, name: str, hidden: Sequence[str]) -> Statement:
-        """Makes a view of the columns and diffs, without those of some parts of rows."""
+        """Creates a view of the columns and diffs, without some hidden parts of rows."""
         shown = [c.ident for c in self._all if c.leaf.path[0] not in hidden]
         return sql.SQL("CREATE VIEW {} AS SELECT {} FROM {}").format(
             sql.Identifier(self.namespace, name), _listed(shown), self.place
         )
 
     def comments(self, what: str) -> list[Statement]:
-        """Say what the table holds, and what a column is called whose own name is too long."""
+        """Comments: what the table stores, and the full names of columns with cut names."""
         found = [sql.SQL("COMMENT ON TABLE {} IS {}").format(self.place, sql.Literal(escape(what)))]
         for c in self._all:
             if c.name != c.leaf.name:

@@ -1,4 +1,4 @@
-"""The Postgres store: state as tables of a schema, one transaction for each step."""
+"""The Postgres store: state in the tables of a schema, one transaction per step."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ DRIVER_BYTES = 64 << 20
 
 
 class StorePostgres(Closing):
-    """Keeps registers as tables of a Postgres database, in a schema of their own.
+    """Stores registers as tables of a Postgres database, in a schema of their own.
 
-    `url` is `postgresql://user:password@host:port/database`; it is never shown with its password.
-    `create=True` makes the schema and its tables if they do not exist. A step is one transaction.
-    One process writes at a time: an advisory lock, which ends with its connection, keeps others out
-    with a `StoreLocked`. So the connection must not go through a pool that shares it. If the same
-    process opens the state again, the new store takes over, and the old one says so; a fork cannot
-    use the store. With `read_only` there is no lock, and each read is of what is committed at that
-    time. Needs Postgres 15 or newer, and psycopg, also on Spark's workers.
+    `url` is `postgresql://user:password@host:port/database`; messages never show the password.
+    `create=True` creates the schema and its tables if they do not exist. A step is one transaction.
+    One process writes at a time: an advisory lock keeps others out, with `StoreLocked`. The lock
+    ends with its connection, so the connection must not go through a pool that shares it. If the
+    same process opens the state again, the new store takes over, and the old one raises errors. A
+    fork cannot use the store. With `read_only` there is no lock, and each read sees the last
+    committed step. Needs Postgres 15 or newer, and psycopg, also on Spark's workers.
 
     A writer owns the schema and its tables, and is not a superuser; a reader needs USAGE and
     SELECT. The store refuses tables of other owners if reading them could run their code. See
@@ -52,22 +52,22 @@ class StorePostgres(Closing):
 
     - A cache named `receipts` is the view `receipts`: the columns of its rows, and `_count_`.
     - Each register is a table with the register's name (that of a cache: `"cache.receipts"`): the
-      columns of its rows, hashes by which keys are found, and the diffs. Rows whose diffs are zero
-      are absent. A part `x` of a struct `left` is the column `left.x`; a struct that may be NULL
-      has a column `left` which says whether it is there. Lists are `jsonb`. Text has `␀0` for the
-      character NUL, which Postgres cannot store, and `␀␀` for `␀`.
-    - A name longer than the 63 bytes that Postgres allows is cut and gets a digest; `_registers_`
-      says which register is in which table, and comments give the full names of columns.
-    - `_store_` has one row: the last step, its `now`, and how far sources were read; `_output_1_`,
-      … are the outputs of that step.
+      columns of its rows, hashes to look up keys, and the diffs (weights and sums). Rows whose
+      diffs are zero are absent. A part `x` of a struct `left` is the column `left.x`. A struct that
+      may be NULL has a boolean column `left`, which is true if it is not NULL. Lists are `jsonb`.
+      Text has `␀0` for the character NUL, which Postgres cannot store, and `␀␀` for `␀`.
+    - A name longer than the 63 bytes that Postgres allows is cut and gets a digest. `_registers_`
+      has the table of each register, and comments have the full names of columns.
+    - `_store_` has one row: the last step, its `now`, and the offsets of the sources.
+      `_output_1_`, … are the outputs of that step.
 
     A read or a change of more than `driver_bytes` goes through Spark's workers, which connect to
     the database themselves, all with one snapshot. `spark` is the session for that: by default the
-    active one, or a local one that is started when it is needed. `limits` are those of what it
-    reads and writes at once: see `st.Limits`.
+    active one, or a local one that is started when needed. `limits` bounds the reads and writes:
+    see `st.Limits`.
 
-    Any thread may read what is committed. A step belongs to the thread that adds first: until it
-    commits or aborts, another thread that adds or commits gets a `StoreLocked`.
+    Any thread may read the committed state. A step belongs to the thread that adds first: until it
+    commits or aborts, other threads that add or commit get `StoreLocked`.
 
     >>> from urllib.parse import quote
     >>> url = f"postgresql://user:{quote(password)}@host/db"             # doctest: +SKIP
@@ -107,7 +107,7 @@ class StorePostgres(Closing):
             make_way=self._take_over,
         )
         self._catalog = self._session.catalog
-        self._opening: Sequence[Register] = ()  # of the circuit that opens it
+        self._opening: Sequence[Register] = ()  # those of the circuit that opens it
         self._tables: Served[tuple[Register, Layout]] = Served()
         self._outputs = Outputs(self._session, driver_bytes, self._limits)
         self._added = Additions(self._session, driver_bytes, self._limits)
@@ -128,11 +128,11 @@ class StorePostgres(Closing):
         spark: SparkSession | None = None,
         limits: Limits | None = None,
     ) -> Self:
-        """The store of a circuit, in a schema of a database.
+        """Open the store of a circuit, in a schema of a database.
 
-        See the class for the arguments. Raises `StoreUnavailable` where there is none and `create`
-        is not said, or the server cannot be reached, `StoreMismatch` where it is another circuit's,
-        `StoreLocked` where another process writes it.
+        See the class for the arguments. Raises `StoreUnavailable` if there is no store and `create`
+        is false, or if the server cannot be reached; `StoreMismatch` if the state is that of
+        another circuit; `StoreLocked` if another process writes it.
         """
         return cls(
             url,
@@ -151,7 +151,7 @@ class StorePostgres(Closing):
     # -- opening
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
-        """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
+        """Open these registers. Raises `StoreMismatch` with the registers that differ."""
         check_are_registers(registers, "st.StorePostgres.from_graph(graph, url)")
         self._turns.begin()
         try:
@@ -165,10 +165,10 @@ class StorePostgres(Closing):
             self._turns.end()
 
     def _take_over(self, connection: Connection, there: bool) -> None:
-        """Have another store of this process give way, before the lock is taken by the first use.
+        """Take the state over from another store of this process, before the lock is taken.
 
-        A state that this one cannot open is left to the other. Where the connection is made again,
-        the other is the one that goes on.
+        If this store cannot open the state, the other one keeps it. After a reconnection of this
+        store, the other one keeps it, too.
         """
         state = identity(connection, self._address)
         if self._tables.is_open:
@@ -188,7 +188,7 @@ class StorePostgres(Closing):
                 )
             self._session.state()
         except BaseException:
-            self._session.close()  # whoever can open it is not to be kept out
+            self._session.close()  # do not keep others out
             raise
         self._tables.open({r.name: (r, layouts[r.name]) for r in registers})
         self._tables.serve({r.name: r.name for r in registers})
@@ -199,7 +199,7 @@ class StorePostgres(Closing):
         self._tables.close()
         self._session.close()
 
-    # -- what is committed
+    # -- the committed state
 
     def last_step(self) -> int:
         """The number of the last committed step; 0 before the first."""
@@ -210,11 +210,11 @@ class StorePostgres(Closing):
         return self._known().now
 
     def last_offsets(self) -> Mapping[str, int]:
-        """How far each source of changes was read at the last committed step."""
+        """The offset of each source of changes at the last committed step."""
         return self._known().offsets
 
     def last_settings(self) -> Mapping[str, str]:
-        """The session's settings that the state depends on; empty before they are given."""
+        """The session settings that the state depends on; empty before they are set."""
         return self._known().settings
 
     def last_outputs(self) -> tuple[Relation, ...] | None:
@@ -232,16 +232,15 @@ class StorePostgres(Closing):
         return self._reader.answer(found)
 
     def last_made_by(self) -> tuple[str, ...] | None:
-        """What computed each output of the last committed step; None if that is unknown."""
+        """The computation of each output of the last committed step; None if it is unknown."""
         return made_by_of(self._known())
 
     @contextmanager
     def snapshot(self) -> Iterator[Self]:
-        """Within the block, this thread reads the step that is the last one when it begins.
+        """Within the block, this thread reads the last committed step as of the block's start.
 
-        It is a transaction on a connection of its own, which sees what was committed at its start.
-        Meanwhile the server keeps rows that others delete, and a writer that has to rewrite a table
-        waits: keep the block short.
+        The block is a transaction on a separate connection. While it runs, the server keeps rows
+        that others delete, and a writer that has to rewrite a table waits. Keep the block short.
         """
         self._check_open()
         if self._pins.pinned is not None:
@@ -255,22 +254,22 @@ class StorePostgres(Closing):
         return self._pins.pinned or self._session
 
     def batches(self, register: str) -> int:
-        """How many parts the register is kept in: one table."""
+        """The number of parts of the register: always 1, its table."""
         self._layout(register)
         return 1
 
     def size(self, register: str) -> Size:
-        """The size of the register's table, with its indexes; counts its rows."""
+        """The size of the register's table, with its indexes. Counts the rows."""
         layout = self._layout(register)
         return self._reader.answer(lambda connection: size_on_disk(connection, layout))
 
     # -- a step
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
-        """The committed value, in parts that add up to it; with keys, the rows that have one.
+        """The committed value, as parts that add up to it; with `keys`, only the rows of those.
 
-        A read by key brings few rows to the driver. Spark's workers fetch those of the keys of a
-        large DataFrame, and those of a few keys with very many rows.
+        A read by keys returns few rows on the driver. Spark's workers read the rows if the keys are
+        a large DataFrame, or if a few keys have very many rows.
         """
         layout = self._layout(register)
         if keys is None:
@@ -286,14 +285,14 @@ class StorePostgres(Closing):
     def read_since(
         self, register: str, keys: Relation, since: Sequence[int]
     ) -> tuple[Relation, ...]:
-        """The rows of keys from a place in the order on, which the index finds."""
+        """The rows of keys from a position in the order on, by an index lookup."""
         layout = self._layout(register)
         of, _ = self._tables.of(register)
         _, wanted = checked_since(of, keys)
         return self._read(layout, layout.since(wanted, since))
 
     def _read(self, layout: Layout, where: sql.Composed | None) -> tuple[Relation, ...]:
-        """The rows of a table that a condition holds for; all of them, if these are too many."""
+        """The rows of a table that meet a condition; all of its rows if these are too many."""
 
         def found(connection: Connection) -> Relation:
             if where is not None:
@@ -324,7 +323,7 @@ class StorePostgres(Closing):
     ) -> None:
         """Make the additions of the step durable and visible, in one transaction.
 
-        If the connection is lost while it ends, `last_step` says whether it was committed.
+        If the connection is lost during the commit, `last_step` tells whether it was committed.
         """
         self._check_writable()
         self._turns.begin()
@@ -350,11 +349,11 @@ class StorePostgres(Closing):
             self._turns.end()
 
     def abort(self) -> None:
-        """Drop the additions of the current step, if it is this thread's."""
+        """Discard the additions of the current step, if it belongs to this thread."""
         self._turns.abort()
 
     def compact(self) -> None:
-        """Have the server reclaim the space of deleted rows; readers see no difference."""
+        """VACUUM the tables, to reclaim the space of deleted rows. Readers see no difference."""
         self._check_writable()
         self._turns.begin()
         layouts = (*(its for _, its in self._tables.all.values()), *self._outputs.layouts)
@@ -365,7 +364,7 @@ class StorePostgres(Closing):
         finally:
             self._turns.end()
 
-    # -- what is asked for
+    # -- registers and their tables
 
     def _known(self) -> LastStep:
         self._check_open()

@@ -1,7 +1,7 @@
-"""Looks at the tables of a state before they are read: whose they are, and what they would run.
+"""Checks the owners of a state's tables, and the code they could run, before they are read.
 
-A view, a rule, a trigger, a policy, or an expression of an index runs the code of whoever made it,
-with the rights of whoever looks. The catalogue lists all of them, and runs none.
+A view, a rule, a trigger, a policy, or an index expression runs its maker's code with the rights of
+the reader. The system catalogs list all of these, and reading them runs no code.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from stores.postgres.statements import Layout
 
 
 def _trusted(owner: str) -> Sql:
-    """Whether an owner can do no more with this role's rights than it can without.
+    """The condition that an owner gains nothing from running code with this role's rights.
 
-    It is this role, or can act as it. That this role is a member of the owner says nothing: whoever
-    makes a role may make others members of it. Who means it connects as that role (SET ROLE).
+    The owner is this role, or a member of it. It does not help that this role is a member of the
+    owner: the creator of a role can add members to it. Users who trust the owner can connect as it
+    (SET ROLE).
     """
     return any_of([f"{owner} = me.oid", f"pg_has_role({owner}, me.oid, 'MEMBER')"])
 
@@ -59,8 +60,8 @@ SELECT current_user, has_database_privilege(current_database(), 'CREATE')
     current_setting('transaction_read_only') = 'on'
 """
 
-# An index whose functions are all the server's own (numbers below 16384) is harmless: they are
-# immutable. So are an index of one's own table, and a trigger with a function of one's own.
+# An index with only built-in functions (OIDs below 16384) is harmless, since they are immutable. So
+# are an index of a table that this role owns, and a trigger with a function that this role owns.
 _TABLES = (
     _WITH
     + f"""
@@ -132,7 +133,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Found:
-    """What the catalogue of the server says of a table."""
+    """A table, as described by the system catalogs."""
 
     name: str
     kind: str
@@ -143,27 +144,27 @@ class Found:
     readable: bool
     columns: Sequence[Sequence[str]]
     indexes: Mapping[str, Sequence[Any]]
-    """By its name: whether it is valid, and its columns."""
+    """By name: whether the index is valid, and its columns."""
     foreign: Sequence[str]
-    """What runs code when the table is read or written, and is none of the store's making."""
+    """Objects that run code when the table is read or written, and are not the store's own."""
 
     @property
     def odd(self) -> Iterator[str]:
-        """Why it is not a table that a store has made."""
+        """The reasons why a store cannot have made this table."""
         if self.kind != "r":
             yield f"is {_KINDS.get(self.kind, 'no table')}, and no table"
         else:
             yield from (f"has {what}" for what in self.foreign)
 
     def differs(self, expected: Sequence[tuple[str, str]]) -> str | None:
-        """How its columns, with their types, are not these."""
+        """How its columns and types differ from the expected ones; None if they do not."""
         found = [(name, t) for name, t in self.columns]
         if found == list(expected):
             return None
         return f"has the columns {_shown(found)}, not {_shown(expected)}"
 
     def without_index(self, layout: Layout) -> str | None:
-        """What is wrong with the index by which keys are found; it can be made again."""
+        """What is wrong with the index for lookups, and the SQL to recreate it; None if nothing."""
         again = f"; DROP INDEX IF EXISTS {layout.index_place}; {layout.index.as_string()}"
         name = layout.index_name
         if name not in self.indexes:
@@ -174,7 +175,7 @@ class Found:
 
 
 def problems_of(layout: Layout, found: Mapping[str, Found]) -> Iterator[str]:
-    """How the table of a register is not what it should be, as far as no row is looked at."""
+    """The problems of a register's table that show without reading rows."""
     table = found.get(layout.table)
     if table is None:
         yield f"its table {layout.table!r} is missing"
@@ -190,16 +191,16 @@ def problems_of(layout: Layout, found: Mapping[str, Found]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Guard:
-    """Sees, before a table is read or written, that this is safe and allowed."""
+    """Checks that reading or writing a table is safe and allowed, before it happens."""
 
     connection: Connection
     address: Address
     writes: bool
 
     def check_schema(self) -> None:
-        """Refuse a schema without rights for this role, or, to write, with an untrusted owner.
+        """Refuse a schema that this role may not use; a writer also refuses an untrusted owner.
 
-        The owner of a schema can replace its tables by others.
+        The owner of a schema can replace its tables.
         """
         row = self.connection.execute(_SPACE, [self.address.schema]).fetchone()
         if row is None:
@@ -220,7 +221,7 @@ class Guard:
             )
 
     def check_may_create(self) -> None:
-        """Refuse a role that may not make the schema where there is none."""
+        """Refuse a role that may not create the schema, if there is none."""
         ((user, create, reads_only),) = self.connection.execute(
             _DATABASE, [self.address.schema]
         ).fetchall()
@@ -240,7 +241,7 @@ class Guard:
             )
 
     def check(self, names: Sequence[str]) -> dict[str, Found]:
-        """What is known of these tables, as far as they are there; all may be read, or written."""
+        """Those of these tables that exist. Raises an error if one is unsafe or not allowed."""
         found = {}
         rows = self.connection.execute(_TABLES, [self.address.schema, [*names], self.writes])
         for user, superuser, *said in rows.fetchall():
@@ -279,7 +280,7 @@ class Guard:
             raise self._lacks(user, f"the right SELECT on table {table.name!r}")
 
     def _lacks(self, user: str, what: str) -> StoreUnavailable:
-        """The error for a role without a right, and the SQL that gives it."""
+        """The error for a missing privilege, with the SQL that grants it."""
         role = sql.Identifier(user).as_string()
         remedy = (
             f"the writer owns the schema and its tables: ALTER SCHEMA {self._schema} OWNER TO "
@@ -299,7 +300,7 @@ class Guard:
 
 
 def _as(role: str) -> str:
-    """How somebody who is a member of a role connects as it."""
+    """How a member of a role connects as this role."""
     quoted = quote(f"-crole={role}".replace("\\", "\\\\").replace(" ", "\\ "), safe="-")
     return f"with ?options={quoted} in the address"
 

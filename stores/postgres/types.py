@@ -1,8 +1,8 @@
-"""How values lie in Postgres: columns for the fields of rows, and text on the way there and back.
+"""Conversion of values to and from Postgres: columns for the fields of rows, moved as text.
 
-A struct is spread over a column for each of its parts, called `left.x`; where it may be NULL, a
-boolean column `left` says whether it is there. Lists and Z-sets are `jsonb`. Text of Postgres
-holds no NUL: it is written `␀0`, and a `␀` of the text itself `␀␀`.
+A struct becomes one column for each of its parts, named like `left.x`. If it may be NULL, there is
+also a boolean column `left`, which is true if it is not NULL. Lists and Z-sets are `jsonb`. Text in
+Postgres cannot have the character NUL: it is written as `␀0`, and a `␀` as `␀␀`.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ _PARSE = pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
 
 @dataclass(frozen=True)
 class Leaf:
-    """One column of a table: the part of a row at `path`."""
+    """One column of a table: the value at `path` in a row."""
 
     path: tuple[str, ...]
     type: RowType
 
     @property
     def name(self) -> str:
-        """What the column is called, where Postgres can call it so."""
+        """The name of the column, unless Postgres does not allow it."""
         return ".".join(self.path)
 
     @property
     def pg(self) -> str:
-        """The type of the column."""
+        """The Postgres type of the column."""
         if not isinstance(self.type, Atom):
             return "jsonb"
         if self.type.name == "Decimal":
@@ -72,14 +72,14 @@ class Leaf:
 
     @property
     def csv(self) -> pa.DataType:
-        """What Arrow reads the text of the column as."""
+        """The Arrow type to read the column's text as."""
         if not isinstance(self.type, Atom) or self.type.name == "bytes":
             return _STRING
         return pa.int64() if self.type.name == "timedelta" else self.type.arrow
 
 
 def leaves_of(columns: Columns) -> tuple[Leaf, ...]:
-    """The columns that these columns of a relation are spread over."""
+    """The Postgres columns for these columns of a relation."""
     return tuple(leaf for name, t in columns for leaf in _leaves((name,), t))
 
 
@@ -95,15 +95,15 @@ def _leaves(path: tuple[str, ...], t: RowType) -> Iterator[Leaf]:
 
 
 def _may_be_away(t: RowType, struct: Struct) -> bool:
-    """Whether a struct has a column that says if it is there; one without parts always has."""
+    """Whether a struct has a boolean column; a struct without parts always has one."""
     return t is not struct or not struct.fields
 
 
-# -- there
+# -- to Postgres
 
 
 def texts(table: pa.Table, columns: Columns) -> list[Array]:
-    """The text of the leaves of these columns, as Postgres reads it; NULL stays NULL."""
+    """The leaves of these columns as text for Postgres; NULL stays NULL."""
     found: list[Array] = []
     for name, t in columns:
         array = one_array(canonical(table.column(name)))
@@ -120,7 +120,7 @@ def texts(table: pa.Table, columns: Columns) -> list[Array]:
 def _parts(
     path: tuple[str, ...], array: Any, t: RowType, around: Any
 ) -> Iterator[tuple[Array, Leaf]]:
-    """The arrays of the leaves; `around`: where the struct around this one is there."""
+    """The arrays of the leaves; `around` is true for rows whose enclosing struct is not NULL."""
     bare = t.inner if isinstance(t, Optional) else t
     if not isinstance(bare, Struct):
         yield array, Leaf(path, bare)
@@ -175,23 +175,23 @@ def csv_of(arrays: Sequence[Array]) -> bytes:
     """Columns of text as lines that COPY reads."""
     sink = pa.BufferOutputStream()
     table = pa.Table.from_arrays(list(arrays), names=[f"c{i}" for i in range(len(arrays))])
-    # Quotes tell an empty text from NULL.
+    # Quotes distinguish an empty text from NULL.
     options = pacsv.WriteOptions(include_header=False, quoting_style="all_valid")
     pacsv.write_csv(table, sink, options)
     return sink.getvalue().to_pybytes()
 
 
-# -- and back
+# -- from Postgres
 
 
 def table_of(text: bytes, schema: Schema) -> pa.Table:
-    """The relation of the lines that COPY gives of its leaves."""
+    """The relation, from the lines of a COPY of its leaves."""
     if not text:
         return schema.arrow.empty_table()
     leaves = leaves_of(schema.all)
     names = [f"c{i}" for i in range(len(leaves))]
     if text.startswith(codecs.BOM_UTF8):
-        text = codecs.BOM_UTF8 + text  # the reader takes the first one for that of a file
+        text = codecs.BOM_UTF8 + text  # the reader drops the first one
     read = pacsv.read_csv(
         io.BytesIO(text),
         pacsv.ReadOptions(use_threads=False, column_names=names, block_size=len(text) + 1),
@@ -226,7 +226,7 @@ def _value(array: Any, leaf: Leaf) -> Array:
 
 
 def _built(t: RowType, arrays: Iterator[Array]) -> Array:
-    """The array of a type, of those of its leaves."""
+    """The array of a type, built from the arrays of its leaves."""
     bare = t.inner if isinstance(t, Optional) else t
     if not isinstance(bare, Struct):
         return next(arrays)
@@ -246,12 +246,12 @@ _MARK = "␀"
 
 
 def escape(text: str) -> str:
-    """The text with no NUL in it."""
+    """The text, with NUL escaped."""
     return text.replace(_MARK, _MARK * 2).replace("\0", f"{_MARK}0")
 
 
 def unescape(text: str) -> str:
-    """What `escape` was given."""
+    """The inverse of `escape`."""
     return re.sub(f"{_MARK}(.)", lambda m: "\0" if m[1] == "0" else _MARK, text)
 
 
@@ -277,7 +277,7 @@ def _has(array: Any, text: str) -> bool:
 
 
 def _json(t: RowType, value: Any) -> Any:
-    """A value as JSON has it; of numbers, what JSON has no number for is text."""
+    """A value as JSON; numbers that JSON does not have become text."""
     if value is None:
         return None
     match t:
@@ -305,7 +305,7 @@ def _json(t: RowType, value: Any) -> Any:
 
 
 def _unjson(t: RowType, value: Any) -> Any:
-    """What `_json` was given."""
+    """The inverse of `_json`."""
     if value is None:
         return None
     match t:
