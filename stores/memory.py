@@ -357,7 +357,7 @@ def _at_keys(
     if keys.frame is not None:
         fetched = keys.frame.limit(limits.looked_up_keys + 1).toArrow()
         if fetched.num_rows > limits.looked_up_keys:
-            # Most of what the driver has will be wanted: the reader's own join sorts it out.
+            # Most rows on the driver will be needed: return all, and let the reader's join select.
             return tuple(
                 b.at(keys, limits) if isinstance(b, SparkBatch) else whole(b, register)
                 for b in batches
@@ -380,7 +380,7 @@ def _at_keys(
 def _at_since(
     register: Register, batches: Batches, keys: Relation, since: Sequence[int], limits: Limits
 ) -> tuple[Relation, ...]:
-    """The rows of keys from a place in the order on; of a batch in Spark, all of these keys."""
+    """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
     order, table = checked_since(register, keys)
     places, numbers = wanted_since(table, since, register)
     found: list[Relation] = []
@@ -393,5 +393,5 @@ def _at_since(
 
 
 def _driver_bytes(batches: Batches) -> int:
-    """The memory that those batches take that the driver holds."""
+    """The memory of the batches on the driver."""
     return sum(b.nbytes for b in batches if isinstance(b, DriverBatch))

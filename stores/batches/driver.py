@@ -1,8 +1,8 @@
-"""Batches of a register that the driver holds: rows in the order of a hash, found by bisection.
+"""Batches of a register on the driver: rows in the order of a hash, found by bisection.
 
-The place of a row is one 64-bit number: the upper bits are those of the hash of its key, the lower
-ones those of the hash of its other columns. So the rows of a key stand together, equal rows stand
-side by side, and a register can be cut and merged in pieces even where all rows have one key.
+The place of a row is one 64-bit number: its upper bits are from the hash of the row's key, its
+lower bits from the hash of the other columns. So the rows of a key are contiguous, equal rows are
+adjacent, and a register can be sliced and merged in pieces even if all rows have the same key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Positions = npt.NDArray[np.int64]
 
 BATCH_BYTES = 700
 ARRAY_BYTES = 800
-"""About what a batch, and each array of it, takes beside its buffers, with what rounds those up."""
+"""The approximate overhead of a batch, and of each of its arrays, without their buffers."""
 
 _REST_BITS = np.uint64(24)
 _REST = np.uint64((1 << 24) - 1)
@@ -35,19 +35,19 @@ _KEY = ~_REST
 
 @dataclass(frozen=True, eq=False)
 class DriverBatch:
-    """Consolidated rows of a register, in the order of `places`, one for each row."""
+    """Consolidated rows of a register, in the order of `places`, which has one entry per row."""
 
     pieces: tuple[pa.RecordBatch, ...]
     places: Hashes
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.places)
 
     @cached_property
     def nbytes(self) -> int:
-        """About the memory it takes: of a few rows, most of it are the objects that hold them."""
+        """The approximate memory. For few rows, most of it is overhead of objects."""
         arrays = sum(_arrays(t) for p in self.pieces for t in p.schema.types)
         buffers = sum(p.get_total_buffer_size() for p in self.pieces) + self.places.nbytes
         return BATCH_BYTES + ARRAY_BYTES * arrays + buffers
@@ -58,7 +58,7 @@ class DriverBatch:
         return pa.Table.from_batches(self.pieces)
 
     def at(self, keys: Hashes) -> pa.Table | None:
-        """The rows whose key has one of the hashes (as `wanted_places` gives them); None: no row.
+        """The rows whose key has one of the hashes (from `wanted_places`); None if there are none.
 
         Costs a bisection for each key, and a copy of the rows found.
         """
@@ -77,7 +77,7 @@ class DriverBatch:
         return self._taken(np.arange(total) + np.repeat(shift, counts))
 
     def since(self, keys: Hashes, since: Sequence[int], order: Ordering) -> pa.Table | None:
-        """Of the rows that `at` gives, those from a place in the order on, one for each hash."""
+        """The rows of `at` from a position in the order on; `since` has one position per hash."""
         found = []
         for key, place in zip(keys, since, strict=True):
             at = int(np.searchsorted(self.places, key))
@@ -89,7 +89,7 @@ class DriverBatch:
         return self._taken(np.sort(positions)) if len(positions) else None
 
     def between(self, begin: int, end: int) -> list[pa.RecordBatch]:
-        """The rows at these positions, not copied."""
+        """The rows at these positions, without a copy."""
         found = []
         for piece, start in zip(self.pieces, self._starts, strict=True):
             low, high = max(begin - int(start), 0), min(end - int(start), piece.num_rows)
@@ -116,7 +116,7 @@ class DriverBatch:
 
 
 def wanted_places(keys: pa.Table, register: Register) -> Hashes:
-    """The least place of the rows of each key, each once and in order."""
+    """The least place of the rows of each key, sorted and distinct."""
     hashes, _ = key_hashes(keys, register.key)
     return np.unique(hashes & _KEY)
 
@@ -124,7 +124,7 @@ def wanted_places(keys: pa.Table, register: Register) -> Hashes:
 def wanted_since(
     keys: pa.Table, since: Sequence[int], register: Register
 ) -> tuple[Hashes, Sequence[int]]:
-    """The same, and from where on in the order: keys that share a hash, from the first of them."""
+    """The same, and the first position for each; keys that share a hash get the least one."""
     hashes, _ = key_hashes(keys, register.key)
     found: dict[int, int] = {}
     for place, number in zip((hashes & _KEY).tolist(), since, strict=True):
@@ -134,7 +134,7 @@ def wanted_since(
 
 
 def ends_of(keys: Hashes) -> Hashes:
-    """The greatest place of the rows of each key, of which `wanted_places` gives the least."""
+    """The greatest place of the rows of each key, from the least one."""
     return keys | _REST
 
 
@@ -152,7 +152,7 @@ def places_of(table: pa.Table, register: Register) -> Hashes:
 
 
 def built(change: DriverRelation, register: Register, limits: Limits) -> DriverBatch:
-    """The batch of a relation's rows, which may be in any order and not consolidated."""
+    """The batch of a relation, whose rows may be in any order and not consolidated."""
     table = conform(change.table, register.schema)
     if table.num_rows <= limits.sorted_rows:
         known = change.consolidated and change.schema == register.schema
@@ -173,21 +173,21 @@ def built(change: DriverRelation, register: Register, limits: Limits) -> DriverB
 
 
 def ordered(table: pa.Table, register: Register) -> DriverBatch:
-    """The batch of rows that are consolidated, in any order."""
+    """The batch of consolidated rows, which may be in any order."""
     places = places_of(table, register)
     order = np.argsort(places)
     return DriverBatch(tuple(_whole(table.take(order))), places[order])
 
 
 class Growing:
-    """A batch while it is made, piece by piece, in order."""
+    """Builds a batch piece by piece, in order."""
 
     def __init__(self) -> None:
         self.pieces: list[pa.RecordBatch] = []
         self.places: list[Hashes] = []
 
     def append(self, rows: pa.Table, places: Hashes) -> None:
-        """Add rows that come after those there are."""
+        """Add rows behind the existing ones."""
         self.pieces += _whole(rows)
         self.places.append(places)
 
@@ -200,10 +200,10 @@ class Growing:
 def settled(table: pa.Table, places: Hashes, register: Register) -> tuple[pa.Table, Hashes]:
     """The same rows, in order and consolidated, and their places.
 
-    Only rows that share their place with another can be equal to it: the rest is not looked at.
+    Equal rows have the same place, so only rows that share their place are compared.
     """
     if (places[1:] < places[:-1]).any():
-        order = np.argsort(places, kind="stable")  # linear where the rows are a few ordered runs
+        order = np.argsort(places, kind="stable")  # linear for a few sorted runs
         table, places = table.take(order), places[order]
     same = places[1:] == places[:-1]
     if same.any():
@@ -218,7 +218,7 @@ def settled(table: pa.Table, places: Hashes, register: Register) -> tuple[pa.Tab
 
 
 def _arrays(t: pa.DataType) -> int:
-    """How many arrays a column of a type is."""
+    """The number of arrays in a column of this type."""
     return 1 + sum(_arrays(t.field(i).type) for i in range(t.num_fields))
 
 

@@ -1,4 +1,4 @@
-"""What the memory store has committed: the batches of its registers, on the driver or in Spark."""
+"""The committed state of the memory store: batches of registers, on the driver or in Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def whole(batch: Batch, register: Register) -> Relation:
 
 
 def release(batches: Sequence[Batch]) -> None:
-    """Free what Spark keeps of batches."""
+    """Free the batches in Spark's cache."""
     for b in batches:
         if isinstance(b, SparkBatch):
             b.release()

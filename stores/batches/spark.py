@@ -1,4 +1,4 @@
-"""Batches of a register that are too large for the driver: cached in Spark, partitioned by key."""
+"""Batches of a register too large for the driver: cached in Spark, partitioned by key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from stepping_spark.store import Register
 
 @dataclass(frozen=True, eq=False)
 class SparkBatch:
-    """Consolidated rows of a register, cached; `nbytes` is about what they would take in Arrow."""
+    """Consolidated, cached rows of a register; `nbytes` is their approximate size in Arrow."""
 
     frame: DataFrame
     register: Register
@@ -52,7 +52,7 @@ class SparkBatch:
 
     def _at(self, keys: Relation, limits: Limits) -> DataFrame:
         here = keys.table
-        # With more a broadcast is faster than text, and spares the parser's stack.
+        # For more keys a broadcast join is faster than SQL text, and cannot overflow the parser.
         if here is not None and len(self.register.key) == 1 and len(here) <= limits.listed_keys:
             condition = _is_in(here, self.register)
             if condition is not None:
@@ -66,16 +66,16 @@ class SparkBatch:
         return self.frame.join(wanted, functools.reduce(and_, same), "left_semi")
 
     def release(self) -> None:
-        """Free the memory; a DataFrame that was read from the batch stays right, but slower."""
+        """Free the memory. DataFrames read from the batch stay correct, but become slower."""
         self.frame.unpersist()
 
 
 def settle(change: SparkRelation, register: Register) -> SparkRelation:
-    """A relation as a register keeps it; computed here, unless it was settled so before."""
+    """A relation in the form in which a register stores it; computed here, unless it was before."""
     if change.is_settled(register.schema, register.key):
         return change
     try:
-        # On disk, because what is read again and again is cached above it.
+        # On disk, because frequently read rows are cached on top of it.
         return checkpoint.settle(
             SparkRelation(
                 change.frame.select(*[column(n) for n, _ in register.schema.all]), register.schema
@@ -89,7 +89,7 @@ def settle(change: SparkRelation, register: Register) -> SparkRelation:
 
 
 def cached(settled: SparkRelation, register: Register) -> SparkBatch:
-    """The batch of settled rows, kept in memory in the order of the key."""
+    """The batch of settled rows, cached in memory in key order."""
     frame = settled.frame
     assert settled.rows is not None and settled.nbytes is not None
     try:
@@ -109,7 +109,7 @@ def _failed(e: PySparkException, register: Register) -> StoreError:
 
 
 def _is_in(keys: pa.Table, register: Register) -> str | None:
-    """The condition that a key of one column is among these; None where SQL has no literals."""
+    """The condition that a one-column key is one of these; None for types without SQL literals."""
     ((name, t),) = register.keys.columns
     bare = t.inner if isinstance(t, Optional) else t
     if not isinstance(bare, Atom):

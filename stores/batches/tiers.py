@@ -1,9 +1,9 @@
-"""Merges the batches of a register by size, a bounded piece of work at each step.
+"""Merges the batches of a register by size, with a bounded amount of work at each step.
 
-A batch is merged with the older one beside it while that is less than twice as large. So the sizes
-of batches double from the newest to the oldest, their number is logarithmic, and a row is rewritten
-a logarithmic number of times. A merge of many rows is done in slices, over several steps; its
-batches are read as they were until it is done.
+A batch is merged with the next older one while that is less than twice as large. So the sizes of
+batches double from the newest to the oldest, their number is logarithmic, and a row is rewritten a
+logarithmic number of times. A merge of many rows is done in slices, over several steps. Until it is
+complete, reads use the old batches.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _log = logging.getLogger("stepping_spark")
 
 
 class Sized(Protocol):
-    """A batch, as far as the tiers look at it."""
+    """A batch, as seen by the tiers."""
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     @property
     def nbytes(self) -> int:
-        """What they take."""
+        """Their size in bytes."""
 
 
 def size_of(batches: Sequence[Sized]) -> Size:
-    """How large the batches of a register are."""
+    """The size of the batches of a register."""
     return Size(len(batches), sum(b.rows for b in batches), sum(b.nbytes for b in batches))
 
 
@@ -46,25 +46,25 @@ Made = TypeVar("Made", covariant=True)
 
 
 class Work(Protocol[Made]):
-    """A merge under way."""
+    """A merge in progress."""
 
     def work(self, rows: int) -> tuple[Made, ...] | None:
-        """Merge about so many rows more. Once all are: the batch, or none for no rows."""
+        """Merge about `rows` more rows. None until it is complete; then the batch, if any."""
 
 
 class Merge:
-    """Neighbouring batches on the driver, on their way to be one."""
+    """A merge of adjacent batches on the driver."""
 
     def __init__(self, batches: Sequence[DriverBatch], register: Register, limits: Limits) -> None:
         self.batches = tuple(batches)
         self._register = register
         self._rows = limits.merged_rows
-        # What is merged, and how far each batch is read: one list, so that an interrupt between
-        # two statements cannot part the one from the other.
+        # The merged rows, and the positions reached in each batch. They are in one list, so that an
+        # interrupt between two statements cannot leave them inconsistent.
         self._slices: list[tuple[pa.Table, Hashes, list[int]]] = []
 
     def work(self, rows: int) -> tuple[DriverBatch, ...] | None:
-        """Merge about so many rows more. Once all are: the batch, or none for no rows."""
+        """Merge about `rows` more rows. None until it is complete; then the batch, if any."""
         while rows > 0:
             reached = self._slices[-1][2] if self._slices else [0] * len(self.batches)
             if all(r == b.rows for r, b in zip(reached, self.batches, strict=True)):
@@ -75,10 +75,10 @@ class Merge:
         return None
 
     def _ends(self, reached: list[int]) -> list[int]:
-        """Where the next slice ends in each batch: at one place in the order of all."""
+        """The end of the next slice in each batch, at the same place in all of them."""
         left = [b.rows - r for b, r in zip(self.batches, reached, strict=True)]
         shares = [-(-self._rows * n // sum(left)) for n in left]
-        # The least, so that no batch gives more than its share, whatever its keys are.
+        # The least place, so that each batch contributes at most its share, up to equal places.
         last = min(
             b.places[min(r + share, b.rows) - 1]
             for b, r, share in zip(self.batches, reached, shares, strict=True)
@@ -101,18 +101,18 @@ class Merge:
 
 
 class AtOnce(Generic[B]):
-    """A merge that is done in one go."""
+    """A merge without slices."""
 
     def __init__(self, merge: Callable[[], tuple[B, ...]]) -> None:
         self._merge = merge
 
     def work(self, rows: int) -> tuple[B, ...]:
-        """Do it, however many rows it has."""
+        """Merge all rows, however many there are."""
         return self._merge()
 
 
 class Tiers(Generic[B]):
-    """Decides which batches of one register are merged, and when; `start` begins a merge."""
+    """Decides when to merge which batches of one register; `start` begins a merge."""
 
     def __init__(
         self,
@@ -126,17 +126,16 @@ class Tiers(Generic[B]):
         """The rows written so far, by changes and by merges."""
         self._start = start
         self._merges: list[tuple[tuple[B, ...], Work[B]]] = []
-        self._set_aside: list[B] = []  # what failed to merge
-        self._put_off: list[B] = []  # what cannot be merged in this step
+        self._set_aside: list[B] = []  # batches that failed to merge
+        self._put_off: list[B] = []  # batches to retry at the next step
 
     def tend(self, batches: tuple[B, ...], rows: int) -> tuple[B, ...]:
-        """The same register in fewer batches, where a bounded piece of work can have it so.
+        """Do a bounded amount of merging, and return the batches, possibly fewer.
 
-        A merge under way goes on by `rows` rows, or by a slice if that is more. One that cannot be
-        done is logged and not tried again before `compacted`, or, if the store cannot be reached,
-        before the next step: what is read does not change. What is wrong with the batches, or with
-        the merge itself, is an error: a state that is damaged must not go on until the steps before
-        it are gone.
+        A merge in progress advances by `rows` rows, or by a slice if that is more. A merge that
+        fails is logged, and not tried again before `compacted`, or if the store was not reachable,
+        before the next step; reads are not affected. Damaged batches, or a fault in the merge
+        itself, raise an error: a damaged state must not be used until its older steps are gone.
         """
         rows = max(rows, self._rows)
         self._put_off = []
@@ -163,7 +162,7 @@ class Tiers(Generic[B]):
         return self._replaced(batches, batches, made)
 
     def _due(self, batches: tuple[B, ...]) -> tuple[B, ...]:
-        """The newest run of two or more batches that must be one; none: ()."""
+        """The newest run of two or more batches to merge, or () if there is none."""
         merging = (b for run, _ in self._merges for b in run)
         busy = [*self._set_aside, *self._put_off, *merging]
         for newest in reversed(range(len(batches))):
