@@ -1,9 +1,9 @@
-"""Stores keep state between steps: one protocol, `st.Store`, and a class for each kind of store.
+"""Stores persist state between steps: one protocol, `st.Store`, and a class for each kind.
 
-`place_of` reads the place of a state in one word of a command line, such as `parquet:PATH`.
+`place_of` parses the place of a state on a command line, such as `parquet:PATH`.
 """
 
-# The facade re-exports this package: it must be complete before a store imports from below it.
+# The facade re-exports this package, so it must be loaded before the modules below.
 import stepping_spark.errors  # noqa: F401
 from stores.address import Place, place_of
 from stores.memory import StoreMemory

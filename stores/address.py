@@ -1,4 +1,4 @@
-"""Where state is, in one word of a command line: `memory`, `parquet:PATH`, `postgres:URL`.
+"""Parses the place of a state on a command line: `memory`, `parquet:PATH`, `postgres:URL`.
 
 A URL of Postgres may name the schema: `postgresql://…/database?schema=flights`. A path or a URL
 alone also works. No message shows a password.
@@ -21,7 +21,7 @@ from stores.urls import is_of_postgres, uri_of, wrong_with_files, wrong_with_pos
 
 MEMORY, PARQUET, POSTGRES = "memory", "parquet", "postgres"
 SCHEMA = "stepping_spark"
-"""The schema of Postgres where none is said."""
+"""The default schema of Postgres."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Reads JSON that somebody may have edited: of bounded size and depth, and part by part.
+"""Reads JSON that somebody may have edited: checks its size and depth, and then each part.
 
     body = parsed(data)["manifest"]
     step = body["step"].number(least=0)
     names = [name.text() for name in body["names"].items()]
 
-What is not as it is asked for is a ValueError that says where: `manifest.names[3] is null, and must
-be a text`.
+A part that is not as requested raises a ValueError with its path: `manifest.names[3] is null, and
+must be a text`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any, NoReturn, TypeVar
 from stores.parquet.directory import Directory
 
 MOST_BYTES = 1 << 24
-"""The size of the largest text that is read: a manifest of some hundred thousand files."""
+"""The largest text that is read, enough for a manifest of some hundred thousand files."""
 
 MOST_PARTS = 1 << 21
-"""Its commas and brackets, which bound the memory that its values take."""
+"""The most commas and brackets; they bound the memory of the parsed values."""
 
 MOST_LEVELS = 200
-"""How deep lists and objects may be nested: rows within rows make three levels each."""
+"""The deepest nesting of lists and objects: each row within a row takes three levels."""
 
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 SHOWN = 60  # characters of what was found

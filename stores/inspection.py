@@ -5,8 +5,8 @@
     for problem in state.verify().problems:
         print(problem)
 
-An error is one of those of the stores: `StoreUnavailable` where there is no state, `StoreCorrupt`
-where it cannot be read at all.
+It raises the errors of stores: `StoreUnavailable` if there is no state, `StoreCorrupt` if it cannot
+be read at all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stepping_spark.store import Now, Register, Store, now_to_text
 from stores.registers import in_words
 
 LONG = 70
-"""Characters of what a register is the sum of, from which on its arguments are left out."""
+"""Longer descriptions of a register's stream are shown without arguments. In characters."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,16 @@ class Summary:
 
 @dataclass
 class Verification:
-    """What a look at all that is kept has found; no problems: what was looked at
-    is as it was written."""
+    """The problems found in a state, and the parts that were not checked.
+
+    Without problems, all checked parts are as the store wrote them.
+    """
 
     looked_at: str
     remedy: str = "restore the state from a backup, or make a new one"
     problems: list[str] = field(default_factory=list)
     unchecked: str = ""
-    """What somebody may have changed, and no look would find."""
+    """Changes that this check cannot find."""
 
     @property
     def verdict(self) -> str:
@@ -89,12 +91,12 @@ class InspectedState(Protocol):
     def reader(self, registers: Sequence[Register]) -> Store | None:
         """A store that reads the state, for a circuit's registers; None if there is no state yet.
 
-        Raises what opening it to write would raise, but for the lock, which it does not take. It
-        makes nothing.
+        Raises the same errors as opening the state for writing, except about the lock, which it
+        does not take. It creates nothing.
         """
 
     def verify(self) -> Verification:
-        """Look at every row of every step that can be opened. Takes no lock."""
+        """Check every row of every step that can be opened. Takes no lock."""
 
     def compact(self) -> str:
         """Take the lock, and merge batches, without Spark. Returns a note on the result."""

@@ -39,20 +39,19 @@ _CLOSED = (
 
 
 class StoreMemory(Closing):
-    """Keeps registers in memory, until it is closed or the process ends.
+    """Stores registers in memory, until it is closed or the process ends.
 
-    The driver holds them as Arrow tables, in which a few keys of millions of rows are found in well
-    under a millisecond, as long as they take no more than `driver_bytes`: by default a quarter of
-    the machine's memory. The rest, and changes that come as large DataFrames, are cached in Spark,
-    partitioned by key. `spark` is the session for that: by default the active one, or a local one
-    that is started when it is needed. `limits` are those of what it reads and merges at once: see
-    `st.Limits`.
+    The driver holds them as Arrow tables, up to `driver_bytes`: by default a quarter of the
+    machine's memory. A lookup of a few keys in millions of rows takes well under a millisecond. The
+    rest, and changes that arrive as large DataFrames, are cached in Spark, partitioned by key.
+    `spark` is the session for that: by default the active one, or a local one that is started when
+    needed. `limits` bounds the reads and merges: see `st.Limits`.
 
-    State is kept in batches that merge by size: see `stores.batches.tiers`. While large batches
-    merge, the result takes memory beside them. `rows_written` counts what merging costs.
+    State is stored in batches that merge by size: see `stores.batches.tiers`. While large batches
+    merge, the result takes additional memory. `rows_written` counts the cost of merges.
 
     Any thread may read committed state at any time. A step belongs to the thread that adds first:
-    until it commits or aborts, another thread that adds or commits gets a `StoreLocked`.
+    until it commits or aborts, other threads that add or commit get `StoreLocked`.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(a)
@@ -96,7 +95,7 @@ class StoreMemory(Closing):
         return cls(registers_of(graph), driver_bytes=driver_bytes, spark=spark, limits=limits)
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
-        """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
+        """Open these registers. Raises `StoreMismatch` with the registers that differ."""
         check_are_registers(registers, "st.StoreMemory.from_graph(graph)")
         self._turns.begin()
         try:
@@ -110,10 +109,10 @@ class StoreMemory(Closing):
             self._turns.end()
 
     def close(self) -> None:
-        """Drop the state, and the current step."""
+        """Discard the state, and the current step."""
         self._turns.close()
         if not self._turns.at_home:
-            return  # a fork: what Spark keeps is another process's
+            return  # a fork: Spark's cache belongs to the parent
         dropped, self._state = self._state, LastStep()
         self._tiers.close()
         for batches in dropped.batches.values():
@@ -128,11 +127,11 @@ class StoreMemory(Closing):
         return self._known().now
 
     def last_offsets(self) -> Mapping[str, int]:
-        """How far each source of changes was read at the last committed step."""
+        """The offset of each source of changes at the last committed step."""
         return self._known().offsets
 
     def last_settings(self) -> Mapping[str, str]:
-        """The session's settings that the state depends on; empty before they are given."""
+        """The session settings that the state depends on; empty before they are set."""
         return self._known().settings
 
     def last_outputs(self) -> tuple[Relation, ...] | None:
@@ -141,14 +140,14 @@ class StoreMemory(Closing):
         return state.outputs if state.schemas == self._outputs else None
 
     def last_made_by(self) -> tuple[str, ...] | None:
-        """What computed each output of the last committed step; None if that is unknown."""
+        """The computation of each output of the last committed step; None if it is unknown."""
         return self._known().made_by
 
     @contextmanager
     def snapshot(self) -> Iterator[Self]:
-        """Within the block, this thread reads the step that is the last one when it begins.
+        """Within the block, this thread reads the last committed step as of the block's start.
 
-        What it reads is kept until the block ends, while other threads step.
+        The store keeps that step until the block ends, while other threads take further steps.
 
         >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
         ...     return st.distinct(a)
@@ -162,7 +161,7 @@ class StoreMemory(Closing):
             yield self
 
     def batches(self, register: str) -> int:
-        """How many batches the register is kept in."""
+        """The number of batches of the register."""
         of = self._tiers_of(register).register
         return len(self._known().batches.get(of.name, ()))
 
@@ -183,7 +182,7 @@ class StoreMemory(Closing):
     # -- a step
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
-        """The committed value, in parts that add up to it; with keys, the rows that have one."""
+        """The committed value, as parts that add up to it; with `keys`, only the rows of those."""
         of = self._tiers_of(register).register
         batches = self._known().batches.get(of.name, ())
         if keys is None:
@@ -195,7 +194,7 @@ class StoreMemory(Closing):
     def read_since(
         self, register: str, keys: Relation, since: Sequence[int]
     ) -> tuple[Relation, ...]:
-        """The rows of keys from a place in the order on; of what Spark keeps all of these keys."""
+        """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
         of = self._tiers_of(register).register
         return _at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
 
@@ -221,13 +220,13 @@ class StoreMemory(Closing):
         settings: Mapping[str, str] | None = None,
         made_by: Sequence[str] | None = None,
     ) -> None:
-        """Make the additions of the step visible, all at once; after an error, none of them."""
+        """Make the additions of the step visible, all at once; if it fails, none of them."""
         if self._pins.held:
             self._pins.check_none()
         self._turns.begin()
         try:
             check_is_next(step, self._state.step)
-            # Before the step is decided: what can fail here changes nothing that can be read.
+            # Before the commit: a failure here changes nothing that can be read.
             self._tend()
             self._spill()
             added, self._added = self._added, {}
@@ -250,11 +249,11 @@ class StoreMemory(Closing):
             self._turns.end()
 
     def abort(self) -> None:
-        """Drop the additions of the current step, if it is this thread's."""
+        """Discard the additions of the current step, if it belongs to this thread."""
         self._turns.abort()
 
     def compact(self) -> None:
-        """Merge each register into one batch; readers see no difference."""
+        """Merge each register into one batch. Readers see no difference."""
         if self._pins.held:
             self._pins.check_none()
         self._turns.begin()
@@ -272,7 +271,7 @@ class StoreMemory(Closing):
         for batches in dropped.values():
             release(batches)
 
-    # -- where batches are
+    # -- batches on the driver and in Spark
 
     def _known(self) -> LastStep:
         self._turns.check_open()
@@ -286,11 +285,11 @@ class StoreMemory(Closing):
     def _tend(self) -> None:
         for name, tiers in self._tiers.all.items():
             rows = sum(b.rows for b in self._added.get(name, ()))
-            # A merge is faster than the changes come in, so that batches cannot pile up.
+            # Merges work faster than changes arrive, so that batches cannot pile up.
             self._replace(tiers, tiers.tend(self._state.batches.get(name, ()), 4 * rows))
 
     def _replace(self, tiers: Tiers[Batch], new: Batches) -> None:
-        """Replace the batches of a register by others with the same content."""
+        """Replace the batches of a register by equivalent ones."""
         old = self._state.batches.get(tiers.register.name, ())
         if new is not old:
             batches = {**self._state.batches, tiers.register.name: new}
@@ -337,7 +336,7 @@ class StoreMemory(Closing):
     def _merged_in_spark(self, register: Register, run: Sequence[Batch]) -> Batches:
         both = plus([self._in_spark(b, register) for b in run], register.schema)
         merged = settle(both.in_spark(self._session), register)
-        # Half of what is left, so that a batch does not come and go at each merge.
+        # Half of the rest, so that a batch does not move back and forth at each merge.
         return self._placed(merged, register, self._left() // 2)
 
     def _placed(self, settled: SparkRelation, register: Register, left: int) -> Batches:

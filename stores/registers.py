@@ -28,7 +28,7 @@ _WITHOUT_STRICT = (
 _DIGEST = re.compile(r" [0-9a-f]{16}\b")
 
 Described = Mapping[str, Mapping[str, Any]]
-"""For each register, by its name, what `Register.describe` says of it."""
+"""The result of `Register.describe` for each register, by its name."""
 
 
 def described(registers: Sequence[Register]) -> Described:
@@ -56,7 +56,7 @@ def no_key(register: Register) -> StoreError:
 
 
 def checked_since(register: Register, keys: Relation) -> tuple[Ordering, pa.Table]:
-    """The order of a register, and the keys to read by, where it can be read from a place on."""
+    """The order of a register, and the checked keys, for a read from a position on."""
     if not register.key:
         raise no_key(register)
     if register.order is None:
@@ -75,10 +75,10 @@ def checked_since(register: Register, keys: Relation) -> tuple[Ordering, pa.Tabl
 def matched(kept: Described, wanted: Sequence[Register]) -> dict[str, str]:
     """For the name of each register of a circuit, its name in the state.
 
-    A register is known by what it is: what it sums, its key and its columns. Its name follows the
-    variables of a query. A register whose name the state does not have is looked for by what it
-    is, where only one register is that, in the state and in the circuit. A cache is known by its
-    name. A `StoreMismatch` names the registers that differ.
+    The identity of a register is its stream, its key and its columns. Its name depends on the
+    variables of a query, and may change. If the state has no register of a name, the register is
+    matched by its identity, if that is unique in the state and in the circuit. A cache is matched
+    by its name. Raises `StoreMismatch` with the registers that differ.
     """
     asked = described(wanted)
     names = {name: name for name in asked if name in kept and _is(kept[name]) == _is(asked[name])}
@@ -109,9 +109,10 @@ def is_cache(register: str) -> bool:
 def _is(said: Mapping[str, Any]) -> str:
     """The identity of a register, without its name and the names of row classes.
 
-    Of what it sums only the digests count, and the key. The words before them name classes.
+    From the description of its stream it uses the digests and the key only; the words before them
+    name classes.
     """
-    sums = str(said.get("sums", ""))  # which may be edited
+    sums = str(said.get("sums", ""))  # it may be edited
     digest = _DIGEST.search(sums)
     told = sums[digest.start() :] if digest else sums
     return json.dumps({**said, "sums": told}, sort_keys=True)
@@ -123,7 +124,7 @@ def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
     differences = list(_differences(kept, asked, why))
     others = [name for name in asked if name in kept and _is_of_other_streams(kept, asked, name)]
     if others and not differences:
-        # In the order of the plan, a register comes after those that it is computed from.
+        # In the plan's order, a register comes after the registers that it is computed from.
         first = next((n for n in others if not is_cache(n)), others[0])
         others.remove(first)
         both = in_words(asked[first]["sums"])
@@ -147,9 +148,9 @@ def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
 
 
 class Served(Generic[T]):
-    """What a store holds for each register of its state, by the names of a circuit.
+    """The entries of a store's registers, by their names in a circuit.
 
-    Several circuits, each with its own names, may be served.
+    It can serve several circuits, each with its own names.
     """
 
     def __init__(self) -> None:
@@ -162,17 +163,17 @@ class Served(Generic[T]):
         self._names: dict[str, str] = {}
 
     def open(self, found: Mapping[str, T]) -> None:
-        """Begin with these."""
+        """Open the store with these entries."""
         self.is_open, self.all = True, dict(found)
         self._find()
 
     def close(self) -> None:
-        """Have none any more."""
+        """Forget all entries."""
         self.is_open, self.all = False, {}
         self._find()
 
     def serve(self, names: Mapping[str, str]) -> None:
-        """Serve a circuit too; `names` are the state's, by the circuit's (see `matched`)."""
+        """Serve one more circuit; `names` maps its names to those of the state (see `matched`)."""
         self._names |= names
         self._find()
 
@@ -181,14 +182,14 @@ class Served(Generic[T]):
         self.by_name = {name: found for name, found in there if found is not None}
 
     def check_open(self) -> None:
-        """A `StoreError` where the store is not open."""
+        """Raise `StoreError` if the store is not open."""
         if not self.is_open:
             raise StoreError(NOT_OPEN)
 
     def of(self, register: str) -> T:
         """The entry of a register, by its name in a circuit.
 
-        A `StoreError` where the store is not open; a `StoreMismatch` where none is called so.
+        Raises `StoreError` if the store is not open, and `StoreMismatch` for an unknown name.
         """
         self.check_open()
         if register not in self.by_name:
@@ -201,7 +202,7 @@ class Served(Generic[T]):
 def read_registers(kept: Described, where: str) -> list[Register]:
     """The registers of a state, from its description, or a `StoreCorrupt` if that is unreadable.
 
-    Their rows are of no class: they serve whoever needs no more than the state itself.
+    Their rows have no classes; this is enough to inspect a state without its circuit.
     """
     try:
         return [Register.described(name, said) for name, said in kept.items()]

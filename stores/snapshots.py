@@ -1,4 +1,4 @@
-"""Snapshots: within one, all reads of a thread are of the same committed step."""
+"""Snapshots: within one, all reads of a thread see the same committed step."""
 
 from __future__ import annotations
 

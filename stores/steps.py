@@ -55,10 +55,10 @@ class Closing(ABC):
 class Turns:
     """Gives the step of a store to one thread at a time, until the store is closed.
 
-    `forget` drops what was added in a step: where one ends, and where a thread that had one died.
-    `closed` is what there is to say of a store that is, and `shown` is how messages call it.
-    `give_way` releases the lock of a store that writes, where another of its process takes over.
-    It may be called by any thread, also while a step is under way: it must not wait for that.
+    `forget` discards the additions of a step, when it ends, or if its thread has died. `closed` is
+    the error message of a closed store, and `shown` is the store's name in messages. `give_way`
+    releases the lock of a writer, when another store of its process takes over. Any thread may call
+    it, even during a step: it must not wait for the step.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class Turns:
         self._owner: threading.Thread | None = None
         self._process = this_process()
         self._pid = os.getpid()
-        self._writes: object = None  # what identifies the state that it writes
-        self._opened = ""  # where that was opened
+        self._writes: object = None  # the identity of the state that it writes
+        self._opened = ""  # the line that opened it
 
     def begin(self) -> None:
-        """Make the step under way this thread's, or see that it is.
+        """Start a step in this thread, unless the thread is in one already.
 
-        A `StoreLocked` where another has a step under way.
+        Raises `StoreLocked` if another thread is in a step.
         """
         me = threading.current_thread()
-        self.check_open()  # before the lock, which a thread of another process may have held
+        self.check_open()  # before the lock: in a fork, it may never be released
         with self._lock:
             self.check_open()
             owner = self._owner
@@ -108,7 +108,7 @@ class Turns:
         return self._pid == os.getpid()
 
     def check_open(self) -> None:
-        """A `StoreError` once it is closed, or in a fork; a `StoreLocked` once it is overtaken."""
+        """Raise `StoreError` if closed or in a fork, and `StoreLocked` if another took over."""
         if self._pid != os.getpid():
             raise StoreError(
                 f"{self._shown}: process {self._pid} has opened this store, "
@@ -121,11 +121,11 @@ class Turns:
             raise StoreError(self._said)
 
     def take_over(self, state: object) -> None:
-        """Become the one store of this process that writes a state; another one gives way.
+        """Become the only store of this process that writes a state; another one gives way.
 
-        What the other has committed stays, the rest of it never counts; where it is used it says
-        so. To be called when nothing is left that could refuse to open this one but the lock.
-        A `StoreLocked` where this one was overtaken itself.
+        The commits of the other store stay, its current step is lost, and its methods raise errors
+        from now on. Call this last before taking the lock, when no other check can fail any more.
+        Raises `StoreLocked` if this store was taken over itself.
         """
         with _writers_lock:
             self.check_open()
@@ -136,9 +136,9 @@ class Turns:
             other._is_overtaken(self._opened)
 
     def go_on(self, state: object) -> None:
-        """Write on, where the connection was lost, and what identifies the state may be new.
+        """Continue to write after a reconnection; the identity of the state may have changed.
 
-        A `StoreLocked` where this process has opened the state again meanwhile.
+        Raises `StoreLocked` if this process has opened the state in another store meanwhile.
         """
         with _writers_lock:
             others = self._others(state)
@@ -164,7 +164,7 @@ class Turns:
             self._give_way()
 
     def close(self) -> None:
-        """End the step under way, whosever it is; there is none after it."""
+        """End the current step of any thread, and allow no further ones."""
         if not self.at_home:
             self._closed = True
             return
@@ -173,13 +173,13 @@ class Turns:
         self.end()
 
     def end(self) -> None:
-        """Forget what was added and not committed, and let another thread take the next step."""
+        """Discard uncommitted additions, and let any thread take the next step."""
         if self.at_home:
             self._forget()
             self._owner = None
 
     def abort(self) -> None:
-        """End the step under way, if it is this thread's."""
+        """End the current step, if it belongs to this thread."""
         if self._owner is threading.current_thread():
             self.end()
 

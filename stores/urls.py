@@ -1,9 +1,9 @@
 """Parses the addresses of stores, and decides which parts messages may show.
 
-What is shown is put together from parts that are no secret: a scheme, a host and its port, a
-path, the names of a database and of a user. Nothing is shown with something taken out. An address
-that can be read in two ways, where a part of a password may be in the host or in the path, is
-refused, and what is said of it does not quote it.
+Messages are built from parts that are not secret: a scheme, a host and its port, a path, the names
+of a database and of a user. An address is never shown with its secrets cut out. An address that can
+be read in two ways, so that a part of the password may be in the host or in the path, is refused,
+and the message does not quote it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NO_NAMES = re.compile(r"[^:@=]*")
 _PASSWORD = re.compile(
     r":.*@|(?:pass?w\w*|pwd|secret\w*|token|access_?key|account_?key)\s*=", re.I | re.S
 )
-"""In a text that should be a name: `user:password@`, or `password=`."""
+"""Signs of a password in a text that should be a name: `user:password@`, or `password=`."""
 
 _MISTYPED = re.compile(r"(?:(?:[a-z][\w+.-]*)?:?//)?[^/?#]*:.*@", re.I | re.S)
 """A path that is a URL without its scheme, or with a typing error in it: `user:password@host`.
@@ -61,7 +61,7 @@ class Uri:
 
     scheme: str
     user: str = field(repr=False)
-    """Who logs in, and perhaps a password behind a `:`."""
+    """The user, and the password behind a `:` if there is one."""
     host: str
     path: str
     more: str = field(repr=False)
@@ -95,14 +95,14 @@ def uri_of(text: str) -> Uri | None:
         return None
     uri = Uri(*(part or "" for part in found.groups()))
     if uri.scheme.lower() == "file" and not (uri.user or uri.host):
-        return uri  # a path, which may have any characters
+        return uri  # a path may have any characters
     beyond = f"{uri.path}{uri.more}"
     before_last_at = f"{uri.user}{uri.host}{beyond[: beyond.rfind('@') + 1]}"
     if "@" in beyond and ":" in before_last_at:
         return None
     if not all(_HOST.fullmatch(host) for host in uri.host.split(",")):
         return None
-    names = uri.host or uri.path  # in which a whole `user:password@host` may be quoted
+    names = uri.host or uri.path  # it may quote a whole `user:password@host`
     return None if may_hold_password(unquote(names)) else uri
 
 
@@ -112,9 +112,9 @@ def may_hold_password(name: str) -> bool:
 
 
 def wrong_with_names(names: Mapping[str, Any]) -> str | None:
-    """What is wrong with the parts of a Postgres address that are shown; None: nothing.
+    """What is wrong with the parts of a Postgres address that are shown; None if nothing.
 
-    They are under the names that libpq has for them, unquoted.
+    They are unquoted, by libpq's names.
     """
     for part in ("user", "host", "hostaddr", "dbname", "service"):
         value = str(names.get(part) or "")
@@ -127,12 +127,12 @@ def wrong_with_names(names: Mapping[str, Any]) -> str | None:
 
 
 def is_of_postgres(text: str) -> bool:
-    """Whether a text begins as an address of Postgres does, also one of Java or of SQLAlchemy."""
+    """Whether a text begins like an address of Postgres, also that of JDBC or SQLAlchemy."""
     return _OF_POSTGRES.match(text) is not None
 
 
 def wrong_with_files(text: str) -> str | None:
-    """What is wrong with the address of a Parquet store, without quoting it; None: nothing."""
+    """What is wrong with the address of a Parquet store, without quoting it; None if nothing."""
     if is_of_postgres(text):
         return f"expected a path or a URI of files, found a URL of Postgres; {TABLES}"
     if "://" in text:
@@ -141,7 +141,7 @@ def wrong_with_files(text: str) -> str | None:
 
 
 def wrong_with_path(text: str) -> str | None:
-    """What is wrong with a path, without quoting it; None: nothing."""
+    """What is wrong with a path, without quoting it; None if nothing."""
     if "\0" in text:
         return "a path has no character NUL; leave it out"
     if text.startswith(("./", "../")) or (text.startswith("/") and not text.startswith("//")):
@@ -156,9 +156,9 @@ def wrong_with_path(text: str) -> str | None:
 
 
 def wrong_with_postgres(text: str) -> str | None:
-    """What is wrong with the address of a database, without quoting it; None: nothing so far.
+    """What is wrong with the address of a database, without quoting it; None if nothing so far.
 
-    Connection strings, `host=… dbname=…`, are for libpq to take apart.
+    Connection strings, `host=… dbname=…`, are left to libpq's parser.
     """
     if re.match("jdbc:", text, re.I):
         return (
@@ -197,7 +197,7 @@ def _wrong_with_parts(uri: Uri) -> str | None:
 
 
 def _unquoted(text: str) -> str:
-    """A text without %XX, even if it was quoted several times."""
+    """A text with every %XX decoded, even if it was quoted several times."""
     while (once := unquote(text)) != text:
         text = once
     return text
@@ -211,5 +211,5 @@ def _is_ipv6(host: str) -> bool:
 
 
 def _can_be_sent(text: str) -> bool:
-    """Whether a text has only characters that may be sent."""
+    """Whether a text can be sent: it has no NUL and no surrogates."""
     return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
