@@ -1,10 +1,10 @@
 """The meaning of each operator, in plain Python: the executable specification.
 
-`evaluator` steps a circuit over dictionaries of rows and weights. `meaning` is the table of what
-each operator does, `groups` its part for groups; `vertices` says what an operator knows of its
-vertex, `values` holds and checks values. Slow, simple, no JVM. The tests compare both engines with
-it, so it shares nothing with them.
+`evaluator` steps a circuit over dictionaries of rows and weights. `meaning` is the table of
+operators with their functions; those for groups are in `groups`. `vertices` has the context of a
+vertex, and `values` holds and checks values. It is slow and simple, and needs no JVM. The tests
+compare both engines with it, so it shares nothing with them.
 
-Comes in: a graph and Python Z-sets. Goes out: Python Z-sets.
-Imports `graph` and what is before it; never `relations`, `plan`, `engines` or `execution`.
+Input: a graph and Python Z-sets. Output: Python Z-sets.
+Imports `graph` and the packages before it; never `relations`, `plan`, `engines` or `execution`.
 """

@@ -21,12 +21,12 @@ One = TypeVar("One")
 
 
 def reference(graph: Graph[In, Out]) -> Reference[In, Out]:
-    """A plain-Python evaluator of a circuit, which starts without state: for tests of circuits.
+    """A plain-Python evaluator of a circuit, for tests. It starts without state.
 
-    Needs no Spark if the functions of rows are operators on fields, or `st.python`; a function of
-    Spark in one raises `StepError`. Its `step` takes and returns what `Stepper.step` does, except
-    that its outputs are `ZSetPython`s; `caches` has the values of the caches. Computes every vertex
-    at every step, on whole values.
+    It needs no Spark if the functions of rows are operators on fields, or `st.python` functions; a
+    Spark function in one raises `StepError`. Its `step` takes and returns the same as
+    `Stepper.step`, except that its outputs are `ZSetPython`s. `caches` has the values of the
+    caches. A step computes every vertex, on whole values.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(a)
@@ -39,7 +39,7 @@ def reference(graph: Graph[In, Out]) -> Reference[In, Out]:
 
 
 class Reference(Generic[In, Out]):
-    """A circuit and its state: the values that its delays, integrals and differences remember."""
+    """A circuit and its state: the values stored by its delays, integrals and differences."""
 
     def __init__(self, graph: Graph[In, Out]) -> None:
         self.graph = graph
@@ -53,7 +53,7 @@ class Reference(Generic[In, Out]):
         """The values of the circuit's caches, by name, at the last step."""
         return self._cached
 
-    @overload  # what checkers take for a query that gives Any
+    @overload  # checkers use this overload for queries that return Any
     def step(self: Reference[In, Never], inputs: In, *, now: Any = None) -> tuple[Any, ...]: ...
     @overload
     def step(  # type: ignore[overload-overlap]
@@ -62,11 +62,11 @@ class Reference(Generic[In, Out]):
     @overload
     def step(self: Reference[In, One], inputs: In, *, now: Any = None) -> tuple[One]: ...
     def step(self, inputs: Any, *, now: Any = None) -> Any:
-        """Feed one change to each input; gives the change, or value, of each output.
+        """Take one change for each input, and return the change or value of each output.
 
-        An input is a `ZSetPython`, a `ZSetSpark`, a number, or None for no change; `now` is the
-        number of the step, or as given. A step that raises has changed nothing. Raises
-        `InputError` for a value that does not fit, `StepError` for a vertex that fails.
+        An input is a `ZSetPython`, a `ZSetSpark`, a number, or None for no change. `now` is by
+        default the number of the step. A step that raises an error changes nothing. Raises
+        `InputError` for a value of the wrong type, and `StepError` if a vertex fails.
         """
         given = self._given(inputs)
         values: dict[Vertex, Value] = {}

@@ -1,4 +1,4 @@
-"""What the operators of groups mean in plain Python."""
+"""The operators of groups, in plain Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows = Mapping[Any, int]
 def groups(
     at: VertexContext, a: Rows, keys: tuple[Expr, ...], order: Order
 ) -> Iterator[tuple[tuple[Any, ...], list[tuple[Any, int]]]]:
-    """The rows of each key that have a positive weight, in order."""
+    """For each key, its rows with a positive weight, in order."""
     found: dict[tuple[Any, ...], list[tuple[Any, int]]] = {}
     for row, n in a.items():
         if n > 0:
@@ -29,14 +29,14 @@ def groups(
     assert isinstance(t, ZSetType)
     for key, rows in found.items():
         rows.sort(key=lambda r: rank(r[0], t.row))
-        for e, up in reversed(order):  # sorting is stable: the last part first
+        for e, up in reversed(order):  # sorting is stable, so the last part comes first
             by = {row: rank(at.call(e, row), e.type) for row, _ in rows}
             rows.sort(key=lambda r, by=by: by[r[0]], reverse=not up)  # type: ignore[misc]
         yield key, rows
 
 
 def top(at: VertexContext, a: Rows) -> Rows:
-    """The first n rows of each key; with ties, all that have fewer than n before them."""
+    """The first n rows of each key; with ties, all rows with fewer than n rows before them."""
     op = at.operator
     found: dict[Any, int] = {}
     for _, rows in groups(at, a, op.keys, op.order):
@@ -58,7 +58,7 @@ def top(at: VertexContext, a: Rows) -> Rows:
 
 
 def listed(at: VertexContext, a: Rows) -> Rows:
-    """The lists of the values of each key's rows."""
+    """For each key, the list of the values of its rows."""
     op = at.operator
     found = {}
     for (key,), rows in groups(at, a, (op.key,), op.order):
@@ -68,7 +68,7 @@ def listed(at: VertexContext, a: Rows) -> Rows:
 
 
 def collate(at: VertexContext, a: Rows) -> Rows:
-    """The rows made of the pieces of each key."""
+    """For each key, one row made of its partial results."""
     op = at.operator
     made = op.type_of(*at.inputs).row
     pieces: dict[Any, list[Any]] = {}
@@ -89,5 +89,5 @@ def collate(at: VertexContext, a: Rows) -> Rows:
 
 
 def rank(value: Any, t: RowType) -> Any:
-    """What orders values as Spark does; None is NULL."""
+    """The sort key of a value, in Spark's order; None is NULL."""
     return sort_key(None if value is None else t.encode(value, "a value"))

@@ -1,4 +1,4 @@
-"""What each operator means, in plain Python."""
+"""The meaning of each operator, in plain Python."""
 
 from __future__ import annotations
 
@@ -195,14 +195,14 @@ def _haitch(at: VertexContext, state: Value, change: Value) -> Value:
 
 
 def _fixpoint(at: VertexContext, *args: Value) -> Value:
-    """The fixpoint of the inputs' sums, less that of what they were before."""
+    """The fixpoint of the inputs' sums, minus the fixpoint of their previous sums."""
     *changes, before = args
     op = at.operator
     return _subtract(at, _iterated(at, op, together(changes, before)), _iterated(at, op, before))
 
 
 def together(inputs: Sequence[Value], before: Value) -> Value:
-    """The sums of several streams as one value: each part with the number of its stream."""
+    """The sums of several streams as one value; each part gets the number of its stream."""
     numbered = ((i, part, n) for i, value in enumerate(inputs) for part, n in value.items())
     return added((*before.items(), *(((i, part), n) for i, part, n in numbered)))
 
@@ -234,9 +234,9 @@ def _iterated(at: VertexContext, op: Fixpoint, sums: Value) -> Value:
     )
 
 
-# These get what they remember of the steps before as their last argument: an integral its own
-# value, a hold and an expiry what is still to come, a fixpoint the sums of its inputs, the others
-# the value of their input.
+# These get their state as the last argument: an integral its own previous value, a hold and an
+# expiry the pending rows, a fixpoint the previous sums of its inputs, the others the previous value
+# of their input.
 REMEMBERS = (Delay, Differentiate, Expire, Fixpoint, Hold, Integrate)
 
 MEANING: dict[type[Operator], Callable[..., Value]] = {

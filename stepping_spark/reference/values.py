@@ -1,14 +1,14 @@
 """Values of the executable specification: mappings from parts to integers, and their sums.
 
-Every value of a stream is a mapping from parts to integers that are not zero, and two values are
-added part by part. What the parts are depends on the type of the stream:
+Every value of a stream is a mapping from parts to nonzero integers, and two values are added part
+by part. The parts depend on the type of the stream:
 
     ZSet[T]              a row: its weight
     int, Decimal         the name of the number: its value, of a Decimal in units of its last digit
     float                the name and a bin of `floats`: the sum of the limbs
     ZSetPython[T]        a row: its count
     a row of numbers     the parts of each field
-    Grouped[V, K]        a key, and a part of its sum; a key, and Mark.ROWS: how many rows it has
+    Grouped[V, K]        a key, and a part of its sum; a key, and Mark.ROWS: its number of rows
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Mark(enum.Enum):
     ROWS = "the number of rows of a group"
 
 
-LARGEST = 10**38 - 1  # what sums are kept as, a DECIMAL(38), holds no more
+LARGEST = 10**38 - 1  # the limit of DECIMAL(38), the type that stores sums
 NOTHING: Value = {}
 
 
-# -- values, from and for users
+# -- conversion of users' values
 
 
 def read(value: object, t: StreamType, where: str) -> Value:
-    """A user's value; an InputError that begins with `where` if it is not of the type."""
+    """A user's value. Raises an `InputError` that begins with `where` for a wrong type."""
     if value is None:
         return NOTHING
     if isinstance(t, ScalarType):
@@ -61,7 +61,7 @@ def read(value: object, t: StreamType, where: str) -> Value:
 
 
 def show(value: Value, t: StreamType, where: str) -> Any:
-    """The value as users see it: a ZSetPython, or a number; of groups, a dict by key."""
+    """The value for users: a ZSetPython, a number, or for groups a dict by key."""
     if isinstance(t, ZSetType):
         return ZSetPython(((row, n) for row, n in value.items()), of=t.row)
     if isinstance(t, ScalarType):
@@ -71,7 +71,7 @@ def show(value: Value, t: StreamType, where: str) -> Any:
 
 
 def added(parts: Iterable[tuple[Part, int]]) -> Value:
-    """The sum of parts; zeros vanish."""
+    """The sum of parts, without zeros."""
     sums: dict[Part, int] = {}
     for part, n in parts:
         sums[part] = sums.get(part, 0) + n
@@ -79,12 +79,12 @@ def added(parts: Iterable[tuple[Part, int]]) -> Value:
 
 
 def of_type(value: Any, t: RowType, where: str) -> Any:
-    """The value as a column of the type holds it, such as one zero of both."""
+    """The value as stored in a column of the type; for example, -0.0 becomes 0.0."""
     return t.decode(t.encode(value, where))
 
 
 def check(where: str, t: StreamType, value: Value) -> None:
-    """Refuse what the columns of the stream's relation cannot hold."""
+    """Raise an error for values that the columns of the stream's relation cannot store."""
     for part, n in value.items():
         weight = isinstance(t, ZSetType) or isinstance(sum_of(t).value, ZSetOf)
         if weight or (isinstance(part, tuple) and part[1] is Mark.ROWS):
@@ -127,7 +127,7 @@ def parts_of(value: Any, sum_: Accumulated) -> Iterator[tuple[Part, int]]:
 
 
 def total_of(value: Value, sum_: Accumulated, where: str) -> Any:
-    """The number, row of numbers or Z-set that the parts add up to."""
+    """The number, row of numbers or Z-set with these parts."""
     if isinstance(sum_.value, ZSetOf):
         return sum_.value.build(value.items())
     numbers: dict[str, dict[int, int]] = {}
@@ -149,7 +149,7 @@ _DIGITS = decimal.Context(prec=100)
 
 
 def groups_of(value: Value) -> Iterator[tuple[Part, Value]]:
-    """The groups that have rows: the key, and the parts of the sum."""
+    """The key of each group with rows, and the parts of its sum."""
     groups: dict[Part, dict[Part, int]] = {}
     for (key, part), n in value.items():
         groups.setdefault(key, {})[part] = n

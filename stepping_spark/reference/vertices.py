@@ -1,4 +1,4 @@
-"""What the meaning of an operator needs of its vertex, and the order to compute vertices in."""
+"""The context of a vertex for its operator's meaning, and the order to compute vertices in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stepping_spark.rows.schema import StreamType
 
 
 def order(vertices: Iterable[Vertex], loops: Mapping[Vertex, Vertex]) -> tuple[Vertex, ...]:
-    """The vertices, each after those whose value of this step it needs; a delay needs none."""
+    """The vertices, each after the ones whose value of this step it needs; a delay needs none."""
     needs: TopologicalSorter[Vertex] = TopologicalSorter()
     for v in vertices:
         sources = (loops[v],) if v in loops else v.inputs
@@ -27,7 +27,7 @@ def order(vertices: Iterable[Vertex], loops: Mapping[Vertex, Vertex]) -> tuple[V
 
 @dataclass(frozen=True)
 class VertexContext:
-    """A vertex, as far as the meaning of its operator depends on it."""
+    """The parts of a vertex that the meaning of its operator depends on."""
 
     operator: Any
     inputs: tuple[StreamType, ...]
@@ -35,7 +35,7 @@ class VertexContext:
     now: Any = None
 
     def call(self, f: Expr, row: Any) -> Any:
-        """What a row function gives for a row; a StepError that shows the row where it fails."""
+        """The result of a row function. If it fails, the `StepError` shows the row."""
         try:
             value = f.value(row)
             if isinstance(self.operator, MapMany | Explode) and value is not None:
@@ -51,13 +51,13 @@ class VertexContext:
     def keys(
         self, key: Sequence[Expr], value: Value
     ) -> Iterator[tuple[tuple[Part, ...] | None, tuple[Any, int]]]:
-        """The rows and weights, each with its key; None for a key that has a NULL part."""
+        """The rows and weights, each with its key; the key is None if a part of it is NULL."""
         for row, n in value.items():
             parts = tuple(self.call(part, row) for part in key)
             yield None if None in parts else parts, (row, n)
 
     def matches(self, key: Sequence[Expr], value: Value) -> dict[Part, list[tuple[Any, int]]]:
-        """The rows and weights by key; none that has a NULL part."""
+        """The rows and weights by key, without keys that have a NULL part."""
         found: dict[Part, list[tuple[Any, int]]] = {}
         for parts, row in self.keys(key, value):
             if parts is not None:
@@ -66,7 +66,7 @@ class VertexContext:
 
 
 def place_of(graph: AnyGraph, v: Vertex, now: Any = None) -> VertexContext:
-    """A vertex of a circuit."""
+    """The context of a vertex of a circuit."""
     where = f"{graph.paths[v]} ({graph.line(v)})"
     op = named(v.operator, graph) if isinstance(v.operator, Fixpoint) else v.operator
     return VertexContext(op, tuple(s.type for s in v.inputs), where, now)

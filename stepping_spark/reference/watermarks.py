@@ -1,4 +1,4 @@
-"""What the operators over watermarks mean in plain Python."""
+"""The operators of watermarks, in plain Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stepping_spark.rows.types import unwrap
 def _is_before(
     at: VertexContext, value: Expr, row: Any, greatest: Sequence[Value], distances: Sequence[int]
 ) -> bool:
-    """Whether a value of a row is before the greatest time of each input, less a distance."""
+    """Whether a row's value is before the greatest time of each input minus its distance."""
     found, t = at.call(value, row), unwrap(value.type)
     if found is None:
         return False
@@ -30,7 +30,7 @@ def _is_before(
 
 
 def in_time(at: VertexContext, a: Value, greatest: Value) -> Value:
-    """The rows of a change from the watermark on, or, late ones, the others."""
+    """The rows of a change from the watermark on, or if the operator is `late`, the others."""
     op = at.operator
 
     def is_late(row: Any) -> bool:
@@ -42,7 +42,7 @@ def in_time(at: VertexContext, a: Value, greatest: Value) -> Value:
 
 
 def expire(at: VertexContext, a: Value, *rest: Value) -> Value:
-    """The rows that watermarks pass, of a change and of what is kept."""
+    """The rows behind the watermarks, among those of a change and the stored ones."""
     *greatest, kept = rest
     op, every = at.operator, added((*kept.items(), *a.items()))
     is_grouped = isinstance(at.inputs[0], GroupedType)
@@ -55,12 +55,12 @@ def expire(at: VertexContext, a: Value, *rest: Value) -> Value:
 
 
 def touched(at: VertexContext, a: Value, passed: Value) -> Value:
-    """The rows of both, each with the number of its stream."""
+    """The rows of both streams, each with the number of its stream."""
     return {(row, i): n for i, value in enumerate((a, passed)) for row, n in value.items()}
 
 
 def settled(at: VertexContext, state: Value, a: Value, _: Value, *greatest: Value) -> Value:
-    """The rows that no row to come can change or need."""
+    """The rows whose results no future row can change, and that no future row needs."""
     op = at.operator
     inner = dataclasses.replace(at, operator=op.window)
     found = []

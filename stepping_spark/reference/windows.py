@@ -1,4 +1,4 @@
-"""What window functions mean in plain Python."""
+"""Window functions, in plain Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stepping_spark.sums.floats import rest, split, total
 
 
 def window(at: VertexContext, a: Any) -> Any:
-    """Each row, as often as it counts, with what functions of its partition give for it."""
+    """Each row, once per unit of weight, with the results of the window functions."""
     op = at.operator
     order = tuple(part for s in op.sorting for part in s.order)
     found: list[tuple[Any, int]] = []
@@ -37,7 +37,7 @@ def window(at: VertexContext, a: Any) -> Any:
 
 @dataclass
 class _Partition:
-    """The rows of a partition in order, each as often as it counts."""
+    """The rows of a partition in order, each once per unit of weight."""
 
     at: VertexContext
     sorting: tuple[Sorting, ...]
@@ -51,7 +51,7 @@ class _Partition:
         ]
 
     def values(self, c: WindowCall, number: int = 0) -> list[Any]:
-        """What an argument is for each row."""
+        """The value of an argument for each row."""
         return [self.at.call(c.args[number], row) for row in self.rows]
 
     def frame(self, i: int, frame: Frame | None) -> list[int]:
@@ -65,12 +65,12 @@ class _Partition:
         return after and (frame.end is None or j <= i + frame.end)
 
     def _within_reach(self, i: int, j: int, frame: Frame) -> bool:
-        """Whether a row is as far from another as the frame says: its peers are at no distance."""
+        """Whether row j is within a `range` frame of row i; the distance of peers is zero."""
         bounds = ((frame.start, 1), (frame.end, -1))
         return all(b is None or self._is_beyond(i, j, b, side) for b, side in bounds)
 
     def _is_beyond(self, i: int, j: int, bound: Any, side: int) -> bool:
-        """Whether row j is at or after (side 1), at or before (-1), row i moved by the bound."""
+        """Whether row j is at or after (side 1), or at or before (-1), row i plus the bound."""
         own, other = (self.sorted_by[k][0] if self.sorting else None for k in (i, j))
         if bound == type(bound)(0) or own is None or other is None:
             return self.peers[i] == self.peers[j] or (j > i) == (side > 0)
@@ -138,7 +138,7 @@ def _shifted(c: WindowCall, here: _Partition) -> list[Any]:
 
 
 def _framed(f: Callable[[WindowCall, list[Any]], Any]) -> Callable[..., list[Any]]:
-    """A function of the values of the frame of each row; without an argument of the rows."""
+    """Apply `f` to the values in the frame of each row; without an argument, to the rows."""
 
     def of_each(c: WindowCall, here: _Partition) -> list[Any]:
         values = here.values(c) if c.args else list(here.rows)
@@ -183,7 +183,7 @@ def _percentile(c: WindowCall, values: list[Any]) -> float | None:
 
 
 def _session(c: WindowCall, here: _Partition) -> list[Any]:
-    """Of each run of rows that are no further apart than the gap, the first or the last time."""
+    """For each row, the first or the last time of its session."""
     times = [at for (at,) in here.sorted_by]
     runs: list[list[Any]] = []
     for at in times:
