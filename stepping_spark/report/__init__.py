@@ -1,11 +1,11 @@
-"""The report: what a circuit's steps cost, on one page for a browser.
+"""The report: the costs of a circuit's steps, on one HTML page.
 
-`circuit` tells what a plan knows of its vertices and registers, `history` makes numbers of what the
-stepper has kept of its steps, `svg` makes the project's own picture one that a page can colour,
-`page` puts them into one HTML file, and `report` is what users hold.
+`circuit` describes the vertices and registers of a plan, `history` aggregates the metrics of steps,
+`svg` prepares the picture of the circuit for the page, `page` writes the HTML file, and `report`
+has the public class.
 
-Comes in: a plan, a store, and the metrics of steps. Goes out: a page, and its numbers as JSON.
-Imports `drawing`, `plan` and `execution.metrics`; steps nothing.
+Input: a plan, a store, and the metrics of steps. Output: a page, and its numbers as JSON.
+Imports `drawing`, `plan` and `execution.metrics`; takes no steps.
 """
 
 from stepping_spark.report.report import KeptState, Report, report_of, sizes_of, state_of_store

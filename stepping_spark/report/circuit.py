@@ -1,4 +1,4 @@
-"""What a plan knows of a circuit's vertices and registers, for people who look at a report."""
+"""Describes the vertices and registers of a plan, for the readers of a report."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from stepping_spark.plan.plan import Plan
 from stepping_spark.store import Register
 
 FULL = "recomputed in full"
-MOST_LINES = 12  # of a statement
-MOST_CODE = 600  # characters of it
+MOST_LINES = 12  # per statement
+MOST_CODE = 600  # characters per statement
 
 
 @dataclass
 class VertexTold:
-    """A vertex: where it was written, how it takes a step, and the registers that hold its sum."""
+    """A vertex: its source line, how a step computes it, and the registers with its sum."""
 
     path: str
     operator: str
@@ -37,7 +37,7 @@ class VertexTold:
 
 @dataclass
 class RegisterTold:
-    """A register: the stream that it is the sum of, and the columns that it is read by."""
+    """A register: the stream that it sums, and the columns of its key."""
 
     name: str
     key: list[str]
@@ -47,7 +47,7 @@ class RegisterTold:
 
 @dataclass
 class CircuitTold:
-    """A circuit as its plan has it."""
+    """A circuit, as planned."""
 
     name: str
     vertices: list[VertexTold]
@@ -57,7 +57,7 @@ class CircuitTold:
 
 
 def circuit_of(graph: AnyGraph, plan: Plan) -> CircuitTold:
-    """What the page says about a circuit. Runs nothing."""
+    """The description of a circuit for the page. Runs nothing."""
     explained = explain(graph)
     lines = {str(path): line for path, line in plan.names.values()}
     lines |= {str(graph.paths[v]): graph.line(v) for v in graph.walk()}
@@ -89,7 +89,7 @@ def _vertex(path: str, operator: str, type_: str, line: Line) -> VertexTold:
 
 
 def code_of(line: Line) -> str:
-    """The statement that a line begins, as it was written, where its file is still there."""
+    """The source of the statement that begins at a line, if its file still exists."""
     lines = linecache.getlines(line.file)[line.number - 1 : line.number - 1 + MOST_LINES]
     for end in range(1, len(lines) + 1):
         text = textwrap.dedent("".join(lines[:end])).strip("\n")
@@ -106,12 +106,12 @@ def _short(text: str) -> str:
 
 
 def _place(told: dict[str, VertexTold], plan: Plan) -> None:
-    """Say in which stage each vertex is computed, and with which other."""
+    """Set the stage in which each vertex is computed, and the vertex that includes it."""
     for number, stage in enumerate(plan.stages, 1):
         for m in stage.streams:
             path, line = plan.names[m.vertex]
             host = str(path)
-            if host not in told:  # made by the plan, as the change of a delay
+            if host not in told:  # made by the plan, like a delay's change
                 made = _vertex(host, m.vertex.operator.name, str(m.vertex.type), line)
                 told[host] = replace(made, how="computed for a register")
             for v in (m.vertex, *m.inner):
@@ -126,7 +126,7 @@ def _place(told: dict[str, VertexTold], plan: Plan) -> None:
 
 
 def _registers(plan: Plan) -> Iterator[tuple[Register, str]]:
-    """The registers, each with the path of the stream that it is the sum of."""
+    """The registers, each with the path of the stream that it sums."""
     for s in plan.states:
         yield s.register, str(plan.names[s.change][0])
     for loop in dict.fromkeys(plan.loops.values()):
@@ -135,7 +135,7 @@ def _registers(plan: Plan) -> Iterator[tuple[Register, str]]:
 
 
 def _kept(plan: Plan) -> dict[str, list[int]]:
-    """By path: the numbers of the registers that a vertex is the value of, or adds to."""
+    """By path: the numbers of the registers that store a vertex, or that it is added to."""
     found: dict[str, list[int]] = {}
     numbers = {r.name: i for i, (r, _) in enumerate(_registers(plan))}
     by_change: dict[Vertex, list[int]] = {}
@@ -146,7 +146,7 @@ def _kept(plan: Plan) -> dict[str, list[int]]:
         if change is not None and change in by_change:
             found[str(plan.graph.paths[v])] = by_change[change]
     shown = {n for numbers_of in found.values() for n in numbers_of}
-    for register, of in _registers(plan):  # what no vertex is the value of, as in a recursion
+    for register, of in _registers(plan):  # not the value of any vertex, as in recursion
         number = numbers[register.name]
         if number not in shown:
             found.setdefault(of, []).append(number)
@@ -154,5 +154,5 @@ def _kept(plan: Plan) -> dict[str, list[int]]:
 
 
 def _in_full(explained: Explanation) -> list[tuple[str, str]]:
-    """The vertices that cost what the tables cost, and not the change; and why."""
+    """The vertices whose cost is that of the tables, not that of the change, and why."""
     return [(v.path, v.how) for v in explained.vertices if v.how.startswith(FULL)]

@@ -1,4 +1,4 @@
-"""The numbers of steps: by step, by vertex and by register, as few as a page can hold."""
+"""The numbers of steps, by step, by vertex and by register, reduced to fit on a page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeAlias
 from stepping_spark.execution.metrics import StepMetrics, VertexMetrics
 
 MOST_POINTS = 20_000
-"""Points of the lines of all vertices together; of the lines of all registers as many again."""
+"""The limit of points in the lines of all vertices, and again in those of all registers."""
 
 Number: TypeAlias = "int | float | None"
 Numbers: TypeAlias = "list[int | float | None]"
@@ -18,10 +18,11 @@ Numbers: TypeAlias = "list[int | float | None]"
 
 @dataclass
 class Stats:
-    """Sums over some steps of a vertex.
+    """Statistics of a vertex over some steps.
 
-    `timed` are the steps that have milliseconds of its own, and `p50`, `p95`, `p99` and `most` are
-    of those. `counted` are the steps in which its rows are known: of rows in Spark they are not.
+    `timed` is the number of steps with a time of the vertex itself; `p50`, `p95`, `p99` and `most`
+    are over these. `counted` is the number of steps whose rows are known; rows in Spark are not
+    counted.
     """
 
     steps: int = 0
@@ -39,7 +40,7 @@ class Stats:
 
 @dataclass
 class Measured:
-    """What was measured of a vertex: after the first load, in it, where it ran, within which."""
+    """A vertex's statistics after the first load and in it, where it ran, and within which."""
 
     after: Stats
     first: Stats | None
@@ -48,7 +49,7 @@ class Measured:
 
 
 def by_step(steps: Sequence[StepMetrics]) -> dict[str, Numbers]:
-    """The numbers of each step, a list of each kind."""
+    """For each kind of number, the list of its values in all steps."""
     return {
         "step": [m.step for m in steps],
         "ms": [_ms(m.ms) for m in steps],
@@ -64,12 +65,12 @@ def by_step(steps: Sequence[StepMetrics]) -> dict[str, Numbers]:
 
 
 def first_load(steps: Sequence[StepMetrics]) -> int | None:
-    """Which of the steps is the first one of the state, if it is among them."""
+    """The index of the state's first step, if it is one of these steps."""
     return 0 if steps and steps[0].step == 1 else None
 
 
 def measured(steps: Sequence[StepMetrics]) -> dict[str, Measured]:
-    """What was measured, by the path of each vertex; inputs have their rows only."""
+    """The measurements, by the path of each vertex; for inputs only their rows."""
     paths = dict.fromkeys(p for m in steps for p in (*m.inputs, *m.vertices))
     first = first_load(steps)
     after = steps if first is None else steps[first + 1 :]
@@ -112,7 +113,7 @@ def _count(stats: Stats, rows_in: int | None, rows_out: int | None) -> None:
 
 
 def _where(steps: Sequence[StepMetrics], path: str) -> list[tuple[str, int, str]]:
-    """Where a vertex ran, in how many steps, and why in the last of them."""
+    """The places where a vertex ran, the number of steps of each, and the last reason."""
     found: dict[str, tuple[int, str]] = {}
     for m in steps:
         v = m.vertices.get(path)
@@ -122,7 +123,7 @@ def _where(steps: Sequence[StepMetrics], path: str) -> list[tuple[str, int, str]
 
 
 def _within(steps: Sequence[StepMetrics], path: str) -> list[tuple[str, int]]:
-    """The vertices that one ran within, and in how many steps."""
+    """The vertices that a vertex ran within, and the number of steps of each."""
     found: dict[str, int] = {}
     for m in steps:
         v = m.vertices.get(path)
@@ -133,7 +134,7 @@ def _within(steps: Sequence[StepMetrics], path: str) -> list[tuple[str, int]]:
 
 @dataclass
 class Lines:
-    """Lines over the steps after the first load; a point is the mean of `each` steps."""
+    """Lines over the steps after the first load. A point is the mean of `each` steps."""
 
     each: int
     steps: list[int]
@@ -179,7 +180,7 @@ def _mean(values: Iterable[Number]) -> Number:
 
 
 def total(rows: Iterable[int | None]) -> int | None:
-    """The sum, where all of it is known."""
+    """The sum, if all numbers are known."""
     found = 0
     for n in rows:
         if n is None:
@@ -189,7 +190,7 @@ def total(rows: Iterable[int | None]) -> int | None:
 
 
 def known_total(steps: Iterable[StepMetrics], of: str) -> tuple[int, bool]:
-    """The rows that came in or went out, and whether there were more in Spark, not counted."""
+    """The counted input or output rows, and whether there were more, in Spark."""
     found, more = 0, False
     for m in steps:
         rows: Mapping[str, int | None] = getattr(m, of)
@@ -199,7 +200,7 @@ def known_total(steps: Iterable[StepMetrics], of: str) -> tuple[int, bool]:
 
 
 def percentile(ordered: Sequence[float], q: float) -> float:
-    """The value that the share q of the values is at or below: one of them."""
+    """The percentile q of sorted values: always one of the values."""
     return ordered[max(0, math.ceil(len(ordered) * q) - 1)]
 
 
@@ -208,7 +209,7 @@ def _ms(value: float) -> float:
 
 
 def _short(value: float) -> Number:
-    """As few digits as a line needs."""
+    """The number with the few digits that a line needs."""
     if value == int(value):
         return int(value)
     return round(value, 3) if value < 10 else round(value, 1)

@@ -1,7 +1,7 @@
-"""Puts numbers and pictures into one HTML file: no network, and nothing in it is run but its own.
+"""Writes numbers and pictures to one HTML file, which uses no network and runs no other script.
 
-What comes from users (names, lines of source, errors) is data: text in JSON, which the page shows
-as text. A content security policy names the digest of the page's one script, so that no other runs.
+Users' text (names, lines of source, errors) is data: JSON that the page shows as text. A content
+security policy has the digest of the page's only script, so that no other script runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _part(name: str) -> str:
 
 
 def page_of(numbers: Json, beside: Json | None, pictures: Sequence[str]) -> str:
-    """The page, as text of HTML."""
+    """The page, as HTML."""
     script = _part("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Template(_part("report.html")).substitute(
@@ -46,7 +46,7 @@ def page_of(numbers: Json, beside: Json | None, pictures: Sequence[str]) -> str:
 
 
 def as_json(value: Json | None) -> str:
-    """JSON that can stand in a script element: `<` of a text is written as its number."""
+    """JSON that is safe inside a script element: `<` is escaped."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -67,4 +67,4 @@ def numbers_in(text: str, where: str) -> Json:
 
 
 FORMAT = 1
-"""Of the numbers: what a page, or a program, that reads them has to know."""
+"""The version of the format of the numbers, for readers of them."""

@@ -32,7 +32,7 @@ from stepping_spark.store import Register, Size, SizedStore, Store
 
 @dataclass(frozen=True)
 class Report:
-    """What the steps of a circuit cost, and what it keeps: `numbers`, and a page of them.
+    """The costs of a circuit's steps, and the sizes of its state: as `numbers` and as a page.
 
     Made by `stepper.report()`. A notebook shows the page.
 
@@ -57,13 +57,13 @@ class Report:
         return json.dumps(self.numbers, ensure_ascii=False, allow_nan=False)
 
     def html(self, beside: Report | str | os.PathLike[str] | None = None) -> str:
-        """The page as text of HTML; `beside` is a report to compare with."""
+        """The page as HTML. `beside` is a report to compare with."""
         return page_of(self.numbers, _other(beside), self.pictures)
 
     def write(
         self, path: str | os.PathLike[str], *, beside: Report | str | os.PathLike[str] | None = None
     ) -> None:
-        """Write the page into a file; `beside` is a report, or the file of one, to compare with.
+        """Write the page to a file. `beside` is a report to compare with, or the file of one.
 
         Raises `SteppingError` for a path that does not end in .html or cannot be written, and if
         `beside` is not a report.
@@ -82,7 +82,7 @@ class Report:
             ) from e
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, so that the notebook's styles and its do not mix."""
+        """The page in its own frame, which separates its styles from those of the notebook."""
         return (
             f'<iframe srcdoc="{html.escape(self.html())}" title="Report" sandbox="allow-scripts" '
             'style="width: 100%; height: 720px; border: 1px solid #8886; border-radius: 8px">'
@@ -92,7 +92,7 @@ class Report:
 
 @dataclass(frozen=True)
 class KeptState:
-    """How large the registers of a state are; `missing` says why that is not known."""
+    """The sizes of the registers of a state; `missing` is the reason if they are unknown."""
 
     kept_as: str
     sizes: Mapping[str, Size]
@@ -102,7 +102,7 @@ class KeptState:
 def report_of(
     plan: Plan, graph: AnyGraph, metrics: Iterable[StepMetrics], state: KeptState, profile: bool
 ) -> Report:
-    """The report of the steps that were taken of a circuit, and of its state."""
+    """The report of the steps taken by a circuit, and of its state."""
     drawings, undrawn = drawings_of(graph)
     made = {
         "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -126,7 +126,7 @@ def report_from(
     drawings: Sequence[Drawing],
     missing: Sequence[str] = (),
 ) -> Report:
-    """A report of what is known of a circuit, its steps, and its registers."""
+    """A report from the description of a circuit, its steps, and its registers."""
     found = measured(steps)
     paths = [v.path for v in circuit.vertices]
     names = [r.name for r in circuit.registers]
@@ -153,14 +153,14 @@ def report_from(
 
 
 def sizes_of(store: Store, registers: Sequence[Register]) -> dict[str, Size]:
-    """How large the registers are, where the store can say so."""
+    """The sizes of the registers, if the store knows them."""
     if not isinstance(store, SizedStore):
         return {}
     return {r.name: store.size(r.name) for r in registers}
 
 
 def state_of_store(store: Store, registers: Sequence[Register]) -> KeptState:
-    """How large the registers of a store are; and why that is not known, where it is not."""
+    """The sizes of the registers of a store, or the reason why they are unknown."""
     name = type(store).__name__
     try:
         found = sizes_of(store, registers)
@@ -171,7 +171,7 @@ def state_of_store(store: Store, registers: Sequence[Register]) -> KeptState:
 
 
 def _other(beside: Report | str | os.PathLike[str] | None) -> Json | None:
-    """The numbers to compare with, without what a comparison does not need."""
+    """The numbers to compare with, without those that a comparison does not use."""
     if beside is None:
         return None
     if isinstance(beside, Report):

@@ -1,4 +1,4 @@
-"""The one sentence that a report begins with."""
+"""The first sentence of a report, its summary."""
 
 from __future__ import annotations
 

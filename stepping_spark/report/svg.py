@@ -1,6 +1,6 @@
-"""The project's own picture of a circuit, as SVG that a page can colour, fold and make dark.
+"""The picture of a circuit as SVG that a page can colour, fold and show in dark mode.
 
-Graphviz lays out boxes, frames and arrows; its colours are left to the page's style sheet.
+Graphviz lays out boxes, frames and arrows; the colours are left to the page's style sheet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DECIMAL = re.compile(r"-?\d+\.\d+")
 
 @dataclass(frozen=True)
 class Boxes:
-    """What a picture's boxes and frames stand for: paths of vertices, and names of functions."""
+    """The vertex paths and function names behind a picture's boxes and frames."""
 
     level: int
     title: str
@@ -34,20 +34,20 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture for a page: the SVG, and what its boxes stand for by number."""
+    """A picture for a page: the SVG, and the vertex paths of each box, by number."""
 
     told: Boxes
     svg: str
 
 
 def drawings_of(graph: AnyGraph) -> tuple[list[Drawing], str]:
-    """The pictures of a circuit at each level of detail; or none, and why."""
+    """The pictures of a circuit at each level of detail; or none, and the reason."""
     found: dict[str, Drawing] = {}
     try:
         for level, title in LEVELS.items():
             picture = picture_of(graph, level)
             made = _drawing(picture, level, title)
-            found.setdefault(made.svg, made)  # a small circuit is the same at several levels
+            found.setdefault(made.svg, made)  # a small circuit looks the same at several levels
     except SteppingError as e:
         return [], str(e)
     return list(found.values()), ""
@@ -99,7 +99,7 @@ def _told(box: Shape) -> dict[str, object]:
 
 
 def _scopes(picture: Picture) -> Mapping[str, list[str]]:
-    """The functions around what is in a frame, by the frame's name in the drawing."""
+    """The functions around the content of a frame, by the frame's name in the drawing."""
     found = {}
     for box in picture.boxes:
         for i in range(1, len(box.scope) + 1):
@@ -137,5 +137,5 @@ def _leaves(g: ElementTree.Element) -> Iterable[ElementTree.Element]:
 
 
 def _rounded(geometry: str) -> str:
-    """The same with a tenth of a point for the last digit."""
+    """The same, with coordinates rounded to a tenth of a point."""
     return _DECIMAL.sub(lambda n: f"{float(n[0]):.1f}".removesuffix(".0"), geometry)
