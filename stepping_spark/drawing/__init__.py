@@ -1,7 +1,7 @@
 """Pictures of a circuit.
 
-`flat` lays the bodies of recursions flat, `picture` decides boxes, frames and arrows at each
-level of detail, `render` has shapes and colours and writes DOT, SVG and PNG.
+`flat` inlines the bodies of recursions, `picture` chooses boxes, frames and arrows for each level
+of detail, and `render` has shapes and colours and writes DOT, SVG and PNG.
 
-Comes in: a graph. Goes out: a picture. Imports `graph`; a graph does not know its drawing.
+Input: a graph. Output: a picture. Imports `graph`; graphs do not know about drawings.
 """

@@ -1,6 +1,6 @@
-"""What a picture needs to know of a circuit; those inside its vertices are laid out among them.
+"""Protocols of a circuit for drawing, and circuits with the bodies of their vertices inlined.
 
-A `Graph` and one that was laid flat are drawn in the same way: both are known by protocols.
+A `Graph` and an inlined circuit are drawn by the same code, since both implement the protocols.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from stepping_spark.rows.schema import StreamType
 
 
 class Path(Protocol):
-    """What a picture needs to know of a vertex's name."""
+    """The path of a vertex, as needed for drawing."""
 
     @property
     def parts(self) -> tuple[str, ...]: ...
 
 
 class Circuit(Protocol[V]):
-    """What a picture needs to know of a circuit."""
+    """A circuit, as needed for drawing."""
 
     @property
     def name(self) -> str: ...
@@ -47,7 +47,7 @@ class Circuit(Protocol[V]):
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A vertex of a circuit that was laid flat."""
+    """A vertex of an inlined circuit."""
 
     operator: Operator
     inputs: tuple[Part, ...]
@@ -63,7 +63,7 @@ class Name:
 
 @dataclass
 class Flat:
-    """A circuit in which no vertex stands for another circuit."""
+    """An inlined circuit: no vertex contains another circuit."""
 
     name: str
     no_output: tuple[Part, ...] = ()
@@ -85,7 +85,7 @@ class Flat:
 
 
 def flattened(graph: Circuit[Any]) -> Flat | None:
-    """The circuit with what is inside its vertices in frames; None where nothing is."""
+    """The circuit with the bodies of its vertices inlined, in frames; None if it has none."""
     order = list(graph.walk())
     if not any(v.operator in graph.bodies for v in order):
         return None
@@ -111,7 +111,7 @@ def flattened(graph: Circuit[Any]) -> Flat | None:
 def _inside(
     flat: Flat, inner: Circuit[Any], inputs: tuple[Part, ...], within: tuple[str, ...]
 ) -> dict[Any, Part]:
-    """The parts of a circuit inside a vertex; what it is given are the parts around."""
+    """The parts of a circuit inside a vertex; its inputs are parts of the circuit around it."""
     parts: dict[Any, Part] = {}
     for v in inner.walk():
         if isinstance(v.operator, Input):

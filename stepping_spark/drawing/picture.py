@@ -1,4 +1,4 @@
-"""What is drawn of a circuit: boxes, the functions they stand in, and arrows between them."""
+"""The picture of a circuit: boxes, frames for functions, and arrows."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ LEVELS = {
     1: "the query's own vertices, and each function that it calls as one box",
     2: "every vertex, each in a frame for the function that made it",
 }
-WIDTH = 32  # of a line of a label, in characters
+WIDTH = 32  # characters per line of a label
 TYPE_WIDTH = 36
 MOST_NOTED = 8
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One vertex, or one function; `scope` is the functions around it.
+    """The box of a vertex or of a function; `scope` is the functions around it.
 
-    `stands_for` has the paths of the vertices that it shows.
+    `stands_for` has the paths of the vertices that it represents.
     """
 
     id: str
@@ -57,19 +57,19 @@ class Shape:
 
 @dataclass(frozen=True)
 class Arrow:
-    """A stream, from box to box."""
+    """A stream from one box to another."""
 
     tail: str
     head: str
     label: str = ""
-    state: bool = False  # what flows is a state, not a change of one
+    state: bool = False  # the stream is a state, not changes
     back: bool = False  # it closes a loop
     hint: str = ""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """All that is drawn."""
+    """All boxes and arrows."""
 
     title: str
     boxes: tuple[Shape, ...]
@@ -77,7 +77,7 @@ class Picture:
 
 
 def picture_of(graph: Circuit[V], level: int) -> Picture:
-    """The picture of a circuit, as fine as `level` says."""
+    """The picture of a circuit, at this level of detail."""
     if level not in tuple(LEVELS):
         known = "; ".join(f"{n}: {what}" for n, what in LEVELS.items())
         raise SteppingError(f"drawing {graph.name}: there is no level {level!r}; {known}")
@@ -86,7 +86,7 @@ def picture_of(graph: Circuit[V], level: int) -> Picture:
 
 
 class _Drawing(Generic[V]):
-    """Holds what is known of a circuit while it is drawn."""
+    """Computes the picture of one circuit."""
 
     def __init__(self, graph: Circuit[V], level: int) -> None:
         self.graph = graph
@@ -105,7 +105,7 @@ class _Drawing(Generic[V]):
             self.members.setdefault(self.home[v], []).append(v)
         self.shown = level
         if level == 0 and not any(self._inside(v) for v in self.order):
-            self.shown = -1  # a query that calls no functions is one itself
+            self.shown = -1  # draw it as one function
 
     def picture(self) -> Picture:
         boxes: dict[str, Shape] = {}
@@ -131,14 +131,14 @@ class _Drawing(Generic[V]):
             arrows = list(dict.fromkeys(arrows))
         return Picture(self.graph.name, tuple(boxes.values()), tuple(arrows))
 
-    # -- which box a vertex is in
+    # -- the box of a vertex
 
     def _inside(self, v: V) -> tuple[str, ...]:
-        """The functions that a vertex is in, below the query."""
+        """The functions around a vertex, without the query."""
         return self.graph.paths[v].parts[1:-1]
 
     def _home(self, v: V) -> V:
-        """The vertex whose box shows this one too: a register is one thing with its index."""
+        """The vertex whose box shows this one too: a register and its index share a box."""
         while isinstance(v.operator, Arrange):
             v = v.inputs[0]
         if isinstance(v.operator, Integrate):
@@ -154,7 +154,7 @@ class _Drawing(Generic[V]):
         return v
 
     def _box(self, v: V) -> str | None:
-        """The box that a vertex is drawn as, or in; None where it is left out."""
+        """The box of a vertex; None if it is omitted."""
         if isinstance(v.operator, Input) or self.shown == 2:
             return f"v{self.number[v]}"
         if self.shown == -1:
@@ -165,7 +165,7 @@ class _Drawing(Generic[V]):
         return f"v{self.number[v]}" if self.shown == 1 else None
 
     def _tails(self, v: V) -> list[tuple[str, bool]]:
-        """The boxes that a stream comes from, by way of what is left out; and if it is a state."""
+        """The boxes that a stream comes from, through omitted vertices; and if it is a state."""
         found: dict[tuple[str, bool], None] = {}
         pending, seen = [v], {v}
         while pending:
@@ -194,7 +194,7 @@ class _Drawing(Generic[V]):
                 label = "" if isinstance(source.operator, Input) else shorten(t)
                 yield Arrow(tail, head, label, state, back=v in self.graph.loops, hint=t)
 
-    # -- what a box says
+    # -- the text of a box
 
     def _drawn(self, name: str, v: V) -> Shape:
         if name == "query":
@@ -223,7 +223,7 @@ class _Drawing(Generic[V]):
         return _is_state(home.operator) and self._box(home) == f"v{self.number[home]}"
 
     def _cache(self, name: str, v: V) -> Shape:
-        """A cache whose state is not that of a vertex that is drawn."""
+        """The box of a cache whose state is not shown by a vertex."""
         keys: list[str] = []
         kept = v
         while isinstance(kept.operator, Arrange):
@@ -251,20 +251,20 @@ class _Drawing(Generic[V]):
         return tuple(line for text in (name, *said) if text for line in wrap(text))
 
     def _own_name(self, v: V) -> str:
-        """What the user calls a vertex, if more than after its operator."""
+        """The user's name for a vertex; "" if it only repeats the operator."""
         path = self.graph.paths[v].parts
         bare = re.sub(r"_\d+$", "", path[-1])
         operator = v.operator.name
         if bare in (operator, "_"):
             return ""
-        if bare.endswith(f"_{operator}"):  # it may be named after the vertex that it was made for
+        if bare.endswith(f"_{operator}"):  # perhaps only named after its maker
             maker = (*path[:-1], bare.removesuffix(f"_{operator}"))
             if maker in self.named:
                 return ""
         return path[-1]
 
     def _kept(self, inside: list[V]) -> tuple[str, ...]:
-        """What a function keeps as state, a line for each."""
+        """The states of a function, one line for each."""
         found: dict[str, None] = {}
         for v in inside:
             if self.home[v] is v and _is_state(v.operator):
@@ -275,10 +275,10 @@ class _Drawing(Generic[V]):
                 found[f"keeps {shorten(of)}" + (f" by {keys}" if keys else "")] = None
         return tuple(line for text in found for line in wrap(text))
 
-    # -- by which keys a state is kept
+    # -- the keys of a state
 
     def _keys(self, v: V) -> list[str]:
-        """The keys by which its readers look a state up."""
+        """The keys by which readers look up a state."""
         found: dict[str, None] = {}
         pending = [m for m in self.members[v] if not isinstance(m.operator, Arrange)]
         seen = set(pending)
@@ -324,7 +324,7 @@ class _Drawing(Generic[V]):
 
 
 def _is_state(op: Operator) -> bool:
-    """Whether a vertex gives a value that is kept between steps."""
+    """Whether the value of a vertex is stored between steps."""
     return op.gives_state
 
 
@@ -341,7 +341,7 @@ def _kind(op: Operator) -> str:
 
 
 def _noted(vertices: Sequence[AnyVertex]) -> list[str]:
-    """What was noted for pictures of some vertices, as lines."""
+    """The notes for pictures on some vertices, as lines."""
     found = [line for v in vertices if isinstance(v.operator, Map) for line in v.operator.note]
     left_out = len(found) - MOST_NOTED
     if left_out > 0:
@@ -360,14 +360,14 @@ _BREAKS = re.compile(r"(\s+|(?<=[(=.]))")
 
 
 def wrap(text: str) -> list[str]:
-    """A text as a few short lines, broken at spaces, and in expressions after `(`, `=` and `.`."""
+    """A text as at most three short lines, broken at spaces, and after `(`, `=` and `.`."""
     wrapper = textwrap.TextWrapper(WIDTH, max_lines=3, placeholder=" …", break_on_hyphens=False)
     wrapper.wordsep_simple_re = _BREAKS
     return wrapper.wrap(text)
 
 
 def shorten(text: str) -> str:
-    """A type in one short line: what is nested deepest goes first."""
+    """A type in one short line; the innermost brackets are shortened first."""
     while len(text) > TYPE_WIDTH:
         shorter = re.sub(r"\[(?!…\])(?:[^\[\]]|\[…\])*\]", "[…]", text, count=1)
         if shorter == text:

@@ -1,4 +1,4 @@
-"""Drawing a circuit, as DOT, SVG or PNG."""
+"""Draws a circuit as DOT, SVG or PNG."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ _CLUSTER = {
     "margin": "12",
 }
 _ENDINGS = {"write_dot": (".dot", ".gv"), "write_svg": (".svg",), "write_png": (".png",)}
-_FILLS = ("#f6f8fa", "#eaeef2")  # of a frame in a frame, by turns
+_FILLS = ("#f6f8fa", "#eaeef2")  # alternate in nested frames
 
 
 def write_dot(graph: AnyGraph, path: str | os.PathLike[str], level: int = 2) -> None:
-    """Write the picture of a circuit as DOT, Graphviz's own text; see `write_svg`.
+    """Write the picture of a circuit as DOT, the text format of Graphviz; see `write_svg`.
 
-    Needs no other program. The same circuit gives the same text in every process. The path ends in
-    `.dot` or `.gv`, that of an SVG in `.svg`, and that of a PNG in `.png`.
+    It needs no other program. The same circuit gives the same text in every process. The path must
+    end in `.dot` or `.gv`, for an SVG in `.svg`, and for a PNG in `.png`.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
@@ -89,21 +89,21 @@ def write_dot(graph: AnyGraph, path: str | os.PathLike[str], level: int = 2) -> 
 def write_svg(graph: AnyGraph, path: str | os.PathLike[str], level: int = 2) -> None:
     """Write the picture of a circuit as SVG.
 
-    Data flows down, from inputs to outputs. `level` says how much is drawn:
+    Data flows down, from inputs to outputs. `level` is the level of detail:
 
-    - 0: the functions that the query calls, each as one box that names the states it keeps; the
-      query's own vertices are omitted. A query that calls no functions is one box itself.
+    - 0: each function that the query calls is one box, which names its states; the query's own
+      vertices are omitted. A query that calls no functions is one box.
     - 1: the query's own vertices too.
-    - 2: every vertex, each in a frame for the function that made it.
+    - 2: every vertex, in a frame for the function that made it.
 
-    Cylinders are state, with the key by which it is kept; their outputs are drawn in their colour,
-    and everything else that flows is changes. An integral and its delay are one register, and so
-    one cylinder unless something reads the integral itself. Hexagons are bilinear, octagons not
-    linear. A dashed arrow closes a loop. Types and functions of rows are shortened; an SVG shows
-    them in full, with the line of the program, under the pointer.
+    Cylinders are state, with its key. Arrows in their colour are states; all other arrows are
+    changes. An integral and its delay are one register, and so one cylinder, unless something reads
+    the integral itself. Hexagons are bilinear operators, octagons are not linear. A dashed arrow
+    closes a loop. Types and functions of rows are shortened; the tooltips of an SVG show them in
+    full, with the line of the program.
 
     Raises `SteppingError` for a path that cannot be written or has another ending, for another
-    level, and if there is neither the program `dot` nor the packages that replace it;
+    level, and if neither the program `dot` nor the packages that replace it are installed;
     `CompileError` for something that is not a circuit.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
@@ -126,7 +126,7 @@ def write_png(graph: AnyGraph, path: str | os.PathLike[str], level: int = 2) -> 
 
 
 def to_svg(graph: Circuit[Any]) -> str:
-    """The picture of a circuit as the text of an SVG, every vertex drawn."""
+    """The picture of a circuit as SVG text, with every vertex."""
     return _svg(to_dot(graph, 2))
 
 
@@ -136,7 +136,7 @@ def to_dot(graph: Circuit[Any], level: int, dpi: int | None = None) -> str:
 
 
 def drawn(picture: Picture) -> str:
-    """A picture as the text of an SVG."""
+    """A picture as SVG text."""
     return _svg(_dot(picture))
 
 
@@ -152,7 +152,7 @@ def _dot(picture: Picture, dpi: int | None = None) -> str:
             for box in boxes:
                 _add_box(row, box)
             for left, right in itertools.pairwise(boxes):
-                row.edge(left.id, right.id, style="invis")  # in the order of the parameters
+                row.edge(left.id, right.id, style="invis")  # keeps the order of the parameters
     _add_frame(dot, picture, ())
     for arrow in picture.arrows:
         _add_arrow(dot, arrow)
@@ -160,7 +160,7 @@ def _dot(picture: Picture, dpi: int | None = None) -> str:
 
 
 def _add_frame(dot: Any, picture: Picture, scope: tuple[str, ...]) -> None:
-    """Add the boxes of a function, and the frames of those that it calls."""
+    """Add the boxes of a function, and the frames of the functions that it calls."""
     inner: dict[tuple[str, ...], None] = {}
     for box in picture.boxes:
         if box.scope == scope and box.kind not in ("input", "output"):
@@ -212,12 +212,12 @@ def _png(graph: Circuit[Any], level: int) -> bytes:
     svg = _svg(to_dot(graph, level))
     font = _package("ttf_opensans").OPENSANS_REGULAR
     png = _package("resvg_py").svg_to_bytes(
-        # The font is wider than the one that the boxes are measured for.
+        # This font is wider than the one for which Graphviz sizes the boxes.
         svg_string=svg.replace("<text ", '<text letter-spacing="-0.3" '),
         dpi=96,
         zoom=PNG_DPI / 96,
         font_files=[str(font.path)],
-        # A font that is not there would drop the text, and say nothing.
+        # With a missing font, the text would be dropped silently.
         style_sheet="text { font-family: Open Sans }",
     )
     return bytes(png)
@@ -250,7 +250,7 @@ def _nothing_to_draw_with(found: str) -> SteppingError:
 
 
 def _check(graph: Circuit[Any], path: str | os.PathLike[str], writer: str) -> None:
-    """Refuse what is not a graph, and a path that ends otherwise than what is written into it."""
+    """Raise an error for anything but a graph, and for a path with the wrong ending."""
     if not hasattr(graph, "walk"):
         raise CompileError(
             f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "
