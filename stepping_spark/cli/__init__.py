@@ -1,8 +1,8 @@
 """The command line: `stepping-spark demo`, `run`, `report`, `source` and `state`.
 
-A program that steps a circuit for long may use `Stop`, with which Ctrl-C ends it between two steps,
-and the exit code `INTERRUPTED`. One that is given the URL of a store may use `Quiet`, whose errors
-do not quote what was typed. `open_page` opens a report where somebody looks.
+Long-running programs can use `Stop`, which lets Ctrl-C end them between two steps, and the exit
+code `INTERRUPTED`. Programs that take the URL of a store can use `Quiet`, whose errors do not quote
+the arguments. `open_page` opens a report in the browser of an interactive user.
 """
 
 from __future__ import annotations

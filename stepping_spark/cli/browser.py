@@ -1,4 +1,4 @@
-"""Opens a page in the browser of whoever sits at the terminal, and nowhere else."""
+"""Opens a page in the browser, if somebody uses the terminal."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def somebody_looks() -> bool:
 
 
 def open_page(path: str | os.PathLike[str]) -> bool:
-    """Open a file in a browser, if there is one for somebody who looks; gives whether it did."""
+    """Open a file in a browser, if a person would see it. Returns whether it was opened."""
     return somebody_looks() and webbrowser.open(Path(path).resolve().as_uri())

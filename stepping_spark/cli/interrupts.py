@@ -1,4 +1,4 @@
-"""Ctrl-C between steps, for programs that are stopped and go on later."""
+"""Ctrl-C between steps, for programs that are stopped and continue later."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 INTERRUPTED = 130
-"""The exit code of what Ctrl-C has ended."""
+"""The exit code after Ctrl-C."""
 
 T = TypeVar("T")
 
 
 class Stop:
-    """Ctrl-C ends a run after the step under way; a second one ends the process at once.
+    """Makes Ctrl-C end a run after the current step; a second one ends the process at once.
 
-    Neither harms a state. As an exception in the middle of a step, which is what Python makes of
-    it, it would also interrupt whatever is being said to Spark, and that makes a page of log.
+    Neither damages a state. By default Python raises an exception in the middle of the step. That
+    would also interrupt a call to Spark, which then logs a page of errors.
     """
 
     def __init__(self) -> None:
         self.asked = False
 
     def listen(self) -> None:
-        """Take Ctrl-C from now on.
+        """Handle Ctrl-C from now on.
 
-        A Spark session that starts in the main thread takes it too: see `during`.
+        A Spark session that starts in the main thread replaces the handler: see `during`.
         """
         signal.signal(signal.SIGINT, self)
 
     def __call__(self, number: int, frame: object) -> None:
-        """What happens at Ctrl-C."""
+        """The signal handler."""
         if self.asked:
             os._exit(INTERRUPTED)
         self.asked = True
 
     def check(self) -> None:
-        """A KeyboardInterrupt, if Ctrl-C was pressed."""
+        """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
         if self.asked:
             raise KeyboardInterrupt
 
     def during(self, work: Callable[[], T]) -> T:
-        """What a piece of work gives that Ctrl-C need not wait for, such as the start of Spark.
+        """Run work for which Ctrl-C should not wait, such as the start of Spark; return its result.
 
-        It is done in another thread: in the main one, PySpark makes Ctrl-C an exception from the
-        moment that a session starts, wherever that is just then.
+        The work runs in another thread. If a session starts in the main thread, PySpark turns
+        Ctrl-C into an exception from then on, at any point of the program.
         """
         done: Future[T] = Future()
 
@@ -65,13 +65,13 @@ class Stop:
         return done.result()
 
     def between(self, steps: Sequence[T]) -> UntilStopped[T]:
-        """The same steps, for `Stepper.run`, as long as nobody presses Ctrl-C."""
+        """The same steps, for `Stepper.run`, until Ctrl-C is pressed."""
         return UntilStopped(steps, self)
 
 
 @dataclass(frozen=True)
 class UntilStopped(Generic[T]):
-    """Steps, with a look at whether to stop before each and at the end."""
+    """Steps, with a check for Ctrl-C before each and at the end."""
 
     steps: Sequence[T]
     stop: Stop

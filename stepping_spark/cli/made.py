@@ -1,4 +1,4 @@
-"""Runs a file of the user, and finds what it makes: a pipeline, views, or a stepper."""
+"""Runs a user's file, and finds the pipeline, the views, or the stepper that it defines."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from stepping_spark.rows.atoms import short
 
 
 class NotRun(click.ClickException):
-    """An error in the file of the user."""
+    """An error in the user's file."""
 
     exit_code = NOT_DONE
 
 
 def made_by(file: Path, names: Sequence[str], classes: tuple[type[Any], ...]) -> Any:
-    """What a file's variable of one of these names is, or the only thing of these classes."""
+    """The variable of a file with one of these names, or its only object of these classes."""
     found = _run(file)
     made = _chosen(found, str(file), names, classes)
     if made is None:
@@ -38,9 +38,9 @@ def made_by(file: Path, names: Sequence[str], classes: tuple[type[Any], ...]) ->
 
 
 def pipeline_in(target: str, store: str | None) -> Pipeline:
-    """The pipeline that a file makes, or that of its views: all of them, or the one it names.
+    """The pipeline that a file defines, or a pipeline of its views: all of them, or the named one.
 
-    `target` is a file or a module, and after a colon, if one is meant, the name of a variable.
+    `target` is a file or a module, optionally followed by a colon and the name of a view.
     """
     found, name = _defined(target)
     views = {id(v): v for v in found.values() if declared_of(v) is not None}
@@ -71,7 +71,7 @@ def pipeline_in(target: str, store: str | None) -> Pipeline:
 
 
 def _pipeline_of(target: str, views: Sequence[Any], only: Any, store: str) -> Pipeline:
-    """The pipeline of all views, or of one and of those that it reads, which go nowhere."""
+    """The pipeline of all views, or of one view and those it reads, which are not written."""
     try:
         if only is None:
             return Pipeline(views[0] if len(views) == 1 else views, store=store)
@@ -83,16 +83,16 @@ def _pipeline_of(target: str, views: Sequence[Any], only: Any, store: str) -> Pi
         into = {} if said.into is None else {said.name: said.into}
         return Pipeline(needed, store=store, into=into)
     except (InputError, CompileError) as e:
-        # Where no line of the user led here, the message begins with one of click.
+        # If no line of the user led here, the message begins with a line of click.
         rest = str(e).removeprefix(f"{user_line()}: ")
         raise type(e)(str(e) if rest == str(e) else f"{target}: {rest}") from e
 
 
 def _needed(view: Any, views: Sequence[Any]) -> list[Any]:
-    """A view, and those that it reads: where a parameter has no source and the name of another."""
+    """A view, and the views it reads: those named like a parameter that has no source."""
     by_name = {said.name: v for v in views if (said := declared_of(v)) is not None}
     found = [view]
-    for reads in found:  # which grows meanwhile
+    for reads in found:  # grows during the loop
         said = declared_of(reads)
         assert said is not None
         for parameter in inspect.signature(reads).parameters:
@@ -103,7 +103,7 @@ def _needed(view: Any, views: Sequence[Any]) -> list[Any]:
 
 
 def _defined(target: str) -> tuple[Mapping[str, Any], str]:
-    """What a file or a module defines, and the name after the colon."""
+    """The variables of a file or a module, and the name after the colon."""
     if os.path.isfile(target):
         return _run(Path(target)), ""
     where, colon, name = target.rpartition(":") if ":" in target else (target, "", "")
@@ -125,12 +125,12 @@ def _defined(target: str) -> tuple[Mapping[str, Any], str]:
 
 
 def _run(file: Path) -> Mapping[str, Any]:
-    """What a file defines; an error in it is shown as Python shows it."""
+    """Run a file, and return its variables; errors in it are shown like Python's."""
     if file.suffix == ".html":
         raise click.UsageError(
             f"{file} is a page; give the Python file that makes the pipeline or the stepper"
         )
-    sys.path.insert(0, str(file.resolve().parent))  # as Python does for a script
+    sys.path.insert(0, str(file.resolve().parent))  # as for a script
     try:
         return runpy.run_path(str(file), run_name="pipeline")
     except SteppingError:
@@ -140,7 +140,7 @@ def _run(file: Path) -> Mapping[str, Any]:
 
 
 def _trace(file: Path, error: Exception) -> str:
-    """The trace of an error, from the line of the file on."""
+    """The traceback of an error, from the file's line on."""
     shown = traceback.TracebackException.from_exception(error)
     while shown.stack and shown.stack[0].filename != str(file):
         del shown.stack[0]
@@ -150,7 +150,7 @@ def _trace(file: Path, error: Exception) -> str:
 def _chosen(
     found: Mapping[str, Any], where: str, names: Sequence[str], classes: tuple[type[Any], ...]
 ) -> Any:
-    """The variable of one of these names, or the only one of these classes; None: there is none."""
+    """The variable with one of these names, or the only one of these classes; None if none."""
     for name in names:
         if isinstance(found.get(name), classes):
             return found[name]

@@ -1,4 +1,4 @@
-"""Where the commands print, and what they do if that fails: a closed pipe, a full device."""
+"""The output of the commands, also if printing fails: a closed pipe, a full device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 NOT_DONE = 2
-"""The exit code of a command that could not do or say what it was asked for."""
+"""The exit code of a command that could not do its work, or could not print the result."""
 
 
 class Output(Console):
@@ -22,16 +22,16 @@ class Output(Console):
         super().__init__(highlight=False, markup=False, emoji=False)
 
     def print(self, *objects: Any, **how: Any) -> None:
-        """Print, or end the command with an exit code that says nothing of the state."""
+        """Print. If that fails, end the command with `NOT_DONE`, not Python's exit code 1."""
         try:
             super().print(*objects, **how)
         except OSError as e:
             not_printed(e)
-        except SystemExit:  # what Rich makes of a closed pipe, with Python's exit code, 1
+        except SystemExit:  # Rich, for a closed pipe, with exit code 1
             not_printed(BrokenPipeError())
 
     def print_lines(self, text: str) -> None:
-        """Print a text; what a line has beyond the width goes on below, further to the right."""
+        """Print a text. Long lines are wrapped, with a deeper indent."""
         for line in text.splitlines():
             indent = " " * (len(line) - len(line.lstrip()))
             wrapped = textwrap.wrap(
@@ -46,16 +46,16 @@ class Output(Console):
 
 
 def not_printed(e: OSError) -> NoReturn:
-    """End a command whose output nobody takes."""
-    # Python tries once more at its end to write what is left, and shows that error too.
+    """End a command whose output cannot be written."""
+    # At its exit, Python tries to write the rest again, and would show that error too.
     with suppress(OSError), open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
-    if not isinstance(e, BrokenPipeError):  # as `head` leaves it: nobody wants to read more
+    if not isinstance(e, BrokenPipeError):  # e.g. by `head`, which reads no more
         say(f"the output could not be written: {e.strerror}")
     raise click.exceptions.Exit(NOT_DONE) from None
 
 
 def say(message: str) -> None:
-    """Print an error, if there is still somewhere to print it."""
+    """Print an error, if standard error is still open."""
     with suppress(OSError):
         click.echo(f"Error: {message}", err=True)

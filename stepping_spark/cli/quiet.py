@@ -1,4 +1,4 @@
-"""Commands whose errors do not quote what was typed: it may be a URL with a password."""
+"""Commands whose errors do not quote the arguments: one may be a URL with a password."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from stepping_spark.cli.output import NOT_DONE, not_printed
 
 
 def examples(*lines: str) -> str:
-    """What a command's help ends with; click is told to leave the lines as they are."""
+    """The examples at the end of a command's help; click does not rewrap their lines."""
     return "\n".join(["\b", "Examples:" if lines[1:] else "Example:", *(f"  {x}" for x in lines)])
 
 
 class Quiet(click.Command):
-    """A command that does not quote an option which it does not have."""
+    """A command whose errors do not quote an unknown option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption:
             pass
-        except OSError as e:  # of the output, which --help is written to
+        except OSError as e:  # when --help is printed
             not_printed(e)
         options = (p for p in self.get_params(ctx) if isinstance(p, click.Option))
         known = ", ".join(name for option in options for name in option.opts)
@@ -35,12 +35,12 @@ class Quiet(click.Command):
 
 
 class Commands(Quiet, click.Group):
-    """A group of commands; an unknown command is answered with their names."""
+    """A group of commands; the error for an unknown command lists the known ones."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
             return super().main(*args, **extra)
-        except BrokenPipeError:  # of click's own errors: nobody reads them
+        except BrokenPipeError:  # when click prints its own errors
             sys.exit(NOT_DONE)
 
     def resolve_command(
@@ -53,7 +53,7 @@ class Commands(Quiet, click.Group):
 
 
 class OnePlace(Quiet):
-    """A command on one place."""
+    """A command with one place as its argument."""
 
     allow_extra_args = True
 

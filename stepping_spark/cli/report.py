@@ -1,4 +1,4 @@
-"""`stepping-spark report`: writes the report of a pipeline, or of a stepper, that a file makes."""
+"""`stepping-spark report`: writes the report of a file's pipeline or stepper."""
 
 from __future__ import annotations
 

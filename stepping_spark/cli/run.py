@@ -21,13 +21,13 @@ from stepping_spark.pipeline.reporting import serve
 from stepping_spark.pipeline.stopping import seconds_in
 
 IN_FULL = 1
-"""The exit code of a dry run that found something that is recomputed in full."""
+"""The exit code of a dry run if a part of the query is recomputed in full."""
 
 LINE = "%(asctime)s %(levelname)s %(message)s"
 
 
 def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float | None:
-    """The seconds that --every says."""
+    """The value of --every, in seconds."""
     try:
         return None if every is None else seconds_in(every)
     except ValueError as e:
@@ -115,7 +115,7 @@ def run(
 
 @contextmanager
 def _reported(pipeline: Pipeline, path: Path | None) -> Iterator[None]:
-    """Write the report of what was stepped at the end, after an error too."""
+    """Write the report of the steps at the end, also after an error."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""`stepping-spark source`: makes the log of changes by which a table of Postgres is read."""
+"""`stepping-spark source`: creates the log of changes from which pipelines read a table."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def uninstall(url: str, table: str, schema: str) -> None:
 
 
 def _told(work: Callable[[], object]) -> object:
-    """What the work gives; its errors as one message."""
+    """The result of the work; its errors are shown as one message."""
     try:
         return work()
     except SteppingError as e:

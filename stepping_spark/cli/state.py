@@ -1,4 +1,4 @@
-"""`stepping-spark state`: looks at what a store keeps, without the circuit and without Spark."""
+"""`stepping-spark state`: inspects the state in a store, without its circuit and without Spark."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from stores.address import place_of
 from stores.inspection import InspectedState, Kept, Summary
 
 FOUND = 1
-"""The exit code where something is wrong with the state."""
+"""The exit code for a damaged state."""
 
-MOST_WORDS = 150  # characters of what a register is the sum of
+MOST_WORDS = 150  # characters of the description of a register
 
 P = ParamSpec("P")
 
@@ -44,7 +44,7 @@ def _end(message: str, code: int) -> NoReturn:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Errors as one message."""
+    """Show errors as one message, and end the command."""
     try:
         yield
     except SteppingError as e:
@@ -55,7 +55,7 @@ def _told() -> Iterator[None]:
     except MemoryError:
         _end("there was not enough memory; try again where there is more", NOT_DONE)
     except Exception as e:
-        # Python's own exit code, 1, would say that something is wrong with the state.
+        # Python's default exit code, 1, would mean a damaged state.
         traceback.print_exc()
         _end(
             f"an error of stepping-spark itself: {type(e).__name__}; please report it with the "
@@ -70,7 +70,7 @@ def _told() -> Iterator[None]:
 def _of_a_place(
     command: Callable[Concatenate[Console, InspectedState, P], None],
 ) -> Callable[..., None]:
-    """A command on the state of a place."""
+    """A command that takes the place of a state as its argument."""
 
     @click.argument("place", metavar="PATH|URL")
     @click.option(
@@ -219,7 +219,7 @@ def _registers(found: Summary) -> Table:
 
 
 def _named(k: Kept) -> Group:
-    """The register's name, and what it is the sum of."""
+    """The register's name, and the stream that it sums."""
     words = k.words if len(k.words) <= MOST_WORDS else f"{k.words[: MOST_WORDS - 1]}…"
     more = [_Broken(f"sum of {words}", "dim")] if words else []
     return Group(_Broken(k.register.name), *more)
@@ -227,7 +227,7 @@ def _named(k: Kept) -> Group:
 
 @dataclass(frozen=True)
 class _Broken:
-    """A text that goes on in the next line after a space, a `.` or a `_`, as far as that will do.
+    """A text that wraps after a space, a `.` or a `_` if possible.
 
     The names of registers are long, and have few spaces.
     """
