@@ -30,7 +30,7 @@ def _type(keyed: bool, t: RowType, e: Expr) -> RowType:
 
 
 def _count(keyed: bool, sums: Leaves, a: Asked) -> Shown:
-    """How many rows, or values."""
+    """The number of rows, or of values."""
     leaf = sums.leaf(_one(sums, a.value))
     return lambda at: Field(INT, (*at, f"_{leaf}"))
 
@@ -57,7 +57,7 @@ def _avg(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     t = summed_type(a)
     shown: Atom = FLOAT
     if t == INT:
-        t = BIG_INT  # no sum is beyond it, as none of floats is
+        t = BIG_INT  # wide enough for every sum
         leaf = widened(x, BIG_INT)
     else:
         leaf = _retyped(x, t)
@@ -106,19 +106,19 @@ def _where_known(x: Expr, y: Expr) -> Expr:
 
 
 def _exactly(x: Expr) -> tuple[Expr, Expr]:
-    """A float and the same float, of whose sum is shown what rounding leaves over."""
+    """A float twice: for the rounded sum, and for the rest that rounding leaves."""
     t = Optional(REST) if isinstance(x.type, Optional) else REST
     return x, dataclasses.replace(x, type=t)
 
 
 def _leaves(at: tuple[str, ...], numbers: list[int]) -> tuple[Expr, ...]:
-    """A count, and then sums of floats, where they are."""
+    """The fields of a count, and of sums of floats."""
     types = (INT, *[FLOAT] * (len(numbers) - 1))
     return tuple(Field(t, (*at, f"_{n}")) for t, n in zip(types, numbers, strict=True))
 
 
 def _truths(keyed: bool, sums: Leaves, a: Asked) -> Shown:
-    """Whether all, or some, of the values are true: from how many there are, and how many true."""
+    """Whether all, or any, of the values are true: from their number, and the number of true."""
     if unwrap(a.picked.type) != BOOL:
         raise CompileError(
             f"{a.where}: {a}: {a.picked.type} is not a bool; compare it with something"
@@ -136,14 +136,14 @@ def _truths(keyed: bool, sums: Leaves, a: Asked) -> Shown:
 
 
 def _one(sums: Leaves, value: Expr | None) -> Expr:
-    """1 for each row that has a value."""
+    """1 for each row with a value."""
     if value is None or not isinstance(value.type, Optional):
         return ONE
     return known(sums.arg(value))
 
 
 def _retyped(e: Expr, t: RowType) -> Expr:
-    """The argument as a sum of that type takes it."""
+    """The argument, converted for a sum of this type."""
     return dataclasses.replace(e, type=Optional(t) if isinstance(e.type, Optional) else t)
 
 

@@ -1,8 +1,8 @@
 """The aggregates of a group: sums, means, extremes, first rows, collections.
 
 A function of the row picks the value, as in `map`. NULL values are skipped, as in SQL, except by
-`first_n` and `collect`, which also take rows with NULL. If no value is left, the result is NULL, as
-in SQL, and the field must be `X | None`; a count is 0.
+`first_n` and `collect`, which also take rows with NULL. Without values the result is NULL, as in
+SQL, so the field must be `X | None`; a count is 0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Collect(Generic[T, V]):
-    """The Z-set of what `f` gives for the rows."""
+    """The Z-set of `f(row)`, for the rows of a group."""
 
     f: Callable[[T], V]
     to: Any = None
@@ -57,9 +57,9 @@ class Collect(Generic[T, V]):
 def collect(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], ZSetPython[V]]:
     """A `ZSetPython` of `f(row)` for a group's rows: in an aggregate, or as a `pick_value`.
 
-    `f` gives a value of any row type; say it with `to` or an annotation if it cannot be derived.
-    Equal values are counted. The state holds every value once. A step costs the whole groups that
-    it touches.
+    `f` returns a value of any row type; give the type with `to` or an annotation if it cannot be
+    derived. Equal values are counted. The state has every value once. A step costs the sizes of the
+    groups that it touches.
 
     >>> def query(words: st.ZSet[tuple[int, str]]) -> st.ZSet[st.Pair[st.ZSetPython[str], int]]:
     ...     return st.group_reduce_flatten(
@@ -74,41 +74,41 @@ def collect(f: Callable[[T], V], *, to: type[V] | None = None) -> Callable[[T], 
 
 @dataclass(frozen=True)
 class Aggregate(Generic[T]):
-    """One of the aggregates of this module, of rows of type T."""
+    """An aggregate over rows of type T, made by the functions of this module."""
 
     kind: str
     value: Callable[[T], Any] | None = None
-    order: Any = None  # as `st.window` takes it
+    order: Any = None  # in the form of `st.window`
     n: int = 1
-    other: Callable[[T], Any] | None = None  # the second value, of those that are of two
+    other: Callable[[T], Any] | None = None  # the second argument, for aggregates of two
     option: float | str | bool | None = None
 
 
 def count(f: Callable[[T], Any] | None = None) -> Aggregate[T]:
-    """The number of rows of a group; with `f`, of those for which it is not NULL. An int."""
+    """The number of rows of a group; with `f`, of rows whose `f` is not NULL. An int."""
     return Aggregate("count", f)
 
 
 def sum(f: Callable[[T], Any]) -> Aggregate[T]:  # noqa: A001 - the field's name
     """The sum of `f(row)`.
 
-    For ints an int (beyond 64 bits it is a `StepError`), for floats a float, added exactly and
-    rounded once, for a Decimal(p, s) a Decimal with ten more digits, at most 38.
+    Ints give an int, and beyond 64 bits a `StepError`. Floats give a float, added exactly and
+    rounded once. Decimal(p, s) gives a Decimal with ten more digits, at most 38.
     """
     return Aggregate("sum", f)
 
 
 def avg(f: Callable[[T], Any]) -> Aggregate[T]:
-    """The mean of `f(row)`: of ints and floats a float, of a Decimal(p, s) a Decimal(p+4, s+4)."""
+    """The mean of `f(row)`: a float for ints and floats, a Decimal(p+4, s+4) for Decimal(p, s)."""
     return Aggregate("avg", f)
 
 
 def stddev(f: Callable[[T], Any], *, population: bool = False) -> Aggregate[T]:
     """The sample standard deviation of `f(row)`, a float; NULL for fewer than two values.
 
-    With `population=True` that of the population (SQL's stddev_pop), NULL without values. Computed
-    from exact sums of the values and of their squares. As in Spark, numbers are converted to
-    floats.
+    With `population=True` it is the population's (SQL's stddev_pop), and NULL without values. It is
+    computed from exact sums of the values and of their squares. As in Spark, numbers are converted
+    to floats.
     """
     return Aggregate("stddev", f, option=population or None)
 
@@ -116,7 +116,7 @@ def stddev(f: Callable[[T], Any], *, population: bool = False) -> Aggregate[T]:
 def variance(f: Callable[[T], Any], *, population: bool = False) -> Aggregate[T]:
     """The sample variance of `f(row)`: the square of `stddev`, from the same exact sums.
 
-    With `population=True` that of the population (SQL's var_pop).
+    With `population=True` it is the population's (SQL's var_pop).
     """
     return Aggregate("variance", f, option=population or None)
 
@@ -124,20 +124,20 @@ def variance(f: Callable[[T], Any], *, population: bool = False) -> Aggregate[T]
 def corr(x: Callable[[T], Any], y: Callable[[T], Any]) -> Aggregate[T]:
     """The correlation (Pearson's) of two numbers of each row, a float from -1 to 1.
 
-    Of the rows that have both numbers. NULL if there are fewer than two of them, or if one of the
-    numbers is always the same. Computed from exact sums of the numbers, of their squares and of
+    Only rows with both numbers count. It is NULL for fewer than two of them, and if one of the
+    numbers is constant. It is computed from exact sums of the numbers, of their squares and of
     their products.
     """
     return Aggregate("corr", x, other=y)
 
 
 def bool_and(f: Callable[[T], Any]) -> Aggregate[T]:
-    """Whether `f(row)` is true wherever it is not NULL. A bool."""
+    """Whether all `f(row)` that are not NULL are true. A bool."""
     return Aggregate("bool_and", f)
 
 
 def bool_or(f: Callable[[T], Any]) -> Aggregate[T]:
-    """Whether `f(row)` is true somewhere. A bool."""
+    """Whether any `f(row)` is true. A bool."""
     return Aggregate("bool_or", f)
 
 
@@ -152,14 +152,14 @@ def max(f: Callable[[T], Any]) -> Aggregate[T]:  # noqa: A001 - the field's name
 
 
 def any_value(f: Callable[[T], Any]) -> Aggregate[T]:
-    """Some `f(row)` that is not NULL: the least one, so that it is the same in every run."""
+    """Some `f(row)` that is not NULL: always the least one, to be deterministic."""
     return Aggregate("any_value", f)
 
 
 def mode(f: Callable[[T], Any]) -> Aggregate[T]:
     """The most frequent `f(row)`; for several, the least, like Spark's mode(x, true).
 
-    The state has how often each value occurs; a step costs the values that it touches.
+    The state has the number of occurrences of each value. A step costs the values that it touches.
     """
     return Aggregate("mode", f)
 
@@ -167,7 +167,7 @@ def mode(f: Callable[[T], Any]) -> Aggregate[T]:
 def percentile(f: Callable[[T], Any], p: float) -> Aggregate[T]:
     """The exact percentile of `f(row)`, with `p` from 0 to 1, a float; interpolated, as in Spark.
 
-    The state has every value; a step reads the values of the groups that it touches.
+    The state has every value. A step reads the values of the groups that it touches.
     """
     return Aggregate("percentile", f, option=p)
 
@@ -181,9 +181,8 @@ def collect_list(f: Callable[[T], Any], *, order: Any = None) -> Aggregate[T]:
     """The list of `f(row)`, in an order like that of `st.window`: a function of the row, an index.
 
     For descending order write `order=st.win.desc(lambda a: a.x)`, or `order=lambda a: a.x.desc()`.
-    Rows that tie, and all rows if there is no order, are sorted by value. The list is empty if
-    there is no value. The state has every value; a step reads the values of the groups that it
-    touches.
+    Rows that tie, and all rows if there is no order, are sorted by value. Without values the list
+    is empty. The state has every value. A step reads the values of the groups that it touches.
     """
     return Aggregate("collect_list", f, order)
 
@@ -232,24 +231,24 @@ def first_n(order: Any, n: int, value: Callable[[T], Any] | None = None) -> Aggr
 
 
 def count_distinct(f: Callable[[T], Any]) -> Aggregate[T]:
-    """The number of different values of `f`, without NULL. An int."""
+    """The number of distinct values of `f(row)`, without NULL. An int."""
     return Aggregate("count_distinct", f)
 
 
 def sum_distinct(f: Callable[[T], Any]) -> Aggregate[T]:
-    """The sum of the different values that `f` gives; types are those of `sum`."""
+    """The sum of the distinct values of `f(row)`, with the types of `sum`."""
     return Aggregate("sum_distinct", f)
 
 
 def __dir__() -> list[str]:
-    """The aggregates, without what they are made of."""
+    """The public names only: the aggregates."""
     return sorted(__all__)
 
 
-if not TYPE_CHECKING:  # a checker would take any name for one that there is
+if not TYPE_CHECKING:  # with this, a type checker would accept any name
 
     def __getattr__(name: str) -> NoReturn:
-        """Say which aggregates there are."""
+        """Raise an error that lists the available aggregates."""
         raise AttributeError(
             f"st.agg has no {name!r}; it has {', '.join(__all__)}: for others gather the group "
             "with st.agg.collect, and compute them in a function that is wrapped in st.python"

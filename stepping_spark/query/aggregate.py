@@ -44,7 +44,7 @@ from stepping_spark.zsets.spark import ZSet, ZSetPython
 
 T = TypeVar("T")
 R = TypeVar("R")
-MANY = 2**31 - 1  # rows of a group: what an array holds
+MANY = 2**31 - 1  # rows of a group: the limit of an array
 GROUPING_ID = "grouping_id"
 
 
@@ -57,9 +57,9 @@ def aggregate(
     group_size: int | None = None,
     **aggregates: Aggregate[T] | Callable[[T], ZSetPython[Any]],
 ) -> ZSet[R]:
-    """A row for each group of a value: the aggregates, and the key. Keeps no state.
+    """SELECT by, aggregates FROM a GROUP BY by, of the values of one step. Keeps no state.
 
-    See `st.aggregate`, which is the same of all changes so far.
+    See `st.aggregate`, the incremental form.
     """
     row = _row_of(a)
     where = f"{user_line()}: aggregate"
@@ -108,7 +108,7 @@ def _row_of(a: object) -> RowType:
 
 
 def _by_field(fields: Any, aggregates: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The requested aggregates, by the fields that they fill."""
+    """The requested aggregates, by the field that each fills."""
     if fields is not None and not isinstance(fields, Mapping):
         raise CompileError(
             f"{where}: fields={fields!r}: expected aggregates by the names of the fields that they "
@@ -126,7 +126,7 @@ def _by_field(fields: Any, aggregates: Mapping[str, Any], where: str) -> dict[st
 
 
 def check_size(group_size: Any, where: str) -> None:
-    """See that it is a number of rows, or not given."""
+    """Raise `CompileError` if it is neither a number of rows nor None."""
     if group_size is not None and (type(group_size) is not int or group_size < 1):
         raise CompileError(
             f"{where}: group_size={group_size!r}: expected about how many rows the largest group "
@@ -172,7 +172,7 @@ def _asked(name: str, given: Any, row: RowType, where: str) -> Asked:
     return Asked(name, given.kind, value, order, given.n, where, other, given.option)
 
 
-ORDERED = ("first_n", "collect_list", "string_agg")  # by an order, as a window has it
+ORDERED = ("first_n", "collect_list", "string_agg")  # with an order, as for a window
 
 
 def _check_options(name: str, given: Aggregate[Any], where: str) -> None:
@@ -188,7 +188,7 @@ def _check_options(name: str, given: Aggregate[Any], where: str) -> None:
 
 
 def check_share(p: object, where: str) -> None:
-    """Refuse what is not the share of a percentile."""
+    """Raise `CompileError` if it is not the fraction of a percentile."""
     if not isinstance(p, int | float) or type(p) is bool or not 0 <= p <= 1:
         raise CompileError(
             f"{where}: a percentile is a number from 0 to 1, found {p!r}; write 0.9 for the 90th"
@@ -208,7 +208,7 @@ class Together:
 def _mapped(
     a: Any, row: RowType, groups: Groups | None, asked: list[Asked]
 ) -> tuple[Any, Groups | None, list[Asked]]:
-    """The stream and its expressions, after Python functions have been mapped to fields."""
+    """The stream and its expressions, after a map that computes Python functions as fields."""
     found = [e for x in asked for e in (x.value, x.other, *(s.expr for s in x.order))]
     calls = list(dict.fromkeys(e for e in found if isinstance(e, PythonCall)))
     if not calls:
@@ -241,17 +241,17 @@ def _mapped(
 
 
 def _doubted(groups: Groups | None, asked: list[Asked]) -> tuple[bool, ...]:
-    """Whether Spark alone says that they may be NULL: parts of the key, then what is asked for.
+    """For the parts of the key, then the aggregates: whether they are nullable only to Spark.
 
-    Spark says it of much that never is. Then a field without None is believed, and what it gets is
-    looked at in every step.
+    Spark declares many values nullable that never are NULL. Then a field without None is accepted,
+    and its values are checked in every step.
     """
     parts = () if groups is None else groups.parts
     return tuple(isinstance(e, Opaque) for e in (*parts, *(x.value for x in asked)))
 
 
 def _values(asked: list[Asked], planner: Planner, groups: Groups | None) -> dict[str, Expr]:
-    """The requested aggregates, over rows of the key and then the pieces."""
+    """The requested aggregates, over rows with the key and the partial results."""
     shown = {
         name: show((f"_{planner.reductions.index(r) + 2}",)) for name, r, show in planner.shown
     }
@@ -274,7 +274,7 @@ def _fields(
     where: str,
     said: Mapping[str, str],
 ) -> tuple[Expr, ...]:
-    """What fills the fields of a row; `said` is the aggregates as the user wrote them."""
+    """The expressions for the fields of a row; `said` is the aggregates as the user wrote them."""
     names = [n for n, _ in target.fields]
     unknown = [n for n in values if n not in names]
     if unknown:
@@ -319,7 +319,7 @@ def _misfit(target: Struct, left: list[str], parts: list[str]) -> str:
 
 
 def coerced(e: Expr, t: RowType, name: str, where: str, shown: str = "") -> Expr:
-    """What fills a field, as a value of its type."""
+    """The expression for a field, converted to the field's type."""
     if isinstance(e.type, Optional) and not isinstance(t, Optional):
         raise CompileError(
             f"{where}: field {name!r} is {t}, and what fills it may be NULL (of no rows or of "

@@ -47,7 +47,7 @@ class FeedbackStream(Stream):
     __slots__ = ()
 
     def connect(self, source: object) -> None:
-        """Feed a stream back: from now on this stream has its values."""
+        """Feed a stream back: this stream then has its values."""
         current = tracer()
         connected = vertex_of(source, "connect")
         if self.vertex not in current.unconnected:
@@ -61,7 +61,7 @@ class FeedbackStream(Stream):
         current.loops[self.vertex] = connected
 
 
-if TYPE_CHECKING:  # what a FeedbackStream stands for, as everything that flows is a Stream
+if TYPE_CHECKING:  # at run time every stream is a Stream; this is the type for checkers
 
     class FeedbackZSet(ZSet[T], Protocol[T]):
         def connect(self, source: ZSet[T]) -> None: ...
@@ -92,8 +92,8 @@ def feedback(annotation: Any) -> Loop[Any]:
 
     `T` is the type of the stream, written like the annotation of a query's parameter: `st.ZSet[A]`
     for rows of `A` (`A` alone is refused), `int`, `float`, `Decimal`, or `Annotated[Decimal, …]`.
-    Keeps what its delay keeps; the loop of a sum is recognized as `integrate`. Raises
-    `CompileError` for a loop that has no delay, is never connected, or is not used.
+    State: that of its delay. The loop of a sum is recognized as `integrate`. Raises `CompileError`
+    for a loop that has no delay, is never connected, or is not used.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     with st.feedback(st.ZSet[str]) as y:

@@ -1,4 +1,4 @@
-"""The meaning of a circuit on changes as a circuit on values: its first step."""
+"""Converts a circuit on changes to the same circuit on values, by its first step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from stepping_spark.graph.rewrite import adopt
 
 
 def on_values(roots: Sequence[Vertex], origins: dict[Vertex, Origin]) -> list[Vertex]:
-    """The circuit on values that a circuit on changes is made of.
+    """The circuit on values that computes the same query as a circuit on changes.
 
-    At its first step Q∆ = D∘Q∘I is Q: nothing came before, so I(a) = D(a) = a, z⁻¹(a) = 0 and
-    H(0, a) = distinct(a). So what is lifted means the same as what `st.linear` has.
+    In its first step Q∆ = D∘Q∘I is Q: there are no earlier values, so I(a) = D(a) = a, z⁻¹(a) = 0
+    and H(0, a) = distinct(a). So an incremental operator becomes its counterpart in `st.linear`.
     """
     found: dict[Vertex, Vertex | None] = {}
     for root in roots:
@@ -26,7 +26,7 @@ def on_values(roots: Sequence[Vertex], origins: dict[Vertex, Origin]) -> list[Ve
 
 
 def _first(v: Vertex, inputs: list[Vertex | None]) -> Vertex | None:
-    """The value at the first step; None for nothing."""
+    """The value in the first step; None if it is empty."""
     op = v.operator
     known = [i for i in inputs if i is not None]
     if isinstance(op, Delay):
@@ -38,12 +38,12 @@ def _first(v: Vertex, inputs: list[Vertex | None]) -> Vertex | None:
     if isinstance(op, Haitch) and inputs[0] is None:
         return None if inputs[1] is None else Vertex(op.of, inputs[1])
     if len(known) < len(inputs):
-        return None  # linear, bilinear, per key: nothing for nothing
+        return None  # linear, bilinear, per key: empty for empty inputs
     return Vertex(op, *known)
 
 
 def _ordered(root: Vertex) -> list[Vertex]:
-    """The vertices that one is computed from, inputs first."""
+    """The vertex and those it is computed from, inputs first."""
     order: dict[Vertex, None] = {}
     pending = [(root, False)]
     while pending:

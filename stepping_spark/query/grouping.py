@@ -1,4 +1,4 @@
-"""The keys of groups: one key, or those of grouping sets, `rollup` and `cube`."""
+"""The keys of groups: one key, or several, by grouping sets, `rollup` and `cube`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ By = Index[T, Any] | Callable[[T], Any]
 
 @dataclass(frozen=True)
 class GroupingSets(Generic[T]):
-    """Several keys of the same rows: `rollup`, `cube` and `grouping_sets` make it."""
+    """Several keys for the same rows, made by `rollup`, `cube` and `grouping_sets`."""
 
     kind: str
     of: tuple[By[T] | None, ...]
 
 
 def rollup(by: By[T]) -> GroupingSets[T]:
-    """For `by` of `st.aggregate`: groups by (a, b), by a, and all rows together: ROLLUP (a, b).
+    """GROUP BY ROLLUP (a, b), as `by` of `st.aggregate`: groups by (a, b), by a, and of all rows.
 
-    The parts that a row is summed over are NULL, so the fields for them are `X | None`. Each set
-    after the first omits one part more, from the last on. `st.agg.grouping_id()` tells a NULL of an
+    Each set after the first omits one more part of the key, from the last one on. Omitted parts are
+    NULL in the result, so their fields must be `X | None`. `st.agg.grouping_id()` distinguishes an
     omitted part from a NULL in the rows. Without rows there is no result row, as in Spark.
 
     >>> class Total(st.Data):
@@ -51,7 +51,7 @@ def rollup(by: By[T]) -> GroupingSets[T]:
 
 
 def cube(by: By[T]) -> GroupingSets[T]:
-    """For `by` of `st.aggregate`: groups by each subset of the parts of a key: CUBE (a, b).
+    """GROUP BY CUBE (a, b), as `by` of `st.aggregate`: groups by each subset of a key's parts.
 
     Otherwise like `rollup`.
 
@@ -70,9 +70,9 @@ def cube(by: By[T]) -> GroupingSets[T]:
 
 
 def grouping_sets(*by: By[T] | None) -> GroupingSets[T]:
-    """For `by` of `st.aggregate`: groups by each of these keys: GROUPING SETS ((a, b), c, ()).
+    """GROUP BY GROUPING SETS ((a, b), c, ()), as `by` of `st.aggregate`: groups by each key.
 
-    None is the set without a key: all rows. Otherwise like `rollup`.
+    The key None is one group of all rows. Otherwise like `rollup`.
 
     >>> class Total(st.Data):
     ...     shop: str | None
@@ -90,14 +90,14 @@ def grouping_sets(*by: By[T] | None) -> GroupingSets[T]:
 
 @dataclass(frozen=True)
 class Groups:
-    """The keys of groups: the key of a row in each set, all of one type.
+    """The keys of groups: the key of a row in each grouping set, all of one type.
 
-    Of a plain key there is one set. Of several, the key is the grouping id and then all parts, of
-    which those that a set leaves out are NULL.
+    A plain key is one set. For several sets, the key is the grouping id, followed by all parts; the
+    parts that a set omits are NULL.
     """
 
     keys: tuple[Expr, ...]
-    parts: tuple[Expr, ...]  # as the user gave them
+    parts: tuple[Expr, ...]  # the keys from the user
     shown: str
 
     @property
@@ -111,12 +111,12 @@ class Groups:
         return self.parts != Key(self.keys[0]).parts
 
     def under(self, side: str) -> Groups:
-        """The same, over rows that have the row at a field."""
+        """The same keys, over rows that have the original row in a field."""
         parts = tuple(p.under(side) for p in self.parts)
         return Groups(tuple(k.under(side) for k in self.keys), parts, self.shown)
 
     def fields(self) -> list[tuple[str, Expr]]:
-        """The parts of the key: what each is called, and where it is in rows that begin with it."""
+        """The parts of the key: the name of each, and its field in rows that begin with the key."""
         names = [str(p).rsplit(".", 1)[-1] for p in self.parts]
         if Key(self.keys[0]).parts == self.keys[:1]:
             return [(names[0], Field(self.type, ("_1",)))]
@@ -162,7 +162,7 @@ def _sets(kind: str, given: Sequence[tuple[Expr, ...]]) -> Iterator[tuple[Expr, 
 def _key(
     chosen: Sequence[Expr], parts: Sequence[Expr], types: Sequence[RowType], where: str
 ) -> Build:
-    """The grouping id, and the parts: those that are not chosen are NULL."""
+    """The grouping id, and the parts; parts that are not in this set are NULL."""
     number = sum((p not in chosen) << i for i, p in enumerate(reversed(parts)))
     cells: list[Expr] = [Literal(INT, number)]
     for p, t in zip(parts, types, strict=True):

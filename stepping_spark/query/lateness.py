@@ -1,4 +1,4 @@
-"""Inputs with a lateness: how a circuit finds late rows, and `st.late`."""
+"""Inputs with a lateness: the detection of late rows, and `st.late`."""
 
 from __future__ import annotations
 
@@ -39,14 +39,13 @@ EXAMPLE = 'lateness={"clicks": (lambda click: click.at, "1 hour")}'
 
 
 def late(a: ZSet[T]) -> ZSet[T]:
-    """The rows of an input that come too late: they are no error then, and count nowhere else.
+    """The late rows of an input, which are dropped everywhere else in the query.
 
-    `a` is an input of the query to which `st.compile(query, lateness=…)` gives a lateness. A row is
+    `a` is an input of the query with a lateness, from `st.compile(query, lateness=…)`. A row is
     late if its time is before the watermark: the greatest time of the rows that earlier steps
-    added, less the lateness. A row whose time is NULL is late, too, and so is the removal of a row
-    from before the watermark. Without `st.late` in the query a late row is an `InputError`. The
-    result has the counts of the change. It costs the rows of the change; the state is the greatest
-    time.
+    added, minus the lateness. A row whose time is NULL is late, too, and so is the removal of a row
+    from before the watermark. If the query does not use `st.late`, a late row raises `InputError`.
+    Weights are those of the change. State: the greatest time. A step costs the rows of the change.
 
     >>> def query(a: st.ZSet[tuple[str, int]]) -> tuple[st.ZSet[str], st.ZSet[tuple[str, int]]]:
     ...     return st.map(a, f=lambda row: row[0]), st.late(a)
@@ -70,7 +69,7 @@ def late(a: ZSet[T]) -> ZSet[T]:
 def streams_of(
     current: Tracer, inputs: Sequence[Stream], lateness: Mapping[str, object], line: Line
 ) -> list[Stream]:
-    """What a query is given for its inputs: of those with a lateness what is in time."""
+    """The streams passed to the query; for inputs with a lateness, without the late rows."""
     labels = [current.label(s.vertex) for s in inputs]
     return [
         _in_time(current, s, label, lateness[label], line) if label in lateness else s
@@ -79,9 +78,9 @@ def streams_of(
 
 
 def _in_time(current: Tracer, stream: Stream, label: str, given: object, line: Line) -> Stream:
-    """The stream of an input without the rows that are late; the greatest time is state.
+    """The stream of an input without its late rows; the greatest time is state.
 
-    With x the times that a step adds, the greatest time so far is the sum of y = H_Top(z⁻¹I(y), x).
+    If x is the times that a step adds, the greatest time is the sum of y = H_Top(z⁻¹I(y), x).
     """
     where = f"{line}: lateness of {label!r}"
     if not isinstance(given, tuple) or len(given) != 2 or not callable(given[0]):
@@ -125,7 +124,7 @@ def _time(at: Expr, where: str) -> Expr:
 
 
 def _units(said: object, t: RowType, where: str) -> int:
-    """The lateness, in the unit of the times."""
+    """The lateness, in the units of the times."""
     found = _interval(said, where) if isinstance(said, str) else said
     if isinstance(found, dt.timedelta) and t in (DATETIME, LOCAL_DATETIME):
         found = found // dt.timedelta(microseconds=1)

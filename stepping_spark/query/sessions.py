@@ -30,7 +30,7 @@ def sessions(
 ) -> ZSet[Session[T, A]]:
     """Each row of a value, with the start and the end of its session. Keeps no state.
 
-    See `st.sessions`, its lifted form.
+    See `st.sessions`, the incremental form.
     """
     row = row_of(a, "sessions")
     where = f"{user_line()}: sessions"
@@ -55,7 +55,7 @@ def sessions(
 
 
 def _width(gap: Any, t: RowType, where: str) -> Any:
-    """The gap as what is added to times."""
+    """The gap, in the form that is added to times."""
     kind = offset_type(t)
     if kind is None or kind == FLOAT:
         raise CompileError(

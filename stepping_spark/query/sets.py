@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def union(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = None) -> ZSet[T]:  # noqa: A002
-    """The rows of two values, each once; with `all`, as often as both have it: `add`.
+    """a UNION b, of the values of one step; with `all`, a UNION ALL b, which is `add`.
 
     See `st.union`. Keeps no state.
     """
@@ -32,7 +32,7 @@ def intersect(
     all: bool = False,  # noqa: A002
     name: str | None = None,
 ) -> ZSet[T]:
-    """The rows that both values have, each once; with `all`, as often as both have it.
+    """a INTERSECT b, of the values of one step; with `all`, a INTERSECT ALL b.
 
     See `st.intersect`. Keeps no state.
     """
@@ -43,7 +43,7 @@ def intersect(
 
 
 def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = None) -> ZSet[T]:  # noqa: A002
-    """The rows of `a` that are not in `b`, each once; with `all`, as often as `a` has more.
+    """a EXCEPT b, of the values of one step; with `all`, a EXCEPT ALL b.
 
     See `st.except_`. Keeps no state.
     """
@@ -56,13 +56,13 @@ def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = Non
 def positive_part(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
     """x⁺ = max(x, 0): every row with a positive weight in the value, with its weight.
 
-    Keeps no state; costs the value.
+    Keeps no state; a step costs the value.
     """
     return cast("ZSet[T]", make(PositivePart(), a, name=name))
 
 
 def check_sets(a: object, b: object, what: str) -> None:
-    """A CompileError unless both are streams of the same rows."""
+    """Raise `CompileError` unless both are streams of the same row type."""
     rows = row_of(a, what), row_of(b, what)
     if rows[0] != rows[1]:
         raise CompileError(
