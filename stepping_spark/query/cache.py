@@ -20,7 +20,7 @@ X = TypeVar("X")
 S = TypeVar("S")
 
 RESERVED = ("_staging_", "_output_")
-"""A store may call what it keeps for itself so, beside the caches: they cannot begin so."""
+"""Prefixes that stores use for their own tables; names of caches must not begin with them."""
 
 
 class Cache(Generic[X]):

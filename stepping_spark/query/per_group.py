@@ -29,7 +29,7 @@ K_co = TypeVar("K_co", covariant=True)
 
 
 class Grouped(Protocol, Generic[V_co, K_co]):
-    """A stream of rows, or of sums, `V` by key `K`: what `group` and `linear.accumulate` give.
+    """A stream of rows or sums `V` by key `K`, made by `group` and `linear.accumulate`.
 
     `flatten` turns it into rows; `per_group` runs a circuit on the rows of each group. A group
     exists while it has rows, even if its sum is zero.
@@ -45,9 +45,9 @@ class Grouped(Protocol, Generic[V_co, K_co]):
 
 
 def group(a: ZSet[T], by: Key[T], *, name: str | None = None) -> Grouped[ZSet[T], Any]:
-    """The rows, each in the group of its key: for `per_group`, and `flatten`.
+    """The rows, grouped by key, for `per_group` and `flatten`.
 
-    Linear; keeps no state; costs the rows of the change. Rows whose key is NULL are a group.
+    Linear; keeps no state; a step costs the rows of the change. Rows with a NULL key are one group.
 
     >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[st.Pair[tuple[str, int], str]]:
     ...     return st.flatten(st.group(a, by=lambda row: row[0]))
@@ -64,14 +64,14 @@ def group(a: ZSet[T], by: Key[T], *, name: str | None = None) -> Grouped[ZSet[T]
 
 
 class PerGroup:
-    """`per_group[g](f)`: the circuit `f`, on the rows of each group of `g`.
+    """`per_group[g](f)`: runs the circuit `f` on the rows of each group of `g`.
 
     `f` is called once, with the stream of one group's rows, and returns a stream. Its operators are
-    then lifted to work on all groups at once. It may use every operator on streams of rows, groups
-    of groups included; streams from outside may be joined with. A reduction gives a row for each
-    group that has rows. Keeps what the operators of `f` keep, by their keys and the group's; a step
-    costs what they cost for the groups of the change. Raises `CompileError` for what cannot be
-    lifted (a cache, a temporal operator, recursion).
+    then lifted to work on all groups at once. It may use every operator on streams of rows, also
+    groups of groups, and may join with streams from outside. A reduction gives one row for each
+    group that has rows. State: that of the operators of `f`, by their keys and the group's key. A
+    step costs the work of these operators for the groups of the change. Raises `CompileError` for
+    operators that cannot be lifted (a cache, a temporal operator, recursion).
 
     >>> def query(a: st.ZSet[tuple[str, int]]) -> st.ZSet[st.Pair[int, str]]:
     ...     g = st.group(a, by=lambda row: row[0])
@@ -157,7 +157,7 @@ class _Lifting:
         return self.new[v]
 
     def connect(self) -> None:
-        """Close the lifted loops; they may lead to vertices that were not needed so far."""
+        """Connect the lifted loops; this may need further vertices."""
         pending = [v for v in self.current.loops if v not in self.old_loops]
         for leaf in pending:
             if leaf in self.new:

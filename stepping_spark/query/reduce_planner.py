@@ -56,14 +56,14 @@ class Planner:
         self.shown.append((a.field, *found))
 
     def ensure_row(self) -> None:
-        """Without a key there is one row, also of nothing; a sum always has one."""
+        """Without a key there is always one row, even without input; a sum provides it."""
         if self.keyed and self.reductions:
             return
         if not any(r.always for r in self.reductions):
             rows = self._sums(None)
             rows.leaf(ONE)
             rows.aggregates.append("whether there are rows")
-        self.reductions.sort(key=lambda r: not r.always)  # those that are always there first
+        self.reductions.sort(key=lambda r: not r.always)  # first those that always give a row
 
     def _sums(self, distinct: Expr | None) -> Sums:
         for r in self.reductions:
@@ -118,7 +118,7 @@ class Planner:
         return there, lambda at: Field(t, (*at, "_1"))
 
     def _gathered(self, a: Asked) -> tuple[Reduction, Shown]:
-        """collect_list, string_agg, percentile: of the list of all values, in an order."""
+        """collect_list, string_agg, percentile: computed from the ordered list of all values."""
         r = Gathered()
         if LISTED[a.kind] is _percentile:
             summed_type(a)
@@ -138,7 +138,7 @@ class Planner:
         return there, show
 
     def _most_frequent(self, a: Asked) -> tuple[Reduction, Shown]:
-        """The most frequent value, NULL only where there is no other."""
+        """mode: the most frequent value; NULL only if there is no other."""
         r = Frequent()
         value = r.arg(a.picked)
         r.values = (value,)

@@ -28,7 +28,7 @@ from stepping_spark.rows.types import Optional, Struct, tuple_of
 
 
 def collated(a: Any, groups: Groups | None, planner: Planner) -> Stream:
-    """Rows of the key and then a piece for each reduction."""
+    """Rows with the key and the result of each reduction."""
     made = [_reduced(a, groups, r, planner.group_size) for r in planner.reductions]
     key_type = INT if groups is None else groups.type
     types = [piece.type for _, _, piece in made]
@@ -52,7 +52,7 @@ def collated(a: Any, groups: Groups | None, planner: Planner) -> Stream:
 def _reduced(
     a: Any, groups: Groups | None, r: Reduction, group_size: int | None
 ) -> tuple[Stream, Expr, Expr]:
-    """The rows that a reduction gives, and over them the key and the piece."""
+    """The result rows of a reduction, and the expressions for their key and their result."""
     keys: tuple[Expr, ...] = (Literal(INT, 0),) if groups is None else groups.keys
     types = tuple_of((keys[0].type, *(e.type for e in r.args)))
     rows, *others = (make(Map(Build(types, (key, *r.args))), a) for key in keys)
@@ -82,7 +82,7 @@ def _reduced(
 
 
 def _as_built(t: RowType) -> Expr:
-    """The row itself, made again of its fields."""
+    """The row itself, rebuilt from its fields."""
     if not isinstance(t, Struct):
         return whole(t)
     return Build(t, tuple(Field(ft, (n,)) for n, ft in t.fields))
@@ -96,7 +96,7 @@ def _first(rows: Stream, key: Field, r: First, group_size: int | None) -> tuple[
 
 
 def _listed(rows: Stream, key: Field, r: First | Gathered) -> tuple[Stream, Expr, Expr]:
-    """The lists of the values of rows."""
+    """For each key, the list of the values of its rows."""
     (item,) = r.values
     operator = Listed(key, r.order, item)
     t = operator.list_type

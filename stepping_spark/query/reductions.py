@@ -1,10 +1,10 @@
 """The kinds of reductions, by which aggregates are computed, and the state of each.
 
-Accumulable aggregates are sums, and a change is added to them. Hierarchical ones are the first
-rows by an order, and the first of a whole are the first of those of its parts. Basic ones keep all
-values. Those of distinct values are accumulable, of what `distinct` gives, and the most frequent
-one is the first of the values by a sum. Where there are several kinds, each is computed apart, and
-the pieces of a key are collated.
+Accumulable aggregates are sums, and changes are added to them. Hierarchical ones are the first rows
+by an order; the first rows of a table are the first among the first rows of its parts. Basic ones
+store all values. Aggregates of distinct values are accumulable, after `distinct`. The most frequent
+value is the first value, ordered by a sum. If there are several kinds, each is computed separately,
+and their results are joined by key.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from stepping_spark.zsets.spark import ZSetPython
 ONE = Literal(INT, 1)
 
 Levels = tuple[int, ...]
-Shown = Callable[[tuple[str, ...]], Expr]  # the value of an aggregate, given where its piece is
+Shown = Callable[[tuple[str, ...]], Expr]  # the value of an aggregate, from the path of its result
 
 
 @dataclass
 class Reduction:
-    """A reduction as it is put together; its rows are the key and then the arguments."""
+    """A reduction under construction; its rows are the key, followed by the arguments."""
 
     args: list[Expr] = field(default_factory=list)
     aggregates: list[str] = field(default_factory=list)
-    always: ClassVar[bool] = False  # without a key it gives a row of no rows too
+    always: ClassVar[bool] = False  # without a key it gives a row even without input
 
     def arg(self, e: Expr) -> Field:
         """An argument, as a column of the reduction's rows."""
@@ -43,19 +43,19 @@ class Reduction:
 
     @property
     def pick(self) -> Expr:
-        """Of what is added up: what one row adds."""
+        """The expression that one row adds to the sum."""
         raise NotImplementedError
 
     def part(self, monotonic: bool, levels: Levels) -> ReducePart:
-        """What to say of it; `levels` are the buckets in which groups are kept."""
+        """The description for `explain`; `levels` are the numbers of buckets of groups."""
         raise NotImplementedError
 
 
 class Leaves(Protocol):
-    """What takes the numbers that an aggregate adds up."""
+    """The collector of the sums that an aggregate needs."""
 
     def arg(self, e: Expr) -> Expr:
-        """An argument, as the numbers have it."""
+        """An argument, as an expression that sums can use."""
 
     def leaf(self, e: Expr) -> int:
         """The number of a sum, from 1."""
@@ -77,7 +77,7 @@ class Sums(Reduction):
 
     @property
     def pick(self) -> Build:
-        """The numbers of one row."""
+        """The numbers that one row adds."""
         return Build(tuple_of(e.type for e in self.leaves), tuple(self.leaves))
 
     def part(self, monotonic: bool, levels: Levels) -> ReducePart:
@@ -91,7 +91,7 @@ class Sums(Reduction):
 
 @dataclass
 class First(Reduction):
-    """The first rows by an order: a value or more of the first one, or the list of a value."""
+    """The first rows by an order: values of the first row, or the list of a value of all."""
 
     order: Order = ()
     n: int = 1
@@ -129,7 +129,7 @@ class Collected(Reduction):
 
 @dataclass
 class Gathered(Reduction):
-    """All values, as a list in an order."""
+    """All values, as an ordered list."""
 
     order: Order = ()
     values: tuple[Expr, ...] = ()
@@ -154,7 +154,7 @@ class Frequent(Reduction):
 
 
 def _by_level(rows: str, first: str, levels: Levels) -> list[str]:
-    """What each level keeps, down to that of whole groups."""
+    """The state of each level, down to whole groups."""
     kept = [rows, *([f"{first} of each bucket"] * len(levels))]
     return [
         *(f"{what}, by key and {n:,} buckets" for what, n in zip(kept, levels, strict=False)),
@@ -172,7 +172,7 @@ class Asked:
     order: tuple[Sorting, ...]
     n: int
     where: str
-    other: Expr | None = None  # the second value, of those that are of two
+    other: Expr | None = None  # the second argument, for aggregates of two
     option: float | str | bool | None = None
 
     def __str__(self) -> str:
