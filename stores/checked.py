@@ -29,7 +29,7 @@ MOST_LEVELS = 200
 """The deepest nesting of lists and objects: each row within a row takes three levels."""
 
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
-SHOWN = 60  # characters of what was found
+SHOWN = 60  # characters of a value in messages
 
 T = TypeVar("T")
 

@@ -21,10 +21,10 @@ from stores.urls import EXAMPLE, FILES, UNCLEAR, wrong_with_names, wrong_with_po
 Connection = psycopg.Connection[Any]
 
 OLDEST = 15
-"""The oldest version of Postgres that has all that is used: MERGE is of this one."""
+"""The oldest supported version of Postgres: the first with MERGE."""
 
 LONGEST = 63
-"""The bytes of the longest name that Postgres takes; it cuts longer ones."""
+"""The length of the longest name in Postgres, in bytes; it truncates longer ones."""
 
 PAGE = "docs/guide/security.md (installed as share/doc/stepping-spark/security.md) has the SQL"
 

@@ -32,7 +32,7 @@ _ODD = (
     ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError,
     pa.ArrowException,
 )  # fmt: skip
-"""What goes wrong where values are not of the types that they were written with."""
+"""The errors raised for values that do not have the types they were written with."""
 
 _ERRORS = {"StoreUnavailable": StoreUnavailable, "StoreCorrupt": StoreCorrupt}
 
