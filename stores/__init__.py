@@ -3,7 +3,7 @@
 `place_of` parses the place of a state on a command line, such as `parquet:PATH`.
 """
 
-# The facade re-exports this package, so it must be loaded before the modules below.
+# The facade re-exports this package: the facade must be loaded before the modules below.
 import stepping_spark.errors  # noqa: F401
 from stores.address import Place, place_of
 from stores.memory import StoreMemory
