@@ -31,7 +31,7 @@ A = TypeVar("A")
 Y = TypeVar("Y")
 
 MAX_ITERATIONS = 1_000
-# More rows in, no fewer rows out. For Top, the rows do not become more, but never get worse.
+# More input rows give no fewer output rows; for Top, the output rows never get worse instead.
 
 
 def fixpoint(
