@@ -148,8 +148,22 @@ class Run:
             if m.python is not None:
                 held = self._settled(held)
             elif isinstance(held, SparkRelation):
-                held = replace(held, frame=in_few_partitions(held.frame))
+                held = self._each_row_once(m.vertex, held)
             self._came(m.vertex, held, k)
+
+    def _each_row_once(self, v: Vertex, held: SparkRelation) -> Relation:
+        """The stream with each row once, computed. Rows that cancel out need no other iteration."""
+        if held.consolidated:
+            return replace(held, frame=in_few_partitions(held.frame))
+        path, line = self._loop.names[v]
+        return self._settled(
+            held.added_up(
+                lambda name, t: (
+                    f"{path} ({line}): {name} of a row adds up to what is beyond "
+                    f"{t.ddl}; feed fewer or smaller weights"
+                )
+            )
+        )
 
     def _left(self, m: Member, k: int) -> Member | None:
         """The stream without the parts that have no rows at the iteration; None if none is left."""

@@ -168,8 +168,9 @@ def settled(held: Relation, limits: Limits) -> Relation:
     if held.frame is None:
         return held
     frame = checkpoint(held.frame)
-    if frame.count() > limits.loop_rows:
-        return SparkRelation(frame, held.schema, held.consolidated)
+    rows = frame.count()
+    if rows > limits.loop_rows:
+        return SparkRelation(frame, held.schema, held.consolidated, rows=rows)
     return DriverRelation(conform(frame.toArrow(), held.schema), held.schema, held.consolidated)
 
 

@@ -56,7 +56,7 @@ class Relation(ABC):
     @property
     def is_empty(self) -> bool:
         """Whether it is known, without a job, to have no rows."""
-        return self.table is not None and not self.table.num_rows
+        return self.rows == 0
 
     @abstractmethod
     def select(self, schema: Schema) -> Relation:
