@@ -28,6 +28,7 @@ from stepping_spark.plan.terms import Leaf, Member, Side, Slice, State, When
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Columns, Schema
+from stepping_spark.spark.checkpoint import too_large
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, on_driver
 from stepping_spark.spark.session import count_jobs
 from stepping_spark.store import Store
@@ -156,14 +157,7 @@ class Run:
         if held.consolidated:
             return replace(held, frame=in_few_partitions(held.frame))
         path, line = self._loop.names[v]
-        return self._settled(
-            held.added_up(
-                lambda name, t: (
-                    f"{path} ({line}): {name} of a row adds up to what is beyond "
-                    f"{t.ddl}; feed fewer or smaller weights"
-                )
-            )
-        )
+        return self._settled(held.added_up(too_large(f"{path} ({line})")))
 
     def _left(self, m: Member, k: int) -> Member | None:
         """The stream without the parts that have no rows at the iteration; None if none is left."""

@@ -6,7 +6,7 @@ So neither the next queries nor the store need an exchange to join or group by t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -38,19 +38,14 @@ def settle(
         # Equal rows have equal keys, so the grouping needs no other exchange.
         frame = frame.repartition(*[column(k) for k in key])
 
-    def too_large(name: str, t: RowType) -> str:
-        return (
-            f"{whose}: {name} of a row adds up to what is beyond {t.ddl}; feed fewer or smaller "
-            "weights"
-        )
-
-    there = SparkRelation(frame, schema).added_up(too_large).frame
+    said = too_large(whose)
+    there = SparkRelation(frame, schema).added_up(said).frame
     try:
         kept, measured = _computed(there, schema, tests, level)
     except PySparkException as e:
         for name, t in schema.diffs:
-            if too_large(name, t) in str(e):
-                raise StepError(too_large(name, t)) from e
+            if said(name, t) in str(e):
+                raise StepError(said(name, t)) from e
         raise
     return SparkRelation(
         kept,
@@ -61,6 +56,18 @@ def settle(
         nbytes=measured.nbytes,
         nulls=measured.nulls,
     )
+
+
+def too_large(whose: str) -> Callable[[str, RowType], str]:
+    """The text of the error of a sum that does not fit its column; it begins with `whose`."""
+
+    def said(name: str, t: RowType) -> str:
+        return (
+            f"{whose}: {name} of a row adds up to what is beyond {t.ddl}; feed fewer or smaller "
+            "weights"
+        )
+
+    return said
 
 
 def kept_apart(relation: SparkRelation, tests: Sequence[tuple[str, str]] = ()) -> SparkRelation:
