@@ -24,12 +24,13 @@ from stepping_spark.relations.arrow import (
     canonical,
     one_array,
 )
-from stepping_spark.relations.codec import conform, frame_of
+from stepping_spark.relations.codec import conform
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional
 from stepping_spark.spark.measure import column
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
+from stepping_spark.spark.send import frame_of
 from stepping_spark.spark.session import count_jobs
 
 Named = Sequence[tuple[str, Expr]]

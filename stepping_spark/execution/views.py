@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from stepping_spark.engines.spark.rendering import DerivedTable
 from stepping_spark.engines.spark.text import consolidated, names
 from stepping_spark.limits import Limits
-from stepping_spark.relations.codec import frame_of
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
 from stepping_spark.spark.relation import Relation, on_driver
+from stepping_spark.spark.send import frame_of
 from stepping_spark.spark.session import in_session
 
 _NUMBERS = itertools.count(1)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.errors import InputError
 from stepping_spark.rows.atoms import (
@@ -115,22 +114,6 @@ def conform(table: pa.Table, schema: Schema) -> pa.Table:
         return table
     table = table.select(target.names).replace_schema_metadata(None)
     return table if table.schema.equals(target) else table.cast(target)
-
-
-def frame_of(table: pa.Table, schema: Schema, spark: SparkSession) -> DataFrame:
-    """The relation as a DataFrame."""
-    if any(pa.types.is_nested(t) for t in table.schema.types):
-        table = _whole(table)
-    # Without a schema, Spark would treat naive timestamps as instants.
-    return spark.createDataFrame(table, schema.ddl)
-
-
-def _whole(table: pa.Table) -> pa.Table:
-    """A copy without sliced arrays: pyspark cannot read nested arrays that are slices."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
 def infer(values: Iterable[Any], where: str) -> RowType:

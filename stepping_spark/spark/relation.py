@@ -17,11 +17,12 @@ from pyspark.sql import functions as F
 from stepping_spark.limits import Limits
 from stepping_spark.relations import arrow
 from stepping_spark.relations.arrow import Column, canonical, flat, one_array, row_ids
-from stepping_spark.relations.codec import conform, frame_of
+from stepping_spark.relations.codec import conform
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
 from stepping_spark.spark.measure import column
+from stepping_spark.spark.send import frame_of
 from stepping_spark.sums.overflow import nonzero, total
 
 

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -180,39 +180,48 @@ def streaming_query(batch: DataFrame) -> str | None:
     return session.sparkContext.getLocalProperty("sql.streaming.queryId")
 
 
-_CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
-_without_constraints: dict[str, tuple[int, str | None]] = {}
-"""By session: the number of threads in `no_constraints`, and the setting before the first."""
+_changed: dict[tuple[str, str], tuple[int, str | None]] = {}
+"""By session and setting: the threads that have changed it, and its value before the first."""
 
 
 @contextmanager
-def no_constraints(session: SparkSession) -> Iterator[None]:
-    """A context in which checkpoints do not keep what Spark inferred about their columns.
+def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """A context in which a session has other settings, none of which changes a result.
 
-    Spark handles these constraints incorrectly if a checkpoint occurs in a query several times. It
-    looks for columns that do not exist ("key not found", in Union.rewriteConstraints), or drops
-    filters. The session's setting is restored when the last thread leaves. Meanwhile the session's
-    other queries are optimized without these constraints; their results are the same.
+    A session's settings belong to all its threads. The values before are restored when the last
+    thread leaves.
     """
     if isinstance(session, SparkSession):
         this = str(session._jsparkSession.sessionUUID())
     else:
         this = session.session_id
     with _lock:
-        users, before = _without_constraints.get(this) or (0, session.conf.get(_CONSTRAINTS, None))
-        session.conf.set(_CONSTRAINTS, "false")
-        _without_constraints[this] = users + 1, before
+        for name, value in settings.items():
+            users, before = _changed.get((this, name)) or (0, session.conf.get(name, None))
+            session.conf.set(name, value)
+            _changed[this, name] = users + 1, before
     try:
         yield
     finally:
         with _lock:
-            users, before = _without_constraints.pop(this)
-            if users > 1:
-                _without_constraints[this] = users - 1, before
-            elif before is None:
-                session.conf.unset(_CONSTRAINTS)
-            else:
-                session.conf.set(_CONSTRAINTS, before)
+            for name in settings:
+                users, before = _changed.pop((this, name))
+                if users > 1:
+                    _changed[this, name] = users - 1, before
+                elif before is None:
+                    session.conf.unset(name)
+                else:
+                    session.conf.set(name, before)
+
+
+def no_constraints(session: SparkSession) -> AbstractContextManager[None]:
+    """A context in which checkpoints do not keep what Spark inferred about their columns.
+
+    Spark handles these constraints incorrectly if a checkpoint occurs in a query several times. It
+    looks for columns that do not exist ("key not found", in Union.rewriteConstraints), or drops
+    filters. Meanwhile the session's other queries are optimized without these constraints.
+    """
+    return with_settings(session, {"spark.sql.constraintPropagation.enabled": "false"})
 
 
 def for_thread(session: SparkSession, f: Callable[[], T]) -> Callable[[], T]:

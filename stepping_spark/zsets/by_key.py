@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from stepping_spark.errors import InputError
 from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.symbolic import to_column
-from stepping_spark.relations.codec import conform, decode, frame_of
+from stepping_spark.relations.codec import conform, decode
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import Columns, Schema, ZSetType
 from stepping_spark.rows.types import quote, sort_key
+from stepping_spark.spark.send import frame_of
 
 Keyed = Iterator[tuple[Any, Any, int]]
 

@@ -11,11 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.errors import InputError
 from stepping_spark.expressions.index import key_of
-from stepping_spark.relations.codec import encode, frame_of, infer
+from stepping_spark.relations.codec import encode, infer
 from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ZSET_CLASS, canonical, row_type, sort_key
+from stepping_spark.spark.send import frame_of
 from stepping_spark.spark.session import get_session
 from stepping_spark.zsets.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.zsets.by_key import check_set, keyed_frame, keyed_pairs

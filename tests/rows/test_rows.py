@@ -20,7 +20,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from stepping_spark.errors import InputError
-from stepping_spark.relations.codec import conform, decode, encode, frame_of, infer
+from stepping_spark.relations.codec import conform, decode, encode, infer
 from stepping_spark.rows.atoms import (
     BOOL,
     DATETIME,
@@ -41,6 +41,7 @@ from stepping_spark.rows.data import Data, Pair
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
 from stepping_spark.rows.types import ListOf, Optional, Struct, quote, row_type
+from stepping_spark.spark.send import frame_of
 from stepping_spark.zsets.spark import ZSetPython
 
 T = TypeVar("T")
