@@ -7,25 +7,23 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from stepping_spark.errors import StepError
 from stepping_spark.execution.driver import Driver
-from stepping_spark.execution.due import check_in_time, times_of
+from stepping_spark.execution.due import check_in_time
 from stepping_spark.execution.io import answer, check_there
 from stepping_spark.execution.loop import Run
 from stepping_spark.execution.materialize import Once
 from stepping_spark.execution.metrics import Cost, StepMetrics
 from stepping_spark.execution.nulls import null_field
-from stepping_spark.execution.prefixes import KnownPrefixes
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.python_functions import apply_python, apply_python_in_spark
 from stepping_spark.execution.queries import Queries
+from stepping_spark.execution.registers import Registers
 from stepping_spark.execution.settings import are_in_utc, checked
 from stepping_spark.execution.step import Computed, Deferred, Step, null_error, rows_of
 from stepping_spark.execution.views import Sources
-from stepping_spark.expressions.clock import ticks
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import Vertex
@@ -33,13 +31,19 @@ from stepping_spark.graph.operators import IdentityPrint
 from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import Clock, Leaf, Member, Read, Stage, State, read_as_batches
+from stepping_spark.plan.terms import (
+    Leaf,
+    Member,
+    Read,
+    Stage,
+    State,
+)
 from stepping_spark.relations.arrow import may_have_null
 from stepping_spark.rows.literals import literal
-from stepping_spark.rows.schema import Schema, ZSetType
+from stepping_spark.rows.schema import ZSetType
 from stepping_spark.spark.advice import advise
 from stepping_spark.spark.fetch import FanOut
-from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, added_up
+from stepping_spark.spark.relation import Relation, SparkRelation
 from stepping_spark.spark.session import (
     JobCounter,
     count_jobs,
@@ -74,7 +78,7 @@ class Scheduler:
         self._projection = Projection(lambda: self.spark, limits)
         self._jobs: JobCounter | None = None
         self._stepping = False
-        self._prefixes = KnownPrefixes(store, limits)
+        self._registers = Registers(plan, store, self._projection, limits)
         self._driver = Driver(plan, self._projection, limits)
         self._adders: dict[Vertex, list[State]] = {}
         self._inputs = {v: str(plan.names[v][0]) for v in plan.graph.inputs}
@@ -87,9 +91,6 @@ class Scheduler:
         self._queries = Queries(plan, lambda: self.spark, self._once, limits)
         for s in plan.states:
             self._adders.setdefault(s.change, []).append(s)
-        self._as_batches = read_as_batches(m for stage in plan.stages for m in stage.members)
-        self._serves = {r: plan.state_of(r) for stage in plan.stages for r in stage.reads}
-        self._has_cuts = any(r.cut is not None for r in self._serves)
 
     @property
     def spark(self) -> SparkSession:
@@ -134,8 +135,7 @@ class Scheduler:
         """Compute a step, and add its changes to the store; the caller commits."""
         asked = self._projection.queries
         self._projection.asked.clear()
-        if self._has_cuts:
-            self._prefixes.begin(self.store.last_step())
+        self._registers.begin()
         settings = self.settings or self.store.last_settings()
         if settings is not self._settings:
             if settings and self.settings is None:
@@ -172,8 +172,7 @@ class Scheduler:
 
     def committed(self) -> None:
         """What was run last is committed."""
-        if self._has_cuts:
-            self._prefixes.committed()
+        self._registers.committed()
 
     # -- a stage
 
@@ -183,7 +182,7 @@ class Scheduler:
                 self._done(step, made)
         for read in stage.reads:
             if read not in step.reads:
-                step.reads[read] = self._read(step, read)
+                step.reads[read] = self._registers.read(step, read)
         looping = [m for m in stage.members if m.vertex in self.plan.loops]
         rest = [m for m in stage.members if m.vertex not in self.plan.loops]
         for made in self._computed(step, rest):
@@ -199,7 +198,9 @@ class Scheduler:
         for m in members:
             is_python = m.python is not None and not step.is_nothing(m)
             made = self._python(step, m) if is_python else self._driver.computed(step, m)
-            if isinstance(made, Deferred) and self._read_whole(step, m):
+            cut = self._registers.read_whole(step, m) if isinstance(made, Deferred) else ()
+            if cut:
+                self._driver.forget(cut)
                 made = self._driver.computed(step, m)
             if isinstance(made, Deferred):
                 for_spark[m] = made
@@ -265,72 +266,7 @@ class Scheduler:
             jobs = counted.count
         return Computed(m, made, Cost((time.perf_counter() - begun) * 1e3, jobs, "python", why))
 
-    # -- the store
-
-    def _read(self, step: Step, read: Read) -> tuple[Relation, ...]:
-        if step.first:
-            return ()
-        state = self._serves[read]
-        keys: Relation | None = None
-        if read.due:
-            times = times_of(read.due, step, lambda r: self._old(step, r))
-            if times is None:
-                return ()
-            keys = self._due(times, read.due, state)
-        elif read.by is not None:
-            keys = self._keys(step, read, state)
-        if keys is not None and keys.is_empty:
-            return ()
-        if read.cut is not None and keys is not None:
-            return self._read_cut(step, read, keys, state)
-        schema = read.change.type.schema
-        parts = tuple(p.select(schema) for p in self.store.read(state.register.name, keys))
-        as_they_are = keys is None or read in self._as_batches
-        return parts if as_they_are else added_up(parts, schema)
-
-    def _read_cut(
-        self, step: Step, read: Read, keys: Relation, state: State
-    ) -> tuple[Relation, ...]:
-        """The rows of a window's partitions: the last ones, where the others are known."""
-        step.whole[read] = lambda: self.store.read(state.register.name, keys)
-        parts, step.prefixes[read] = self._prefixes.read(read, keys, state, step.whole[read])
-        schema = read.change.type.schema
-        return tuple(p.select(schema) for p in parts)
-
-    def _read_whole(self, step: Step, m: Member) -> bool:
-        """Read the partitions of windows whole for a stream, where that was not done."""
-        cut = [x for x in m.leaves if isinstance(x, Read) and step.is_cut(x)]
-        for read in cut:
-            schema = read.change.type.schema
-            step.reads[read] = tuple(p.select(schema) for p in step.whole[read]())
-            step.prefixes[read] = self._prefixes.forget(read)
-        self._driver.forget(cut)
-        return bool(cut)
-
-    def _keys(self, step: Step, read: Read, state: State) -> Relation:
-        assert read.by is not None
-        held = step.values[read.by]
-        if held.is_empty:
-            return held
-        return self._projection.keys(held, state.register.key, read.by_key, nulls=read.nulls)
-
-    def _old(self, step: Step, read: Read) -> tuple[Relation, ...]:
-        """The old value of a register that is read whole, whether the stage reads it or not."""
-        if read not in step.reads:
-            self._serves.setdefault(read, self.plan.state_of(read))
-            step.reads[read] = self._read(step, read)
-        return step.reads[read]
-
-    def _due(self, times: tuple[Now, Now], clock: Clock, state: State) -> Relation | None:
-        """The times since the last step, as keys; None if there are too many to list."""
-        (name,) = state.register.key
-        (t,) = (t for n, t in state.register.schema.columns if n == name)
-        since, now = times
-        found = ticks(since, now, clock.time, self.limits.due_times)
-        if found is None or (clock.marks and since is None):
-            return None
-        keys = pa.table({name: pa.array(found, t.arrow)})
-        return DriverRelation(keys, Schema(((name, t),), ()), consolidated=True)
+    # -- a step's values
 
     def _now_in_sql(self, now: Now) -> str:
         for t in self.plan.times:
@@ -358,7 +294,8 @@ class Scheduler:
             check_there(held, m.vertex.type, f"input {self._strict[m.vertex]!r}")
         if m.vertex in self._late:
             label, x = self._late[m.vertex]
-            old = () if held.is_empty else self._old(step, Read(self.plan.graph.loops[x.greatest]))
+            read = Read(self.plan.graph.loops[x.greatest])
+            old = () if held.is_empty else self._registers.old(step, read)
             check_in_time(held, m.vertex, label, x, old)
         step.values[m.vertex] = held
         if isinstance(m.vertex.operator, IdentityPrint):

@@ -1,0 +1,106 @@
+"""Reads the registers of a plan for a step: whole, at the keys of a change, or what is due."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from stepping_spark.execution.due import times_of
+from stepping_spark.execution.prefixes import KnownPrefixes
+from stepping_spark.execution.projection import Projection
+from stepping_spark.execution.step import Step
+from stepping_spark.expressions.clock import ticks
+from stepping_spark.limits import Limits
+from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.terms import Clock, Leaf, Member, Read, State, read_as_batches
+from stepping_spark.rows.schema import Schema
+from stepping_spark.spark.relation import DriverRelation, Relation, added_up
+from stepping_spark.store import Now, Store
+
+
+class Registers:
+    """The registers of one plan in one store, as its steps read them."""
+
+    def __init__(self, plan: Plan, store: Store, projection: Projection, limits: Limits) -> None:
+        self._plan = plan
+        self._store = store
+        self._projection = projection
+        self._limits = limits
+        self._serves = {r: plan.state_of(r) for stage in plan.stages for r in stage.reads}
+        self._has_cuts = any(r.cut is not None for r in self._serves)
+        self._prefixes = KnownPrefixes(store, limits)
+        self._as_batches = read_as_batches(m for stage in plan.stages for m in stage.members)
+
+    def begin(self) -> None:
+        """Get ready for a step."""
+        if self._has_cuts:
+            self._prefixes.begin(self._store.last_step())
+
+    def committed(self) -> None:
+        """What was read last is committed."""
+        if self._has_cuts:
+            self._prefixes.committed()
+
+    def read(self, step: Step, read: Read) -> tuple[Relation, ...]:
+        """The rows of a register that a stage reads, in parts that add up to them."""
+        if step.first:
+            return ()
+        state = self._serves[read]
+        keys: Relation | None = None
+        if read.due:
+            times = times_of(read.due, step, lambda r: self.old(step, r))
+            if times is None:
+                return ()
+            keys = self._due(times, read.due, state)
+        elif read.by is not None:
+            keys = self._keys(step, read, state)
+        if keys is not None and keys.is_empty:
+            return ()
+        if read.cut is not None and keys is not None:
+            return self._read_cut(step, read, keys, state)
+        schema = read.change.type.schema
+        parts = tuple(p.select(schema) for p in self._store.read(state.register.name, keys))
+        as_they_are = keys is None or read in self._as_batches
+        return parts if as_they_are else added_up(parts, schema)
+
+    def _read_cut(
+        self, step: Step, read: Read, keys: Relation, state: State
+    ) -> tuple[Relation, ...]:
+        """The rows of a window's partitions: the last ones, where the others are known."""
+        step.whole[read] = lambda: self._store.read(state.register.name, keys)
+        parts, step.prefixes[read] = self._prefixes.read(read, keys, state, step.whole[read])
+        schema = read.change.type.schema
+        return tuple(p.select(schema) for p in parts)
+
+    def read_whole(self, step: Step, m: Member) -> list[Leaf]:
+        """Read the partitions of windows whole for a stream; those for which that was not done."""
+        cut = [x for x in m.leaves if isinstance(x, Read) and step.is_cut(x)]
+        for read in cut:
+            schema = read.change.type.schema
+            step.reads[read] = tuple(p.select(schema) for p in step.whole[read]())
+            step.prefixes[read] = self._prefixes.forget(read)
+        return list(cut)
+
+    def _keys(self, step: Step, read: Read, state: State) -> Relation:
+        assert read.by is not None
+        held = step.values[read.by]
+        if held.is_empty:
+            return held
+        return self._projection.keys(held, state.register.key, read.by_key, nulls=read.nulls)
+
+    def old(self, step: Step, read: Read) -> tuple[Relation, ...]:
+        """The old value of a register that is read whole, whether the stage reads it or not."""
+        if read not in step.reads:
+            self._serves.setdefault(read, self._plan.state_of(read))
+            step.reads[read] = self.read(step, read)
+        return step.reads[read]
+
+    def _due(self, times: tuple[Now, Now], clock: Clock, state: State) -> Relation | None:
+        """The times since the last step, as keys; None if there are too many to list."""
+        (name,) = state.register.key
+        (t,) = (t for n, t in state.register.schema.columns if n == name)
+        since, now = times
+        found = ticks(since, now, clock.time, self._limits.due_times)
+        if found is None or (clock.marks and since is None):
+            return None
+        keys = pa.table({name: pa.array(found, t.arrow)})
+        return DriverRelation(keys, Schema(((name, t),), ()), consolidated=True)
