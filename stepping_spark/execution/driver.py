@@ -21,7 +21,7 @@ from stepping_spark.graph.operators import Fused, Operator, trees_of
 from stepping_spark.limits import Limits
 from stepping_spark.physical import Unnest, walk
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import Leaf, Member, Read
+from stepping_spark.plan.terms import Leaf, Member, Read, refs
 from stepping_spark.relations.arrow import Array
 from stepping_spark.rows.schema import Schema, StreamType
 from stepping_spark.spark.fetch import FanOut, check_cut
@@ -92,7 +92,7 @@ class Driver:
             return False, "what it reads is in Spark too, and so is what reads it"
         if rows <= most:
             return True, f"rows read: {rows:,}, no more than local_rows={most:,}"
-        if m.only_projects:
+        if m.only_projects and not any(v in step.in_spark for v in refs(m.term)):
             return True, "it only picks fields"
         return False, f"rows read: {rows:,}, more than local_rows={most:,}"
 

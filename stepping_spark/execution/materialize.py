@@ -33,8 +33,13 @@ class Once:
         limits: Limits,
     ) -> None:
         self._plan = plan
-        # Rows that the driver will not compute with are not fetched.
+        # The driver fetches rows that it will compute with.
         self._most_rows = max(limits.local_rows, limits.sampled_rows)
+        # And those that a store will look up the keys of, or keep, once for all of these.
+        # A change of a key is often two rows or four: what goes, and what comes.
+        self._most_kept = max(self._most_rows, 4 * limits.looked_up_keys)
+        reads = [r for stage in plan.stages for r in stage.reads]
+        self._keys = {r.by for r in reads if r.by is not None}
         self._limits = limits
         self._projection = projection
         self._adders = adders
@@ -61,7 +66,10 @@ class Once:
             kept = settle(rows, state.register.key, where, tests=tests)
         if kept.nulls:
             raise null_error(kept.nulls[0], where)
-        few = fetch.fetch_if_few(kept, self._limits, most_rows=self._most_rows)
+        most, most_bytes = self._most_rows, self._limits.fetched_bytes
+        if (kept.rows or 0) > most and (state is not None or v in self._keys):
+            most, most_bytes = self._most_kept, self._limits.piece_bytes
+        few = fetch.fetch_if_few(kept, self._limits, most_rows=most, most_bytes=most_bytes)
         if state is not None:
             step.kept[state.register.name] = kept if few is None else few
         # The columns that a register keeps beside them are functions of the row.
@@ -69,7 +77,7 @@ class Once:
         if few is None:
             return own
         here = replace(few.select(schema), consolidated=True)
-        if here.nbytes > self._limits.broadcast_bytes:
+        if here.nbytes > self._limits.broadcast_bytes or here.rows > self._most_rows:
             step.in_spark[v] = own  # a large query is not to send it back
         return here
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -41,9 +41,15 @@ class Queries:
     """Computes streams of one plan with Spark."""
 
     def __init__(
-        self, plan: Plan, spark: Callable[[], SparkSession], once: Once, limits: Limits
+        self,
+        plan: Plan,
+        spark: Callable[[], SparkSession],
+        once: Once,
+        of_folds: Set[Read],
+        limits: Limits,
     ) -> None:
         self.plan = plan
+        self._of_folds = of_folds  # the reads that queries add up anyway
         self.limits = limits
         self._spark = spark
         self._once = once
@@ -72,8 +78,8 @@ class Queries:
             here = all(p.table is not None for p in parts)
             if here and nbytes <= self.limits.broadcast_bytes:
                 small.add(name)
-            keyed = isinstance(leaf, Read) and leaf.by is not None
-            step.sources.define(name, parts, schema_of(leaf), added_up=keyed)
+            added_up = isinstance(leaf, Read) and leaf.by is not None and leaf not in self._of_folds
+            step.sources.define(name, parts, schema_of(leaf), added_up=added_up)
         try:
             made = None
             if few:

@@ -7,11 +7,20 @@ import pyarrow as pa
 from stepping_spark.execution.due import times_of
 from stepping_spark.execution.prefixes import KnownPrefixes
 from stepping_spark.execution.projection import Projection
-from stepping_spark.execution.step import Step
+from stepping_spark.execution.step import Step, rows_of
 from stepping_spark.expressions.clock import ticks
 from stepping_spark.limits import Limits
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import Clock, Leaf, Member, Read, State, read_as_batches
+from stepping_spark.plan.terms import (
+    Clock,
+    Leaf,
+    Member,
+    Read,
+    State,
+    is_of_fold,
+    is_of_window,
+    reads_of,
+)
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import DriverRelation, Relation, added_up
 from stepping_spark.store import Now, Store
@@ -28,7 +37,10 @@ class Registers:
         self._serves = {r: plan.state_of(r) for stage in plan.stages for r in stage.reads}
         self._has_cuts = any(r.cut is not None for r in self._serves)
         self._prefixes = KnownPrefixes(store, limits)
-        self._as_batches = read_as_batches(m for stage in plan.stages for m in stage.members)
+        members = [m for stage in plan.stages for m in stage.members]
+        self._of_windows = reads_of(members, is_of_window)
+        self.of_folds = reads_of(members, is_of_fold)
+        """The reads whose rows a query of Spark adds up anyway."""
 
     def begin(self) -> None:
         """Get ready for a step."""
@@ -59,8 +71,12 @@ class Registers:
             return self._read_cut(step, read, keys, state)
         schema = read.change.type.schema
         parts = tuple(p.select(schema) for p in self._store.read(state.register.name, keys))
-        as_they_are = keys is None or read in self._as_batches
-        return parts if as_they_are else added_up(parts, schema)
+        if keys is None or read in self._of_windows:
+            return parts
+        rows = rows_of(*parts)
+        if read in self.of_folds and (rows is None or rows > self._limits.local_rows):
+            return parts  # the query adds them up
+        return added_up(parts, schema)
 
     def _read_cut(
         self, step: Step, read: Read, keys: Relation, state: State

@@ -88,7 +88,9 @@ class Scheduler:
         self._late = {x.late: (label, x) for label, x in refused}
         self._named: dict[Member, tuple[str, tuple[tuple[str, Vertex | None], ...]]] = {}
         self._once = Once(plan, self._projection, self._adders, limits)
-        self._queries = Queries(plan, lambda: self.spark, self._once, limits)
+        self._queries = Queries(
+            plan, lambda: self.spark, self._once, self._registers.of_folds, limits
+        )
         for s in plan.states:
             self._adders.setdefault(s.change, []).append(s)
 

@@ -310,17 +310,25 @@ def nodes(t: Term) -> Iterator[Node]:
         yield t
 
 
-def read_as_batches(members: Iterable[Member]) -> set[Read]:
-    """The reads of registers whose rows need not be added up first: windows look at few of them."""
+def reads_of(members: Iterable[Member], of: Callable[[Operator], bool]) -> set[Read]:
+    """The reads of registers that only such operators take, which add up the rows themselves."""
     found: dict[Read, bool] = {}
     for m in members:
         for n in nodes(m.term):
-            op = n.operator
-            of_window = isinstance(op, Haitch) and isinstance(op.of, Window)
             for a in n.args:
                 if isinstance(a, Read):
-                    found[a] = found.get(a, True) and of_window
+                    found[a] = found.get(a, True) and of(n.operator)
     return {read for read, is_so in found.items() if is_so}
+
+
+def is_of_window(op: Operator) -> bool:
+    """Whether an operator is the change of a window, which looks at few of the rows."""
+    return isinstance(op, Haitch) and isinstance(op.of, Window)
+
+
+def is_of_fold(op: Operator) -> bool:
+    """Whether an operator is the change of a fold: in Spark, it groups the rows anyway."""
+    return isinstance(op, Haitch)
 
 
 def _asks_spark(tree: Physical) -> bool:
