@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import with_settings
 
-_ROWS_IN_PLAN = 10_000
+ROWS_IN_PLAN = 10_000  # beyond, tasks read them: both took equally long at about that many
 _BATCH_BYTES = 16 << 20
-_LOCAL, _BATCH = (
+LOCAL, BATCH = (
     "spark.sql.execution.arrow.localRelationThreshold",
     "spark.sql.execution.arrow.maxRecordsPerBatch",
 )
@@ -26,16 +26,16 @@ def frame_of(table: pa.Table, schema: Schema, spark: SparkSession) -> DataFrame:
     if any(pa.types.is_nested(t) for t in table.schema.types):
         table = _whole(table)
     # Without a schema, Spark would treat naive timestamps as instants.
-    if table.num_rows <= _ROWS_IN_PLAN or not isinstance(spark, SparkSession):
+    if table.num_rows <= ROWS_IN_PLAN or not isinstance(spark, SparkSession):
         return spark.createDataFrame(table, schema.ddl)
-    rows = str(_batch_rows(table, 2 * spark.sparkContext.defaultParallelism))
-    with with_settings(spark, {_LOCAL: "0", _BATCH: rows}):
+    rows = str(batch_rows(table, 2 * spark.sparkContext.defaultParallelism))
+    with with_settings(spark, {LOCAL: "0", BATCH: rows}):
         return spark.createDataFrame(table, schema.ddl)
 
 
-def _batch_rows(table: pa.Table, tasks: int) -> int:
+def batch_rows(table: pa.Table, tasks: int) -> int:
     """The rows of a batch, which is read by a task: neither tiny nor large."""
-    parts = max(-(-table.nbytes // _BATCH_BYTES), min(tasks, table.num_rows // _ROWS_IN_PLAN))
+    parts = max(-(-table.nbytes // _BATCH_BYTES), min(tasks, table.num_rows // ROWS_IN_PLAN), 1)
     return -(-table.num_rows // parts)
 
 

@@ -410,3 +410,33 @@ def test_the_jobs_of_all_threads_of_a_step_are_in_the_group_of_who_takes_it(
     jobs = context.statusTracker().getJobIdsForGroup("all of it")
     assert stepper.metrics[-1].jobs == len(jobs) > 2
     assert sum(v.jobs or 0 for v in stepper.metrics[-1].vertices.values()) == len(jobs)
+
+
+def test_a_stream_in_spark_is_fetched_once_for_lookups_and_for_the_store(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+    classic = type(spark.range(1))
+    original = classic.toArrow
+
+    def watched(frame: DataFrame) -> Any:
+        fetched.append(", ".join(frame.columns))
+        return original(frame)
+
+    graph: Any = st.compile(bought)
+    first: list[Any] = [Z({(i, i % 3): 1 for i in range(9)}), Z({(i, i): 1 for i in range(9)})]
+    second: list[Any] = [Z({(1, 1): -1, (9, 1): 1}), Z({(9, 8): 1, (2, 2): -1})]
+    results = []
+    for most in (0, 100):
+        limits = st.Limits(local_rows=0, small_rows=0, sampled_rows=0, looked_up_keys=most)
+        stepper: Any = st.Stepper(graph, StoreMemory.from_graph(graph), limits=limits)
+        stepper.step(given(((first[0], Two), (first[1], Two)), spark))
+        with monkeypatch.context() as patch:
+            fetched.clear()
+            patch.setattr(classic, "toArrow", watched)
+            (out,) = stepper.step(given(((second[0], Two), (second[1], Two)), spark))
+            jobs = len(fetched)
+        results.append((out.to_python(), jobs))
+    (by_job, many), (from_driver, few) = results
+    assert by_job == from_driver
+    assert few < many

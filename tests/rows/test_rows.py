@@ -41,6 +41,7 @@ from stepping_spark.rows.data import Data, Pair
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
 from stepping_spark.rows.types import ListOf, Optional, Struct, quote, row_type
+from stepping_spark.spark import send
 from stepping_spark.spark.send import frame_of
 from stepping_spark.zsets.spark import ZSetPython
 
@@ -297,6 +298,29 @@ def test_every_type_goes_to_spark_and_comes_back(zoned: SparkSession) -> None:
     frame = frame_of(encode(pairs, t, "here"), t.schema, zoned)
     shuffled = frame.repartition(2, "_1").orderBy("_count_")
     assert_same(conform(shuffled.toArrow(), t.schema), t, pairs)
+
+
+@pytest.mark.spark
+def test_many_rows_of_every_type_go_to_spark_in_batches_and_in_order(zoned: SparkSession) -> None:
+    t, pairs = wide()
+    few = encode(pairs, t, "here")
+    times = send.ROWS_IN_PLAN // few.num_rows + 1
+    before = {name: zoned.conf.get(name) for name in (send.LOCAL, send.BATCH)}
+    frame = frame_of(pa.concat_tables([few] * times), t.schema, zoned)
+    assert {name: zoned.conf.get(name) for name in before} == before
+    assert "ExistingRDD" in frame._jdf.queryExecution().executedPlan().toString()
+    found = conform(frame.toArrow(), t.schema)
+    for i in (0, times // 2, times - 1):
+        assert_same(found.slice(i * few.num_rows, few.num_rows), t, pairs)
+    assert found.num_rows == times * few.num_rows
+
+
+def test_batches_of_many_rows_are_neither_tiny_nor_large() -> None:
+    numbers = pa.table({"n": pa.array(range(100_000), pa.int64())})
+    assert send.batch_rows(numbers, tasks=4) == 25_000
+    assert send.batch_rows(numbers, tasks=200) == 10_000
+    texts = pa.table({"t": ["x" * 100_000] * 1_000})
+    assert send.batch_rows(texts, tasks=4) == 167  # 96 MB in six batches
 
 
 @pytest.mark.spark
