@@ -7,6 +7,7 @@ from pathlib import Path
 
 NUMBERS = Path(__file__).with_name("measured.csv")
 REFRESHED = Path(__file__).with_name("tpch.csv")
+TARGETS = Path(__file__).with_name("targets.csv")
 
 
 def measured(view: str, scale: str) -> dict[str, dict[int, float]]:
@@ -27,3 +28,12 @@ def refreshed() -> dict[str, dict[float, float]]:
             speed_up = float(row["again"]) / float(row["step"])
             found.setdefault(f"Q{row['query']}", {})[float(row["share"])] = speed_up
     return found
+
+
+def targets() -> dict[str, tuple[float, float]]:
+    """The time or memory of a step by what it is compared with: the ratio, and the target."""
+    with TARGETS.open(encoding="utf-8", newline="") as file:
+        return {
+            row["compared"]: (float(row["ratio"]), float(row["target"]))
+            for row in csv.DictReader(file)
+        }

@@ -1,4 +1,5 @@
-"""Draws the plots of the README and of the guide, from the numbers in measured.csv and tpch.csv.
+"""Draws the plots of the README and of the guide, from the numbers in measured.csv, tpch.csv
+and targets.csv.
 
     python -m tests.benchmarks.plot
 
@@ -15,13 +16,14 @@ from statistics import median
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 
-from tests.benchmarks.measured import measured, refreshed
+from tests.benchmarks.measured import measured, refreshed, targets
 from tests.cases import ROOT
 
 mpl.use("Agg")  # no window
 
 PICTURE = ROOT / "docs" / "guide" / "measured.png"
 REFRESHES = ROOT / "docs" / "guide" / "tpch.png"
+TARGETS = ROOT / "docs" / "guide" / "targets.png"
 VIEW, SCALE = "orders", "1"
 
 # What is drawn, how it is called there, its colour, and how far its label is moved, in points.
@@ -103,6 +105,39 @@ def draw_refreshes(to: Path) -> None:
     figure.savefig(to)
 
 
+def draw_targets(to: Path) -> None:
+    """A bar for each ratio, and a line where its target is."""
+    found = list(targets().items())[::-1]
+    figure, axes = plt.subplots(figsize=(7.6, 0.9 + 0.27 * len(found)), dpi=160)
+    for at, (_, (ratio, target)) in enumerate(found):
+        colour = "#0969da" if ratio <= target else "#bf8700"
+        axes.barh(at, ratio, height=0.56, color=colour)
+        axes.plot([target, target], [at - 0.42, at + 0.42], color="#1f2328", linewidth=1.6)
+        axes.annotate(
+            f"{ratio:g}",
+            (max(ratio, target), at),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=colour,
+            weight="bold",
+        )
+    axes.set_yticks(range(len(found)), [name for name, _ in found], fontsize=8)
+    axes.set(xscale="log", xlim=(0.04, 12))
+    axes.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
+    axes.minorticks_off()
+    axes.grid(axis="x", color="#d0d7de", linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    title = "A step, as a multiple of what it is compared with (lower is better; | is the target)"
+    figure.suptitle(title, fontsize=9, x=0.01, ha="left")
+    figure.subplots_adjust(left=0.5, right=0.97, bottom=0.12, top=0.92)
+    figure.savefig(to)
+
+
 if __name__ == "__main__":
     draw(PICTURE)
     draw_refreshes(REFRESHES)
+    draw_targets(TARGETS)
