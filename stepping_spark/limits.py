@@ -30,7 +30,23 @@ class Limits:
     # -- where a stream is computed
 
     local_rows: int = _limit(2_000_000, "rows", zero="sends everything to Spark")
-    """Rows that a stream reads to be computed on the driver. Beyond: Spark computes it."""
+    """Rows that a stream reads to be computed on the driver. Beyond: Spark computes it.
+
+    Up to that many, it is computed where that is estimated to take less time.
+    """
+
+    parallelism: int = _limit(0, "tasks", zero="asks the session")
+    """Tasks that Spark runs at the same time, for these estimates. Beyond: further tasks wait.
+
+    With 0 it is the session's `defaultParallelism`, usually its cores. Without a session, and on
+    Spark Connect, which does not tell, it is the cores of this machine, at most 8.
+    """
+
+    working_bytes: int = _limit(0, "bytes", zero="allows a quarter of the machine's memory")
+    """Bytes of the driver's memory for one computation: up to five times what it reads.
+
+    Beyond: Spark computes it. 0 allows a quarter of the memory that this process may use.
+    """
 
     given_rows: int = _limit(1_000_000, "rows")
     """Rows in the result of one driver computation, one small query, or one read by key.

@@ -43,10 +43,11 @@ class Stepper(Generic[In, Out]):
     """A circuit and its store, ready for steps. It holds the compiled plan.
 
     - `progress`: whether `run` shows a progress bar.
-    - `local_rows`: the driver computes a stream that reads at most this many rows; Spark then only
-      evaluates functions of rows. 0 sends everything to Spark, except for picking fields of rows
-      that the driver holds, and calls of `st.python`. It is short for
-      `limits=st.Limits(local_rows=…)`, which has the other limits too.
+    - `local_rows`: the most rows that a stream may read to be computed on the driver; Spark then
+      only evaluates functions of rows. Up to that, it is computed where that is estimated to take
+      less time. 0 sends everything to Spark, except for picking fields of rows that the driver
+      holds, and calls of `st.python`. It is short for `limits=st.Limits(local_rows=…)`, which has
+      the other limits too.
     - `strict`: True, or names of inputs, checks that the graph was compiled so: see `st.compile`.
     - `profile`: whether the store reports the size of each register after each step. This costs
       little in memory and in Parquet files; Postgres counts the rows of its tables.

@@ -14,6 +14,7 @@ from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
+from stepping_spark.spark.placement import ROWS_PER_KEY
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Now, Register, Size
@@ -354,8 +355,11 @@ def _at_keys(
 ) -> tuple[Relation, ...]:
     """The rows of batches that have one of the keys."""
     if keys.frame is not None:
-        fetched = keys.frame.limit(limits.looked_up_keys + 1).toArrow()
-        if fetched.num_rows > limits.looked_up_keys:
+        here = sum(b.rows for b in batches if isinstance(b, DriverBatch))
+        # The reader is in Spark, and what is found on the driver is sent there.
+        most = max(limits.looked_up_keys, here // ROWS_PER_KEY)
+        fetched = keys.frame.limit(most + 1).toArrow()
+        if fetched.num_rows > most:
             # Most rows on the driver will be needed: return all, and let the reader's join select.
             return tuple(
                 b.at(keys, limits) if isinstance(b, SparkBatch) else whole(b, register)

@@ -1,4 +1,4 @@
-"""Computes streams on the driver, if it has all rows that they read and these are few."""
+"""Computes streams on the driver, if it has all rows that they read and Spark is not faster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, refs
 from stepping_spark.relations.arrow import Array
 from stepping_spark.rows.schema import Schema, StreamType
-from stepping_spark.spark.fetch import FanOut, check_cut
+from stepping_spark.spark.fetch import FanOut, check_cut, most_fetched, why_not_fetched
+from stepping_spark.spark.placement import FEW_ROWS, Resources, Work, resources
 from stepping_spark.spark.relation import DriverRelation, Relation
 
 
@@ -38,6 +39,7 @@ class Driver:
         self._questions = Questions(projection, limits)
         self._prepared: dict[Member, Compute] = {}
         self._asked: dict[str, None] = {}  # what the stream being computed asks Spark for
+        self._resources: Resources | None = None  # of this step, once they are asked for
 
     def begin(self, step: Step, members: Sequence[Member]) -> None:
         """Get ready to compute streams that do not need each other."""
@@ -46,6 +48,7 @@ class Driver:
     def end(self) -> None:
         """Forget what was read."""
         self._questions.end()
+        self._resources = None
 
     def forget(self, leaves: Sequence[Leaf]) -> None:
         """Forget what was read, which is read again."""
@@ -80,21 +83,37 @@ class Driver:
         return Computed(m, held, Cost(ms, taken, how, why), rows)
 
     def _is_ours(self, step: Step, m: Member) -> tuple[bool, str]:
-        """Whether the driver has all rows that a stream reads, and these are few; and why."""
+        """Whether the driver computes a stream, and why.
+
+        It has all rows that the stream reads, and is estimated to be faster than Spark.
+        """
         rows = 0
         for leaf in m.leaves:
             of_leaf = rows_of(*step.parts(leaf))
             if of_leaf is None:
-                return False, f"{self._name(leaf)} is in Spark"
+                return False, self._in_spark(step, leaf)
             rows += of_leaf
         most = self.limits.local_rows
         if step.is_for_spark(m):
             return False, "what it reads is in Spark too, and so is what reads it"
-        if rows <= most:
-            return True, f"rows read: {rows:,}, no more than local_rows={most:,}"
-        if m.only_projects and not any(v in step.in_spark for v in refs(m.term)):
+        if rows <= min(most, FEW_ROWS):
+            return True, f"rows read: {rows:,}; a Spark query would take longer"
+        if m.only_projects and (rows <= most or not any(v in step.in_spark for v in refs(m.term))):
             return True, "it only picks fields"
-        return False, f"rows read: {rows:,}, more than local_rows={most:,}"
+        if rows > most:
+            return False, f"rows read: {rows:,}, more than local_rows={most:,}"
+        if self._resources is None:
+            self._resources = resources(self.limits)
+        work = Work(rows, _bytes(step, m.leaves), sent=_bytes(step, m.leaves, only_here=True))
+        placed = self._resources.placed(work)
+        return placed.on_driver, f"it reads {work}: {placed.why}"
+
+    def _in_spark(self, step: Step, leaf: Leaf) -> str:
+        """That what a stream reads is in Spark; and why the driver has not fetched it."""
+        (found, *others), why = step.parts(leaf), ""
+        if not others and found.rows is not None and found.nbytes is not None:
+            why = why_not_fetched(found, self.limits, most_rows=most_fetched(self.limits))
+        return f"{self._name(leaf)} is in Spark" + (f": {why}" if why else "")
 
     def _name(self, leaf: Leaf) -> str:
         if isinstance(leaf, Read):
@@ -161,3 +180,9 @@ class Driver:
         if grows:
             check_cut(len(columns[0]), parts[-1].name, self.limits.given_rows)
         return pa.Table.from_arrays(columns, schema=made.schema.arrow)
+
+
+def _bytes(step: Step, leaves: Sequence[Leaf], *, only_here: bool = False) -> int:
+    """The bytes of what leaves read; or those that only the driver has, and Spark has not."""
+    of = step.parts_for_spark if only_here else step.parts
+    return sum(p.table.nbytes for leaf in leaves for p in of(leaf) if p.table is not None)

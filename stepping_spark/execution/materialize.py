@@ -34,7 +34,7 @@ class Once:
     ) -> None:
         self._plan = plan
         # The driver fetches rows that it will compute with.
-        self._most_rows = max(limits.local_rows, limits.sampled_rows)
+        self._most_rows = fetch.most_fetched(limits)
         # And those that a store will look up the keys of, or keep, once for all of these.
         # A change of a key is often two rows or four: what goes, and what comes.
         self._most_kept = max(self._most_rows, 4 * limits.looked_up_keys)

@@ -31,6 +31,8 @@ from stepping_spark.plan.terms import Read, State, nodes
 from stepping_spark.rows.schema import ScalarType
 from stepping_spark.zsets.boxes import html_table
 
+WHERE = "each stream runs on the driver or in Spark, by the rows and bytes it reads: see metrics"
+
 
 @dataclass(frozen=True)
 class VertexExplained:
@@ -72,7 +74,7 @@ class Explanation:
         lines += [f"hint: {hint}" for hint in self.hints]
         for reduction in self.reductions:
             lines += str(reduction).splitlines()
-        lines.append("plan")
+        lines += [WHERE, "plan"]
         lines += [f"  {line}" for line in self.plan.splitlines()]
         return "\n".join(lines)
 
@@ -91,7 +93,7 @@ class Explanation:
             [(name, ", ".join(key) or "no key") for name, key in self.arrangements],
         )
         hints = "".join(f"<p>hint: {html.escape(hint)}</p>" for hint in self.hints)
-        plan = "\n".join([*map(str, self.reductions), self.plan])
+        plan = "\n".join([*map(str, self.reductions), WHERE, self.plan])
         return (
             f"<div><strong>circuit {html.escape(self.name)}</strong>{vertices}{registers}{hints}"
             f"<details><summary>plan of a step</summary><pre>{html.escape(plan)}</pre></details>"
@@ -103,7 +105,9 @@ def explain(graph: AnyGraph) -> Explanation:
     """For each vertex: its line, if it is linear, bilinear or recomputed in full, and its state.
 
     Then the registers that a store keeps, with the key of each, the plan of each `aggregate`, hints
-    at what is probably a mistake, and the plan of a step: its stages, and what each one reads.
+    at what is probably a mistake, and the plan of a step: its stages, and what each one reads. Each
+    step decides where a stream runs: on the driver or in Spark, wherever that is estimated to take
+    less time for the rows and bytes that it reads. The step's metrics say why.
     `print` it, or use `vertices`, `arrangements`, `reductions`, `hints` and `plan`. Runs nothing.
 
     >>> def query(a: st.ZSet[tuple[int, str]], b: st.ZSet[int]) -> st.ZSet[str]:

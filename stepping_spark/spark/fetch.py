@@ -1,17 +1,21 @@
 """Fetches small computed relations from Spark to the driver.
 
 On one machine the driver joins, groups and sorts one or two million rows in a fraction of the time
-that Spark's jobs take. For more rows, or wide ones, memory is the limit.
+that Spark's jobs take. For more rows, or wide ones, memory is the limit. On a cluster, rows stay in
+Spark if its tasks are faster.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from rich.filesize import decimal
+
 from stepping_spark.limits import Limits
 from stepping_spark.relations.codec import conform
 from stepping_spark.spark.measure import measure
-from stepping_spark.spark.relation import DriverRelation, SparkRelation
+from stepping_spark.spark.placement import FEW_ROWS, Work, resources
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
 
 
 class FanOut(Exception):
@@ -29,6 +33,14 @@ def check_cut(rows: int, what: str, most: int) -> None:
         raise FanOut(f"{what} gives more than {most:,} rows")
 
 
+def most_fetched(limits: Limits) -> int:
+    """The rows of a stream that the driver fetches: it does not fetch more than it computes with.
+
+    It fetches `sampled_rows` in any case, as they are fetched to see how many there are.
+    """
+    return min(max(limits.local_rows, limits.sampled_rows), limits.fetched_rows)
+
+
 def fetch_if_few(
     relation: SparkRelation,
     limits: Limits,
@@ -38,7 +50,6 @@ def fetch_if_few(
 ) -> DriverRelation | None:
     """The rows of a computed relation, each once; None if there are too many."""
     most_rows = limits.fetched_rows if most_rows is None else min(most_rows, limits.fetched_rows)
-    most_bytes = limits.fetched_bytes if most_bytes is None else most_bytes
     if most_rows < 1:
         return None
     if relation.rows is None:
@@ -48,6 +59,23 @@ def fetch_if_few(
             return DriverRelation(conform(sample, schema), schema).added_up()
         measured = measure(relation.frame, schema)
         relation = replace(relation, rows=measured.rows, nbytes=measured.nbytes)
-    if (relation.rows or 0) > most_rows or (relation.nbytes or 0) > most_bytes:
+    if why_not_fetched(relation, limits, most_rows=most_rows, most_bytes=most_bytes):
         return None
     return relation.fetched(limits).added_up()
+
+
+def why_not_fetched(
+    relation: Relation, limits: Limits, *, most_rows: int, most_bytes: int | None = None
+) -> str:
+    """Why a relation of a known size stays in Spark; empty if the driver may fetch it."""
+    rows, nbytes = relation.rows or 0, relation.nbytes or 0
+    most_bytes = limits.fetched_bytes if most_bytes is None else most_bytes
+    work = Work(rows, nbytes, fetched=nbytes)
+    if rows > most_rows:
+        return f"{work}, more than the {most_rows:,} that the driver fetches"
+    if nbytes > most_bytes:
+        return f"{work}, more than the {decimal(most_bytes)} that the driver fetches"
+    if rows <= FEW_ROWS:
+        return ""
+    placed = resources(limits).placed(work)
+    return "" if placed.on_driver else f"{work}: {placed.why}"

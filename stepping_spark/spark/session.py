@@ -34,6 +34,7 @@ from stepping_spark.spark.java import launch
 
 __all__ = [
     "JobCounter",
+    "cores",
     "count_jobs",
     "for_thread",
     "get_session",
@@ -322,8 +323,8 @@ def _conf(scratch: Path) -> Mapping[str, str]:
             for n, logger in enumerate(_TOLD_TWICE_BY_JAVA)
         )
     )
-    cores = _cores()
-    master = os.environ.get("STEPPING_SPARK_MASTER", f"local[{cores}]")
+    usable = cores()
+    master = os.environ.get("STEPPING_SPARK_MASTER", f"local[{usable}]")
     conf = {
         "spark.app.name": "stepping_spark",
         "spark.master": master,
@@ -346,13 +347,13 @@ def _conf(scratch: Path) -> Mapping[str, str]:
         conf |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * cores),
+            "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * usable),
             "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         }
     return conf
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores that this process may use, at most MOST_CORES."""
     if hasattr(os, "sched_getaffinity"):
         return min(len(os.sched_getaffinity(0)), MOST_CORES)

@@ -21,7 +21,7 @@ from stepping_spark.relations.codec import conform, decode, encode
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
-from stepping_spark.spark.checkpoint import settle
+from stepping_spark.spark.checkpoint import kept_apart, settle
 from stepping_spark.spark.fetch import fetch_if_few
 from stepping_spark.spark.measure import measure
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
@@ -183,10 +183,7 @@ class ZSetSpark(ZSet[T_co]):
             frame = guarded(frame, self.type)
         rows = SparkRelation(frame, schema)
         try:
-            if key is not None:
-                kept = settle(rows, key, where)
-            else:
-                kept = SparkRelation(frame.localCheckpoint(), schema)
+            kept = kept_apart(rows) if key is None else settle(rows, key, where)
             # More rows stay in Spark: the step fetches them itself if it needs them, and uses them
             # in Spark.
             few = fetch_if_few(kept, limits, most_bytes=limits.broadcast_bytes)

@@ -12,6 +12,7 @@ from stepping_spark.errors import StoreLocked
 from stepping_spark.limits import Limits
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
+from stepping_spark.spark.placement import ALWAYS_SEARCHED, resources
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
 from stepping_spark.store import Register
 from stores.batches.driver import wanted_places, wanted_since
@@ -79,17 +80,18 @@ class Reading:
         return self._retried(register, lambda batches: self._whole(register, batches))
 
     def at_keys(self, register: Register, keys: Relation) -> tuple[Relation, ...]:
-        """The rows of a register that have one of the keys; all rows, for too many keys."""
+        """The rows of a register that have one of the keys; further rows, for too many keys."""
         wanted, most = keys.table, self._limits.looked_up_keys
         if keys.frame is not None:
             wanted = keys.frame.limit(most + 1).toArrow()
+            if wanted.num_rows > most:
+                return self.whole(register)
         assert wanted is not None
-        if wanted.num_rows > most:
-            return self.whole(register)
         if not wanted.num_rows:
             return ()
         places = wanted_places(conform(wanted, register.keys), register)
-        return self._found(register, places, lambda group: group.at(places))
+        few = wanted.num_rows <= most
+        return self._found(register, places, lambda group: group.at(places), few=few)
 
     def since(
         self, register: Register, keys: Relation, since: Sequence[int]
@@ -99,20 +101,38 @@ class Reading:
         places, numbers = wanted_since(wanted, since, register)
         return self._found(register, places, lambda group: group.since(places, numbers, order))
 
-    def _found(self, register: Register, places: Hashes, pick: Pick) -> tuple[Relation, ...]:
-        """What is picked of the row groups that may have rows with these keys."""
+    def _found(
+        self, register: Register, places: Hashes, pick: Pick, *, few: bool = True
+    ) -> tuple[Relation, ...]:
+        """What is picked of the row groups that may have rows with these keys.
+
+        If these are too many keys, or row groups, Spark reads the files of large batches. The
+        reader of the rows joins them with the keys.
+        """
 
         def at(batches: Batches) -> tuple[Relation, ...]:
             groups = [g for b in batches for g in self._reader.wanted(b, places)]
-            most = self._limits.searched_rows // GROUP_ROWS
-            if len(groups) > most and self._reader.missing(groups) > most:
-                return self._whole(register, batches)
-            found = self._reader.at(groups, pick, register, self._limits.given_rows)
+            here, there = groups, list[Group]()
+            if not few or self._are_for_spark(groups):
+                large = {f for b in batches if b.rows > self._driver_rows for f in b.files}
+                here = [g for g in groups if g[0] not in large]
+                there = [g for g in groups if g[0] in large]
+            found = self._reader.at(here, pick, register, self._limits.given_rows)
             if found is None:
                 return (self._in_spark(register, groups),)
-            return tuple(DriverRelation(t, register.schema) for t in found)
+            parts = tuple(DriverRelation(t, register.schema) for t in found)
+            return (*parts, self._in_spark(register, there)) if there else parts
 
         return self._retried(register, at)
+
+    def _are_for_spark(self, groups: Sequence[Group]) -> bool:
+        """Whether Spark finds keys in row groups sooner than the driver, which has some of them."""
+        if len(groups) * GROUP_ROWS <= min(ALWAYS_SEARCHED, self._limits.searched_rows):
+            return False
+        rows = self._reader.missing(groups) * GROUP_ROWS
+        if rows > self._limits.searched_rows:
+            return True
+        return rows > ALWAYS_SEARCHED and not resources(self._limits).searched(rows).on_driver
 
     def output(self, batch: FileBatch, content: Content) -> Relation:
         """The output of a step."""

@@ -92,8 +92,7 @@ def test_a_step_goes_by_the_limits_that_it_is_taken_with() -> None:
     assert (one, two) == (Z({1: 1}), Z({2: 1}))
     stepper = graph.memo["stepper"]
     assert isinstance(stepper, st.Stepper)
-    (why,) = {v.why for v in stepper.metrics[-1].vertices.values()}
-    assert why == "rows read: 1, no more than local_rows=50"
+    assert stepper.limits == st.Limits(local_rows=50)
 
 
 def test_a_store_goes_by_its_own_limits() -> None:

@@ -87,7 +87,7 @@ def one_step(
     """A step in which every vertex was measured."""
     m = StepMetrics(number, ms=chance.random() * 1_000, jobs=chance.randrange(20), queries=9)
     for path in paths:
-        why = f"rows read: {chance.randrange(10**6):,}, no more than local_rows=2,000,000"
+        why = f"rows read: {chance.randrange(10**6):,}; a Spark query would take longer"
         cost = Cost(chance.random() * 10, chance.randrange(3), "driver", why)
         m.note(path, cost, chance.randrange(10**6), chance.randrange(10**6), {})
     m.inputs, m.outputs = {"wide.a": chance.randrange(10**6)}, {"output 0": number}

@@ -1,0 +1,156 @@
+"""Where a computation runs: on the driver or in Spark, whichever is estimated to take less time.
+
+An estimate adds up the rows and bytes that are read, fetched and sent, each with a cost of its own.
+Spark shares its work among the tasks that run at once, and needs some time for a query with no rows
+at all. So the driver wins for few rows, and Spark for many, the sooner the more tasks it has. With
+two tasks at once the driver is never the slower one.
+
+Private in PySpark, where its public interface has no answer: `SparkContext._active_spark_context`,
+to see whether there is a session without starting one.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from rich.filesize import decimal
+
+from stepping_spark.limits import Limits
+from stepping_spark.spark.session import cores, quarter_of_memory
+
+FEW_ROWS = 10_000
+"""The driver takes so many rows without an estimate. It needs some milliseconds for them."""
+
+# What follows was measured on two cores, with other processes beside: a join and an aggregate of
+# 10,000 to 2,000,000 rows with 32 to 128 bytes each, the same rows fetched and sent, and in Spark
+# shuffled. The times of a quiet machine are about half as long, and have the same ratios.
+
+DRIVER_ROW = 0.4e-3
+"""Milliseconds to compute with a row on the driver. Measured: 0.2 to 0.4 us."""
+
+SPARK_QUERY = 300.0
+"""Milliseconds of a query without rows. Measured: 340 to 400, and 250 on a quiet machine."""
+
+SPARK_ROW = 2.5e-3
+"""Milliseconds of one core of Spark to compute with a row. Measured: 2.4 us."""
+
+SPARK_BYTE = 20e-6
+"""Milliseconds of one core of Spark to shuffle a byte twice, as for a join and an aggregate.
+
+Measured: 9 to 12 ns for a shuffle of rows with 128 to 2,000 bytes.
+"""
+
+FETCHED_BYTE = 8e-6
+"""Milliseconds to fetch a byte from Spark. Measured: 8 to 14 ns."""
+
+SENT_BYTE = 5e-6
+"""Milliseconds to send a byte to Spark. Measured: 5 to 9 ns, with a query that reads it."""
+
+COPIES = 5
+"""Bytes that the driver takes for each byte that it reads, at most. Measured: 0.1 to 4.8."""
+
+SEARCHED_ROW = 0.12e-3
+"""Milliseconds to read a row of a Parquet file on the driver, and to see whether it has a key."""
+
+SCANNED_ROW = 0.5e-3
+"""Milliseconds of one core of Spark to do the same. Measured: 0.4 to 0.6 us."""
+
+ALWAYS_SEARCHED = int(SPARK_QUERY / SEARCHED_ROW)
+"""Rows that the driver has searched before any query of Spark returns."""
+
+ROWS_PER_KEY = 16
+"""Rows that the driver would rather send to Spark than fetch a key from there and look it up.
+
+To fetch and look up a key takes as long as to send about three rows. A query that gives keys one
+partition, as a limit does, may take several times as long as that.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a computation reads: all of it, the bytes only Spark has, and those only the driver has.
+
+    Rows that both have are neither fetched nor sent.
+    """
+
+    rows: int
+    nbytes: int
+    fetched: int = 0
+    sent: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.rows:,} rows ({decimal(self.nbytes)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Whether the driver runs a computation, and why: the estimate, in words."""
+
+    on_driver: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What there is to compute with: tasks of Spark at once, and memory of the driver in bytes."""
+
+    tasks: int
+    memory: int
+
+    def placed(self, work: Work) -> Placement:
+        """Where a computation takes less time, among the places that have the memory for it.
+
+        Spark needs none for it that it cannot write to disk.
+        """
+        needed = COPIES * work.nbytes
+        if needed > self.memory:
+            return Placement(
+                False,
+                f"would take up to {decimal(needed)} of the driver's memory, "
+                f"of {decimal(self.memory)} (working_bytes)",
+            )
+        here = work.rows * DRIVER_ROW + work.fetched * FETCHED_BYTE
+        spread = (work.rows * SPARK_ROW + work.nbytes * SPARK_BYTE) / self.tasks
+        there = SPARK_QUERY + work.sent * SENT_BYTE + spread
+        return Placement(here <= there, self._compared(here, there))
+
+    def searched(self, rows: int) -> Placement:
+        """Where to look for keys in so many rows of files."""
+        here = rows * SEARCHED_ROW
+        there = SPARK_QUERY + rows * SCANNED_ROW / self.tasks
+        return Placement(here <= there, self._compared(here, there))
+
+    def _compared(self, here: float, there: float) -> str:
+        tasks = "1 task" if self.tasks == 1 else f"{self.tasks:,} tasks"
+        return (
+            f"about {_rounded(here)} ms on the driver, {_rounded(there)} ms in Spark "
+            f"with {tasks} at once"
+        )
+
+
+def resources(limits: Limits) -> Resources:
+    """What the limits say, and where they say nothing, what the session and the machine have."""
+    return Resources(
+        limits.parallelism or _parallelism(), limits.working_bytes or quarter_of_memory()
+    )
+
+
+def _parallelism() -> int:
+    """The tasks that run at once in the running session; starts none.
+
+    Without a session, the cores that a local one would have. Spark Connect does not tell: the same.
+    """
+    context = SparkContext._active_spark_context
+    # A session that was stopped, or whose JVM has ended, is an error for those who need Spark.
+    with suppress(Py4JError, OSError, AttributeError):
+        if context is not None:
+            return max(context.defaultParallelism, 1)
+    return cores()
+
+
+def _rounded(ms: float) -> str:
+    """Two digits of an estimate, which has no more."""
+    return f"{float(f'{ms:.2g}'):,.0f}"
