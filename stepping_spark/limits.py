@@ -214,8 +214,11 @@ class Limits:
 
     # -- in a Postgres store
 
-    statement_rows: int = _limit(2_000, "rows")
+    statement_rows: int = _limit(100_000, "rows")
     """Rows that are sent to the server along with their statement. Beyond: COPY sends them."""
+
+    statement_bytes: int = _limit(16 << 20, "bytes")
+    """Bytes of such rows: driver and server hold several copies. Beyond: COPY sends them."""
 
     index_rows: int = _limit(50_000, "rows")
     """Rows that are added to the index of an empty table. Beyond: the index is rebuilt."""

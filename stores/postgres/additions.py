@@ -9,7 +9,7 @@ from psycopg import errors, sql
 
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.limits import Limits
-from stepping_spark.spark.relation import Relation
+from stepping_spark.spark.relation import DriverRelation, Relation
 from stores.postgres.changes import Change, Changes, Transaction, accepted, stage
 from stores.postgres.connection import Connection
 from stores.postgres.last_step import LastStep
@@ -36,8 +36,8 @@ class Additions:
                     connection, held.frame, layout, self._session.catalog, self._session.connected
                 )
                 changes.staged.append(staged)
-        elif held.table is not None and held.table.num_rows:
-            changes.tables.append(held.table)
+        elif isinstance(held, DriverRelation) and held.table.num_rows:
+            changes.held.append(held)
 
     def clear(self) -> None:
         """Forget the changes, after they were written."""

@@ -44,12 +44,15 @@ class Changes:
 
     register: str
     layout: Layout
-    tables: list[pa.Table] = field(default_factory=list)
+    held: list[DriverRelation] = field(default_factory=list)
     staged: list[Staged] = field(default_factory=list)
 
     def table(self) -> pa.Table:
-        """The part on the driver, as one relation."""
-        return consolidate(concat(self.tables, self.layout.schema), self.layout.schema)
+        """The part on the driver, as one consolidated relation."""
+        if len(self.held) == 1:
+            return self.held[0].added_up().table
+        schema = self.layout.schema
+        return consolidate(concat((held.table for held in self.held), schema), schema)
 
 
 def accepted(
@@ -111,7 +114,8 @@ class Transaction:
         small = []
         for change in changes:
             table = change.table()
-            if table.num_rows > self._limits.statement_rows:
+            many = table.num_rows > self._limits.index_rows
+            if self._is_large(table) or (many and self._is_empty(change.layout)):
                 with self._blame(change.register):
                     self._merge_staged(change.layout, self._staged(change.layout, table))
             elif table.num_rows:
@@ -122,7 +126,7 @@ class Transaction:
         large = [
             (layout, self._staged(layout, held))
             for layout, held in outputs
-            if isinstance(held, Staged) or held.num_rows > self._limits.statement_rows
+            if isinstance(held, Staged) or self._is_large(held)
         ]
         with self._connection.pipeline() if self._together else nullcontext():
             # With few rows the index is best, whatever a cached generic plan assumes.
@@ -133,22 +137,28 @@ class Transaction:
                     self._merge(change.register, change.layout, table)
             for layout, held in outputs:
                 self._emptied.append((layout, self._connection.execute(layout.empty)))
-                if isinstance(held, Staged):
-                    continue
-                if 0 < held.num_rows <= self._limits.statement_rows:
+                if not isinstance(held, Staged) and held.num_rows and not self._is_large(held):
                     self._insert(layout, held)
         for layout, staged in large:
             self._insert_staged(layout, staged)
         self._check()
 
+    def _is_large(self, table: pa.Table) -> bool:
+        limits = self._limits
+        return table.num_rows > limits.statement_rows or table.nbytes > limits.statement_bytes
+
+    def _is_empty(self, layout: Layout) -> bool:
+        any_row = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(layout.place)
+        return self._connection.execute(any_row.as_bytes()).fetchone() is None
+
     def _merge(self, register: str, layout: Layout, table: pa.Table) -> None:
-        texts = [c.to_pylist() for c in layout.text_columns(table)]
-        cursor = self._connection.execute(layout.merge_parameters, texts, prepare=True)
+        arrays = layout.array_columns(table)
+        cursor = self._connection.execute(layout.merge_parameters, arrays, prepare=True)
         self._expect(register, cursor, table.num_rows)
 
     def _insert(self, layout: Layout, table: pa.Table) -> None:
-        texts = [c.to_pylist() for c in layout.text_columns(table)]
-        self._connection.execute(layout.insert_parameters, texts, prepare=True)
+        arrays = layout.array_columns(table)
+        self._connection.execute(layout.insert_parameters, arrays, prepare=True)
 
     def _staged(self, layout: Layout, held: Change) -> Staged:
         if isinstance(held, Staged):
@@ -162,8 +172,7 @@ class Transaction:
         run = self._connection.execute
         place = layout.place
         run("SET LOCAL work_mem = '64MB'; SET LOCAL maintenance_work_mem = '256MB'")
-        any_row = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(place)
-        if run(any_row.as_bytes()).fetchone() is None and staged.rows > self._limits.index_rows:
+        if staged.rows > self._limits.index_rows and self._is_empty(layout):
             run(layout.drop_index.as_bytes())
             cursor = run(layout.insert(_source(staged), order=True).as_bytes())
             run(layout.index.as_bytes())

@@ -41,7 +41,7 @@ SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres';
 SET bytea_output = 'hex'; SET extra_float_digits = 1; SET standard_conforming_strings = on;
 SET client_min_messages = 'warning'; SET search_path = ''; SET jit = off;
 SET tcp_keepalives_idle = 15; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
-SET client_connection_check_interval = '5s'; SET random_page_cost = 1.1;
+SET client_connection_check_interval = '5s'; SET random_page_cost = 0.5;
 SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off';
 SET row_security = off; SET constraint_exclusion = off;
@@ -51,8 +51,10 @@ FROM pg_catalog.pg_settings WHERE name = 'restrict_nonsystem_relation_kind'
 # The intervals let a server notice that a writer's machine is gone, and release its lock. Commits
 # are synchronous even if the server's default is not, to be durable. By default Postgres costs a
 # page found through an index like four pages of a sequential scan; then a change of one row in a
-# hundred makes it read the whole table. The last three settings make the server refuse to run
-# others' code if a table has become a view, or has got a policy, since it was checked.
+# hundred makes it read the whole table. Rows are looked up in the order of the index and, but for
+# those that later steps added, of the table: most pages were read just before. The last three
+# settings make the server refuse to run others' code if a table has become a view, or has got a
+# policy, since it was checked.
 
 _OTHER_TABLES = ("42P01", "42703", "42804", "42809", "42846", "42883")
 """SQLSTATEs of missing tables, columns or operators, and of types that do not fit."""

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from stepping_spark.relations.arrow import Array
+from stepping_spark.relations.arrow import Array, Ids
 from stepping_spark.relations.hashes import key_hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Ordering
 from stores.postgres.connection import LONGEST
-from stores.postgres.types import Leaf, escape, leaves_of, texts
+from stores.postgres.types import Leaf, escape, leaves_of, literal_of, texts
 
 KEY_HASH, PLACE, REST_HASH, ATTEMPT = "_key_hash_", "_place_", "_rest_hash_", "_attempt_"
 
@@ -128,6 +128,10 @@ class Layout:
         return [*hashes, *((c.name, _LONG.get(c.leaf.pg, c.leaf.pg)) for c in self._all)]
 
     @property
+    def _types(self) -> list[str]:
+        return ["bigint"] * len(self.hashes) + [c.leaf.pg for c in self._all]
+
+    @property
     def hashes(self) -> tuple[str, ...]:
         """The names of the hash columns, and of the position in the order."""
         if not self.hashed:
@@ -138,18 +142,34 @@ class Layout:
 
     def hash_columns(self, table: pa.Table) -> list[Array]:
         """The hashes of the rows' keys, their positions in the order, and their other hashes."""
+        return [pa.array(h).cast(pa.string()) for h in self._hashes_of(table)]
+
+    def _hashes_of(self, table: pa.Table) -> list[Ids]:
         names = [n for n, _ in self.schema.columns]
         key = self.key or tuple(names)
         rest = [n for n in names if n not in key]
         numbers = [key_hashes(table, key)[0], key_hashes(table, rest)[0]]
         if self.order is not None:
             numbers.insert(1, self.order.numbers(table).view(np.uint64))
-        return [pa.array(h.view(np.int64)).cast(pa.string()) for h in numbers]
+        return [h.view(np.int64) for h in numbers]
 
     def text_columns(self, table: pa.Table) -> list[Array]:
-        """The rows as columns of text, for statements: hashes, columns, diffs."""
-        hashed = self.hash_columns(table) if self.hashed else []
-        return [*hashed, *texts(table, self.schema.all)]
+        """The rows as columns of text, for statements: hashes, columns, diffs.
+
+        Rows are in the order of their keys' hashes, which is that of the index. The server then
+        finds each row on a page that it has just read, and new rows of one key are neighbours.
+        """
+        if not self.hashed:
+            return texts(table, self.schema.all)
+        hashes = self._hashes_of(table)
+        order = np.argsort(hashes[0], kind="stable")
+        hashed = [pa.array(h[order]).cast(pa.string()) for h in hashes]
+        return [*hashed, *texts(table.take(order), self.schema.all)]
+
+    def array_columns(self, table: pa.Table) -> list[str]:
+        """The same as arrays of Postgres, for the parameters of a statement."""
+        columns = self.text_columns(table)
+        return [literal_of(c, t) for c, t in zip(columns, self._types, strict=True)]
 
     # -- statements
 
@@ -234,9 +254,8 @@ class Layout:
 
     @cached_property
     def parameters(self) -> sql.Composed:
-        """The rows in a statement's parameters: an array of text for each column."""
-        types = ["bigint"] * len(self.hashes) + [c.leaf.pg for c in self._all]
-        arrays = [_raw(f"${i}::text[]::{t}[]") for i, t in enumerate(types, 1)]
+        """The rows in a statement's parameters: an array for each column."""
+        arrays = [_raw(f"${i}::{t}[]") for i, t in enumerate(self._types, 1)]
         names = [*map(sql.Identifier, self.hashes), *(c.ident for c in self._all)]
         return sql.SQL("unnest({}) AS s ({})").format(_listed(arrays), _listed(names))
 

@@ -41,6 +41,9 @@ _PG = {
     "UUID": "uuid",
     "Enum": "text",
 }
+_UNQUOTED = ("bigint", "boolean", "double precision", "date", "uuid")
+"""Types whose text has no character with a meaning in arrays, and which is never 'NULL'."""
+
 _STRING = pa.string()
 _UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _DAY = 86_400_000_000
@@ -179,6 +182,18 @@ def csv_of(arrays: Sequence[Array]) -> bytes:
     options = pacsv.WriteOptions(include_header=False, quoting_style="all_valid")
     pacsv.write_csv(table, sink, options)
     return sink.getvalue().to_pybytes()
+
+
+def literal_of(text: Any, pg: str) -> str:
+    """A column of text as one array of Postgres, in the form that its casts to `pg`[] read."""
+    if pg not in _UNQUOTED:
+        for mark in ("\\", '"'):
+            text = pc.replace_substring(text, mark, f"\\{mark}")
+        text = pc.binary_join_element_wise('"', text, '"', "")
+    items: Any = pc.fill_null(text, "NULL")
+    offsets = pa.array([0, len(items)], pa.int32())
+    joined: Any = pc.binary_join(pa.ListArray.from_arrays(offsets, items), ",")
+    return f"{{{joined[0].as_py()}}}"
 
 
 # -- from Postgres

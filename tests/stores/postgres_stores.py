@@ -12,6 +12,7 @@ from weakref import WeakSet
 import psycopg
 from psycopg import sql
 
+from stepping_spark.limits import Limits
 from stepping_spark.store import Register, Store
 from stores import steps
 from stores.postgres.store import DRIVER_BYTES, StorePostgres
@@ -78,6 +79,7 @@ class Stores:
         create: bool = False,
         read_only: bool = False,
         url: str | None = None,
+        limits: Limits | None = None,
     ) -> StorePostgres:
         """A store in a schema."""
         store = StorePostgres(
@@ -87,6 +89,7 @@ class Stores:
             create=create,
             read_only=read_only,
             driver_bytes=self._driver_bytes,
+            limits=limits,
         )
         self._schemas[store] = schema
         return store

@@ -1,0 +1,151 @@
+"""Values on their way to a Postgres store and back, by each way of sending and reading them.
+
+A change goes to the server in the parameters of a statement, or by COPY into a staging table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+from unittest import mock
+
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg import sql
+
+import stepping_spark as st
+from stepping_spark.errors import StepError
+from stepping_spark.rows.atoms import INT, Atom
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import Optional
+from stepping_spark.store import Register
+from stores.contract.values import (
+    VALUES,
+    WORDS,
+    add,
+    as_it_is,
+    content,
+    keys_relation,
+    relation_of,
+    row,
+)
+from stores.postgres.copy import put
+from stores.postgres.types import literal_of
+from tests.cases import MOST
+from tests.postgres_server import PostgresServer
+from tests.stores.postgres_stores import Stores
+
+NINES = "9" * 38
+TYPES = [*VALUES, (Atom("Decimal", Decimal, 38, 0), (Decimal(NINES), Decimal(f"-{NINES}")))]
+ALL = Schema((("n", INT), *((f"c{i}", Optional(t)) for i, (t, _) in enumerate(TYPES))))
+ROWS = [
+    (n, *((*values, None)[n % (len(values) + 1)] for _, values in TYPES), 1)
+    for n in range(1 + max(len(values) for _, values in TYPES))
+]
+"""Rows of all types at once, in which each value occurs, and NULL too."""
+
+WAYS = {"in a statement": st.Limits(), "by COPY": st.Limits(statement_rows=0)}
+
+
+@pytest.fixture
+def stores(postgres: PostgresServer) -> Iterator[Stores]:
+    made = Stores(postgres.url)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("first", "then"), [tuple(WAYS), tuple(reversed(WAYS))])
+def test_rows_of_all_types_that_one_way_has_added_are_read_and_the_other_way_deletes_them(
+    stores: Stores, postgres: PostgresServer, first: str, then: str
+) -> None:
+    keyed, whole = Register("keyed", ALL, ("n",)), Register("whole", ALL)
+    schema = f"by {first}"
+    store = stores.open(schema, [keyed, whole], create=True, limits=WAYS[first])
+    for register in (keyed, whole):
+        add(store, register, as_it_is, ROWS)
+    store.commit(1, None)
+    expected = {row(*values): (n,) for *values, n in ROWS}
+    assert content(store, whole) == expected
+    assert content(store, keyed) == expected
+    assert content(store, keyed, keys_relation(keyed, [(n,) for n, *_ in ROWS])) == expected
+    store.close()
+    store = stores.open(schema, [keyed, whole], limits=WAYS[then])
+    for register in (keyed, whole):
+        add(store, register, as_it_is, [(*values, -n) for *values, n in ROWS])
+    store.commit(2, None)
+    with psycopg.connect(postgres.url) as connection:
+        for register in (keyed, whole):
+            left = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, register.name))
+            assert connection.execute(left).fetchone() == (0,)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_output_of_all_types_is_read_as_it_was_written(stores: Stores, way: str) -> None:
+    register = Register("keyed", ALL, ("n",))
+    store = stores.open(f"outputs {way}", [register], create=True, limits=WAYS[way])
+    store.open([register], [ALL, WORDS])
+    store.commit(1, None, [relation_of(ALL, ROWS), relation_of(WORDS, [])])
+    full, empty = store.last_outputs() or ()
+    assert {row(*r.values()) for r in full.fetched(st.Limits()).table.to_pylist()} == {
+        row(*r) for r in ROWS
+    }
+    assert empty.is_empty
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_sum_beyond_its_column_names_the_register_and_the_step_is_not_committed(
+    stores: Stores, way: str
+) -> None:
+    register = Register("words", WORDS, ("word",))
+    store = stores.open(f"sums {way}", [register], create=True, limits=WAYS[way])
+    given = [(f"w{i}", i, MOST) for i in range(20)]
+    add(store, register, as_it_is, given)
+    store.commit(1, None)
+    add(store, register, as_it_is, [(w, i, 1) for w, i, _ in given])
+    with pytest.raises(StepError, match="register 'words': a sum of its rows is beyond"):
+        store.commit(2, None)
+    assert store.last_step() == 1
+    assert content(store, register) == {row(w, i): (n,) for w, i, n in given}
+
+
+def test_rows_of_more_bytes_than_a_statement_may_have_go_by_copy(stores: Stores) -> None:
+    register = Register("words", WORDS, ("word",))
+    limits = st.Limits(statement_bytes=1 << 20)
+    store = stores.open("long words", [register], create=True, limits=limits)
+    long = [("x" * (1 << 19) + str(i), i, 1) for i in range(4)]
+    add(store, register, as_it_is, long)
+    with mock.patch("stores.postgres.changes.put", side_effect=put) as copied:
+        store.commit(1, None)
+    assert copied.call_count == 1
+    assert content(store, register) == {row(w, n): (c,) for w, n, c in long}
+
+
+@pytest.mark.parametrize(
+    "odd", ["NULL", "null", "", " ", "{", "}", ",", '"', "\\", '\\"', "a\nb", "ä,☃"]
+)
+def test_a_text_in_an_array_is_what_it_was(postgres: PostgresServer, odd: str) -> None:
+    given: list[str | None] = [odd, None, f"{odd}{odd}", f"x{odd}", None]
+    text = literal_of(pa.array(given), "text")
+    with psycopg.connect(postgres.url) as connection:
+        assert connection.execute("SELECT %s::text[]", [text]).fetchone() == (given,)
+
+
+@pytest.mark.parametrize(
+    ("pg", "given"),
+    [
+        ("bigint", ["1", None, "-9223372036854775808"]),
+        ("boolean", ["true", "false", None]),
+        ("double precision", ["NaN", "-Infinity", "5e-324"]),
+        ("date", [None]),
+    ],
+)
+def test_an_array_of_values_without_quotes_has_its_nulls(
+    postgres: PostgresServer, pg: str, given: list[Any]
+) -> None:
+    text = literal_of(pa.array(given, pa.string()), pg)
+    query = f"SELECT (%s::{pg}[])::text[]"
+    with psycopg.connect(postgres.url) as connection:
+        found = connection.execute(query.encode(), [text]).fetchone()
+    assert found == (given,)
