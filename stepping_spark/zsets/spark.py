@@ -22,7 +22,7 @@ from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
 from stepping_spark.spark.checkpoint import kept_apart, settle
-from stepping_spark.spark.fetch import fetch_if_few
+from stepping_spark.spark.fetch import fetch_if_few, most_fetched
 from stepping_spark.spark.measure import measure
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session
@@ -184,9 +184,9 @@ class ZSetSpark(ZSet[T_co]):
         rows = SparkRelation(frame, schema)
         try:
             kept = kept_apart(rows) if key is None else settle(rows, key, where)
-            # More rows stay in Spark: the step fetches them itself if it needs them, and uses them
-            # in Spark.
-            few = fetch_if_few(kept, limits, most_bytes=limits.broadcast_bytes)
+            # More rows stay in Spark: the step fetches them if it needs them, and uses them there.
+            most = most_fetched(limits)
+            few = fetch_if_few(kept, limits, most_rows=most, most_bytes=limits.broadcast_bytes)
             if few is not None:
                 return few
             if key is None and any(has_floats(c) for c in schema.arrow.types):
