@@ -3,7 +3,8 @@
 `session` finds or starts the session and reads its settings. `java` starts the JVM. `advice` checks
 a user's settings. `relation` is a value of a step, held by the driver or by Spark, with what is
 known about it. `checkpoint` computes a relation once and cuts its lineage, `measure` counts its
-rows, and `fetch` fetches few rows to the driver and refuses many. `types` reads Spark's types, and
+rows, and `fetch` fetches few rows to the driver and refuses many. `placement` estimates where a
+computation takes less time. `types` reads Spark's types, and
 `errors` reads Spark's errors. `columns` are Columns that are created when Spark asks for them.
 `trees` gives the parts of a Column.
 

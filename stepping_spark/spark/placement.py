@@ -3,7 +3,7 @@
 An estimate adds up the rows and bytes that are read, fetched and sent, each with a cost of its own.
 Spark shares its work among the tasks that run at once, and needs some time for a query with no rows
 at all. So the driver wins for few rows, and Spark for many, the sooner the more tasks it has. With
-two tasks at once the driver is never the slower one.
+two tasks at once, no estimate is in Spark's favour.
 
 Private in PySpark, where its public interface has no answer: `SparkContext._active_spark_context`,
 to see whether there is a session without starting one.
@@ -24,18 +24,18 @@ from stepping_spark.spark.session import cores, quarter_of_memory
 FEW_ROWS = 10_000
 """The driver takes so many rows without an estimate. It needs some milliseconds for them."""
 
-# What follows was measured on two cores, with other processes beside: a join and an aggregate of
-# 10,000 to 2,000,000 rows with 32 to 128 bytes each, the same rows fetched and sent, and in Spark
-# shuffled. The times of a quiet machine are about half as long, and have the same ratios.
+# Measured on two cores with other programs beside, so that the ratios say more than the times: a
+# join and an aggregate of 10,000 to 2,000,000 rows of 32 to 128 bytes, on the driver and in Spark;
+# and rows of 40 to 2,000 bytes that are fetched, sent and shuffled.
 
 DRIVER_ROW = 0.4e-3
-"""Milliseconds to compute with a row on the driver. Measured: 0.2 to 0.4 us."""
+"""Milliseconds to compute with a row on the driver. Measured: 0.2 to 0.6 us."""
 
 SPARK_QUERY = 300.0
-"""Milliseconds of a query without rows. Measured: 340 to 400, and 250 on a quiet machine."""
+"""Milliseconds of a query without rows. Measured: 340 to 400, and more at first."""
 
 SPARK_ROW = 2.5e-3
-"""Milliseconds of one core of Spark to compute with a row. Measured: 2.4 us."""
+"""Milliseconds of one core of Spark to compute with a row. Measured: 2.3 to 2.6 us."""
 
 SPARK_BYTE = 20e-6
 """Milliseconds of one core of Spark to shuffle a byte twice, as for a join and an aggregate.
@@ -44,28 +44,30 @@ Measured: 9 to 12 ns for a shuffle of rows with 128 to 2,000 bytes.
 """
 
 FETCHED_BYTE = 8e-6
-"""Milliseconds to fetch a byte from Spark. Measured: 8 to 14 ns."""
+"""Milliseconds to fetch a byte from Spark. Measured: 8 to 15 ns."""
 
 SENT_BYTE = 5e-6
-"""Milliseconds to send a byte to Spark. Measured: 5 to 9 ns, with a query that reads it."""
+"""Milliseconds to send a byte to Spark. Measured: 5 to 12 ns, with a query that reads it."""
 
 COPIES = 5
 """Bytes that the driver takes for each byte that it reads, at most. Measured: 0.1 to 4.8."""
 
 SEARCHED_ROW = 0.12e-3
-"""Milliseconds to read a row of a Parquet file on the driver, and to see whether it has a key."""
+"""Milliseconds to read a row of a Parquet file on the driver, and to see whether it has a key.
+
+Measured: 0.09 to 0.12 us.
+"""
 
 SCANNED_ROW = 0.5e-3
-"""Milliseconds of one core of Spark to do the same. Measured: 0.4 to 0.6 us."""
+"""Milliseconds of one core of Spark to do the same. Measured: 0.5 to 0.9 us."""
 
 ALWAYS_SEARCHED = int(SPARK_QUERY / SEARCHED_ROW)
 """Rows that the driver has searched before any query of Spark returns."""
 
-ROWS_PER_KEY = 16
-"""Rows that the driver would rather send to Spark than fetch a key from there and look it up.
+ROWS_PER_KEY = 32
+"""Rows of the driver for each key in Spark, from which on it fetches and looks up the keys.
 
-To fetch and look up a key takes as long as to send about three rows. A query that gives keys one
-partition, as a limit does, may take several times as long as that.
+With fewer rows it sends all of them to Spark. Measured: a key takes 5 us, and a row 0.4 us.
 """
 
 

@@ -23,6 +23,7 @@ from stepping_spark.spark.session import cores, quarter_of_memory
 from stepping_spark.store import Register
 from stores.parquet import reading
 from stores.parquet.checks import GROUP_ROWS
+from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.driver
 
@@ -171,6 +172,13 @@ def test_on_a_cluster_many_rows_stay_in_spark_and_on_two_cores_they_come(
     assert why.endswith(" ms in Spark with 2 tasks at once")
 
 
+def test_explain_says_that_each_step_decides() -> None:
+    lines = str(st.explain(st.compile(digits_of))).splitlines()
+    assert lines[lines.index("plan") - 1] == (
+        "each stream runs on the driver or in Spark, by the rows and bytes it reads: see metrics"
+    )
+
+
 def on_the_driver(rows: int) -> st.ZSetSpark[Row]:
     table = pa.table({"k": range(rows), "digit": [i % 10 for i in range(rows)]})
     return st.ZSetSpark.from_arrow(table, Row)
@@ -263,9 +271,27 @@ def test_files_are_searched_by_spark_if_its_tasks_are_sooner_done(
 
 def test_keys_in_spark_come_to_a_much_larger_state_on_the_driver(spark: SparkSession) -> None:
     store = st.StoreMemory([BY_K], limits=Limits(looked_up_keys=2))
-    store.add(BY_K.name, rows_of(0, 1_600))
+    store.add(BY_K.name, rows_of(0, 3_200))
     store.commit(1, None)
     (found,) = store.read(BY_K.name, keys_of(*range(100)).in_spark(lambda: spark))
     assert found.rows == 100
     (found,) = store.read(BY_K.name, keys_of(*range(101)).in_spark(lambda: spark))
-    assert found.rows == 1_600  # to send them takes less time than to fetch the keys
+    assert found.rows == 3_200  # to send them takes less time than to fetch the keys
+
+
+def test_a_large_table_does_not_come_to_the_driver_for_many_keys(
+    postgres: PostgresServer, spark: SparkSession
+) -> None:
+    limits = Limits(given_rows=100, looked_up_keys=200)
+    with st.StorePostgres(
+        postgres.url, [BY_K], schema="placement", create=True, driver_bytes=1_000, limits=limits
+    ) as store:
+        store.add(BY_K.name, rows_of(0, 3_000))
+        store.commit(1, None)
+        (few,) = store.read(BY_K.name, keys_of(*range(100)))
+        (many,) = store.read(BY_K.name, keys_of(*range(101)))
+        (in_spark,) = store.read(BY_K.name, keys_of(*range(201)).in_spark(lambda: spark))
+        assert few.rows == 100
+        for found in (many, in_spark):
+            assert found.frame is not None
+            assert found.frame.count() == 3_000  # which the reader joins with the keys
