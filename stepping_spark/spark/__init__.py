@@ -4,9 +4,9 @@
 a user's settings. `relation` is a value of a step, held by the driver or by Spark, with what is
 known about it. `checkpoint` computes a relation once and cuts its lineage, `measure` counts its
 rows, and `fetch` fetches few rows to the driver and refuses many. `placement` estimates where a
-computation takes less time. `types` reads Spark's types, and
-`errors` reads Spark's errors. `columns` are Columns that are created when Spark asks for them.
-`trees` gives the parts of a Column.
+computation takes less time. `types` reads Spark's types, and `errors` reads Spark's errors.
+`columns` are Columns that are created when Spark asks for them. `trees` gives the parts of a
+Column.
 
 Private members of PySpark are used in this package only; each module lists them, with the reason.
 
