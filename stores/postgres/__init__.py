@@ -2,10 +2,10 @@
 
 `store` is the store. `catalog` reads and writes the description of a state, and `last_step` parses
 it. `additions` collects the changes of the current step, `outputs` its outputs, and `changes`
-writes both in one transaction. `session` holds the writer's lock, `connection` connects, `copy`
-moves rows, `statements` has the SQL, `types` maps row types to Postgres types. `trust` checks a
-schema before anything is read from it, `snapshot` keeps reads at one step, and `inspection`
-inspects a state without a circuit.
+writes both in one transaction. `session` holds the writer's lock, `connection` connects, `copy` and
+`columns` move rows, `statements` has the SQL, `types` maps row types to Postgres types. `trust`
+checks a schema before anything is read from it, `snapshot` keeps reads at one step, and
+`inspection` inspects a state without a circuit.
 
 All of it needs psycopg. If psycopg is not installed, `StorePostgres` and `PostgresState` are
 classes that raise an error when they are used.

@@ -51,15 +51,6 @@ def got(
     return copied(connection, layout.copy_out(where), layout.schema, layout.table)
 
 
-def few_rows(
-    connection: Connection, layout: Layout, where: sql.Composable, most: int
-) -> DriverRelation | None:
-    """The rows of a table that meet a condition; None if there are more than `most`."""
-    limit = sql.SQL("{} LIMIT {}").format(where, sql.Literal(most + 1))
-    rows = concat(got(connection, layout, limit), layout.schema)
-    return DriverRelation(rows, layout.schema) if rows.num_rows <= most else None
-
-
 def copied(
     connection: Connection, query: sql.Composed, schema: Schema, table: str
 ) -> Iterator[pa.Table]:
@@ -78,8 +69,15 @@ def copied(
 
 
 def _rows_of(lines: Sequence[bytes], schema: Schema, table: str) -> pa.Table:
-    try:
+    with as_written(table):
         return table_of(b"".join(lines), schema)
+
+
+@contextmanager
+def as_written(table: str) -> Iterator[None]:
+    """Raise `StoreCorrupt` for values of a table that do not have the types of their register."""
+    try:
+        yield
     except _ODD as e:
         raise StoreCorrupt(
             f"table {table!r} has a value that its register cannot have: "

@@ -117,6 +117,11 @@ class Layout:
         return tuple(Column(identifier(x.name, taken), x) for x in leaves_of(self.schema.all))
 
     @property
+    def shown(self) -> list[tuple[sql.Composable, Leaf]]:
+        """The columns as they are read, with the part of a row that they are."""
+        return [(c.shown, c.leaf) for c in self._all]
+
+    @property
     def described(self) -> list[list[str]]:
         """The columns as stored in `_registers_`: part of a row, name, type."""
         return [[escape(c.leaf.name), c.name, c.leaf.pg] for c in self._all]

@@ -19,8 +19,9 @@ from stepping_spark.spark.session import get_session
 from stepping_spark.store import Now, Register, Size
 from stores.postgres.additions import Additions
 from stores.postgres.catalog import snapshot
+from stores.postgres.columns import few_rows
 from stores.postgres.connection import Address, Connection, identity
-from stores.postgres.copy import few_rows, size_on_disk, wanted_keys, whole
+from stores.postgres.copy import size_on_disk, wanted_keys, whole
 from stores.postgres.last_step import LastStep, layout_of, made_by_of
 from stores.postgres.outputs import Outputs
 from stores.postgres.session import Session

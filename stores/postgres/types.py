@@ -47,8 +47,8 @@ _UNQUOTED = ("bigint", "boolean", "double precision", "date", "uuid")
 _STRING = pa.string()
 _UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _DAY = 86_400_000_000
-_FIRST_DAY = (dt.date(1, 1, 1) - dt.date(1970, 1, 1)).days
-_LAST_DAY = (dt.date(9999, 12, 31) - dt.date(1970, 1, 1)).days
+FIRST_DAY = (dt.date(1, 1, 1) - dt.date(1970, 1, 1)).days
+LAST_DAY = (dt.date(9999, 12, 31) - dt.date(1970, 1, 1)).days
 _PARSE = pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
 
 
@@ -58,6 +58,7 @@ class Leaf:
 
     path: tuple[str, ...]
     type: RowType
+    nullable: bool = False
 
     @property
     def name(self) -> str:
@@ -86,15 +87,16 @@ def leaves_of(columns: Columns) -> tuple[Leaf, ...]:
     return tuple(leaf for name, t in columns for leaf in _leaves((name,), t))
 
 
-def _leaves(path: tuple[str, ...], t: RowType) -> Iterator[Leaf]:
+def _leaves(path: tuple[str, ...], t: RowType, nullable: bool = False) -> Iterator[Leaf]:
     bare = t.inner if isinstance(t, Optional) else t
+    inside = nullable or isinstance(t, Optional)
     if not isinstance(bare, Struct):
-        yield Leaf(path, bare)
+        yield Leaf(path, bare, inside)
         return
     if _may_be_away(t, bare):
-        yield Leaf(path, BOOL)
+        yield Leaf(path, BOOL, nullable)
     for name, part in bare.fields:
-        yield from _leaves((*path, name), part)
+        yield from _leaves((*path, name), part, inside)
 
 
 def _may_be_away(t: RowType, struct: Struct) -> bool:
@@ -157,9 +159,9 @@ def _text(array: Any, leaf: Leaf) -> Array:
             values = array.to_pylist()
             return pa.array([None if v is None else f"\\x{v.hex()}" for v in values], _STRING)
         case "date":
-            _check_range(array.cast(pa.int32()), _FIRST_DAY, _LAST_DAY)
+            _check_range(array.cast(pa.int32()), FIRST_DAY, LAST_DAY)
         case "datetime" | "LocalDateTime":
-            _check_range(array.cast(pa.int64()), _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
+            _check_range(array.cast(pa.int64()), FIRST_DAY * _DAY, (LAST_DAY + 1) * _DAY - 1)
         case "timedelta":
             micros: Any = array.cast(pa.int64()).cast(_STRING)
             with_unit: Any = pc.binary_join_element_wise(micros, " microseconds", "")
@@ -220,12 +222,17 @@ def table_of(text: bytes, schema: Schema) -> pa.Table:
             quoted_strings_can_be_null=False,
         ),
     )
-    found = (_value(one_array(c), leaf) for c, leaf in zip(read.columns, leaves, strict=True))
-    arrays = [_built(t, found) for _, t in schema.all]
-    return pa.Table.from_arrays(arrays, schema=schema.arrow)
+    found = (value_of(one_array(c), leaf) for c, leaf in zip(read.columns, leaves, strict=True))
+    return relation_of(found, schema)
 
 
-def _value(array: Any, leaf: Leaf) -> Array:
+def relation_of(arrays: Iterator[Array], schema: Schema) -> pa.Table:
+    """The relation, built from the arrays of its leaves."""
+    return pa.Table.from_arrays([_built(t, arrays) for _, t in schema.all], schema=schema.arrow)
+
+
+def value_of(array: Any, leaf: Leaf) -> Array:
+    """The column of a leaf, from its text, or from numbers that its type counts with."""
     t = leaf.type
     if not isinstance(t, Atom):
         values = [None if v is None else json.loads(v) for v in array.to_pylist()]
