@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stepping_spark.engines.spark.groups import Extreme, extreme
+from stepping_spark.engines.spark.groups import Extreme, Largest, extreme
 from stepping_spark.engines.spark.text import consolidated, key_names, names, ordered
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.physical import ChangeOf, Fold, Pieces, Positive, Rank, Totals
@@ -112,19 +112,22 @@ def _extreme(found: Extreme, by: str, rows: str) -> str:
 def _pieces(fold: Pieces, schema: Schema, state: str, change: str, few: bool) -> str:
     rows = _both(schema, state, change, few)
     key, *pieces = (quote(c) for c, _ in schema.columns)
-    structs, found = [], []
+    structs, sums, values = [], [], []
     for sign, column in (("1L", COUNT), ("-1L", OLD)):
-        side = column.strip("_")
-        found += [
-            f"max({p}) FILTER (WHERE {column} > 0) AS `{side}{i}`" for i, p in enumerate(pieces)
-        ]
-        found.append(f"count_if({column} > 0) AS `{side}`")
+        side, there = column.strip("_"), closed(f"{column} > 0")
+        for i, (c, t) in enumerate(schema.columns[1:]):
+            largest = Largest(c, t, f"{side}{i}")
+            sums += largest.sums(there)
+            values.append(f"{largest.value} AS `{side}{i}`")
+        sums.append(f"count_if({there}) AS `{side}`")
+        values.append(f"`{side}`")
         cells = ", ".join(f"'{i}', `{side}{i}`" for i, _ in enumerate(pieces))
         required = (closed(f"`{side}{i}` IS NOT NULL") for i in range(fold.required))
-        there = all_of([closed(f"`{side}` > 0"), *required])
-        structs.append(f"named_struct('w', if({there}, {sign}, 0L), {cells})")
-    grouped = f"SELECT {key}, {', '.join(found)} FROM ({rows}) GROUP BY {key}"
-    parts = f"SELECT {key}, explode(array({', '.join(structs)})) AS part FROM ({grouped})"
+        alive = all_of([closed(f"`{side}` > 0"), *required])
+        structs.append(f"named_struct('w', if({alive}, {sign}, 0L), {cells})")
+    grouped = f"SELECT {key}, {', '.join(sums)} FROM ({rows}) GROUP BY {key}"
+    found = f"SELECT {key}, {', '.join(values)} FROM ({grouped})"
+    parts = f"SELECT {key}, explode(array({', '.join(structs)})) AS part FROM ({found})"
     columns = ", ".join(f"part.`{i}` AS {p}" for i, p in enumerate(pieces))
     return f"SELECT {key}, {columns}, part.w AS {COUNT} FROM ({parts})"
 

@@ -8,10 +8,10 @@ from stepping_spark.engines.spark.text import key_names, ordered
 from stepping_spark.expressions.derived import known
 from stepping_spark.expressions.expr import Field
 from stepping_spark.physical import Gather, Pieces, Rank
-from stepping_spark.rows.atoms import Atom
+from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.rows.sql_text import all_of, closed
-from stepping_spark.rows.types import ListOf, Optional, quote
+from stepping_spark.rows.types import ListOf, Optional, Struct, quote, unwrap
 
 FIXED_WIDTH = ("bool", "int", "float", "Decimal", "date", "datetime", "LocalDateTime", "timedelta")
 
@@ -45,11 +45,10 @@ def extreme(op: Rank) -> Extreme | None:
         return None
     columns, (name,) = dict(op.of.schema.columns), last.path
     t = columns.get(name)
-    bare = t.inner if isinstance(t, Optional) else t
-    if not isinstance(bare, Atom) or bare.name not in FIXED_WIDTH:
+    if t is None or not is_fixed_width(t):
         return None  # Spark sorts for aggregates of others
     knows = before == [(known(last), False)]
-    if (before and not knows) or (up and bare is not t and not knows):
+    if (before and not knows) or (up and isinstance(t, Optional) and not knows):
         return None  # an aggregate leaves out NULL, so it has to come last
     keys = {k.path: f"_k{i}_" for i, k in enumerate(op.keys) if isinstance(k, Field)}
     found = tuple((n, "" if n == name else keys.get((n,))) for n in columns)
@@ -114,10 +113,59 @@ def listed(op: Gather, query: str) -> str:
     return f"SELECT {items} AS `left`, k AS `right`, 1L AS {COUNT} FROM ({ranked}) GROUP BY k"
 
 
+@dataclass(frozen=True)
+class Largest:
+    """The largest value of a column in each group, where a group has at most one.
+
+    Spark sorts the rows to find the largest structs. So the fields of a struct are found apart, as
+    far as they have a fixed width, which Spark does by hashing.
+    """
+
+    column: str
+    type: RowType
+    name: str
+
+    @property
+    def value(self) -> str:
+        """The value, of the columns of `sums`; NULL if the group has none."""
+        if not self._fields:
+            return quote(self.name)
+        fields = ", ".join(f"{self._field(n)} AS {quote(n)}" for n in self._fields)
+        return f"if({self._field('')} > 0, struct({fields}), NULL)"
+
+    def sums(self, condition: str = "") -> list[str]:
+        """The aggregates that it takes, over all rows or some."""
+        where = f" FILTER (WHERE {condition})" if condition else ""
+        column = quote(self.column)
+        if not self._fields:
+            return [f"max({column}){where} AS {quote(self.name)}"]
+        found = [f"max({column}.{quote(n)}){where} AS {self._field(n)}" for n in self._fields]
+        return [*found, f"count({column}){where} AS {self._field('')}"]
+
+    @property
+    def _fields(self) -> list[str]:
+        t = unwrap(self.type)
+        if not isinstance(t, Struct) or not all(is_fixed_width(f) for _, f in t.fields):
+            return []
+        return [n for n, _ in t.fields]
+
+    def _field(self, name: str) -> str:
+        return quote(f"{self.name}.{name}")
+
+
+def is_fixed_width(t: RowType) -> bool:
+    """Whether Spark has a place of a fixed width for the values of a type."""
+    bare = unwrap(t)
+    return isinstance(bare, Atom) and bare.name in FIXED_WIDTH
+
+
 def collated(op: Pieces, query: str) -> str:
     """The rows made of a consolidated query's pieces."""
-    (key, *pieces) = (quote(n) for n, _ in op.of.schema.columns)
-    largest = ", ".join(f"max({p}) AS {p}" for p in pieces)
-    kept = all_of(f"{p} IS NOT NULL" for p in pieces[: op.required])
-    grouped = f"SELECT {key}, {largest} FROM ({query}) WHERE {COUNT} > 0 GROUP BY {key}"
-    return f"SELECT *, 1L AS {COUNT} FROM ({grouped}) WHERE {kept}"
+    ((key, _), *pieces) = op.of.schema.columns
+    largest = [Largest(n, t, n) for n, t in pieces]
+    sums = ", ".join(s for a in largest for s in a.sums())
+    values = ", ".join(f"{a.value} AS {quote(a.name)}" for a in largest)
+    kept = all_of(f"{quote(n)} IS NOT NULL" for n, _ in pieces[: op.required])
+    grouped = f"SELECT {quote(key)}, {sums} FROM ({query}) WHERE {COUNT} > 0 GROUP BY {quote(key)}"
+    rows = f"SELECT {quote(key)}, {values} FROM ({grouped})"
+    return f"SELECT *, 1L AS {COUNT} FROM ({rows}) WHERE {kept}"

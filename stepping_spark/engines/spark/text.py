@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.index import Order
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.schema import COUNT, Columns, Schema
@@ -65,11 +65,25 @@ def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = (), *, few: 
     if not schema.columns:
         return f"SELECT * FROM (SELECT {one} {sums} FROM ({query})) WHERE {alive}"
     by = names(schema.columns)
-    grouped = f"SELECT {one} {names(schema.all)} FROM ({query})"
-    if keys:
+    grouped, beside = f"SELECT {one} {names(schema.all)} FROM ({query})", ""
+    of_row = _columns(keys, schema)
+    if of_row is not None:  # not exchanged and grouped a second time
+        beside = "".join(f", {c} AS _k{i}_" for i, c in enumerate(of_row))
+        if not few:
+            grouped += f" DISTRIBUTE BY {', '.join(of_row)}"
+    elif keys:
         by = f"{by}, {key_names(keys)}"
         computed = ", ".join(f"{k.sql('t')} AS _k{i}_" for i, k in enumerate(keys))
         grouped = f"SELECT {one} {names(schema.all, 't')}, {computed} FROM ({query}) t"
         if not few:
             grouped += f" DISTRIBUTE BY {key_names(keys)}"
-    return f"SELECT * FROM (SELECT {by}, {sums} FROM ({grouped}) GROUP BY {by}) WHERE {alive}"
+    return (
+        f"SELECT *{beside} FROM (SELECT {by}, {sums} FROM ({grouped}) GROUP BY {by}) WHERE {alive}"
+    )
+
+
+def _columns(keys: Sequence[Expr], schema: Schema) -> list[str] | None:
+    """The columns of the rows that keys are; None where one is not a column."""
+    columns = {(n,) for n, _ in schema.columns}
+    found = [k.path for k in keys if isinstance(k, Field) and k.path in columns]
+    return [quote(n) for (n,) in found] if keys and len(found) == len(keys) else None
