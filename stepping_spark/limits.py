@@ -163,7 +163,10 @@ class Limits:
     # -- in all stores
 
     looked_up_keys: int = _limit(100_000, "keys")
-    """Keys that one read of a store looks up. Beyond: it returns all rows, or Spark joins them."""
+    """Keys that one read of a store looks up. Beyond: it may return other rows too, or Spark joins.
+
+    `StoreMemory` looks up more: one key for each 32 rows that it has on the driver.
+    """
 
     listed_keys: int = _limit(1_000, "keys")
     """Keys that are listed in a condition on rows in Spark. Beyond: a broadcast join."""
@@ -194,7 +197,8 @@ class Limits:
     searched_rows: int = _limit(1 << 24, "rows")
     """Rows that the driver reads to find keys, which takes about two seconds on two cores.
 
-    Beyond: Spark reads the files, and joins them with the keys.
+    Beyond: Spark reads the files, and joins them with the keys. So it does with fewer rows if that
+    is estimated to take less time.
     """
 
     groups_at_once: int = _limit(128, "row groups", least=1)
