@@ -129,8 +129,10 @@ class Transaction:
             if isinstance(held, Staged) or self._is_large(held)
         ]
         with self._connection.pipeline() if self._together else nullcontext():
-            # With few rows the index is best, whatever a cached generic plan assumes.
+            # Rows come in the order of the index, so it is best, whatever a cached generic plan
+            # assumes. The server unnests their arrays in `work_mem`.
             self._connection.execute("SET LOCAL enable_seqscan = off")
+            self._connection.execute("SET LOCAL work_mem = '64MB'")
             self._expect("", self._catalog.save(self._connection, old, new), 1)
             for change, table in small:
                 with self._blame(change.register):

@@ -1,10 +1,12 @@
 """Values on their way to a Postgres store and back, by each way of sending and reading them.
 
-A change goes to the server in the parameters of a statement, or by COPY into a staging table.
+A change goes to the server in the parameters of a statement, or by COPY into a staging table. A
+read by key gets whole columns, and a read of all rows is a COPY.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -16,10 +18,10 @@ import pytest
 from psycopg import sql
 
 import stepping_spark as st
-from stepping_spark.errors import StepError
-from stepping_spark.rows.atoms import INT, Atom
+from stepping_spark.errors import StepError, StoreCorrupt
+from stepping_spark.rows.atoms import DATE, DATETIME, DECIMAL, INT, Atom
 from stepping_spark.rows.schema import Schema
-from stepping_spark.rows.types import Optional
+from stepping_spark.rows.types import ListOf, Optional
 from stepping_spark.store import Register
 from stores.contract.values import (
     VALUES,
@@ -31,7 +33,9 @@ from stores.contract.values import (
     relation_of,
     row,
 )
+from stores.postgres.columns import few_rows
 from stores.postgres.copy import put
+from stores.postgres.statements import Layout
 from stores.postgres.types import literal_of
 from tests.cases import MOST
 from tests.postgres_server import PostgresServer
@@ -69,7 +73,10 @@ def test_rows_of_all_types_that_one_way_has_added_are_read_and_the_other_way_del
     expected = {row(*values): (n,) for *values, n in ROWS}
     assert content(store, whole) == expected
     assert content(store, keyed) == expected
-    assert content(store, keyed, keys_relation(keyed, [(n,) for n, *_ in ROWS])) == expected
+    keys = keys_relation(keyed, [(n,) for n, *_ in ROWS])
+    assert content(store, keyed, keys) == expected
+    with store.snapshot() as pinned:
+        assert content(pinned, keyed, keys) == expected
     store.close()
     store = stores.open(schema, [keyed, whole], limits=WAYS[then])
     for register in (keyed, whole):
@@ -149,3 +156,60 @@ def test_an_array_of_values_without_quotes_has_its_nulls(
     with psycopg.connect(postgres.url) as connection:
         found = connection.execute(query.encode(), [text]).fetchone()
     assert found == (given,)
+
+
+ODD = Schema(
+    (("k", INT), ("d", DATE), ("t", DATETIME), ("n", Optional(DECIMAL)), ("l", ListOf(INT)))
+)
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ("d = NULL", "d is NULL, and its type, date, has no NULL"),
+        ("d = 'infinity'", "before the year 1 or after the year 9999"),
+        ("d = '-infinity'", "before the year 1 or after the year 9999"),
+        ("d = '0001-12-31 BC'", "before the year 1 or after the year 9999"),
+        ("t = 'infinity'", "before the year 1 or after the year 9999"),
+        ("t = '10000-01-01'", "before the year 1 or after the year 9999"),
+        ("n = 'NaN'", "ArrowInvalid"),
+        ("l = '[[1]]'", "ArrowInvalid|TypeError"),
+    ],
+)
+def test_a_read_by_key_names_the_table_of_a_value_that_others_have_made_invalid(
+    stores: Stores, postgres: PostgresServer, edit: str, said: str
+) -> None:
+    register = Register("odd", ODD, ("k",))
+    store = stores.create([register])
+    noon = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
+    add(store, register, as_it_is, [(1, noon.date(), noon, Decimal("0.5"), [1], 1)])
+    store.commit(1, None)
+    place = sql.Identifier(stores.schema(store), "odd")
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        change = sql.SQL("ALTER TABLE {0} ALTER COLUMN d DROP NOT NULL; UPDATE {0} SET ")
+        connection.execute(change.format(place) + sql.SQL(edit))
+    with pytest.raises(StoreCorrupt, match=f"'odd' has a value .*({said})"):
+        store.read("odd", keys_relation(register, [(1,)]))
+
+
+@pytest.mark.long
+def test_a_column_that_is_too_large_for_one_value_of_postgres_is_for_spark_to_read(
+    stores: Stores, postgres: PostgresServer
+) -> None:
+    register = Register("words", WORDS, ("length",))
+    store = stores.create([register])
+    add(store, register, as_it_is, [("a", 1, 1)])
+    store.commit(1, None)
+    layout = Layout(stores.schema(store), "words", WORDS, ("length",))
+    with psycopg.connect(postgres.url, cursor_factory=psycopg.RawCursor) as connection:
+        connection.execute(
+            sql.SQL(
+                "INSERT INTO {} (_key_hash_, _rest_hash_, word, length, _count_) "
+                "SELECT 0, i, repeat('x', 100 << 20), i, 1 FROM generate_series(1, 12) i"
+            ).format(layout.place)
+        )
+        assert few_rows(connection, layout, sql.SQL(" WHERE true"), 100) is None
+        found = few_rows(connection, layout, sql.SQL(" WHERE length = 1 AND word = 'a'"), 100)
+        assert found is not None
+        assert found.rows == 1
+        connection.rollback()

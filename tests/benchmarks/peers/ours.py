@@ -120,7 +120,8 @@ class Peer:
         if variant == "parquet":
             return st.StoreParquet.from_graph(self._graph, str(directory / "state"), create=True)
         if variant == "postgres":
-            server = self._ends.enter_context(PostgresServer())
+            # A quarter of the memory of a small server, as the manual of Postgres advises.
+            server = self._ends.enter_context(PostgresServer(shared_buffers="1GB"))
             return st.StorePostgres.from_graph(self._graph, server.url, schema="view", create=True)
         raise CannotDo(f"there is no variant {variant!r}")
 
