@@ -107,19 +107,7 @@ class Transaction:
         new: LastStep,
     ) -> None:
         """Write everything; all small changes go to the server in one message."""
-        for change in changes:
-            for staged in change.staged:
-                with self._blame(change.register):
-                    self._merge_staged(change.layout, staged)
-        small = []
-        for change in changes:
-            table = change.table()
-            many = table.num_rows > self._limits.index_rows
-            if self._is_large(table) or (many and self._is_empty(change.layout)):
-                with self._blame(change.register):
-                    self._merge_staged(change.layout, self._staged(change.layout, table))
-            elif table.num_rows:
-                small.append((change, table))
+        small = self._merge_large(changes)
         if new.outputs != old.outputs:
             layouts = [layout for layout, _ in outputs]
             self._catalog.make_outputs(self._connection, old, layouts)
@@ -144,6 +132,23 @@ class Transaction:
         for layout, staged in large:
             self._insert_staged(layout, staged)
         self._check()
+
+    def _merge_large(self, changes: Sequence[Changes]) -> list[tuple[Changes, pa.Table]]:
+        """Merge what is too large for a statement; return the rest."""
+        for change in changes:
+            for staged in change.staged:
+                with self._blame(change.register):
+                    self._merge_staged(change.layout, staged)
+        small = []
+        for change in changes:
+            table = change.table()
+            many = table.num_rows > self._limits.index_rows
+            if self._is_large(table) or (many and self._is_empty(change.layout)):
+                with self._blame(change.register):
+                    self._merge_staged(change.layout, self._staged(change.layout, table))
+            elif table.num_rows:
+                small.append((change, table))
+        return small
 
     def _is_large(self, table: pa.Table) -> bool:
         limits = self._limits
