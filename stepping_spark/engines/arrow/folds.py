@@ -13,6 +13,7 @@ from stepping_spark.engines.arrow.groups import (
     collated,
     first,
     first_with_ties,
+    foremost,
     in_order,
     lists,
     positions,
@@ -77,9 +78,12 @@ def positive_kernel(n: Positive, rows: Kernel) -> Kernel:
 
 
 def _in_order(
-    of: Physical, rows: Kernel, keys: Sequence[Expr], order: Order
+    of: Physical, rows: Kernel, keys: Sequence[Expr], order: Order, *, first: bool = False
 ) -> Callable[[Context], tuple[pa.Table, Ids, Ids]]:
-    """The rows that are there, by key and in order; the numbers of their keys; their weights."""
+    """The rows that are there, by key and in order; the numbers of their keys; their weights.
+
+    If only the `first` one of each key matters, few others are there: no order takes them all.
+    """
     there = _there(of, rows)
     values = values_of(of.schema, (*keys, *(e for e, _ in order)))
 
@@ -90,6 +94,10 @@ def _in_order(
         known = values(found, run.ask)
         by, columns = known[: len(keys)], known[len(keys) :]
         directed = [(c, up) for c, (_, up) in zip(columns, order, strict=True)]
+        if first:
+            kept = positions(foremost(by, directed))
+            found, by = found.take(kept), [c.take(kept) for c in by]
+            directed = [(c.take(kept), up) for c, up in directed]
         at, ids = in_order(by, directed, [found.column(c) for c, _ in of.schema.columns])
         found = found.take(positions(at))
         return found, ids[at], np.asarray(found.column(COUNT).to_numpy(), np.int64)
@@ -98,7 +106,8 @@ def _in_order(
 
 
 def rank_kernel(n: Rank, of: Kernel) -> Kernel:
-    ordered, relation = _in_order(n.of, of, n.keys, n.order), relation_of(n.schema)
+    ordered = _in_order(n.of, of, n.keys, n.order, first=n.n == 1)
+    relation = relation_of(n.schema)
     order = values_of(n.of.schema, [e for e, _ in n.order])
 
     def rank(run: Context) -> pa.Table:

@@ -14,6 +14,15 @@ from stepping_spark.relations.arrow import Array, Column, canonical, flat, one_a
 from stepping_spark.relations.hashes import Numbers
 from stepping_spark.rows.types import sort_key
 
+_NUMBERS = {
+    pa.bool_().id: pa.int8(),
+    pa.int64().id: pa.int64(),
+    pa.date32().id: pa.int32(),
+    pa.timestamp("us").id: pa.int64(),
+    pa.duration("us").id: pa.int64(),
+}
+"""The types whose values are numbers in order, and the type of those."""
+
 
 def ranks(column: Column) -> list[Numbers]:
     """Numbers in the order that Spark gives the values: NULL first, NaN last."""
@@ -27,11 +36,13 @@ def ranks(column: Column) -> list[Numbers]:
     if pa.types.is_floating(t):
         nan = _flags(pc.is_nan(array).fill_null(False))
         return [*there, nan, _dense(pc.if_else(pc.is_nan(array), pa.scalar(0.0), array))]
-    if pa.types.is_duration(t):
-        array = array.cast(pa.int64())
-    elif pa.types.is_boolean(t):
-        array = array.cast(pa.int8())
-    return [*there, _dense(array)]
+    number = _NUMBERS.get(t.id)
+    if number is None:
+        return [*there, _dense(array)]
+    return [
+        *there,
+        np.asarray(array.cast(number).cast(pa.int64()).fill_null(0).to_numpy(), np.int64),
+    ]
 
 
 def _flags(array: Any) -> Numbers:
@@ -61,9 +72,24 @@ def in_order(
     taken = positions(among)
     by = [ids[among]]
     for column, up in order:
-        by += [r if up else -r for r in ranks(_taken(column, taken))]
+        by += [r if up else ~r for r in ranks(_taken(column, taken))]
     by += [r for column in row for r in ranks(_taken(column, taken))]
     return np.append(among[np.lexsort(by[::-1])], alone), ids
+
+
+def foremost(keys: Sequence[Column], order: Sequence[tuple[Column, bool]]) -> Numbers:
+    """The positions of the rows that no other row of their key comes before, by the order."""
+    ids = row_ids([f for k in keys for f in flat(canonical(k))])
+    at = np.arange(len(ids))
+    for column, up in order:
+        of, within = at, np.arange(len(at))
+        for numbers in ranks(_taken(column, positions(at))):
+            by = ~numbers[within] if up else numbers[within]
+            most = np.full(len(ids), np.iinfo(np.int64).min)
+            np.maximum.at(most, ids[of[within]], by)
+            within = within[by == most[ids[of[within]]]]
+        at = of[within]
+    return at
 
 
 def _taken(column: Column, at: Array) -> Column:

@@ -1,0 +1,70 @@
+"""The order of rows on the driver: what comes first of each key, and Spark's order of values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as some
+
+from stepping_spark.engines.arrow.groups import foremost, in_order
+from stepping_spark.relations.arrow import Column
+
+LAST = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
+VALUES: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.int64(), [None, -(2**63), 2**63 - 1, 0, 1, -1]),
+    (pa.float64(), [None, math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5]),
+    (pa.date32(), [None, dt.date.min, dt.date.max, dt.date(1970, 1, 1)]),
+    (pa.timestamp("us"), [None, dt.datetime.min, LAST, dt.datetime(1970, 1, 1)]),
+    (pa.duration("us"), [None, dt.timedelta(-1), dt.timedelta(0), dt.timedelta(3)]),
+    (pa.bool_(), [None, True, False]),
+    (pa.string(), [None, "", "a", "b"]),
+]
+
+
+@some.composite
+def rows(draw: Any) -> tuple[Column, list[tuple[Column, bool]]]:
+    """The keys of some rows, and the columns by which these are ordered."""
+    n = draw(some.integers(1, 20))
+    keys = draw(some.lists(some.sampled_from([None, 1, 2]), min_size=n, max_size=n))
+    order = []
+    for _ in range(draw(some.integers(1, 3))):
+        t, values = draw(some.sampled_from(VALUES))
+        column = draw(some.lists(some.sampled_from(values), min_size=n, max_size=n))
+        order.append((pa.array(column, t), draw(some.booleans())))
+    return pa.array(keys, pa.int64()), order
+
+
+def place(value: Any, up: bool) -> tuple[int, Any]:
+    """Where a value stands in Spark's order: NULL first and NaN last, or the other way round."""
+    if value is None:
+        return (-1 if up else 1, 0)
+    if isinstance(value, float) and math.isnan(value):
+        return (1 if up else -1, 0)
+    if isinstance(value, str):
+        return (0, [ord(c) if up else -ord(c) for c in value] + [0 if up else 1])
+    if isinstance(value, dt.date):  # a datetime is one, too
+        value = value - type(value).min
+    number = value // dt.timedelta(microseconds=1) if isinstance(value, dt.timedelta) else value
+    return (0, number if up else -number)
+
+
+@given(rows())
+def test_the_foremost_rows_of_each_key_are_those_that_none_comes_before(
+    given_rows: tuple[Column, list[tuple[Column, bool]]],
+) -> None:
+    keys, order = given_rows
+    columns = [(c.to_pylist(), up) for c, up in order]
+    places = [[place(c[i], up) for c, up in columns] for i in range(len(keys))]
+    first: dict[Any, Any] = {}
+    for key, at in zip(keys.to_pylist(), places, strict=True):
+        first[key] = min(first.get(key, at), at)
+    wanted = {i for i, k in enumerate(keys.to_pylist()) if places[i] == first[k]}
+    assert set(foremost([keys], order).tolist()) == wanted
+    sorted_at, ids = in_order([keys], order, [pa.array(range(len(keys)))])
+    for key in set(ids.tolist()):
+        found = [(places[i], i) for i in sorted_at.tolist() if ids[i] == key]
+        assert found == sorted(found)
