@@ -15,7 +15,7 @@ from stepping_spark.engines.spark.nodes import NODES as IN_SPARK
 from stepping_spark.graph.operators import Operator
 from stepping_spark.physical import Physical
 from stepping_spark.reference.meaning import MEANING
-from tests.benchmarks.measured import measured, refreshed
+from tests.benchmarks.measured import measured, refreshed, targets
 from tests.cases import ROOT
 from tests.documents import GUIDE, blocks, commands, prose, text_of
 
@@ -84,6 +84,13 @@ def test_the_table_of_tpch_has_the_numbers_that_were_measured() -> None:
     assert len(found) == 22
     for name, shown in found.items():
         assert shown == pytest.approx(list(kept[name].values()), rel=0.05, abs=0.05)
+
+
+def test_the_table_of_targets_has_the_numbers_that_were_measured() -> None:
+    page = text_of(GUIDE / "measurements.md").partition("| a step | compared with")[2]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    shown = {f"{step}: {other}": (float(ratio), float(most)) for step, other, ratio, most in rows}
+    assert shown == targets()
 
 
 # -- the commands
