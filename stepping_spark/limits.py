@@ -96,7 +96,7 @@ class Limits:
     """Bytes of such rows, in Arrow. Beyond: they stay in Spark."""
 
     sampled_rows: int = _limit(10_000, "rows")
-    """Rows that are fetched without a count before. Beyond: a job counts them first."""
+    """Rows of a stream that are fetched, even if `local_rows` is less. Beyond: Spark has them."""
 
     piece_bytes: int = _limit(64 << 20, "bytes", least=1)
     """Bytes that one job brings to the driver: Spark has several copies of them meanwhile.

@@ -12,7 +12,6 @@ from dataclasses import replace
 from rich.filesize import decimal
 
 from stepping_spark.limits import Limits
-from stepping_spark.relations.codec import conform
 from stepping_spark.spark.measure import measure
 from stepping_spark.spark.placement import FEW_ROWS, Work, resources
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
@@ -36,7 +35,7 @@ def check_cut(rows: int, what: str, most: int) -> None:
 def most_fetched(limits: Limits) -> int:
     """The rows of a stream that the driver fetches: it does not fetch more than it computes with.
 
-    It fetches `sampled_rows` in any case, as they are fetched to see how many there are.
+    It fetches `sampled_rows` in any case: the store and the lookups of keys use them.
     """
     return min(max(limits.local_rows, limits.sampled_rows), limits.fetched_rows)
 
@@ -53,11 +52,7 @@ def fetch_if_few(
     if most_rows < 1:
         return None
     if relation.rows is None:
-        schema = relation.schema
-        sample = relation.frame.limit(limits.sampled_rows + 1).toArrow()
-        if sample.num_rows <= min(limits.sampled_rows, most_rows):
-            return DriverRelation(conform(sample, schema), schema).added_up()
-        measured = measure(relation.frame, schema)
+        measured = measure(relation.frame, relation.schema)
         relation = replace(relation, rows=measured.rows, nbytes=measured.nbytes)
     if why_not_fetched(relation, limits, most_rows=most_rows, most_bytes=most_bytes):
         return None

@@ -106,7 +106,7 @@ def test_what_spark_has_computed_knows_its_rows_and_comes_to_the_driver_as_it_is
 
 
 @pytest.mark.spark
-def test_of_what_is_not_counted_a_sample_tells_whether_it_is_few(spark: SparkSession) -> None:
+def test_what_is_not_counted_is_counted_to_see_whether_it_is_few(spark: SparkSession) -> None:
     many = SparkRelation(of(WORDS, ROWS).in_spark(lambda: spark).frame, WORDS)
     assert many.rows is None
     for limits in (DEFAULT, Limits(sampled_rows=0)):
