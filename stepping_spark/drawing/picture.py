@@ -16,7 +16,6 @@ from stepping_spark.graph.operators import (
     Delay,
     Differentiate,
     Feedback,
-    Flatten,
     Haitch,
     Input,
     Integrate,
@@ -305,12 +304,14 @@ class _Drawing(Generic[V]):
             return str((join.left, join.right)[argument])
         if isinstance(op, LookUp) and argument == 1 and reader.inputs[0] not in self.states:
             return ", ".join(map(str, op.key))
-        if isinstance(op, Haitch) and argument == 0:
+        if isinstance(op, Haitch) and argument % 2 == 0:
             if isinstance(op.of, Present):
                 return op.of.describe()
-            if isinstance(op.of, Flatten):
-                return self._grouped_by(reader.inputs[1])
-            return ", ".join(map(str, op.of.keyed_by(reader.inputs[1].type))) or "row"
+            change = reader.inputs[argument + 1]
+            if isinstance(change.type, GroupedType):
+                return self._grouped_by(change)
+            keys = op.of.all_keys([c.type for c in reader.inputs[1::2]])
+            return ", ".join(map(str, keys[argument // 2])) or "row"
         return None
 
     def _grouped_by(self, v: V) -> str:

@@ -39,7 +39,7 @@ class Once:
         # A change of a key is often two rows or four: what goes, and what comes.
         self._most_kept = max(self._most_rows, 4 * limits.looked_up_keys)
         reads = [r for stage in plan.stages for r in stage.reads]
-        self._keys = {r.by for r in reads if r.by is not None}
+        self._keys = {keys.of for r in reads for keys in r.by}
         self._limits = limits
         self._projection = projection
         self._adders = adders

@@ -78,7 +78,7 @@ class Queries:
             here = all(p.table is not None for p in parts)
             if here and nbytes <= self.limits.broadcast_bytes:
                 small.add(name)
-            added_up = isinstance(leaf, Read) and leaf.by is not None and leaf not in self._of_folds
+            added_up = isinstance(leaf, Read) and bool(leaf.by) and leaf not in self._of_folds
             step.sources.define(name, parts, schema_of(leaf), added_up=added_up)
         try:
             made = None

@@ -22,7 +22,7 @@ from stepping_spark.plan.terms import (
     reads_of,
 )
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.relation import DriverRelation, Relation, added_up
+from stepping_spark.spark.relation import DriverRelation, Relation, added_up, plus
 from stepping_spark.store import Now, Store
 
 
@@ -63,7 +63,7 @@ class Registers:
             if times is None:
                 return ()
             keys = self._due(times, read.due, state)
-        elif read.by is not None:
+        elif read.by:
             keys = self._keys(step, read, state)
         if keys is not None and keys.is_empty:
             return ()
@@ -97,11 +97,18 @@ class Registers:
         return list(cut)
 
     def _keys(self, step: Step, read: Read, state: State) -> Relation:
-        assert read.by is not None
-        held = step.values[read.by]
-        if held.is_empty:
-            return held
-        return self._projection.keys(held, state.register.key, read.by_key, nulls=read.nulls)
+        names = state.register.key
+        streams = [(step.values[keys.of], keys.key) for keys in read.by]
+        some = [(held, key) for held, key in streams if not held.is_empty]
+        if len(some) < 2:
+            ((held, key),) = some or streams[:1]
+            if held.is_empty:
+                return held
+            return self._projection.keys(held, names, key, nulls=read.nulls)
+        if read.by not in step.keys:
+            parts = [self._projection.keys(x, names, key, nulls=read.nulls) for x, key in some]
+            step.keys[read.by] = plus(parts, parts[0].schema).distinct(nulls=read.nulls)
+        return step.keys[read.by].renamed(names)
 
     def old(self, step: Step, read: Read) -> tuple[Relation, ...]:
         """The old value of a register that is read whole, whether the stage reads it or not."""

@@ -14,7 +14,7 @@ from stepping_spark.execution.views import Sources
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import parts_of
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import Leaf, Member, Read, Ref, is_nothing, refs
+from stepping_spark.plan.terms import Keys, Leaf, Member, Read, Ref, is_nothing, refs
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.relation import Relation, SparkRelation
@@ -31,6 +31,7 @@ class Step:
     new_sources: Callable[[], Sources]
     metrics: StepMetrics
     reads: dict[Leaf, tuple[Relation, ...]] = field(default_factory=dict)
+    keys: dict[tuple[Keys, ...], Relation] = field(default_factory=dict)  # of several streams
     first: bool = False  # whether all registers are empty
     kept: dict[str, Relation] = field(default_factory=dict)  # as a register has it, by its name
     inlined: frozenset[Vertex] = frozenset()  # what those who read it may have within

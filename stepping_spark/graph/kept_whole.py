@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stepping_spark.graph.graph import AnyGraph, Vertex
-from stepping_spark.graph.operators import Haitch, InTime, Join, LookUp, Window
+from stepping_spark.graph.operators import Haitch, InTime, Join, LookUp, Operator, Window
 from stepping_spark.graph.settling import frees_of, in_key, is_kept, is_state_of, met_by, summed
 from stepping_spark.graph.states import States
 from stepping_spark.graph.watermarks import Bounds, Known
@@ -40,10 +40,8 @@ class _Late:
         """Why the state that a vertex reads keeps all rows; "" where it does not, or has none."""
         op = v.operator
         if isinstance(op, Haitch):
-            wrapped = is_state_of(*v.inputs)
-            if wrapped is None or not self.depends(wrapped[0]):
-                return ""
-            return self._of_change(op, wrapped[0], negated=wrapped[1])
+            reasons = map(self._of_state, op.of.folds, v.inputs[::2], v.inputs[1::2])
+            return next(filter(None, reasons), "")
         if isinstance(op, Join):
             return self._of_join(op, *v.inputs)
         if isinstance(op, LookUp) and v.inputs[1] in self.states:
@@ -51,15 +49,19 @@ class _Late:
             return "a delta join looks up rows of any time" if a and self.depends(a) else ""
         return ""
 
-    def _of_change(self, op: Haitch, a: Vertex, *, negated: bool) -> str:
+    def _of_state(self, fold: Operator, state: Vertex, change: Vertex) -> str:
+        wrapped = is_state_of(state, change)
+        if wrapped is None or not self.depends(wrapped[0]):
+            return ""
+        a, negated = wrapped
         bounds = self.known.of(a)
         if not bounds:
             return UNKNOWN
-        if in_key(op, a, bounds) is not None:
+        if in_key(fold, a, bounds) is not None:
             return "the circuit is not optimized"
-        if not isinstance(op.of, Window) or negated:
+        if not isinstance(fold, Window) or negated:
             return f"its key has no {_shown(bounds)}"
-        found = [frees_of(op.of, b) for b in bounds]
+        found = [frees_of(fold, b) for b in bounds]
         reasons = [why for why in found if isinstance(why, str)]
         return reasons[0] if len(reasons) == len(found) else "the circuit is not optimized"
 

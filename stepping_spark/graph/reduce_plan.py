@@ -41,7 +41,7 @@ class ReducePlan:
       hierarchical, monotonic: least = min(_2)
         keeps the first row, by key
       collation
-        keeps the pieces of each key, by key
+        keeps nothing of its own
     """
 
     by: str
@@ -57,5 +57,5 @@ class ReducePlan:
         lines = [f"aggregate {f'by {self.by} ' if self.by else ''}into {self.into}"]
         lines += [f"  {line}" for part in self.parts for line in str(part).splitlines()]
         if self.collated:
-            lines += ["  collation", "    keeps the pieces of each key, by key"]
+            lines += ["  collation", "    keeps nothing of its own"]
         return "\n".join(lines)

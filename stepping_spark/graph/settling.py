@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stepping_spark.expressions.derived import choice
 from stepping_spark.expressions.expr import Call, Expr, Field, Literal
 from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import Add, Delay, Expire, Haitch, Integrate, Neg, Window
+from stepping_spark.graph.operators import Add, Delay, Expire, Integrate, Neg, Operator, Window
 from stepping_spark.graph.watermarks import Bound, Bounds, bare, is_of
 from stepping_spark.physical import Frame, Nearest, Runs, WindowCall, nearby_of, reach_of, unit_of
 from stepping_spark.rows.atoms import BOOL
@@ -56,9 +56,9 @@ def is_kept(a: Vertex) -> bool:
     )
 
 
-def in_key(op: Haitch, a: Vertex, bounds: Bounds) -> Bound | None:
+def in_key(fold: Operator, a: Vertex, bounds: Bounds) -> Bound | None:
     """The bound of a value that rows of one key have in common."""
-    keys = {bare(e) for e in op.of.keyed_by(a.type)}
+    keys = {bare(e) for e in fold.keyed_by(a.type)}
     return next((b for b in bounds if b.value.in_sql and (not keys or is_of(b.value, keys))), None)
 
 

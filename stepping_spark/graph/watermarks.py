@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -28,6 +29,7 @@ from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import (
     Accumulate,
     Add,
+    Collated,
     Haitch,
     InTime,
     Join,
@@ -38,7 +40,7 @@ from stepping_spark.graph.operators import (
 from stepping_spark.graph.states import States
 from stepping_spark.physical import reach_of
 from stepping_spark.rows.atoms import DATETIME
-from stepping_spark.rows.schema import VALUE
+from stepping_spark.rows.schema import VALUE, StreamType
 from stepping_spark.rows.types import Struct, unwrap
 
 
@@ -102,7 +104,12 @@ class Known:
         elif op.keeps_rows:
             yield from self.of(v.inputs[0])
         elif isinstance(op, Haitch):
-            yield from _of_change(op.of, v.inputs[1], self.of(v.inputs[1]))
+            changes = v.inputs[1::2]
+            of = [self.of(c) for c in changes]
+            if isinstance(op.of, Collated):
+                yield from _of_collated(op.of, [c.type for c in changes], of)
+            else:
+                yield from _of_change(op.of, changes[0].type, *of)
 
     def _of_join(self, op: Join, left: Vertex, right: Vertex) -> Iterator[Bound]:
         """The bounds of a side that is a change, and those that its key has with the other's."""
@@ -129,10 +136,25 @@ def _of_both(a: Bounds, b: Bounds) -> Iterator[Bound]:
                 yield Bound(mine.value, mine.marks | theirs.marks)
 
 
-def _of_change(of: Operator, change: Vertex, bounds: Bounds) -> Iterator[Bound]:
+def _of_collated(
+    op: Collated, types: Sequence[StreamType], bounds: Sequence[Bounds]
+) -> Iterator[Bound]:
+    """The bounds of H of several operators: those that the pieces of all of them have."""
+    found: list[Bounds] = []
+    for (fold, *maps), t, of in zip(op.parts, types, bounds, strict=True):
+        pieces, t = tuple(_of_change(fold, t, of)), fold.type_of(t)
+        for f in maps:
+            assert isinstance(f, Map)
+            pieces, t = tuple(_moved(pieces, f.f)), f.type_of(t)
+        found.append(pieces)
+    all_of_them = functools.reduce(lambda a, b: tuple(_of_both(a, b)), found)
+    yield from _of_change(op.collate, t, all_of_them)
+
+
+def _of_change(of: Operator, t: StreamType, bounds: Bounds) -> Iterator[Bound]:
     """The bounds of H: it gives rows of the keys that change, old ones among them."""
     if of.key_at is not None:
-        (key,) = of.keyed_by(change.type)
+        (key,) = of.keyed_by(t)
         for b in _kept_by(bounds, key):
             value = b.value
             for side in of.key_at:
@@ -140,7 +162,7 @@ def _of_change(of: Operator, change: Vertex, bounds: Bounds) -> Iterator[Bound]:
             yield Bound(value, b.marks)
     if of.row_at is None:
         return
-    keys = {bare(e) for e in of.keyed_by(change.type)}  # none: the row itself
+    keys = {bare(e) for e in of.keyed_by(t)}  # none: the row itself
     for b in bounds:
         if not keys or is_of(b.value, keys) or _looks_back(of, b.value):
             value = b.value

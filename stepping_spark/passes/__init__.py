@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from stepping_spark.graph.rewrite import Circuit
 from stepping_spark.passes.cancel import cancel
+from stepping_spark.passes.collations import collate_at_once
 from stepping_spark.passes.dead import drop_dead
 from stepping_spark.passes.incremental import push_integrals
 from stepping_spark.passes.loops import recognise_differences, recognise_integrals
@@ -32,6 +33,7 @@ PASSES: tuple[Pass, ...] = (
     build_towers,
     share_registers,
     drop_settled,
+    collate_at_once,
     drop_dead,
 )
 

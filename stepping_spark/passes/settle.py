@@ -76,7 +76,7 @@ class _Settling:
         if wrapped is None:
             return None
         a, negated = wrapped
-        bound = in_key(op, a, self.known.of(a))
+        bound = in_key(op.of, a, self.known.of(a))
         if bound is not None:
             kept = Vertex(Delay(), Vertex(Integrate(), self._kept(a, bound)))
             return Vertex(op, Vertex(Neg(), kept) if negated else kept, change)

@@ -11,6 +11,7 @@ Comes in: expressions over rows, and the types of streams. Goes out: trees, to `
 
 from stepping_spark.physical.folds import (
     ChangeOf,
+    CollatedChange,
     Fold,
     Gather,
     Pieces,
@@ -18,6 +19,7 @@ from stepping_spark.physical.folds import (
     Rank,
     Totals,
     change_of,
+    over,
 )
 from stepping_spark.physical.nodes import (
     AntiJoin,
@@ -57,6 +59,7 @@ __all__ = [
     "Before",
     "Cell",
     "ChangeOf",
+    "CollatedChange",
     "Contributions",
     "Due",
     "EquiJoin",
@@ -85,6 +88,7 @@ __all__ = [
     "cut_by",
     "nearby_of",
     "of_columns",
+    "over",
     "paths_of",
     "reach_of",
     "times_read",

@@ -9,6 +9,7 @@ from functools import cached_property
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Order
 from stepping_spark.physical.nodes import Argument, Hole, Physical
+from stepping_spark.physical.trees import walk
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import GroupedType, ScalarType, Schema, columns_of
 from stepping_spark.rows.types import ListOf, Optional
@@ -83,6 +84,7 @@ class Pieces(Fold):
     """
 
     required: int
+    once: bool = False  # whether each key has a piece at most once, so that nothing is to add up
 
     @cached_property
     def schema(self) -> Schema:
@@ -133,19 +135,44 @@ class ChangeOf(Physical):
         return self.fold.exprs
 
 
+@dataclass(frozen=True)
+class CollatedChange(Physical):
+    """The change of rows that are made of what several folds give for a key.
+
+    `pieces` is over a `Hole` for each part: the results of the part's fold. All that they give for
+    the keys of the changes matters, whether it differs or not.
+    """
+
+    pieces: Pieces
+    parts: tuple[ChangeOf, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return self.pieces.schema
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return tuple(i for part in self.parts for i in part.inputs)
+
+    @cached_property
+    def exprs(self) -> tuple[Expr, ...]:
+        over_results = (e for n in walk(self.pieces) for e in n.exprs)
+        return (*(e for part in self.parts for e in part.exprs), *over_results)
+
+
 def change_of(tree: Physical, state: Physical, change: Physical) -> ChangeOf:
     """The change of a tree whose root is a fold, and which is linear below it."""
     if not isinstance(tree, Fold):
         raise TypeError(f"only a fold has a change by key, found {type(tree).__name__}")
     below = tree.of
     return ChangeOf(
-        dataclasses.replace(tree, of=Hole(below.schema)), _over(below, state), _over(below, change)
+        dataclasses.replace(tree, of=Hole(below.schema)), over(below, state), over(below, change)
     )
 
 
-def _over(tree: Physical, given: Physical) -> Physical:
+def over(tree: Physical, given: Physical) -> Physical:
     """The tree, of one argument, over a relation that is given."""
     if isinstance(tree, Argument):
         return given
     (below,) = tree.inputs
-    return dataclasses.replace(tree, of=_over(below, given))  # type: ignore[call-arg]
+    return dataclasses.replace(tree, of=over(below, given))  # type: ignore[call-arg]

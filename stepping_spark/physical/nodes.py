@@ -58,9 +58,10 @@ class Argument(Physical):
 
 @dataclass(frozen=True)
 class Hole(Physical):
-    """A placeholder for a relation."""
+    """A placeholder for a relation; of several in one tree, each has a number."""
 
     of: Schema
+    number: int = 0
 
     @property
     def schema(self) -> Schema:

@@ -258,7 +258,7 @@ def _read_in_full(plan: Plan) -> dict[Vertex, str]:
         for m in stage.streams:
             for n in nodes(m.term):
                 for leaf in m.leaves_of(n):
-                    if isinstance(leaf, Read) and leaf.by is None and not leaf.due:
+                    if isinstance(leaf, Read) and not leaf.by and not leaf.due:
                         state = plan.state_of(leaf)
                         if not _is_one_row(state.change):
                             found.setdefault(n.vertex, f"{state.register.name!r}")

@@ -35,7 +35,7 @@ from stepping_spark.plan.terms import (
     Term,
     When,
     key_columns,
-    key_of_each,
+    keys_of_each,
     python_of,
     shown_key,
     told,
@@ -196,7 +196,7 @@ class _LoopPlanner:
                 yield StateRead(a, left, b, right, nulls=False)
             elif op.linearity is Linearity.PER_KEY:
                 (a,) = v.inputs
-                key = key_of_each(op, a.type)
+                (key,) = keys_of_each(op, (a.type,))
                 yield StateRead(a, key, a, key, nulls=True)
             else:
                 for i in v.inputs:
@@ -246,7 +246,7 @@ def _joined(v: Vertex, op: Join) -> Term:
 def _per_key(v: Vertex) -> Term:
     """The change of an operator that works per key at an iteration; see above."""
     (a,) = v.inputs
-    key = key_of_each(v.operator, a.type)
+    (key,) = keys_of_each(v.operator, (a.type,))
     near = due_at(v)
 
     def of(t: Term) -> Node:
@@ -265,7 +265,7 @@ def _per_key(v: Vertex) -> Term:
 def due_at(v: Vertex) -> tuple[Slice, ...]:
     """The keys for which an operator has to be computed at an iteration."""
     (a,) = v.inputs
-    key = key_of_each(v.operator, a.type)
+    (key,) = keys_of_each(v.operator, (a.type,))
     return Slice(a, key=key), Slice(a, Side.KEPT, When.NOW, key)
 
 

@@ -102,7 +102,8 @@ class Plan:
         if isinstance(t, Ref):
             return str(self.names[t.vertex][0])
         if isinstance(t, Read):
-            keys = "" if t.by is None else f" at keys of {self.names[t.by][0]}, added up"
+            streams = " and ".join(str(self.names[keys.of][0]) for keys in t.by)
+            keys = f" at keys of {streams}, added up" if streams else ""
             keys = " at times that have come, added up" if t.due else keys
             return f"{{{self.state_of(t).register.name}{keys}}}"
         assert isinstance(t, Node)

@@ -43,13 +43,14 @@ from stepping_spark.plan.loop import LoopPlan, loop_of
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import (
     Clock,
+    Keys,
     Member,
     Node,
     Read,
     Ref,
     Stage,
     Term,
-    key_of_each,
+    keys_of_each,
     python_of,
 )
 from stepping_spark.store import Register
@@ -138,7 +139,7 @@ class _Planner:
             elif python_of(v) is not None:
                 found[v.inputs[0]] = found[v] = None
             elif isinstance(op, Haitch):
-                found[v.inputs[1]] = None
+                found.update(dict.fromkeys(v.inputs[1::2]))
             elif isinstance(op, Fixpoint):
                 found.update(dict.fromkeys((*v.inputs, v)))
             elif isinstance(op, LookUp):
@@ -250,12 +251,20 @@ class _Planner:
         if isinstance(op, Settled):
             return self._settling(v, op)
         if isinstance(op, Haitch):
-            change = self._resolve(v.inputs[1])
-            key = key_of_each(op.of, change.type)
-            read = Read(change, key, change, key, nulls=True, cut=self._cut(v, op, change))
-            return Node(v, op, (self._term(v.inputs[0], read), self._term(change)))
+            return Node(v, op, self._state_and_change(v, op))
         passed = at if all(p.keeps_rows for p in parts_of(op)) else None
         return Node(v, op, tuple(self._term(i, passed) for i in v.inputs))
+
+    def _state_and_change(self, v: Vertex, op: Haitch) -> tuple[Term, ...]:
+        """For each input, its state at the keys that any of them changes, and its change."""
+        states, changes = v.inputs[::2], tuple(map(self._resolve, v.inputs[1::2]))
+        keys = keys_of_each(op.of, [c.type for c in changes])
+        by = tuple(Keys(c, key) for c, key in zip(changes, keys, strict=True))
+        found: list[Term] = []
+        for state, (change, key) in zip(states, zip(changes, keys, strict=True), strict=True):
+            read = Read(change, key, by, nulls=True, cut=self._cut(v, op, change))
+            found += [self._term(state, read), self._term(change)]
+        return tuple(found)
 
     def _cut(self, v: Vertex, op: Haitch, change: Vertex) -> Window | None:
         """The window that a change of is computed, where all that its state gets is the change."""
@@ -278,7 +287,7 @@ class _Planner:
         state, change, touched, *greatest = map(self._resolve, v.inputs)
         key = op.window.keys
         by_key = tuple(e.under("_1") for e in key)
-        before = self._term(state, Read(touched, key, touched, by_key, nulls=True))
+        before = self._term(state, Read(touched, key, (Keys(touched, by_key),), nulls=True))
         rest = (self._term(i) for i in (change, touched, *greatest))
         return Node(v, op, (before, *rest))
 
@@ -286,15 +295,15 @@ class _Planner:
         left, right = (self._resolve(i) for i in v.inputs)
         on, key = op.left.parts, op.right.parts
         if left in self.states and right not in self.states:
-            return self._term(left, Read(left, on, right, key)), self._term(right)
+            return self._term(left, Read(left, on, (Keys(right, key),))), self._term(right)
         if right in self.states and left not in self.states:
-            return self._term(left), self._term(right, Read(right, key, left, on))
+            return self._term(left), self._term(right, Read(right, key, (Keys(left, on),)))
         return self._term(left), self._term(right)
 
     def _look_up_sides(self, v: Vertex, op: LookUp) -> tuple[Term, Term]:
         known, table = (self._resolve(i) for i in v.inputs)
         if table in self.states and known not in self.states:
-            return self._term(known), self._term(table, Read(table, op.key, known, op.on))
+            return self._term(known), self._term(table, Read(table, op.key, (Keys(known, op.on),)))
         return self._term(known), self._term(table)
 
     @staticmethod
@@ -329,8 +338,9 @@ class _Planner:
 def _waits(m: Member) -> Iterator[Vertex]:
     """The streams to materialise before this one."""
     for leaf in m.leaves:
-        v = leaf.by if isinstance(leaf, Read) else leaf.vertex
-        if v is not None:
-            yield v
-        if isinstance(leaf, Read) and leaf.due is not None:
+        if not isinstance(leaf, Read):
+            yield leaf.vertex
+            continue
+        yield from (keys.of for keys in leaf.by)
+        if leaf.due is not None:
             yield from (greatest for greatest, _ in leaf.due.marks)

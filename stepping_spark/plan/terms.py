@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -66,13 +66,20 @@ class Clock:
 
 
 @dataclass(frozen=True)
+class Keys:
+    """The keys of the rows of a stream."""
+
+    of: Vertex
+    key: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
 class Read:
-    """The old value of a register: all of it, or the rows with the keys of a stream."""
+    """The old value of a register: all of it, or the rows that have a key of some streams."""
 
     change: Vertex
     key: tuple[Expr, ...] = ()
-    by: Vertex | None = None
-    by_key: tuple[Expr, ...] = ()
+    by: tuple[Keys, ...] = ()
     nulls: bool = False  # whether NULL keys match each other
     due: Clock | None = None  # where its key is a time that has come since the last step
     cut: Window | None = None  # which needs the last rows of a key only, where it knows the others
@@ -223,9 +230,9 @@ class State:
     order: Sorting | None = None  # the order of the rows of a key
 
 
-def key_of_each(op: Operator, t: StreamType) -> tuple[Expr, ...]:
-    """The key by which an operator that works per key reads a value of the type."""
-    return op.keyed_by(t) or (ALL,)
+def keys_of_each(op: Operator, types: Sequence[StreamType]) -> tuple[tuple[Expr, ...], ...]:
+    """The keys by which an operator that works per key reads its inputs, which have the types."""
+    return tuple(key or (ALL,) for key in op.all_keys(types))
 
 
 def key_columns(

@@ -15,6 +15,7 @@ from stepping_spark.graph.operators import (
     Arrange,
     AsOf,
     Collate,
+    Collated,
     Delay,
     Differentiate,
     Distinct,
@@ -188,10 +189,23 @@ def _fused(at: VertexContext, *values: Value) -> Value:
     return values[0]
 
 
-def _haitch(at: VertexContext, state: Value, change: Value) -> Value:
-    inner = dataclasses.replace(at, operator=at.operator.of)
-    of = MEANING[type(inner.operator)]
-    return _subtract(at, of(inner, _add(at, state, change)), of(inner, state))
+def _haitch(at: VertexContext, *values: Value) -> Value:
+    inner = dataclasses.replace(at, operator=at.operator.of, inputs=at.inputs[::2])
+    of, states, changes = MEANING[type(inner.operator)], values[::2], values[1::2]
+    after = (_add(at, state, more) for state, more in zip(states, changes, strict=True))
+    return _subtract(at, of(inner, *after), of(inner, *states))
+
+
+def _collated(at: VertexContext, *values: Value) -> Value:
+    op, pieces, types = at.operator, NOTHING, at.inputs
+    for part, value, t in zip(op.parts, values, at.inputs, strict=True):
+        given, types = (value,), (t,)
+        for operator in part:
+            inner = dataclasses.replace(at, operator=operator, inputs=types)
+            given, types = (MEANING[type(operator)](inner, *given),), (operator.type_of(*types),)
+        pieces = _add(at, pieces, *given)
+    collating = dataclasses.replace(at, operator=Collate(op.required), inputs=types)
+    return collate(collating, pieces)
 
 
 def _fixpoint(at: VertexContext, *args: Value) -> Value:
@@ -245,6 +259,7 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Arrange: _same,
     AsOf: _as_of,
     Collate: collate,
+    Collated: _collated,
     Delay: _same,
     Differentiate: _subtract,
     Distinct: _distinct,

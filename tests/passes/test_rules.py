@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.passes import PASSES, Pass, optimize
 from stepping_spark.passes.cancel import cancel
+from stepping_spark.passes.collations import collate_at_once
 from stepping_spark.passes.dead import drop_dead
 from stepping_spark.passes.incremental import push_integrals
 from stepping_spark.passes.loops import recognise_differences, recognise_integrals
@@ -78,6 +79,17 @@ def placed(orders: st.ZSet[Order]) -> Any:
         place=st.win.row_number(),
     )
     return st.filter(ranked, f=lambda p: p.place < 3)
+
+
+def totals(orders: st.ZSet[Order]) -> Any:
+    return st.aggregate(
+        orders,
+        by=lambda o: o.user,
+        into=Total,
+        group_size=100,
+        n=st.agg.count(),
+        most=st.agg.max(lambda o: o.amount),
+    )
 
 
 def indexed(a: st.ZSet[int]) -> Any:
@@ -306,9 +318,56 @@ first_n.differentiated_of_64) [top 2 by amount of each (user)]
         return distinct.changed
         run times_late""",
     ),
+    (
+        collate_at_once,
+        totals,
+        """\
+        orders = input()
+        aggregate.map = map(orders) [tuple(_1=user)]
+        aggregate.accumulate = accumulate(aggregate.map) [tuple(_1=1) by _1]
+        aggregate.integrate = integrate(aggregate.accumulate)
+        aggregate.delay = delay(aggregate.integrate)
+        aggregate.flatten = haitch(aggregate.delay, aggregate.accumulate) [flatten]
+        aggregate.map_2 = map(aggregate.flatten) [tuple(_1=right, _2=left, _3=None)]
+        aggregate.map_3 = map(orders) [tuple(_1=user, _2=amount)]
+        aggregate.integrate_2 = integrate(aggregate.map_3)
+        aggregate.delay_2 = delay(aggregate.integrate_2)
+        aggregate.top = haitch(aggregate.delay_2, aggregate.map_3) \
+[top 1 by _2 desc of each (_1)]
+        aggregate.map_4 = map(aggregate.top) [tuple(_1=_1, _2=None, _3=tuple(_1=_2))]
+        aggregate.add = add(aggregate.map_2, aggregate.map_4)
+        aggregate.integrate_3 = integrate(aggregate.add)
+        aggregate.delay_3 = delay(aggregate.integrate_3)
+        aggregate.differentiated_collate = haitch(aggregate.delay_3, aggregate.add) \
+[collate 2 required]
+        aggregate.differentiated = map(aggregate.differentiated_collate) \
+[Total(user=_1, n=_2._1, most=_3._1)]
+        return aggregate.differentiated""",
+        """\
+        orders = input()
+        aggregate.map = map(orders) [tuple(_1=user)]
+        aggregate.accumulate = accumulate(aggregate.map) [tuple(_1=1) by _1]
+        aggregate.integrate = integrate(aggregate.accumulate)
+        aggregate.delay = delay(aggregate.integrate)
+        aggregate.map_2 = map(orders) [tuple(_1=user, _2=amount)]
+        aggregate.integrate_2 = integrate(aggregate.map_2)
+        aggregate.delay_2 = delay(aggregate.integrate_2)
+        aggregate.differentiated_collate = haitch(aggregate.delay, aggregate.accumulate, \
+aggregate.delay_2, aggregate.map_2) \
+[collated of flatten + top 1 by _2 desc of each (_1), 2 required]
+        aggregate.differentiated = map(aggregate.differentiated_collate) \
+[Total(user=_1, n=_2._1, most=_3._1)]
+        return aggregate.differentiated""",
+    ),
 ]
 # These rewrite what the passes before them give.
-AFTER: dict[Pass, int] = {keep_only_first: 5, build_towers: 5, drop_settled: 9, first_of_ranked: 5}
+AFTER: dict[Pass, int] = {
+    keep_only_first: 5,
+    build_towers: 5,
+    drop_settled: 9,
+    first_of_ranked: 5,
+    collate_at_once: 10,
+}
 
 
 @pytest.mark.parametrize(

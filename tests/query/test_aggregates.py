@@ -472,7 +472,7 @@ def test_the_plan_says_which_aggregate_is_computed_how() -> None:
         "  accumulable: most = sum(n)\n"
         "    keeps the number of rows and 2 sums, by key\n"
         "  collation\n"
-        "    keeps the pieces of each key, by key"
+        "    keeps nothing of its own"
     )
     (plan,) = st.explain(st.compile(query, append_only=("a",))).reductions
     monotonic = plan.parts[0]

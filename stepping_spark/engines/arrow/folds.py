@@ -135,8 +135,8 @@ def gather_kernel(n: Gather, of: Kernel) -> Kernel:
 
 
 def pieces_kernel(n: Pieces, of: Kernel) -> Kernel:
-    there, relation = _there(n.of, of), relation_of(n.schema)
-    names = [c for c, _ in n.of.schema.columns]
+    there = of if n.once else _there(n.of, of)
+    relation, names = relation_of(n.schema), [c for c, _ in n.of.schema.columns]
 
     def pieces(run: Context) -> pa.Table:
         rows = there(run)

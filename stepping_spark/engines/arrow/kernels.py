@@ -55,7 +55,7 @@ class Context:
     is_once: Callable[[pa.Table, Schema], bool] = lambda *_: False  # of what a leaf is
     limits: Limits = DEFAULT
     args: Sequence[pa.Table] = ()
-    filled: pa.Table | None = None  # what a fold is over, within the change of one
+    filled: Sequence[pa.Table] = ()  # what stands for holes, within the change of a fold
     carried: Carried = field(default_factory=dict)  # of rows that were left out of that
     prefixes: Callable[[pa.Table], Prefixes | None] = lambda _: None  # of what a leaf is
 

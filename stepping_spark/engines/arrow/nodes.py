@@ -37,6 +37,7 @@ from stepping_spark.physical import (
     Argument,
     Before,
     ChangeOf,
+    CollatedChange,
     Contributions,
     Due,
     EquiJoin,
@@ -56,7 +57,7 @@ from stepping_spark.physical import (
 )
 from stepping_spark.relations.arrow import concat, empty, negate, one_array
 from stepping_spark.rows.atoms import INT_MIN
-from stepping_spark.rows.schema import COUNT
+from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.spark.fetch import FanOut
 from stepping_spark.sums.arrow import contributions
 
@@ -71,11 +72,7 @@ def _argument(n: Argument) -> Kernel:
 
 
 def _hole(n: Hole) -> Kernel:
-    def hole(run: Context) -> pa.Table:
-        assert run.filled is not None
-        return run.filled
-
-    return hole
+    return lambda run: run.filled[n.number]
 
 
 def _project(n: Project, rows: Kernel) -> Kernel:
@@ -246,10 +243,8 @@ def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
     fold, over, schema = prepared(n.fold), n.state.schema, n.schema
 
     def difference(run: Context, before: pa.Table, more: pa.Table) -> list[pa.Table]:
-        run.filled = before
-        old = fold(run)
-        run.filled = concat([before, more], over)
-        return [fold(run), negate(old, schema)]
+        old, new = _before_and_after(fold, over, run, before, more)
+        return [new, negate(old, schema)]
 
     if not isinstance(n.fold, Windowed):
         return lambda run: concat(difference(run, state(run), change(run)), schema)
@@ -266,11 +261,41 @@ def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
     return change_of_windows
 
 
+def _before_and_after(
+    fold: Kernel, over: Schema, run: Context, state: pa.Table, change: pa.Table
+) -> tuple[pa.Table, pa.Table]:
+    """What a fold gives for a state, and for the state with its change."""
+    run.filled = (state,)
+    before = fold(run)
+    run.filled = (concat([state, change], over),)
+    return before, fold(run)
+
+
+def _collated_change(n: CollatedChange, *inputs: Kernel) -> Kernel:
+    schema, pieces = n.schema, prepared(n.pieces)
+    parts = [(prepared(part.fold), part.state.schema) for part in n.parts]
+
+    def collated_change(run: Context) -> pa.Table:
+        given = [rows(run) for rows in inputs]
+        sides = [
+            _before_and_after(fold, over, run, state, change)
+            for (fold, over), state, change in zip(parts, given[::2], given[1::2], strict=True)
+        ]
+        found = []
+        for run.filled in zip(*sides, strict=True):
+            found.append(pieces(run))
+        before, after = found
+        return concat([after, negate(before, schema)], schema)
+
+    return collated_change
+
+
 NODES: dict[type[Physical], Callable[..., Kernel]] = {
     AntiJoin: _anti_join,
     Argument: _argument,
     Before: _before,
     ChangeOf: _change_of,
+    CollatedChange: _collated_change,
     Contributions: _contributions,
     Due: _due,
     EquiJoin: _equi_join,

@@ -14,7 +14,7 @@ from stepping_spark.engines.spark.text import consolidated, key_names, names, or
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.physical import ChangeOf, Fold, Pieces, Positive, Rank, Totals
 from stepping_spark.rows.schema import COUNT, GroupedType, Schema
-from stepping_spark.rows.sql_text import all_of, closed
+from stepping_spark.rows.sql_text import Sql, all_of, closed
 from stepping_spark.rows.types import quote
 from stepping_spark.sums.overflow import zero
 from stepping_spark.sums.sql import value_of
@@ -27,13 +27,27 @@ def old(diff: str) -> str:
     return f"_old{diff}" if diff.startswith("_") else f"_old_{diff}"
 
 
-def change_in_one_pass(n: ChangeOf, state: str, change: str, *, few: bool) -> str | None:
-    """The change of a fold, of the texts of its state and change; None: not so in one pass."""
+def change_in_one_pass(
+    n: ChangeOf, state: str, change: str, *, few: bool, equal: bool = False
+) -> str | None:
+    """The change of a fold, of the texts of its state and change; None: not so in one pass.
+
+    Old rows have negative weights, and new ones positive weights. With `equal`, so have those that
+    the change leaves as they are.
+    """
     render = _CHANGES.get(type(n.fold))
     if render is None or (isinstance(n.fold, Totals) and not _is_plain(n.fold)):
         return None
-    found = render(n.fold, n.state.schema, state, change, few)
+    found = render(n.fold, n.state.schema, state, change, few, equal)
     return f"SELECT {names(n.schema.all)} FROM ({found}) WHERE {COUNT} <> 0"
+
+
+def collated_change(op: Pieces, query: str) -> str:
+    """The change of collated rows, of a query of all their pieces: old ones negative, new ones not.
+
+    Each key has a piece at most once before and once after.
+    """
+    return _old_and_new(op, query, (closed(f"{COUNT} > 0"), closed(f"{COUNT} < 0")))
 
 
 def _is_plain(fold: Totals) -> bool:
@@ -58,7 +72,9 @@ def _both(schema: Schema, state: str, change: str, few: bool, keys: Sequence[Exp
     return consolidated(rows, Schema(schema.columns, both), keys, few=few)
 
 
-def _positive(fold: Positive, schema: Schema, state: str, change: str, few: bool) -> str:
+def _positive(
+    fold: Positive, schema: Schema, state: str, change: str, few: bool, equal: bool
+) -> str:
     weight = closed(f"if({COUNT} > 0, 1L, 0L) - if({OLD} > 0, 1L, 0L)")
     if fold.counted:
         weight = closed(f"greatest({COUNT}, 0L) - greatest({OLD}, 0L)")
@@ -66,12 +82,12 @@ def _positive(fold: Positive, schema: Schema, state: str, change: str, few: bool
     return f"SELECT {names(schema.columns)}, {weight} AS {COUNT} FROM ({rows})"
 
 
-def _rank(fold: Rank, schema: Schema, state: str, change: str, few: bool) -> str:
+def _rank(fold: Rank, schema: Schema, state: str, change: str, few: bool, equal: bool) -> str:
     rows = _both(schema, state, change, few, fold.keys)
     by = key_names(fold.keys)
     found = extreme(fold)
     if found is not None:
-        return _extreme(found, by, rows)
+        return _extreme(found, by, rows, equal)
     order = ordered(fold.order, () if fold.ties else schema.columns, "t")
     peers = ", ".join([by, *(e.sql("t") for e, _ in fold.order)])
     shown, kept = [], []
@@ -91,10 +107,15 @@ def _rank(fold: Rank, schema: Schema, state: str, change: str, few: bool) -> str
         shown.append(f"{before} AS _before{column}")
         kept.append(some)
     ranked = f"SELECT t.*, {', '.join(shown)} FROM ({rows}) t"
-    return f"SELECT {names(schema.columns)}, {' - '.join(kept)} AS {COUNT} FROM ({ranked})"
+    if not equal:
+        return f"SELECT {names(schema.columns)}, {' - '.join(kept)} AS {COUNT} FROM ({ranked})"
+    new, was = kept
+    counts = f"explode(array({new}, -{was})) AS _kept_"
+    both = f"SELECT {names(schema.columns)}, {counts} FROM ({ranked})"
+    return f"SELECT {names(schema.columns)}, _kept_ AS {COUNT} FROM ({both})"
 
 
-def _extreme(found: Extreme, by: str, rows: str) -> str:
+def _extreme(found: Extreme, by: str, rows: str, equal: bool) -> str:
     new, was = (closed(f"{column} > 0") for column in (COUNT, OLD))
     grouped = (
         f"SELECT {by}, {found.of(new)} AS _v_, count_if({new}) AS _n_, "
@@ -104,18 +125,24 @@ def _extreme(found: Extreme, by: str, rows: str) -> str:
         f"named_struct('v', {side}v_, 'w', if({side}n_ > 0, {sign}, 0L))"
         for side, sign in (("_", "1L"), ("_old_", "-1L"))
     )
-    differ = "(_n_ > 0) <> (_old_n_ > 0) OR NOT (_v_ <=> _old_v_)"
-    both = f"SELECT {by}, explode(array({parts})) AS _part_ FROM ({grouped}) WHERE {differ}"
+    both = f"SELECT {by}, explode(array({parts})) AS _part_ FROM ({grouped})"
+    if not equal:
+        both += " WHERE (_n_ > 0) <> (_old_n_ > 0) OR NOT (_v_ <=> _old_v_)"
     return f"SELECT {found.row('_part_.v')}, _part_.w AS {COUNT} FROM ({both})"
 
 
-def _pieces(fold: Pieces, schema: Schema, state: str, change: str, few: bool) -> str:
+def _pieces(fold: Pieces, schema: Schema, state: str, change: str, few: bool, equal: bool) -> str:
     rows = _both(schema, state, change, few)
-    key, *pieces = (quote(c) for c, _ in schema.columns)
+    return _old_and_new(fold, rows, (closed(f"{COUNT} > 0"), closed(f"{OLD} > 0")))
+
+
+def _old_and_new(fold: Pieces, rows: str, conditions: tuple[Sql, Sql]) -> str:
+    """The rows made of pieces that meet the first condition, less those of the second."""
+    columns = fold.of.schema.columns
+    key, *pieces = (quote(c) for c, _ in columns)
     structs, sums, values = [], [], []
-    for sign, column in (("1L", COUNT), ("-1L", OLD)):
-        side, there = column.strip("_"), closed(f"{column} > 0")
-        for i, (c, t) in enumerate(schema.columns[1:]):
+    for sign, side, there in zip(("1L", "-1L"), ("new", "old"), conditions, strict=True):
+        for i, (c, t) in enumerate(columns[1:]):
             largest = Largest(c, t, f"{side}{i}")
             sums += largest.sums(there)
             values.append(f"{largest.value} AS `{side}{i}`")
@@ -128,11 +155,11 @@ def _pieces(fold: Pieces, schema: Schema, state: str, change: str, few: bool) ->
     grouped = f"SELECT {key}, {', '.join(sums)} FROM ({rows}) GROUP BY {key}"
     found = f"SELECT {key}, {', '.join(values)} FROM ({grouped})"
     parts = f"SELECT {key}, explode(array({', '.join(structs)})) AS part FROM ({found})"
-    columns = ", ".join(f"part.`{i}` AS {p}" for i, p in enumerate(pieces))
-    return f"SELECT {key}, {columns}, part.w AS {COUNT} FROM ({parts})"
+    shown = ", ".join(f"part.`{i}` AS {p}" for i, p in enumerate(pieces))
+    return f"SELECT {key}, {shown}, part.w AS {COUNT} FROM ({parts})"
 
 
-def _totals(fold: Totals, schema: Schema, state: str, change: str, few: bool) -> str:
+def _totals(fold: Totals, schema: Schema, state: str, change: str, few: bool, equal: bool) -> str:
     rows = _both(schema, state, change, few)
     structs = []
     for sign, named in (("1L", lambda d: d), ("-1L", old)):
@@ -146,7 +173,7 @@ def _totals(fold: Totals, schema: Schema, state: str, change: str, few: bool) ->
     return f"SELECT {value} AS `left`, `_key_` AS `right`, `_weight_` AS {COUNT} FROM ({there})"
 
 
-_CHANGES: dict[type[Fold], Callable[[Any, Schema, str, str, bool], str]] = {
+_CHANGES: dict[type[Fold], Callable[[Any, Schema, str, str, bool, bool], str]] = {
     Pieces: _pieces,
     Positive: _positive,
     Rank: _rank,

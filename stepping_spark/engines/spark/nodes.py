@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stepping_spark.engines.spark.changes import change_in_one_pass
+from stepping_spark.engines.spark.changes import change_in_one_pass, collated_change
 from stepping_spark.engines.spark.groups import collated, listed, top
 from stepping_spark.engines.spark.text import (
     ONE_TASK,
@@ -24,6 +24,7 @@ from stepping_spark.physical import (
     Argument,
     Before,
     ChangeOf,
+    CollatedChange,
     Contributions,
     Due,
     EquiJoin,
@@ -80,7 +81,7 @@ class Context:
     small: frozenset[str]
     now: str
     args: Sequence[Query] = ()
-    filled: Query | None = None  # what a fold is over, within the change of one
+    filled: Sequence[Query] = ()  # what stands for holes, within the change of a fold
 
     @property
     def one_task(self) -> str:
@@ -98,8 +99,7 @@ class Context:
     def uses(self, n: Physical) -> frozenset[str]:
         """The relations that a node reads."""
         found = [self.args[a.number].uses for a in walk(n) if isinstance(a, Argument)]
-        if self.filled is not None and any(isinstance(a, Hole) for a in walk(n)):
-            found.append(self.filled.uses)
+        found += [self.filled[a.number].uses for a in walk(n) if isinstance(a, Hole)]
         return frozenset().union(*found)
 
     def over(self, n: Physical, exprs: Sequence[Expr], row: str) -> tuple[str, list[Sql]]:
@@ -126,8 +126,7 @@ def _argument(run: Context, n: Argument) -> str:
 
 
 def _hole(run: Context, n: Hole) -> str:
-    assert run.filled is not None
-    return run.filled.text
+    return run.filled[n.number].text
 
 
 def _project(run: Context, n: Project) -> str:
@@ -283,17 +282,32 @@ def _totals(run: Context, n: Totals) -> str:
 
 
 def _change_of(run: Context, n: ChangeOf) -> str:
+    return _old_and_new(run, n, equal=False).text
+
+
+def _collated_change(run: Context, n: CollatedChange) -> str:
+    run.filled = [_old_and_new(run, part, equal=True) for part in n.parts]
+    pieces = f"SELECT {run.one_task} * FROM ({run.text(n.pieces.of)})"
+    return collated_change(n.pieces, pieces)
+
+
+def _old_and_new(run: Context, n: ChangeOf, *, equal: bool) -> Query:
+    """The new rows of a fold, and the old ones with negative weights.
+
+    With `equal`, those too that are the same before and after.
+    """
     state, change = run.query(n.state), run.query(n.change)
-    found = change_in_one_pass(n, state.text, change.text, few=run.few)
-    if found is not None:
-        return found
-    both = Query(f"({state.text}) UNION ALL ({change.text})", state.uses | change.uses)
-    before, after = (_filled(run, n.fold, of) for of in (state, both))
-    return f"({after}) UNION ALL ({_negated(before, n.schema)})"
+    uses = state.uses | change.uses
+    found = change_in_one_pass(n, state.text, change.text, few=run.few, equal=equal)
+    if found is None:
+        both = Query(f"({state.text}) UNION ALL ({change.text})", uses)
+        before, after = (_filled(run, n.fold, of) for of in (state, both))
+        found = f"({after}) UNION ALL ({_negated(before, n.schema)})"
+    return Query(found, uses)
 
 
 def _filled(run: Context, fold: Fold, of: Query) -> str:
-    run.filled = of
+    run.filled = (of,)
     return run.text(fold)
 
 
@@ -302,6 +316,7 @@ NODES: dict[type[Physical], Callable[[Context, Any], str]] = {
     Argument: _argument,
     Before: _before,
     ChangeOf: _change_of,
+    CollatedChange: _collated_change,
     Contributions: _contributions,
     Due: _due,
     EquiJoin: _equi_join,

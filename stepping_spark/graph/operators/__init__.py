@@ -15,6 +15,7 @@ from stepping_spark.graph.operators.base import (
     Placeholder,
     Same,
 )
+from stepping_spark.graph.operators.collated import Collated
 from stepping_spark.graph.operators.groups import (
     Accumulate,
     Collate,
@@ -59,6 +60,7 @@ __all__ = [
     "Arrange",
     "AsOf",
     "Collate",
+    "Collated",
     "Delay",
     "Differentiate",
     "Distinct",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.identity import identity_of, read_unseen
-from stepping_spark.physical import Argument, Physical
+from stepping_spark.physical import Argument, Physical, change_of
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import (
     StreamType,
@@ -74,6 +75,11 @@ class Operator:
         """The relation that it gives, made of those it is given. Of D, I, z⁻¹ the plan makes it."""
         raise NotImplementedError(f"{self.name} is computed by the plan")
 
+    def change(self, states: Sequence[Argument], changes: Sequence[Argument]) -> Physical:
+        """Of an operator that works per key: the change of its result, by those of its inputs."""
+        (state,), (change,) = states, changes
+        return change_of(self.tree((change.type,)), state, change)
+
     def tree(self, types: tuple[StreamType, ...]) -> Physical:
         """The same, for inputs of these types; the same object each time."""
         made: tuple[tuple[StreamType, ...], Physical] | None = self.__dict__.get("_tree")
@@ -107,6 +113,15 @@ class Operator:
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         """Of an operator that works per key: the key, over rows of its input; none: the row."""
         return ()
+
+    @property
+    def folds(self) -> tuple[Operator, ...]:
+        """Of an operator that works per key: what it does per key with each of its inputs."""
+        return (self,)
+
+    def all_keys(self, types: Sequence[StreamType]) -> tuple[tuple[Expr, ...], ...]:
+        """Of an operator that works per key: the key over the rows of each of its inputs."""
+        return tuple(of.keyed_by(t) for of, t in zip(self.folds, types, strict=True))
 
     def _zset(self, t: StreamType) -> RowType:
         if not isinstance(t, ZSetType):

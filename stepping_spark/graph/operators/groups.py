@@ -19,7 +19,6 @@ from stepping_spark.physical import (
     Positive,
     Rank,
     Totals,
-    change_of,
 )
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import (
@@ -267,7 +266,8 @@ class Collate(GivesSets):
 class Haitch(Operator):
     """H: what `of` gives for a state and a change of it, less what it gave for the state alone.
 
-    Only keys of the change matter, so only they are read from the state.
+    For each input of `of` it has two: the state, and its change. Only keys of the changes matter,
+    so only they are read from the states.
     """
 
     of: Operator  # one that works per key
@@ -277,23 +277,23 @@ class Haitch(Operator):
     over_steps: ClassVar[bool] = True
 
     def is_nothing(self, *inputs: bool) -> bool:
-        return inputs[1]
+        return all(inputs[1::2])
 
     def is_positive(self, inputs: bool) -> bool:
         return inputs and self.of.monotone
 
     def type_of(self, *inputs: StreamType) -> StreamType:
-        state, change = inputs
-        if state != change:
-            raise CompileError(
-                f"{user_line()}: haitch takes a state and a change of one type, found {state} "
-                f"and {change}"
-            )
-        return self.of.type_of(state)
+        states, changes = inputs[::2], inputs[1::2]
+        for state, change in zip(states, changes, strict=True):
+            if state != change:
+                raise CompileError(
+                    f"{user_line()}: haitch takes a state and a change of one type, found {state} "
+                    f"and {change}"
+                )
+        return self.of.type_of(*states)
 
     def physical(self, *args: Argument) -> Physical:
-        state, change = args
-        return change_of(self.of.tree((change.type,)), state, change)
+        return self.of.change(args[::2], args[1::2])
 
     def describe(self) -> str:
         detail = self.of.describe()
