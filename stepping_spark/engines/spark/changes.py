@@ -47,7 +47,8 @@ def collated_change(op: Pieces, query: str) -> str:
 
     Each key has a piece at most once before and once after.
     """
-    return _old_and_new(op, query, (closed(f"{COUNT} > 0"), closed(f"{COUNT} < 0")))
+    found = _old_and_new(op, query, (closed(f"{COUNT} > 0"), closed(f"{COUNT} < 0")))
+    return f"SELECT {names(op.schema.all)} FROM ({found}) WHERE {COUNT} <> 0"
 
 
 def _is_plain(fold: Totals) -> bool:
