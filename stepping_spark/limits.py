@@ -129,9 +129,10 @@ class Limits:
     """
 
     cut_rows: int = _limit(1_000, "rows")
-    """Rows of a window's state that the driver computes completely: a search would take longer.
+    """Rows of a state of a window, or of first rows, that the driver computes with completely.
 
-    Beyond: it computes the rows from the change on, and the rows before it that the functions need.
+    Beyond: for a window it computes the rows from the change on, and the rows before it that the
+    functions need; for first rows, new ones of all rows of a key only where an old one is removed.
     """
 
     cut_keys: int = _limit(8, "keys")

@@ -13,13 +13,14 @@ Plain fields, constants and rows made of them need no evaluation at all, and wha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.engines.arrow.cuts import cut_of
+from stepping_spark.engines.arrow.first_rows import restricting
 from stepping_spark.engines.arrow.folds import (
     gather_kernel,
     pieces_kernel,
@@ -57,7 +58,7 @@ from stepping_spark.physical import (
 )
 from stepping_spark.relations.arrow import concat, empty, negate, one_array
 from stepping_spark.rows.atoms import INT_MIN
-from stepping_spark.rows.schema import COUNT, Schema
+from stepping_spark.rows.schema import COUNT
 from stepping_spark.spark.fetch import FanOut
 from stepping_spark.sums.arrow import contributions
 
@@ -240,10 +241,10 @@ def _contributions(n: Contributions, rows: Kernel) -> Kernel:
 
 
 def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
-    fold, over, schema = prepared(n.fold), n.state.schema, n.schema
+    sides, over, schema = _sides(n), n.state.schema, n.schema
 
     def difference(run: Context, before: pa.Table, more: pa.Table) -> list[pa.Table]:
-        old, new = _before_and_after(fold, over, run, before, more)
+        old, new = sides(run, before, more)
         return [new, negate(old, schema)]
 
     if not isinstance(n.fold, Windowed):
@@ -261,25 +262,35 @@ def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
     return change_of_windows
 
 
-def _before_and_after(
-    fold: Kernel, over: Schema, run: Context, state: pa.Table, change: pa.Table
-) -> tuple[pa.Table, pa.Table]:
-    """What a fold gives for a state, and for the state with its change."""
-    run.filled = (state,)
-    before = fold(run)
-    run.filled = (concat([state, change], over),)
-    return before, fold(run)
+Sides: TypeAlias = Callable[[Context, pa.Table, pa.Table], tuple[pa.Table, pa.Table]]
+
+
+def _sides(n: ChangeOf) -> Sides:
+    """What gives the result of a fold for a state, and for the state with a change of it."""
+    fold, over = prepared(n.fold), n.state.schema
+    restrict = restricting(n.fold) if isinstance(n.fold, Rank) else None
+
+    def sides(run: Context, state: pa.Table, change: pa.Table) -> tuple[pa.Table, pa.Table]:
+        run.filled = (state,)
+        before = fold(run)
+        many = state.num_rows > run.limits.cut_rows
+        if restrict is not None and many and run.is_once(state, over):
+            state = restrict(run, state, before, change)
+        run.filled = (concat([state, change], over),)
+        return before, fold(run)
+
+    return sides
 
 
 def _collated_change(n: CollatedChange, *inputs: Kernel) -> Kernel:
     schema, pieces = n.schema, prepared(n.pieces)
-    parts = [(prepared(part.fold), part.state.schema) for part in n.parts]
+    parts = [_sides(part) for part in n.parts]
 
     def collated_change(run: Context) -> pa.Table:
         given = [rows(run) for rows in inputs]
         sides = [
-            _before_and_after(fold, over, run, state, change)
-            for (fold, over), state, change in zip(parts, given[::2], given[1::2], strict=True)
+            part(run, state, change)
+            for part, state, change in zip(parts, given[::2], given[1::2], strict=True)
         ]
         found = []
         for run.filled in zip(*sides, strict=True):
