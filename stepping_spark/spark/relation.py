@@ -18,6 +18,7 @@ from stepping_spark.limits import Limits
 from stepping_spark.relations import arrow
 from stepping_spark.relations.arrow import Column, canonical, flat, one_array, row_ids
 from stepping_spark.relations.codec import conform
+from stepping_spark.relations.few_equal import consolidate_few_equal
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
@@ -268,7 +269,8 @@ def added_up(parts: Sequence[Relation], schema: Schema) -> tuple[Relation, ...]:
     in_spark = [p for p in parts if p.table is None]
     if len(parts) - len(in_spark) < 2:
         return tuple(parts)
-    return (*in_spark, DriverRelation(on_driver(parts, schema), schema).added_up())
+    table = consolidate_few_equal(on_driver(parts, schema), schema)
+    return (*in_spark, DriverRelation(table, schema, consolidated=True))
 
 
 def _renamed(schema: Schema, names: Sequence[str]) -> Schema:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from stepping_spark.errors import StepError
 from stepping_spark.relations import arrow as relations
+from stepping_spark.relations import few_equal
 from stepping_spark.relations.arrow import (
     concat,
     consolidate,
@@ -66,9 +68,17 @@ def read(schema: Schema, table: pa.Table) -> dict[Any, tuple[Any, ...]]:
     return found
 
 
+def consolidate_by_hash(table: pa.Table, schema: Schema) -> pa.Table:
+    with mock.patch.object(few_equal, "FEW", 0):
+        return few_equal.consolidate_few_equal(table, schema)
+
+
+@pytest.mark.parametrize("consolidate", [consolidate, consolidate_by_hash])
 @given(relation=relation_cases.relations(), at=st.lists(st.integers(0, 99), max_size=3))
 def test_consolidation_adds_up_equal_rows_of_any_type(
-    relation: tuple[Schema, Rows], at: list[int]
+    consolidate: Callable[[pa.Table, Schema], pa.Table],
+    relation: tuple[Schema, Rows],
+    at: list[int],
 ) -> None:
     schema, rows = relation
     found = consolidate(in_pieces(table_of(schema, rows), at), schema)

@@ -1,0 +1,39 @@
+"""Adding up rows of which few are equal: only those that share a hash are compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from stepping_spark.relations.arrow import (
+    FEW,
+    canonical,
+    concat,
+    consolidate,
+    has_floats,
+    without_zeros,
+)
+from stepping_spark.relations.hashes import key_hashes
+from stepping_spark.rows.schema import Schema
+
+
+def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
+    """What `consolidate` gives, in about half the time where few rows are equal.
+
+    So it is with the batches of a register: few rows are in several of them. Where many are equal,
+    it takes longer.
+    """
+    if table.num_rows <= FEW or not schema.columns:
+        return consolidate(table, schema)
+    hashes, _ = key_hashes(table, [n for n, _ in schema.columns])
+    order = np.argsort(hashes)
+    found = hashes[order]
+    same = found[1:] == found[:-1]
+    shared = np.zeros(table.num_rows, np.bool_)
+    shared[order[np.append(same, False) | np.append(False, same)]] = True
+    equal = consolidate(table.filter(pa.array(shared)), schema)
+    others = table.filter(pa.array(~shared)) if shared.any() else table
+    others = others.select(schema.arrow.names)
+    columns = [canonical(c) if has_floats(c.type) else c for c in others.columns]
+    others = without_zeros(pa.Table.from_arrays(columns, schema=schema.arrow), schema)
+    return concat([others, equal], schema)
