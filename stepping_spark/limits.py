@@ -166,7 +166,8 @@ class Limits:
     looked_up_keys: int = _limit(100_000, "keys")
     """Keys that one read of a store looks up. Beyond: it may return other rows too, or Spark joins.
 
-    `StoreMemory` looks up more: one key for each 32 rows that it has on the driver.
+    `StoreMemory` looks up more: one key for each 32 rows that it has on the driver. Where Spark has
+    the keys, it returns a register of up to twice as many rows whole.
     """
 
     listed_keys: int = _limit(1_000, "keys")

@@ -14,7 +14,7 @@ from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.placement import ROWS_PER_KEY
+from stepping_spark.spark.placement import ROWS_PER_KEY, SENT_WHOLE
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Now, Register, Size
@@ -356,6 +356,8 @@ def _at_keys(
     """The rows of batches that have one of the keys."""
     if keys.frame is not None:
         here = sum(b.rows for b in batches if isinstance(b, DriverBatch))
+        if _is_sent_whole(batches, limits):
+            return tuple(whole(b, register) for b in batches)
         # The reader is in Spark, and what is found on the driver is sent there.
         most = max(limits.looked_up_keys, here // ROWS_PER_KEY)
         fetched = keys.frame.limit(most + 1).toArrow()
@@ -378,6 +380,14 @@ def _at_keys(
         elif (rows := b.at(places)) is not None:
             found.append(DriverRelation(rows, register.schema, consolidated=True))
     return tuple(found)
+
+
+def _is_sent_whole(batches: Batches, limits: Limits) -> bool:
+    """Whether sending all rows takes less time than the job that fetches the keys of a reader."""
+    rows, nbytes = sum(b.rows for b in batches), _driver_bytes(batches)
+    on_driver = all(isinstance(b, DriverBatch) for b in batches)
+    few = rows <= SENT_WHOLE * limits.looked_up_keys
+    return on_driver and few and nbytes <= limits.broadcast_bytes
 
 
 def _at_since(

@@ -429,7 +429,8 @@ def test_a_stream_in_spark_is_fetched_once_for_lookups_and_for_the_store(
     results = []
     for most in (0, 100):
         limits = st.Limits(local_rows=0, small_rows=0, sampled_rows=0, looked_up_keys=most)
-        stepper: Any = st.Stepper(graph, StoreMemory.from_graph(graph), limits=limits)
+        store = StoreMemory.from_graph(graph, limits=limits)
+        stepper: Any = st.Stepper(graph, store, limits=limits)
         stepper.step(given(((first[0], Two), (first[1], Two)), spark))
         with monkeypatch.context() as patch:
             fetched.clear()

@@ -19,7 +19,7 @@ from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.spark import placement
 from stepping_spark.spark.placement import Resources, Work, resources
 from stepping_spark.spark.relation import DriverRelation
-from stepping_spark.spark.session import cores, quarter_of_memory
+from stepping_spark.spark.session import cores, count_jobs, quarter_of_memory
 from stepping_spark.store import Register
 from stores.parquet import reading
 from stores.parquet.checks import GROUP_ROWS
@@ -277,6 +277,24 @@ def test_keys_in_spark_come_to_a_much_larger_state_on_the_driver(spark: SparkSes
     assert found.rows == 100
     (found,) = store.read(BY_K.name, keys_of(*range(101)).in_spark(lambda: spark))
     assert found.rows == 3_200  # to send them takes less time than to fetch the keys
+
+
+def test_a_small_state_on_the_driver_is_sent_whole_where_spark_has_the_keys(
+    spark: SparkSession,
+) -> None:
+    keys = keys_of(1, 2).in_spark(lambda: spark)
+    for limits, is_whole in (
+        (Limits(looked_up_keys=5), True),
+        (Limits(looked_up_keys=4), False),
+        (Limits(looked_up_keys=5, broadcast_bytes=10), False),
+    ):
+        store = st.StoreMemory([BY_K], limits=limits)
+        store.add(BY_K.name, rows_of(0, 10))
+        store.commit(1, None)
+        with count_jobs(spark) as jobs:
+            (found,) = store.read(BY_K.name, keys)
+        assert found.rows == (10 if is_whole else 2)
+        assert (jobs.count == 0) is is_whole
 
 
 def test_a_large_table_does_not_come_to_the_driver_for_many_keys(
