@@ -72,8 +72,7 @@ class Once:
         few = fetch.fetch_if_few(kept, self._limits, most_rows=most, most_bytes=most_bytes)
         if state is not None:
             step.kept[state.register.name] = kept if few is None else few
-        # The columns that a register keeps beside them are functions of the row.
-        own = replace(kept.select(schema), consolidated=kept.consolidated)
+        own = kept.select(schema, beside=True)
         if few is None:
             return own
         here = replace(few.select(schema), consolidated=True)

@@ -70,7 +70,8 @@ class Registers:
         if read.cut is not None and keys is not None:
             return self._read_cut(step, read, keys, state)
         schema = read.change.type.schema
-        parts = tuple(p.select(schema) for p in self._store.read(state.register.name, keys))
+        found = self._store.read(state.register.name, keys)
+        parts = tuple(p.select(schema, beside=True) for p in found)
         if keys is None or read in self._of_windows:
             return parts
         rows = rows_of(*parts)

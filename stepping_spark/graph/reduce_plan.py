@@ -40,8 +40,7 @@ class ReducePlan:
         keeps the number of rows and 1 sum, by key
       hierarchical, monotonic: least = min(_2)
         keeps the first row, by key
-      collation
-        keeps nothing of its own
+      collation: one row of the parts of each key
     """
 
     by: str
@@ -57,5 +56,5 @@ class ReducePlan:
         lines = [f"aggregate {f'by {self.by} ' if self.by else ''}into {self.into}"]
         lines += [f"  {line}" for part in self.parts for line in str(part).splitlines()]
         if self.collated:
-            lines += ["  collation", "    keeps nothing of its own"]
+            lines.append("  collation: one row of the parts of each key")
         return "\n".join(lines)

@@ -12,8 +12,10 @@ from stepping_spark.graph.operators import (
     Collate,
     Collated,
     Delay,
+    Flatten,
     Haitch,
     Integrate,
+    Listed,
     Map,
     Operator,
     Top,
@@ -37,7 +39,7 @@ def _at_once(fed_back: frozenset[Vertex], v: Vertex) -> Vertex | None:
     if not isinstance(h, Haitch) or not isinstance(h.of, Collate):
         return None
     state, change = v.inputs
-    if state != Vertex(Delay(), Vertex(Integrate(), change)):
+    if state is not _before(change):
         return None
     parts: list[tuple[Operator, ...]] = []
     inputs: list[Vertex] = []
@@ -63,19 +65,22 @@ def _summed(v: Vertex) -> Iterator[Vertex]:
 def _part(
     v: Vertex, fed_back: frozenset[Vertex]
 ) -> tuple[tuple[Operator, ...], tuple[Vertex, Vertex]] | None:
-    """What makes pieces of rows, one key after the other; the state of these rows, their change."""
+    """What makes pieces of rows by key, and the state of these rows with their change."""
     maps: list[Operator] = []
     while isinstance(v.operator, Map) and not isinstance(v.operator.f, PythonCall):
         maps.append(v.operator)
         (v,) = v.inputs
-    if not isinstance(v.operator, Haitch):
+    if not isinstance(v.operator, Haitch) or not isinstance(v.operator.of, Flatten | Listed | Top):
         return None
-    fold = v.operator.of
-    state, change = v.inputs[0], v.inputs[-1]
-    if v in fed_back:  # its own sum is its state, and first rows are the first among themselves
-        if not isinstance(fold, Top):
-            return None
-        state, change = Vertex(Delay(), Vertex(Integrate(), v)), v
-    if not isinstance(state.operator, Delay):
+    fold, (state, change) = v.operator.of, v.inputs
+    if v in fed_back and isinstance(fold, Top):
+        # Its own sum is its state, and first rows are the first among themselves.
+        state, change = _before(v), v
+    if state is not _before(change):
         return None
     return (fold, *reversed(maps)), (state, change)
+
+
+def _before(change: Vertex) -> Vertex:
+    """The sum of the changes before the step."""
+    return Vertex(Delay(), Vertex(Integrate(), change))

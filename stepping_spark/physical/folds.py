@@ -84,7 +84,7 @@ class Pieces(Fold):
     """
 
     required: int
-    once: bool = False  # whether each key has a piece at most once, so that nothing is to add up
+    once: bool = False  # whether each piece is there at most once, of weight 1: nothing to add up
 
     @cached_property
     def schema(self) -> Schema:

@@ -61,8 +61,11 @@ class Relation(ABC):
         return self.rows == 0
 
     @abstractmethod
-    def select(self, schema: Schema) -> Relation:
-        """Some of the columns, those of a schema. The result may have equal rows."""
+    def select(self, schema: Schema, *, beside: bool = False) -> Relation:
+        """Some of the columns, those of a schema. The result may have equal rows.
+
+        Not so with `beside`: the other columns are beside the rows, and are functions of these.
+        """
 
     @abstractmethod
     def renamed(self, names: Sequence[str]) -> Relation:
@@ -121,11 +124,12 @@ class DriverRelation(Relation):
         table = arrow.consolidate(self.table, self.schema)
         return DriverRelation(table, self.schema, consolidated=True)
 
-    def select(self, schema: Schema) -> DriverRelation:
-        """Some of the columns, those of a schema. The result may have equal rows."""
+    def select(self, schema: Schema, *, beside: bool = False) -> DriverRelation:
+        """Some of the columns, those of a schema."""
         if schema == self.schema:
             return self
-        return DriverRelation(self.table.select(schema.arrow.names), schema)
+        once = beside and self.consolidated
+        return DriverRelation(self.table.select(schema.arrow.names), schema, once)
 
     def renamed(self, names: Sequence[str]) -> DriverRelation:
         """The same relation with other column names. It must have no diffs."""
@@ -191,11 +195,12 @@ class SparkRelation(Relation):
         added = self.frame.groupBy(*[column(n) for n, _ in self.schema.columns]).agg(*sums)
         return SparkRelation(added.where(nonzero(self.schema)), self.schema, consolidated=True)
 
-    def select(self, schema: Schema) -> SparkRelation:
-        """Some of the columns, those of a schema. The result may have equal rows."""
+    def select(self, schema: Schema, *, beside: bool = False) -> SparkRelation:
+        """Some of the columns, those of a schema."""
         if schema == self.schema:
             return self
-        return SparkRelation(self.frame.select(*[column(n) for n, _ in schema.all]), schema)
+        frame = self.frame.select(*[column(n) for n, _ in schema.all])
+        return SparkRelation(frame, schema, beside and self.consolidated)
 
     def renamed(self, names: Sequence[str]) -> SparkRelation:
         """The same relation with other column names. It must have no diffs."""

@@ -100,3 +100,79 @@ def test_all_rows_of_a_key_are_looked_at_only_where_a_first_one_goes(
     assert looked_at == [3]
     stepper.step((st.ZSetPython({rows[1]: -1, rows[999]: -1, rows[1_001]: -1}),))
     assert looked_at == [3, 999 + 1]
+
+
+class Place(st.Data):
+    name: str
+    floor: int | None
+
+
+class Box(st.Data):
+    tags: list[int]
+    place: Place | None
+    inner: st.Pair[st.Pair[int, str], float]
+    price: int
+
+
+class Dearest(st.Data):
+    tags: list[int]
+    often: int
+
+
+Boxes = st.ZSet[Box]
+
+
+def boxes(rows: Boxes) -> tuple[Boxes, Boxes, Boxes, st.ZSet[Dearest]]:
+    def order(b: Box) -> int:
+        return -b.price
+
+    return (
+        st.first_n(rows, order, 2, by=lambda b: b.tags, group_size=100),
+        st.first_n(rows, order, 1, by=lambda b: (b.place, b.tags), group_size=100),
+        st.first_n(rows, order, 1, by=lambda b: b.inner, group_size=100),
+        st.aggregate(
+            rows,
+            by=lambda b: b.tags,
+            into=Dearest,
+            group_size=100,
+            often=st.agg.mode(lambda b: b.price),
+        ),
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_they_are_those_of_all_rows_by_keys_of_lists_and_structs(seed: int) -> None:
+    source = random.Random(seed)
+
+    def box() -> Box:
+        inner = st.Pair(left=source.randrange(2), right=source.choice("xy"))
+        number = source.choice((0.0, -0.0, float("nan")))
+        place = source.choice((None, Place(name="a", floor=None), Place(name="a", floor=1)))
+        return Box(
+            tags=source.choice(([], [1], [1, 2])),
+            place=place,
+            inner=st.Pair(left=inner, right=number),
+            price=source.randrange(4),
+        )
+
+    graph: Any = st.compile(boxes)
+    limits = st.Limits(cut_rows=0)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+    oracle: Any = st.reference(graph)
+    for _ in range(25):
+        change = st.ZSetPython([(box(), source.choice((-2, -1, 1, 1, 3))) for _ in range(3)])
+        assert stepper.step((change,)) == oracle.step((change,))
+
+
+def test_a_weight_beyond_64_bits_is_an_error_also_where_few_rows_are_looked_at() -> None:
+    def best(bids: st.ZSet[Bid]) -> st.ZSet[Bid]:
+        return st.first_n(bids, lambda b: -b.price, 1, by=lambda b: b.item, group_size=1_000)
+
+    graph = st.compile(best)
+    limits = st.Limits(cut_rows=0)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+    dear, cheap = (Bid(item="a", price=p, bidder=0) for p in (2, 1))
+    stepper.step((st.ZSetPython({dear: 2**63 - 1}),))
+    with pytest.raises(st.StepError, match="BIGINT"):
+        stepper.step((st.ZSetPython({dear: 1}),))
+    assert stepper.step((st.ZSetPython({cheap: 1}),)) == (st.ZSetPython({}),)

@@ -51,6 +51,12 @@ class Whole(st.Data):
     dearest: int | None
 
 
+class Timed(st.Data):
+    price: int
+    items: int
+    first: str
+
+
 class Last(st.Data):
     shop: str | None
     items: int
@@ -149,3 +155,60 @@ def test_all_parts_are_read_at_the_keys_that_any_of_them_changes() -> None:
     plan = st.explain(st.compile(last)).plan
     at = "at keys of last.aggregate.accumulate and last.aggregate.map_2"
     assert plan.count(at) == 2
+
+
+def test_rows_that_stay_as_they_are_are_no_change_in_spark(spark: SparkSession) -> None:
+    def counted(items: st.ZSet[Item]) -> tuple[st.ZSet[Last], st.ZSet[Whole]]:
+        rows = last(items)
+        return rows, st.aggregate(
+            rows, by=None, into=Whole, items=agg.count(), dearest=agg.max(lambda r: r.dearest)
+        )
+
+    graph: Any = st.compile(counted)
+    limits = st.Limits(local_rows=0, small_rows=0, fetched_rows=0, sampled_rows=0)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+    rows = [Item(shop=str(i), name="x", price=i, weight=0.5) for i in range(50)]
+    stepper.step((st.ZSetPython([(row, 1) for row in rows]),))
+    # The store gives the rows of all shops, as its reader has the keys in Spark.
+    more = st.ZSetPython({Item(shop="7", name="y", price=8, weight=0.5): 1})
+    (out, whole) = stepper.step((more,))
+    assert len(out.to_arrow()) == 2
+    assert whole == st.ZSetPython({})
+
+
+def test_of_groups_that_are_circuits_and_of_inputs_that_come_in_time() -> None:
+    def grouped(items: st.ZSet[Item]) -> tuple[st.ZSet[st.Pair[Whole, str | None]], st.ZSet[Last]]:
+        of_each = st.per_group[st.group(items, by=lambda r: r.shop)](
+            lambda g: st.aggregate(
+                g, None, Whole, items=agg.count(), dearest=agg.max(lambda r: r.price)
+            )
+        )
+        return st.flatten(of_each), last(items)
+
+    def timed(items: st.ZSet[Item]) -> st.ZSet[Timed]:
+        return st.aggregate(
+            items,
+            by=lambda r: r.price,
+            into=Timed,
+            items=agg.count(),
+            first=agg.min(lambda r: r.name),
+        )
+
+    source = random.Random(3)
+    names = ("x", "y", "Zoë")
+    in_time = [
+        {
+            Item(shop=None, name=source.choice(names), price=price, weight=0.5): w
+            for price in (n, n + 1, n + 2)
+            for w in (1, source.choice((-1, 1, 2)))
+        }
+        for n in range(10)
+    ]
+    for query, changes in ((grouped, list(steps(5, 12, only_more=False))), (timed, in_time)):
+        lateness: Any = {"items": (lambda r: r.price, 2)} if query is timed else {}
+        graph: Any = st.compile(query, lateness=lateness)
+        stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+        oracle: Any = st.reference(st.compile(query, lateness=lateness, optimize=False))
+        for change in changes:
+            given = (st.ZSetPython(change),)
+            assert stepper.step(given) == oracle.step(given)

@@ -292,11 +292,10 @@ def _collated_change(n: CollatedChange, *inputs: Kernel) -> Kernel:
             part(run, state, change)
             for part, state, change in zip(parts, given[::2], given[1::2], strict=True)
         ]
-        found = []
-        for run.filled in zip(*sides, strict=True):
-            found.append(pieces(run))
-        before, after = found
-        return concat([after, negate(before, schema)], schema)
+        run.filled = [before for before, _ in sides]
+        old = pieces(run)
+        run.filled = [after for _, after in sides]
+        return concat([pieces(run), negate(old, schema)], schema)
 
     return collated_change
 

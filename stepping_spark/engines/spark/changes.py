@@ -32,8 +32,8 @@ def change_in_one_pass(
 ) -> str | None:
     """The change of a fold, of the texts of its state and change; None: not so in one pass.
 
-    Old rows have negative weights, and new ones positive weights. With `equal`, so have those that
-    the change leaves as they are.
+    Old rows have negative weights, and new ones positive weights. Rows that stay as they are have
+    none of the two, or, with `equal`, both.
     """
     render = _CHANGES.get(type(n.fold))
     if render is None or (isinstance(n.fold, Totals) and not _is_plain(n.fold)):
@@ -76,6 +76,7 @@ def _both(schema: Schema, state: str, change: str, few: bool, keys: Sequence[Exp
 def _positive(
     fold: Positive, schema: Schema, state: str, change: str, few: bool, equal: bool
 ) -> str:
+    assert not equal, "only folds by a key have rows before and after"
     weight = closed(f"if({COUNT} > 0, 1L, 0L) - if({OLD} > 0, 1L, 0L)")
     if fold.counted:
         weight = closed(f"greatest({COUNT}, 0L) - greatest({OLD}, 0L)")
@@ -141,7 +142,7 @@ def _old_and_new(fold: Pieces, rows: str, conditions: tuple[Sql, Sql]) -> str:
     """The rows made of pieces that meet the first condition, less those of the second."""
     columns = fold.of.schema.columns
     key, *pieces = (quote(c) for c, _ in columns)
-    structs, sums, values = [], [], []
+    structs, sums, values, sides = [], [], [], []
     for sign, side, there in zip(("1L", "-1L"), ("new", "old"), conditions, strict=True):
         for i, (c, t) in enumerate(columns[1:]):
             largest = Largest(c, t, f"{side}{i}")
@@ -153,9 +154,12 @@ def _old_and_new(fold: Pieces, rows: str, conditions: tuple[Sql, Sql]) -> str:
         required = (closed(f"`{side}{i}` IS NOT NULL") for i in range(fold.required))
         alive = all_of([closed(f"`{side}` > 0"), *required])
         structs.append(f"named_struct('w', if({alive}, {sign}, 0L), {cells})")
+        sides.append([alive, *(f"`{side}{i}`" for i, _ in enumerate(pieces))])
     grouped = f"SELECT {key}, {', '.join(sums)} FROM ({rows}) GROUP BY {key}"
     found = f"SELECT {key}, {', '.join(values)} FROM ({grouped})"
-    parts = f"SELECT {key}, explode(array({', '.join(structs)})) AS part FROM ({found})"
+    same = all_of(closed(f"{new} <=> {old}") for new, old in zip(*sides, strict=True))
+    exploded = f"explode(array({', '.join(structs)})) AS part"
+    parts = f"SELECT {key}, {exploded} FROM ({found}) WHERE NOT ({same})"
     shown = ", ".join(f"part.`{i}` AS {p}" for i, p in enumerate(pieces))
     return f"SELECT {key}, {shown}, part.w AS {COUNT} FROM ({parts})"
 
@@ -168,6 +172,9 @@ def _totals(fold: Totals, schema: Schema, state: str, change: str, few: bool, eq
         alive = f"if({quote(named('_rows_'))} <> 0, {sign}, 0L)"
         structs.append(f"named_struct('_weight_', {alive}, {cells})")
     parts = f"SELECT `_key_`, explode(array({', '.join(structs)})) AS part FROM ({rows})"
+    if not equal:
+        same = all_of(f"{quote(d)} <=> {quote(old(d))}" for d, _ in schema.diffs)
+        parts += f" WHERE NOT ({same})"
     sums = ", ".join(f"part.{quote(d)}" for d, _ in schema.diffs)
     there = f"SELECT `_key_`, part.`_weight_`, {sums} FROM ({parts}) WHERE part.`_weight_` <> 0"
     value = value_of(fold.type.sum)
