@@ -20,13 +20,17 @@ def measured(view: str, scale: str) -> dict[str, dict[int, float]]:
     return found
 
 
-def refreshed() -> dict[str, dict[float, float]]:
-    """How many times faster a step is than computing a view of TPC-H again: by query and share."""
+def refreshed(mode: str) -> dict[str, dict[float, float]]:
+    """How many times faster a step is than computing a view of TPC-H again: by query and share.
+
+    `mode` is where steps run, as in `tests.benchmarks.tpch`.
+    """
     found: dict[str, dict[float, float]] = {}
     with REFRESHED.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            speed_up = float(row["again"]) / float(row["step"])
-            found.setdefault(f"Q{row['query']}", {})[float(row["share"])] = speed_up
+            if row["mode"] == mode:
+                speed_up = float(row["again"]) / float(row["step"])
+                found.setdefault(f"Q{row['query']}", {})[float(row["share"])] = speed_up
     return found
 
 
