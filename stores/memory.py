@@ -12,20 +12,18 @@ from pyspark.sql import SparkSession
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
-from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.placement import ROWS_PER_KEY, SENT_WHOLE
-from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
+from stepping_spark.spark.relation import Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Now, Register, Size
-from stores.batches.driver import DriverBatch, built, ordered, wanted_places, wanted_since
+from stores.batches.driver import DriverBatch, built, ordered
 from stores.batches.last_step import Batch, Batches, LastStep, release, whole
-from stores.batches.spark import SparkBatch, cached, settle
+from stores.batches.lookups import at_keys, at_since, driver_bytes
+from stores.batches.spark import cached, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work, size_of
 from stores.registers import (
     Served,
     check_are_registers,
-    checked_since,
     described,
     matched,
     no_key,
@@ -178,7 +176,7 @@ class StoreMemory(Closing):
     @property
     def driver_bytes(self) -> int:
         """The memory that committed state takes on the driver."""
-        return sum(_driver_bytes(batches) for batches in self._state.batches.values())
+        return sum(driver_bytes(batches) for batches in self._state.batches.values())
 
     # -- a step
 
@@ -190,14 +188,14 @@ class StoreMemory(Closing):
             return tuple(whole(b, of) for b in batches)
         if not of.key:
             raise no_key(of)
-        return _at_keys(of, batches, keys, self._limits) if batches else ()
+        return at_keys(of, batches, keys, self._limits) if batches else ()
 
     def read_since(
         self, register: str, keys: Relation, since: Sequence[int]
     ) -> tuple[Relation, ...]:
         """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
         of = self._tiers_of(register).register
-        return _at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
+        return at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
 
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the current step; a DataFrame is computed here, once."""
@@ -299,7 +297,7 @@ class StoreMemory(Closing):
 
     def _left(self) -> int:
         """The bytes that the driver may still hold."""
-        return self._budget - self.driver_bytes - sum(map(_driver_bytes, self._added.values()))
+        return self._budget - self.driver_bytes - sum(map(driver_bytes, self._added.values()))
 
     def _spill(self) -> None:
         """Move the largest batches to Spark, until the rest is within the budget."""
@@ -348,63 +346,3 @@ class StoreMemory(Closing):
         if register.schema.columns and nbytes > min(left, self._limits.kept_bytes):
             return (cached(settled, register),)
         return (ordered(settled.fetched(self._limits).table, register),)
-
-
-def _at_keys(
-    register: Register, batches: Batches, keys: Relation, limits: Limits
-) -> tuple[Relation, ...]:
-    """The rows of batches that have one of the keys."""
-    if keys.frame is not None:
-        here = sum(b.rows for b in batches if isinstance(b, DriverBatch))
-        if _is_sent_whole(batches, limits):
-            return tuple(whole(b, register) for b in batches)
-        # The reader is in Spark, and what is found on the driver is sent there.
-        most = max(limits.looked_up_keys, here // ROWS_PER_KEY)
-        fetched = keys.frame.limit(most + 1).toArrow()
-        if fetched.num_rows > most:
-            # Most rows on the driver will be needed: return all, and let the reader's join select.
-            return tuple(
-                b.at(keys, limits) if isinstance(b, SparkBatch) else whole(b, register)
-                for b in batches
-            )
-        keys = DriverRelation(fetched, register.keys)
-    assert keys.table is not None
-    table = conform(keys.table, register.keys)
-    if not table.num_rows:
-        return ()
-    keys, places = DriverRelation(table, register.keys), wanted_places(table, register)
-    found: list[Relation] = []
-    for b in batches:
-        if isinstance(b, SparkBatch):
-            found.append(b.at(keys, limits))
-        elif (rows := b.at(places)) is not None:
-            found.append(DriverRelation(rows, register.schema, consolidated=True))
-    return tuple(found)
-
-
-def _is_sent_whole(batches: Batches, limits: Limits) -> bool:
-    """Whether sending all rows takes less time than the job that fetches the keys of a reader."""
-    rows, nbytes = sum(b.rows for b in batches), _driver_bytes(batches)
-    on_driver = all(isinstance(b, DriverBatch) for b in batches)
-    few = rows <= SENT_WHOLE * limits.looked_up_keys
-    return on_driver and few and nbytes <= limits.broadcast_bytes
-
-
-def _at_since(
-    register: Register, batches: Batches, keys: Relation, since: Sequence[int], limits: Limits
-) -> tuple[Relation, ...]:
-    """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
-    order, table = checked_since(register, keys)
-    places, numbers = wanted_since(table, since, register)
-    found: list[Relation] = []
-    for b in batches:
-        if isinstance(b, SparkBatch):
-            found.append(b.at(DriverRelation(table, register.keys), limits))
-        elif (rows := b.since(places, numbers, order)) is not None:
-            found.append(DriverRelation(rows, register.schema, consolidated=True))
-    return tuple(found)
-
-
-def _driver_bytes(batches: Batches) -> int:
-    """The memory of the batches on the driver."""
-    return sum(b.nbytes for b in batches if isinstance(b, DriverBatch))

@@ -12,10 +12,8 @@ from stepping_spark.graph.operators import (
     Collate,
     Collated,
     Delay,
-    Flatten,
     Haitch,
     Integrate,
-    Listed,
     Map,
     Operator,
     Top,
@@ -70,7 +68,7 @@ def _part(
     while isinstance(v.operator, Map) and not isinstance(v.operator.f, PythonCall):
         maps.append(v.operator)
         (v,) = v.inputs
-    if not isinstance(v.operator, Haitch) or not isinstance(v.operator.of, Flatten | Listed | Top):
+    if not isinstance(v.operator, Haitch) or not v.operator.of.reduces:
         return None
     fold, (state, change) = v.operator.of, v.inputs
     if v in fed_back and isinstance(fold, Top):

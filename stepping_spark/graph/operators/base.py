@@ -50,6 +50,7 @@ class Operator:
     holds_back: ClassVar[bool] = False  # its state is what it has not given yet
     row_at: ClassVar[tuple[str, ...] | None] = None  # where a row stands in what it gives for it
     key_at: ClassVar[tuple[str, ...] | None] = None  # where a key stands in what it gives for it
+    reduces: ClassVar[bool] = False  # it gives rows by key that an aggregation is made of
     how: ClassVar[str] = ""  # how it takes a step, where its linearity does not say that
     rows_from: ClassVar[int | None] = None  # inputs that give its rows, the first ones
 

@@ -140,6 +140,7 @@ class Flatten(GivesSets):
 
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
     key_at: ClassVar[tuple[str, ...]] = ("right",)
+    reduces: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         (t,) = inputs
@@ -173,6 +174,7 @@ class Top(GivesSets):
     group_size: int | None = None
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
     row_at: ClassVar[tuple[str, ...]] = ()
+    reduces: ClassVar[bool] = True
     recursive: ClassVar[bool] = True
 
     @property
@@ -207,6 +209,7 @@ class Listed(GivesSets):
     item: Expr
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
     key_at: ClassVar[tuple[str, ...]] = ("right",)
+    reduces: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
