@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 
 from stepping_spark.relations.arrow import (
-    FEW,
     canonical,
     concat,
     consolidate,
@@ -23,7 +22,7 @@ def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
     So it is with the batches of a register: few rows are in several of them. Where many are equal,
     it takes longer.
     """
-    if table.num_rows <= FEW or not schema.columns:
+    if table.num_rows < 2 or not schema.columns:
         return consolidate(table, schema)
     hashes, _ = key_hashes(table, [n for n, _ in schema.columns])
     order = np.argsort(hashes)

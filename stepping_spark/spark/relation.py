@@ -274,7 +274,10 @@ def added_up(parts: Sequence[Relation], schema: Schema) -> tuple[Relation, ...]:
     in_spark = [p for p in parts if p.table is None]
     if len(parts) - len(in_spark) < 2:
         return tuple(parts)
-    table = consolidate_few_equal(on_driver(parts, schema), schema)
+    table = on_driver(parts, schema)
+    if table.num_rows <= arrow.FEW:
+        return (*in_spark, DriverRelation(table, schema).added_up())
+    table = consolidate_few_equal(table, schema)
     return (*in_spark, DriverRelation(table, schema, consolidated=True))
 
 

@@ -7,7 +7,6 @@ import struct
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 
 from stepping_spark.errors import StepError
 from stepping_spark.relations import arrow as relations
-from stepping_spark.relations import few_equal
 from stepping_spark.relations.arrow import (
     concat,
     consolidate,
@@ -25,6 +23,7 @@ from stepping_spark.relations.arrow import (
     empty,
     negate,
 )
+from stepping_spark.relations.few_equal import consolidate_few_equal
 from stepping_spark.rows.atoms import FLOAT, INT, STR
 from stepping_spark.rows.schema import BIG_INT, COUNT, Schema
 from stepping_spark.rows.types import ListOf, Optional, Struct
@@ -68,12 +67,7 @@ def read(schema: Schema, table: pa.Table) -> dict[Any, tuple[Any, ...]]:
     return found
 
 
-def consolidate_by_hash(table: pa.Table, schema: Schema) -> pa.Table:
-    with mock.patch.object(few_equal, "FEW", 0):
-        return few_equal.consolidate_few_equal(table, schema)
-
-
-@pytest.mark.parametrize("consolidate", [consolidate, consolidate_by_hash])
+@pytest.mark.parametrize("consolidate", [consolidate, consolidate_few_equal])
 @given(relation=relation_cases.relations(), at=st.lists(st.integers(0, 99), max_size=3))
 def test_consolidation_adds_up_equal_rows_of_any_type(
     consolidate: Callable[[pa.Table, Schema], pa.Table],

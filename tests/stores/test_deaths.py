@@ -68,7 +68,7 @@ def deaths(place: Place, right: Undisturbed, *, every: int, within: bool) -> Ite
                 moment, again = 1 + number % every, True
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 23])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 21])
 def test_a_process_killed_before_or_after_a_call_of_its_store_loses_nothing(
     place: Place, right: Undisturbed, every: int
 ) -> None:
