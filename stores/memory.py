@@ -12,18 +12,20 @@ from pyspark.sql import SparkSession
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.plan.planner import registers_of
+from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.relation import Relation, SparkRelation, plus
+from stepping_spark.spark.placement import ROWS_PER_KEY, is_sent_whole
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Now, Register, Size
-from stores.batches.driver import DriverBatch, built, ordered
+from stores.batches.driver import DriverBatch, built, ordered, wanted_places, wanted_since
 from stores.batches.last_step import Batch, Batches, LastStep, release, whole
-from stores.batches.lookups import at_keys, at_since, driver_bytes
-from stores.batches.spark import cached, settle
+from stores.batches.spark import SparkBatch, cached, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work, size_of
 from stores.registers import (
     Served,
     check_are_registers,
+    checked_since,
     described,
     matched,
     no_key,
@@ -176,7 +178,7 @@ class StoreMemory(Closing):
     @property
     def driver_bytes(self) -> int:
         """The memory that committed state takes on the driver."""
-        return sum(driver_bytes(batches) for batches in self._state.batches.values())
+        return sum(_driver_bytes(batches) for batches in self._state.batches.values())
 
     # -- a step
 
@@ -188,14 +190,14 @@ class StoreMemory(Closing):
             return tuple(whole(b, of) for b in batches)
         if not of.key:
             raise no_key(of)
-        return at_keys(of, batches, keys, self._limits) if batches else ()
+        return _at_keys(of, batches, keys, self._limits) if batches else ()
 
     def read_since(
         self, register: str, keys: Relation, since: Sequence[int]
     ) -> tuple[Relation, ...]:
         """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
         of = self._tiers_of(register).register
-        return at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
+        return _at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
 
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the current step; a DataFrame is computed here, once."""
@@ -297,7 +299,7 @@ class StoreMemory(Closing):
 
     def _left(self) -> int:
         """The bytes that the driver may still hold."""
-        return self._budget - self.driver_bytes - sum(map(driver_bytes, self._added.values()))
+        return self._budget - self.driver_bytes - sum(map(_driver_bytes, self._added.values()))
 
     def _spill(self) -> None:
         """Move the largest batches to Spark, until the rest is within the budget."""
@@ -346,3 +348,53 @@ class StoreMemory(Closing):
         if register.schema.columns and nbytes > min(left, self._limits.kept_bytes):
             return (cached(settled, register),)
         return (ordered(settled.fetched(self._limits).table, register),)
+
+
+def _at_keys(
+    of: Register, batches: Batches, keys: Relation, limits: Limits
+) -> tuple[Relation, ...]:
+    """The rows of batches that have one of the keys; if Spark has the keys, maybe other rows."""
+    if keys.frame is not None:
+        here = [b for b in batches if isinstance(b, DriverBatch)]
+        rows, nbytes = sum(b.rows for b in here), _driver_bytes(batches)
+        most = max(limits.looked_up_keys, rows // ROWS_PER_KEY)
+        sent = len(here) == len(batches) and is_sent_whole(rows, nbytes, limits)
+        fetched = None if sent else keys.frame.limit(most + 1).toArrow()
+        if fetched is None or fetched.num_rows > most:
+            # The reader's join selects among the rows of the driver.
+            return tuple(
+                b.at(keys, limits) if isinstance(b, SparkBatch) else whole(b, of) for b in batches
+            )
+        keys = DriverRelation(fetched, of.keys)
+    assert keys.table is not None
+    keys = DriverRelation(conform(keys.table, of.keys), of.keys)
+    if keys.is_empty:
+        return ()
+    places = wanted_places(keys.table, of)
+    found: list[Relation] = []
+    for b in batches:
+        if isinstance(b, SparkBatch):
+            found.append(b.at(keys, limits))
+        elif (there := b.at(places)) is not None:
+            found.append(DriverRelation(there, of.schema, consolidated=True))
+    return tuple(found)
+
+
+def _at_since(
+    of: Register, batches: Batches, keys: Relation, since: Sequence[int], limits: Limits
+) -> tuple[Relation, ...]:
+    """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
+    order, table = checked_since(of, keys)
+    places, numbers = wanted_since(table, since, of)
+    found: list[Relation] = []
+    for b in batches:
+        if isinstance(b, SparkBatch):
+            found.append(b.at(DriverRelation(table, of.keys), limits))
+        elif (there := b.since(places, numbers, order)) is not None:
+            found.append(DriverRelation(there, of.schema, consolidated=True))
+    return tuple(found)
+
+
+def _driver_bytes(batches: Batches) -> int:
+    """The memory of the batches on the driver."""
+    return sum(b.nbytes for b in batches if isinstance(b, DriverBatch))

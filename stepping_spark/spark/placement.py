@@ -146,6 +146,11 @@ def resources(limits: Limits) -> Resources:
     )
 
 
+def is_sent_whole(rows: int, nbytes: int, limits: Limits) -> bool:
+    """Whether to send so many rows to Spark takes less time than a job that fetches keys."""
+    return rows <= SENT_WHOLE * limits.looked_up_keys and nbytes <= limits.broadcast_bytes
+
+
 def _parallelism() -> int:
     """The tasks that run at once in the running session; starts none.
 

@@ -15,6 +15,7 @@ from statistics import median
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 
 from tests.benchmarks.measured import measured, refreshed, targets
 from tests.cases import ROOT
@@ -80,31 +81,11 @@ def draw_refreshes(to: Path) -> None:
         axes.plot(shares, [of[s] for s in shares], "-", color="#8c959f", linewidth=0.8, alpha=0.7)
     middle = [median(of[s] for of in found.values()) for s in shares]
     axes.plot(shares, middle, "o-", color="#0969da", linewidth=2.4, markersize=4)
-    axes.annotate(
-        "median of the\n22 queries\n(memory)",
-        (shares[0], middle[0]),
-        xytext=(-6, 0),
-        textcoords="offset points",
-        ha="right",
-        va="center",
-        color="#0969da",
-        fontsize=8,
-        weight="bold",
-    )
+    _name(axes, "median of the\n22 queries\n(memory)", (shares[0], middle[0]), "#0969da")
     some = sorted({share for of in in_spark.values() for share in of})
     there = [median(of[s] for of in in_spark.values()) for s in some]
     axes.plot(some, there, "s-", color="#bf8700", linewidth=2.4, markersize=4)
-    axes.annotate(
-        "everything\nin Spark",
-        (some[0], there[0]),
-        xytext=(-6, -2),
-        textcoords="offset points",
-        ha="right",
-        va="top",
-        color="#bf8700",
-        fontsize=8,
-        weight="bold",
-    )
+    _name(axes, "everything\nin Spark", (some[0], there[0]), "#bf8700", va="top")
     axes.axhline(1, color="#cf222e", linewidth=1, linestyle="--")
     axes.set(xscale="log", yscale="log", xlim=(0.0018, 70))
     axes.set_xticks(shares, [f"{s:g} %" for s in shares])
@@ -117,6 +98,21 @@ def draw_refreshes(to: Path) -> None:
     axes.set_title(title, fontsize=10, loc="left")
     figure.subplots_adjust(left=0.07, right=0.97, bottom=0.13, top=0.91)
     figure.savefig(to)
+
+
+def _name(axes: Axes, name: str, at: tuple[float, float], color: str, va: str = "center") -> None:
+    """The name of a line, on the left of its first point."""
+    axes.annotate(
+        name,
+        at,
+        xytext=(-6, 0),
+        textcoords="offset points",
+        ha="right",
+        va=va,
+        color=color,
+        fontsize=8,
+        weight="bold",
+    )
 
 
 def draw_targets(to: Path) -> None:

@@ -10,7 +10,7 @@ import stepping_spark as st
 from tests.cases import ROOT
 
 MOST_CALLS = 800
-MOST_MODULES = 26
+MOST_MODULES = 25
 
 
 class Sale(st.Data):

@@ -16,7 +16,7 @@ from stepping_spark.engines.spark.rendering import Rendering
 from stepping_spark.plan.planner import plan_of
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST = 26_000  # of a text that a parser takes at each step; it was 172,472
+MOST_TEXT = 31_000  # that a parser takes at a step; it was 180,000
 
 
 class Order(st.Data):
@@ -63,7 +63,7 @@ def test_the_text_of_many_sums_is_short() -> None:
         for stage in plan.stages
         for m in stage.streams
     ]
-    assert max(map(len, texts)) < LONGEST
+    assert sum(map(len, texts)) < MOST_TEXT
 
 
 @pytest.mark.long
