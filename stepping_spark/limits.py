@@ -48,10 +48,16 @@ class Limits:
     Beyond: Spark computes it. 0 allows a quarter of the memory that this process may use.
     """
 
-    given_rows: int = _limit(1_000_000, "rows")
+    given_rows: int = _limit(2_000_000, "rows")
     """Rows in the result of one driver computation, one small query, or one read by key.
 
     Beyond: Spark does it, even if it reads few rows.
+    """
+
+    given_bytes: int = _limit(256 << 20, "bytes")
+    """Bytes in the result of a join, a window or a list's rows on the driver.
+
+    They are estimated by the average rows of what it reads. Beyond: Spark does it.
     """
 
     small_rows: int = _limit(100_000, "rows")

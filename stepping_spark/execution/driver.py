@@ -140,7 +140,7 @@ class Driver:
             found = self._prepared[m] = compute(m.term)
         try:
             made, schema = found(evaluation), m.vertex.type.schema
-            once = questions.is_once(made, schema)
+            once = made is context.made_once or questions.is_once(made, schema)
             return DriverRelation(made, schema, consolidated=once).added_up()
         except (FanOut, NeedsPrefix):
             raise

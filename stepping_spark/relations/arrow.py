@@ -202,7 +202,10 @@ def _list_bytes(array: Any) -> Array:
 
 
 def row_ids(columns: Sequence[Column]) -> Ids:
-    """A number for each row of these flat columns. Equal rows have equal numbers, others do not."""
+    """A number for each row of these flat columns. Equal rows have equal numbers, others do not.
+
+    All numbers are below the number of rows.
+    """
     if not len(columns[0]):
         return np.zeros(0, np.int64)
     ids: Ids | None = None
@@ -215,6 +218,11 @@ def row_ids(columns: Sequence[Column]) -> Ids:
 
 
 def _codes(array: Array) -> Ids:
+    if pa.types.is_integer(array.type) and not array.null_count:
+        numbers = np.asarray(array.to_numpy(), np.int64)
+        least, most = int(numbers.min()), int(numbers.max())
+        if most - least < len(numbers):
+            return numbers - least
     encoded: Any = array.dictionary_encode(null_encoding="encode")
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
 

@@ -121,8 +121,7 @@ class DriverRelation(Relation):
         """The same with each row once. A sum beyond the type of its diff raises `StepError`."""
         if self.consolidated:
             return self
-        table = arrow.consolidate(self.table, self.schema)
-        return DriverRelation(table, self.schema, consolidated=True)
+        return DriverRelation(each_once(self.table, self.schema), self.schema, consolidated=True)
 
     def select(self, schema: Schema, *, beside: bool = False) -> DriverRelation:
         """Some of the columns, those of a schema."""
@@ -265,6 +264,12 @@ def plus(parts: Sequence[Relation], schema: Schema) -> Relation:
     return SparkRelation(functools.reduce(DataFrame.unionByName, frames), schema)
 
 
+def each_once(table: pa.Table, schema: Schema) -> pa.Table:
+    """The rows of a table, each once, in the way that takes less time for so many."""
+    few = table.num_rows <= arrow.FEW
+    return (arrow.consolidate if few else consolidate_few_equal)(table, schema)
+
+
 def added_up(parts: Sequence[Relation], schema: Schema) -> tuple[Relation, ...]:
     """Add up the rows of several batches for the keys of a change, before they are joined.
 
@@ -275,10 +280,7 @@ def added_up(parts: Sequence[Relation], schema: Schema) -> tuple[Relation, ...]:
     if len(parts) - len(in_spark) < 2:
         return tuple(parts)
     table = on_driver(parts, schema)
-    if table.num_rows <= arrow.FEW:
-        return (*in_spark, DriverRelation(table, schema).added_up())
-    table = consolidate_few_equal(table, schema)
-    return (*in_spark, DriverRelation(table, schema, consolidated=True))
+    return (*in_spark, DriverRelation(table, schema).added_up())
 
 
 def _renamed(schema: Schema, names: Sequence[str]) -> Schema:

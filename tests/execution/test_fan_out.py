@@ -193,6 +193,40 @@ def test_few_rows_of_long_values_that_give_many_bytes_stay_in_spark(
         sizes.clear()
 
 
+class Numbered(st.Data):
+    key: int
+    text: str
+    n: int
+
+
+def numbered(a: st.ZSet[Wide]) -> st.ZSet[Numbered]:
+    return st.window(
+        a, by=lambda x: x.key, order=lambda x: x.text, into=Numbered, n=st.win.row_number()
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "inputs"),
+    [
+        (wide_pairs, [Z({Wide(key=0, text=f"{i:01000}"): 1 for i in range(20)})] * 2),
+        (numbered, [Z({Wide(key=0, text=f"{i:01000}"): 20 for i in range(20)})]),
+    ],
+)
+def test_few_rows_of_many_bytes_are_for_spark(
+    query: Callable[..., Any], inputs: list[Any], spark: SparkSession
+) -> None:
+    """400 rows of 1,000 or 2,000 bytes."""
+    graph = st.compile(query)
+    (expected,) = st.reference(graph).step(tuple(inputs))
+    for given_bytes, hows in ((200_000, {"spark"}), (2_000_000, {"driver"})):
+        limits = st.Limits(given_bytes=given_bytes)
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+        (out,) = stepper.step(tuple(inputs))
+        ran = stepper.metrics[-1].vertices.values()
+        assert {v.how for v in ran if v.rows_out != 0 and v.within is None} == hows
+        assert out == expected
+
+
 def test_few_rows_of_a_join_stay_on_the_driver(fetched: list[int]) -> None:
     graph = st.compile(joined)
     limits = st.Limits(given_rows=GIVEN)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as some
 
-from stepping_spark.engines.arrow.groups import foremost, in_order
+from stepping_spark.engines.arrow.groups import foremost, in_order, key_ids
 from stepping_spark.relations.arrow import Column
 
 LAST = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
@@ -63,8 +63,9 @@ def test_the_foremost_rows_of_each_key_are_those_that_none_comes_before(
     for key, at in zip(keys.to_pylist(), places, strict=True):
         first[key] = min(first.get(key, at), at)
     wanted = {i for i, k in enumerate(keys.to_pylist()) if places[i] == first[k]}
-    assert set(foremost([keys], order).tolist()) == wanted
-    sorted_at, ids = in_order([keys], order, [pa.array(range(len(keys)))])
+    ids = key_ids([keys])
+    assert set(foremost(ids, order).tolist()) == wanted
+    sorted_at = in_order(ids, order, [pa.array(range(len(keys)))])
     for key in set(ids.tolist()):
         found = [(places[i], i) for i in sorted_at.tolist() if ids[i] == key]
         assert found == sorted(found)

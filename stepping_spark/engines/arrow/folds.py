@@ -15,9 +15,11 @@ from stepping_spark.engines.arrow.groups import (
     first_with_ties,
     foremost,
     in_order,
+    key_ids,
     lists,
     positions,
 )
+from stepping_spark.engines.arrow.joins import most_given
 from stepping_spark.engines.arrow.kernels import Context, Kernel
 from stepping_spark.engines.arrow.windows import Partitions, column_of
 from stepping_spark.expressions.arrow import relation_of, spread, struct_of, values_of
@@ -32,10 +34,11 @@ from stepping_spark.physical import (
     Totals,
     Windowed,
 )
-from stepping_spark.relations.arrow import Ids, consolidate, empty, one_array
+from stepping_spark.relations.arrow import Ids, empty, one_array
 from stepping_spark.rows.schema import COUNT, GroupedType
 from stepping_spark.rows.types import Struct
 from stepping_spark.spark.fetch import FanOut
+from stepping_spark.spark.relation import each_once
 from stepping_spark.sums.arrow import totals
 
 
@@ -45,7 +48,7 @@ def added_up(of: Physical, rows: Kernel) -> Kernel:
 
     def added_up(run: Context) -> pa.Table:
         table = rows(run)
-        return table if run.is_once(table, schema) else consolidate(table, schema)
+        return table if run.is_once(table, schema) else each_once(table, schema)
 
     return added_up
 
@@ -94,11 +97,13 @@ def _in_order(
         known = values(found, run.ask)
         by, columns = known[: len(keys)], known[len(keys) :]
         directed = [(c, up) for c, (_, up) in zip(columns, order, strict=True)]
+        ids = key_ids(by)
         if first:
-            kept = positions(foremost(by, directed))
-            found, by = found.take(kept), [c.take(kept) for c in by]
-            directed = [(c.take(kept), up) for c, up in directed]
-        at, ids = in_order(by, directed, [found.column(c) for c, _ in of.schema.columns])
+            kept = foremost(ids, directed)
+            taken = positions(kept)
+            found, ids = found.take(taken), ids[kept]
+            directed = [(c.take(taken), up) for c, up in directed]
+        at = in_order(ids, directed, [found.column(c) for c, _ in of.schema.columns])
         found = found.take(positions(at))
         return found, ids[at], np.asarray(found.column(COUNT).to_numpy(), np.int64)
 
@@ -170,8 +175,8 @@ def window_kernel(n: Windowed, of: Kernel) -> Kernel:
 
     def window(run: Context) -> pa.Table:
         rows, ids, counts = ordered(run)
-        if (total := int(counts.sum())) > run.limits.given_rows:
-            raise FanOut.of(total, "window", run.limits.given_rows)
+        if (total := int(counts.sum())) > (most := most_given(run.limits, rows)):
+            raise FanOut.of(total, "window", most)
         if (counts > 1).any():
             ids = np.repeat(ids, counts)
             rows = rows.take(positions(np.repeat(np.arange(len(counts)), counts)))

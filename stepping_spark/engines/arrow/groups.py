@@ -61,12 +61,13 @@ def _by_key(keys: Sequence[Any]) -> Numbers:
     return np.array([numbers[k] for k in keys], np.int64)
 
 
-def in_order(
-    keys: Sequence[Column], order: Sequence[tuple[Column, bool]], row: Sequence[Column]
-) -> tuple[Numbers, Numbers]:
-    """The positions of rows, those of a key together, by the order, then by the row; key ids."""
-    parts = [f for k in keys for f in flat(canonical(k))]
-    ids = row_ids(parts)
+def key_ids(keys: Sequence[Column]) -> Numbers:
+    """A number for the key of each row."""
+    return row_ids([f for k in keys for f in flat(canonical(k))])
+
+
+def in_order(ids: Numbers, order: Sequence[tuple[Column, bool]], row: Sequence[Column]) -> Numbers:
+    """The positions of rows, those of a key together, by the order, then by the row."""
     shared = np.bincount(ids)[ids] > 1
     among, alone = np.flatnonzero(shared), np.flatnonzero(~shared)
     taken = positions(among)
@@ -74,12 +75,11 @@ def in_order(
     for column, up in order:
         by += [r if up else ~r for r in ranks(_taken(column, taken))]
     by += [r for column in row for r in ranks(_taken(column, taken))]
-    return np.append(among[np.lexsort(by[::-1])], alone), ids
+    return np.append(among[np.lexsort(by[::-1])], alone)
 
 
-def foremost(keys: Sequence[Column], order: Sequence[tuple[Column, bool]]) -> Numbers:
+def foremost(ids: Numbers, order: Sequence[tuple[Column, bool]]) -> Numbers:
     """The positions of the rows that no other row of their key comes before, by the order."""
-    ids = row_ids([f for k in keys for f in flat(canonical(k))])
     at = np.arange(len(ids))
     for column, up in order:
         of, within = at, np.arange(len(at))

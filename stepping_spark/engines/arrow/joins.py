@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.expressions.arrow import Arrays
+from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import (
     FEW,
     Array,
@@ -19,6 +20,15 @@ from stepping_spark.relations.arrow import (
     row_ids,
 )
 from stepping_spark.spark.fetch import FanOut
+
+
+def most_given(limits: Limits, *tables: pa.Table) -> int:
+    """The rows that a computation may give, if each is as wide as the average rows of its tables.
+
+    Those of a join are rows of both tables.
+    """
+    width = sum(t.nbytes // t.num_rows for t in tables if t.num_rows)
+    return min(limits.given_rows, limits.given_bytes // max(width, 1))
 
 
 def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:

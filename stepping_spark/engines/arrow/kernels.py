@@ -57,6 +57,7 @@ class Context:
     args: Sequence[pa.Table] = ()
     filled: Sequence[pa.Table] = ()  # what stands for holes, within the change of a fold
     carried: Carried = field(default_factory=dict)  # of rows that were left out of that
+    made_once: pa.Table | None = None  # what a kernel gave last, if it has each row once
     prefixes: Callable[[pa.Table], Prefixes | None] = lambda _: None  # of what a leaf is
 
 

@@ -29,7 +29,7 @@ from stepping_spark.engines.arrow.folds import (
     totals_kernel,
     window_kernel,
 )
-from stepping_spark.engines.arrow.joins import join_indices
+from stepping_spark.engines.arrow.joins import join_indices, most_given
 from stepping_spark.engines.arrow.kernels import Context, Kernel
 from stepping_spark.errors import StepError
 from stepping_spark.expressions.arrow import Arrays, relation_of, spread, values_of
@@ -143,8 +143,8 @@ def _unnest(n: Unnest, rows: Kernel) -> Kernel:
         table = rows(run)
         (found,) = values(table, run.ask)
         items: Any = pc.list_flatten(found)
-        if len(items) > run.limits.given_rows:
-            raise FanOut.of(len(items), n.name, run.limits.given_rows)
+        if len(items) > (most := most_given(run.limits, table.select([c for c, _ in n.carried]))):
+            raise FanOut.of(len(items), n.name, most)
         parents = pc.list_parent_indices(found)
         # The other columns, the lists among them, are not repeated for each item.
         carried = [one_array(table.column(c)).take(parents) for c, _ in n.carried]
@@ -187,7 +187,7 @@ def _equi_join(n: EquiJoin, left: Kernel, right: Kernel) -> Kernel:
         if not (sides[0].num_rows and sides[1].num_rows):
             return empty(schema)
         keys = left_key(sides[0], run.ask), right_key(sides[1], run.ask)
-        found = join_indices(*keys, run.limits.given_rows)
+        found = join_indices(*keys, most_given(run.limits, *sides))
         columns: list[Any] = [None] * len(n.cells)
         counts = []
         for side, at in enumerate(found):
@@ -247,8 +247,17 @@ def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
         old, new = sides(run, before, more)
         return [new, negate(old, schema)]
 
+    selects = isinstance(n.fold, Rank | Positive)
+
+    def change_of_fold(run: Context) -> pa.Table:
+        new, old = difference(run, state(run), change(run))
+        made = concat([new, old], schema)
+        if selects and not old.num_rows:
+            run.made_once = made
+        return made
+
     if not isinstance(n.fold, Windowed):
-        return lambda run: concat(difference(run, state(run), change(run)), schema)
+        return change_of_fold
     cut = cut_of(n.fold, over)
 
     def change_of_windows(run: Context) -> pa.Table:
