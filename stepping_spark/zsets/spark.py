@@ -22,7 +22,8 @@ from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
 from stepping_spark.spark.checkpoint import kept_apart, settle
-from stepping_spark.spark.fetch import fetch_if_few, most_fetched
+from stepping_spark.spark.estimate import scanned_bytes
+from stepping_spark.spark.fetch import fetch_if_few, fetch_if_few_scanned, most_fetched
 from stepping_spark.spark.measure import measure
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session
@@ -171,6 +172,26 @@ class ZSetSpark(ZSet[T_co]):
                 self._checked = self._computed(held.frame, where, limits, key)
         return self._checked
 
+    def checked_when_read(self, t: ZSetType, where: str, limits: Limits) -> Relation:
+        """The relation for a step that reads it once, by one query.
+
+        A DataFrame of many bytes of files is not kept, but only counted. That query checks its
+        values: `blamed` makes its error one about the input. Others are `checked`.
+        """
+        frame = self._held.frame
+        # Where an input is kept, floats are made canonical.
+        floats = any(has_floats(c) for c in self.type.schema.arrow.types)
+        if frame is not None and self._checked is None and not floats and t.row == self.type.row:
+            nbytes = scanned_bytes(frame)
+            if nbytes is not None and nbytes > limits.broadcast_bytes:
+                try:
+                    rows = frame.count()
+                except PySparkException as e:
+                    raise blamed(e, where) from e
+                read = guarded(frame, self.type) if self._guarded else frame
+                return SparkRelation(read, self.type.schema, rows=rows)
+        return self.checked(t, where, limits)
+
     def forget(self) -> None:
         """Recompute the DataFrame at its next use, because its cached data may be lost."""
         self._checked = None
@@ -183,6 +204,11 @@ class ZSetSpark(ZSet[T_co]):
             frame = guarded(frame, self.type)
         rows = SparkRelation(frame, schema)
         try:
+            nbytes = scanned_bytes(frame)
+            if nbytes is not None:
+                few = fetch_if_few_scanned(rows, nbytes, limits)
+                if few is not None:
+                    return few
             kept = kept_apart(rows) if key is None else settle(rows, key, where)
             # More rows stay in Spark: the step fetches them if it needs them, and uses them there.
             most = most_fetched(limits)

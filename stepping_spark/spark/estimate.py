@@ -1,0 +1,32 @@
+"""What Spark estimates of a DataFrame that it has not computed.
+
+Private in PySpark: `DataFrame._jdf`, because no public method gives the statistics of a plan.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+
+_UNKNOWN = 2**62
+_ROW_BY_ROW = ("Filter", "Project")
+
+
+def scanned_bytes(frame: DataFrame) -> int | None:
+    """The bytes that Spark would read for a DataFrame that only reads, filters and projects.
+
+    Such a DataFrame costs little to compute twice. Files count as they are on the disk. None: it
+    also joins, groups, sorts or calls Python; or Spark does not know, as of a database or of Python
+    objects, or does not tell, as with Spark Connect.
+    """
+    with suppress(AttributeError, Py4JError):
+        node: Any = frame._jdf.queryExecution().optimizedPlan()
+        while node.nodeName() in _ROW_BY_ROW:
+            node = node.child()
+        if node.children().isEmpty():
+            nbytes = int(node.stats().sizeInBytes())
+            return None if nbytes >= _UNKNOWN else nbytes
+    return None

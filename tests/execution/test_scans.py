@@ -1,0 +1,182 @@
+"""DataFrames that are only read from files: fetched without being kept, or read where needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+import stepping_spark as st
+from stepping_spark.errors import InputError
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.spark.estimate import scanned_bytes
+from stepping_spark.spark.session import count_jobs
+
+pytestmark = pytest.mark.driver
+
+ROWS = 30_000
+
+
+class Item(st.Data):
+    id: int
+    kind: int
+
+
+class Kind(st.Data):
+    kind: int
+    items: int
+    ids: int
+
+
+def kinds(items: st.ZSet[Item]) -> st.ZSet[Kind]:
+    return st.aggregate(
+        items,
+        by=lambda x: x.kind,
+        into=Kind,
+        items=st.agg.count(),
+        ids=st.agg.sum(lambda x: x.id),
+    )
+
+
+def same(items: st.ZSet[Item]) -> st.ZSet[Item]:
+    return items
+
+
+def kept(items: st.ZSet[Item]) -> st.ZSet[Item]:
+    return st.distinct(items)
+
+
+def twice(items: st.ZSet[Item]) -> tuple[st.ZSet[Kind], st.ZSet[int]]:
+    return kinds(items), st.map(items, f=lambda x: x.id)
+
+
+def of_two(items: st.ZSet[Item], others: st.ZSet[Item]) -> st.ZSet[Kind]:
+    return kinds(items + others)
+
+
+@pytest.fixture(scope="module")
+def items(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    path = str(tmp_path_factory.mktemp("items") / "items")
+    spark.range(ROWS, numPartitions=2).selectExpr("id", "id % 7 AS kind").write.parquet(path)
+    return spark.read.parquet(path)
+
+
+def test_what_files_have_is_estimated_where_rows_are_read_one_by_one(
+    spark: SparkSession, items: DataFrame, tmp_path: Path
+) -> None:
+    size = sum(p.stat().st_size for p in map(Path, (f[7:] for f in items.inputFiles())))
+    assert scanned_bytes(items) == size
+    assert scanned_bytes(items.where("id > 5").select(F.col("id") + 1, F.uuid())) is not None
+    assert scanned_bytes(spark.range(10)) == 80
+    objects = spark.createDataFrame([(1, 2)], "a int, b int")
+    others = (
+        objects,
+        items.join(items, "id"),
+        items.distinct(),
+        items.orderBy("id"),
+        items.union(items),
+        items.select(F.explode(F.array("id"))),
+        items.select(F.udf(lambda x: x, "int")("kind")),
+        items.mapInArrow(lambda batches: batches, items.schema),
+    )
+    assert {scanned_bytes(f) for f in others} == {None}
+
+
+@pytest.mark.parametrize(
+    ("limits", "jobs", "in_spark"),
+    [
+        (st.Limits(), 1, False),
+        (st.Limits(fetched_rows=ROWS - 1), 3, True),
+        (st.Limits(local_rows=0), 3, True),
+        (st.Limits(broadcast_bytes=1_000), 1, True),
+    ],
+)
+def test_few_rows_of_files_are_fetched_at_once(
+    items: DataFrame, limits: st.Limits, jobs: int, in_spark: bool, spark: SparkSession
+) -> None:
+    z = st.ZSetSpark.from_dataframe(items, Item)
+    with count_jobs(spark) as counted:
+        held = z.checked(z.type, "input 'items'", limits)
+    assert (held.table is None) == in_spark
+    assert counted.count is not None
+    assert counted.count <= jobs
+    assert held.rows == ROWS
+    assert z == st.ZSetSpark.from_dataframe(items, Item)
+
+
+def test_more_rows_of_files_are_counted_and_fetched_by_one_job_each(
+    items: DataFrame, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepping_spark.spark.fetch.SURELY_FEW_BYTES", 1_000)
+    twice = st.ZSetSpark.from_dataframe(items.selectExpr("id DIV 2 AS id", "0L AS kind"), Item)
+    with count_jobs(spark) as counted:
+        held = twice.checked(twice.type, "input 'items'", st.Limits())
+    assert counted.count == 2
+    assert held.table is not None
+    assert held.rows == ROWS / 2
+    assert set(held.table.column("_count_").to_pylist()) == {2}
+
+
+def test_rows_that_differ_at_each_reading_are_not_fetched_in_pieces(
+    items: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepping_spark.spark.fetch.SURELY_FEW_BYTES", 1_000)
+    frame = items.select(F.xxhash64(F.uuid()).alias("id"), "kind")
+    z = st.ZSetSpark.from_dataframe(frame, Item)
+    held = z.checked(z.type, "input 'items'", st.Limits(piece_bytes=100_000))
+    assert held.rows == ROWS
+    assert held.fetched(st.Limits(piece_bytes=100_000)).rows == ROWS
+
+
+@pytest.mark.parametrize(
+    ("query", "once"),
+    [(kinds, {0}), (same, set()), (kept, set()), (twice, set()), (of_two, {0, 1})],
+)
+def test_an_input_is_read_where_it_is_needed_if_one_stream_reads_it_once(
+    query: Any, once: set[int]
+) -> None:
+    plan = plan_of(st.compile(query))
+    assert {i for i, v in enumerate(plan.graph.inputs) if v in plan.read_once} == once
+
+
+SMALL = st.Limits(broadcast_bytes=1_000, fetched_rows=1_000)
+
+
+def test_a_large_input_that_one_query_reads_is_not_kept(
+    items: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = st.compile(kinds)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, limits=SMALL), limits=SMALL)
+    schemas: list[list[str]] = []
+    checkpoint: Any = ClassicDataFrame.localCheckpoint
+
+    def noted(frame: DataFrame, *args: Any) -> DataFrame:
+        schemas.append(frame.columns)
+        made: DataFrame = checkpoint(frame, *args)
+        return made
+
+    monkeypatch.setattr(ClassicDataFrame, "localCheckpoint", noted)
+    (out,) = stepper.step((st.ZSetSpark.from_dataframe(items, Item),))
+    assert all("id" not in columns for columns in schemas)
+    assert stepper.metrics[-1].inputs == {"kinds.items": ROWS}
+    wanted = {Kind(kind=k, items=len(ids := range(k, ROWS, 7)), ids=sum(ids)): 1 for k in range(7)}
+    assert out == st.ZSetPython(wanted)
+
+
+def test_what_does_not_fit_in_a_large_input_is_an_error_about_the_input(items: DataFrame) -> None:
+    graph = st.compile(kinds)
+    store = st.StoreMemory.from_graph(graph, limits=SMALL)
+    stepper = st.Stepper(graph, store, limits=SMALL)
+    wrong = items.selectExpr("id", "nullif(kind, 3) AS kind")
+    with pytest.raises(InputError, match=r"input 'items', column 'kind': expected int, found NULL"):
+        stepper.step((st.ZSetSpark.from_dataframe(wrong, Item),))
+    failing = items.selectExpr("id", "CAST(concat('x', id) AS BIGINT) AS kind")
+    with pytest.raises(InputError, match=r"input 'items': the DataFrame cannot be computed"):
+        stepper.step((st.ZSetSpark.from_dataframe(failing, Item),))
+    assert store.last_step() == 0
+    (out,) = stepper.step((st.ZSetSpark.from_dataframe(items, Item),))
+    assert out.to_dataframe().count() == 7
