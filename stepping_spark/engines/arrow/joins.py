@@ -45,7 +45,7 @@ def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
         columns = [k[side] for k in keys]
         rows = pa.array(np.arange(len(columns[0])))
         sides.append(pa.table([*columns, rows], names=[*names, position]))
-    if len(left[0]) * len(right[0]) > most and (pairs := _pairs(sides, names)) > most:
+    if len(left[0]) * len(right[0]) > most and (pairs := _pairs(sides, names, most)) > most:
         raise FanOut.of(pairs, "a join", most)
     joined = sides[0].join(sides[1], keys=names, join_type="inner", use_threads=False)
     return one_array(joined.column("i")), one_array(joined.column("j"))
@@ -67,10 +67,15 @@ def _few_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
     return pa.array(found[0], pa.int64()), pa.array(found[1], pa.int64())
 
 
-def _pairs(sides: list[pa.Table], names: list[str]) -> int:
-    """How many rows a join gives."""
-    counts = [side.group_by(names).aggregate([([], "count_all")]) for side in sides]
-    both = counts[0].join(counts[1], keys=names, join_type="inner", right_suffix="_right")
+def _pairs(sides: list[pa.Table], names: list[str], most: int) -> int:
+    """How many rows a join gives; it may be an upper bound, if that is no more than `most`."""
+    small, large = sorted(sides, key=len)
+    counted = small.group_by(names).aggregate([([], "count_all")])
+    greatest = pc.max(counted.column("count_all")).as_py() or 0
+    if greatest * large.num_rows <= most:
+        return int(greatest * large.num_rows)
+    counts = large.group_by(names).aggregate([([], "count_all")])
+    both = counts.join(counted, keys=names, join_type="inner", right_suffix="_right")
     each: Any = pc.multiply(both.column("count_all"), both.column("count_all_right"))
     return pc.sum(each).as_py() or 0
 
