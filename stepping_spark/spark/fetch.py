@@ -16,9 +16,6 @@ from stepping_spark.spark.measure import measure
 from stepping_spark.spark.placement import FEW_ROWS, Work, resources
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
 
-SURELY_FEW_BYTES = 256 << 10
-"""Bytes of files or tables that are fetched without being counted before."""
-
 
 class FanOut(Exception):
     """A computation produces too many rows for the driver. The text says how many."""
@@ -67,19 +64,18 @@ def fetch_if_few_scanned(
 ) -> DriverRelation | None:
     """The rows of a relation that Spark reads from so many bytes of files, each once.
 
-    None if there are too many. Few bytes are fetched at once; more are counted first. So Spark
-    reads them twice, and writes them nowhere.
+    None if there are too many, in the files or in memory. Spark counts the rows before, so it reads
+    them twice, and writes them nowhere.
     """
     most_rows = most_fetched(limits)
     if nbytes > limits.broadcast_bytes or most_rows < 1:
         return None
-    if nbytes > SURELY_FEW_BYTES:
-        measured = measure(relation.frame, relation.schema)
-        relation = replace(relation, rows=measured.rows, nbytes=measured.nbytes)
-        # One job fetches them: another one could read other rows.
-        most_bytes = min(limits.fetched_bytes, limits.piece_bytes)
-        if why_not_fetched(relation, limits, most_rows=most_rows, most_bytes=most_bytes):
-            return None
+    measured = measure(relation.frame, relation.schema)
+    relation = replace(relation, rows=measured.rows, nbytes=measured.nbytes)
+    # One job fetches them: another one could read other rows.
+    most_bytes = min(limits.fetched_bytes, limits.piece_bytes)
+    if why_not_fetched(relation, limits, most_rows=most_rows, most_bytes=most_bytes):
+        return None
     found = relation.fetched(limits)
     return None if found.rows > most_rows else found.added_up()
 

@@ -89,13 +89,13 @@ def test_what_files_have_is_estimated_where_rows_are_read_one_by_one(
 @pytest.mark.parametrize(
     ("limits", "jobs", "in_spark"),
     [
-        (st.Limits(), 1, False),
+        (st.Limits(), 2, False),
         (st.Limits(fetched_rows=ROWS - 1), 3, True),
         (st.Limits(local_rows=0), 3, True),
         (st.Limits(broadcast_bytes=1_000), 1, True),
     ],
 )
-def test_few_rows_of_files_are_fetched_at_once(
+def test_few_rows_of_files_are_counted_and_fetched(
     items: DataFrame, limits: st.Limits, jobs: int, in_spark: bool, spark: SparkSession
 ) -> None:
     z = st.ZSetSpark.from_dataframe(items, Item)
@@ -108,10 +108,7 @@ def test_few_rows_of_files_are_fetched_at_once(
     assert z == st.ZSetSpark.from_dataframe(items, Item)
 
 
-def test_more_rows_of_files_are_counted_and_fetched_by_one_job_each(
-    items: DataFrame, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stepping_spark.spark.fetch.SURELY_FEW_BYTES", 1_000)
+def test_equal_rows_of_files_are_added_up(items: DataFrame, spark: SparkSession) -> None:
     twice = st.ZSetSpark.from_dataframe(items.selectExpr("id DIV 2 AS id", "0L AS kind"), Item)
     with count_jobs(spark) as counted:
         held = twice.checked(twice.type, "input 'items'", st.Limits())
@@ -121,10 +118,7 @@ def test_more_rows_of_files_are_counted_and_fetched_by_one_job_each(
     assert set(held.table.column("_count_").to_pylist()) == {2}
 
 
-def test_rows_that_differ_at_each_reading_are_not_fetched_in_pieces(
-    items: DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stepping_spark.spark.fetch.SURELY_FEW_BYTES", 1_000)
+def test_rows_that_differ_at_each_reading_are_not_fetched_in_pieces(items: DataFrame) -> None:
     frame = items.select(F.xxhash64(F.uuid()).alias("id"), "kind")
     z = st.ZSetSpark.from_dataframe(frame, Item)
     held = z.checked(z.type, "input 'items'", st.Limits(piece_bytes=100_000))
