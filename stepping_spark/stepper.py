@@ -201,10 +201,8 @@ class Stepper(Generic[In, Out]):
                 self._scheduler.count_from_here()
             # A first change that comes as a DataFrame is expected to be large.
             key = self._scheduler.key_kept_by(v) if first else None
-            grows = isinstance(v.operator, Input) and v.operator.append_only
-            once = not grows and v in self._plan.read_once
-            held[v] = held_input(value, v.type, where, self.limits, key, once=once)
-            if grows:
+            held[v] = held_input(value, v.type, where, self.limits, key)
+            if isinstance(v.operator, Input) and v.operator.append_only:
                 assert isinstance(v.type, ZSetType)
                 check_grows(held[v], v.type, where)
         return held

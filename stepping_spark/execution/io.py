@@ -24,18 +24,11 @@ from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
 
 def held_input(
-    value: object,
-    t: StreamType,
-    where: str,
-    limits: Limits,
-    key: Sequence[str] | None = None,
-    *,
-    once: bool = False,
+    value: object, t: StreamType, where: str, limits: Limits, key: Sequence[str] | None = None
 ) -> Relation:
     """An input's change as a relation; an InputError where it does not fit.
 
-    With a key, a DataFrame is computed as a register with that key will have it. `once` says that
-    one query of the step reads it, once, so that it may be computed there.
+    With a key, a DataFrame is computed as a register with that key will have it.
     """
     if value is None:
         return DriverRelation.empty(t.schema)
@@ -45,8 +38,6 @@ def held_input(
     if isinstance(value, ZSetPython):
         return DriverRelation(encode(value.iter(), t, where), t.schema)
     if isinstance(value, ZSetSpark):
-        if once:
-            return value.checked_when_read(t, where, limits)
         return value.checked(t, where, limits, key)
     raise no_zset(value, t, where)
 

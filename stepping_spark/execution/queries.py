@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from stepping_spark.engines.spark.nodes import Query
@@ -34,7 +33,6 @@ from stepping_spark.rows.types import quote
 from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
 from stepping_spark.spark.session import count_jobs, for_thread, no_constraints
-from stepping_spark.zsets.from_dataframe import blamed
 
 _PLAN_NUMBERS = itertools.count(1)
 
@@ -214,8 +212,8 @@ class Queries:
         with no_constraints(spark), ThreadPoolExecutor(max_workers=at_once) as pool:
             return list(pool.map(lambda call: call(), calls))
 
-    def _blame(self, step: Step, members: list[Member], error: Exception) -> SteppingError:
-        """Say which input or vertex failed: run what a failed query reads, from the leaves up."""
+    def _blame(self, step: Step, members: list[Member], error: Exception) -> StepError:
+        """Say which vertex failed: run the terms of a failed query again, from the leaves up."""
         shown = ", ".join(str(self.plan.names[m.vertex][0]) for m in members)
         if "OutOfMemoryError" in str(error):
             return StepError(
@@ -223,13 +221,6 @@ class Queries:
                 "(spark.driver.memory, and spark.executor.memory on a cluster), or feed the change "
                 "in several steps; the store is as it was before the step"
             )
-        leaves = {leaf for m in members for leaf in m.leaves}
-        for v, where in self.plan.graph.named_inputs:
-            if Ref(v) in leaves and isinstance(read := step.values[v], SparkRelation):
-                try:
-                    read.frame.write.format("noop").mode("overwrite").save()
-                except PySparkException as e:
-                    return blamed(e, where)
         for m in members:
             for part in self._with_passed(step, m):
                 found = failing_vertex(part.term, lambda t: self._probe(step, t))

@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame
 
 _UNKNOWN = 2**62
 _ROW_BY_ROW = ("Filter", "Project")
+# A leaf of another kind may stand for anything, as a batch of a stream or an uncomputed cache.
+_READS = ("DataSourceV2ScanRelation", "LocalRelation", "LogicalRelation", "Range")
 
 
 def scanned_bytes(frame: DataFrame) -> int | None:
@@ -26,7 +28,7 @@ def scanned_bytes(frame: DataFrame) -> int | None:
         node: Any = frame._jdf.queryExecution().optimizedPlan()
         while node.nodeName() in _ROW_BY_ROW:
             node = node.child()
-        if node.children().isEmpty():
+        if node.nodeName() in _READS:
             nbytes = int(node.stats().sizeInBytes())
             return None if nbytes >= _UNKNOWN else nbytes
     return None

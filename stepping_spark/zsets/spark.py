@@ -157,9 +157,9 @@ class ZSetSpark(ZSet[T_co]):
         """The relation for a step, after a check that all its values are of type t.
 
         A DataFrame is computed once and kept. If it has few rows, the driver keeps them, each row
-        once. With a `key`, the DataFrame is treated as large: it is consolidated and partitioned as
-        a register with that key needs it. The InputError begins with `where`, names the column and
-        shows a row.
+        once; if it is only read from files, another reading counts them before. With a `key`, the
+        DataFrame is treated as large: it is consolidated and partitioned as a register with that
+        key needs it. The InputError begins with `where`, names the column and shows a row.
         """
         if t.row != self.type.row:
             raise InputError(f"{where}: expected {t}, found {self.type}; give rows of the type")
@@ -171,26 +171,6 @@ class ZSetSpark(ZSet[T_co]):
                 assert held.frame is not None
                 self._checked = self._computed(held.frame, where, limits, key)
         return self._checked
-
-    def checked_when_read(self, t: ZSetType, where: str, limits: Limits) -> Relation:
-        """The relation for a step that reads it once, by one query.
-
-        A DataFrame of many bytes of files is not kept, but only counted. That query checks its
-        values: `blamed` makes its error one about the input. Others are `checked`.
-        """
-        frame = self._held.frame
-        # Where an input is kept, floats are made canonical.
-        floats = any(has_floats(c) for c in self.type.schema.arrow.types)
-        if frame is not None and self._checked is None and not floats and t.row == self.type.row:
-            nbytes = scanned_bytes(frame)
-            if nbytes is not None and nbytes > limits.broadcast_bytes:
-                try:
-                    rows = frame.count()
-                except PySparkException as e:
-                    raise blamed(e, where) from e
-                read = guarded(frame, self.type) if self._guarded else frame
-                return SparkRelation(read, self.type.schema, rows=rows)
-        return self.checked(t, where, limits)
 
     def forget(self) -> None:
         """Recompute the DataFrame at its next use, because its cached data may be lost."""
