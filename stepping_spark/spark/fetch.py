@@ -59,27 +59,6 @@ def fetch_if_few(
     return relation.fetched(limits).added_up()
 
 
-def fetch_if_few_scanned(
-    relation: SparkRelation, nbytes: int, limits: Limits
-) -> DriverRelation | None:
-    """The rows of a relation that Spark reads from so many bytes of files, each once.
-
-    None if there are too many, in the files or in memory. Spark counts the rows before, so it reads
-    them twice, and writes them nowhere.
-    """
-    most_rows = most_fetched(limits)
-    if nbytes > limits.broadcast_bytes or most_rows < 1:
-        return None
-    measured = measure(relation.frame, relation.schema)
-    relation = replace(relation, rows=measured.rows, nbytes=measured.nbytes)
-    # One job fetches them: another one could read other rows.
-    most_bytes = min(limits.fetched_bytes, limits.piece_bytes)
-    if why_not_fetched(relation, limits, most_rows=most_rows, most_bytes=most_bytes):
-        return None
-    found = relation.fetched(limits)
-    return None if found.rows > most_rows else found.added_up()
-
-
 def why_not_fetched(
     relation: Relation, limits: Limits, *, most_rows: int, most_bytes: int | None = None
 ) -> str:

@@ -23,7 +23,7 @@ from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
 from stepping_spark.spark.checkpoint import kept_apart, settle
 from stepping_spark.spark.estimate import scanned_bytes
-from stepping_spark.spark.fetch import fetch_if_few, fetch_if_few_scanned, most_fetched
+from stepping_spark.spark.fetch import fetch_if_few, most_fetched
 from stepping_spark.spark.measure import measure
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session
@@ -184,14 +184,15 @@ class ZSetSpark(ZSet[T_co]):
             frame = guarded(frame, self.type)
         rows = SparkRelation(frame, schema)
         try:
-            nbytes = scanned_bytes(frame)
-            if nbytes is not None:
-                few = fetch_if_few_scanned(rows, nbytes, limits)
+            most, nbytes = most_fetched(limits), scanned_bytes(frame)
+            if nbytes is not None and nbytes <= limits.broadcast_bytes:
+                # One job fetches them: several could read different rows.
+                piece = min(limits.fetched_bytes, limits.piece_bytes)
+                few = fetch_if_few(rows, limits, most_rows=most, most_bytes=piece)
                 if few is not None:
                     return few
             kept = kept_apart(rows) if key is None else settle(rows, key, where)
             # More rows stay in Spark: the step fetches them if it needs them, and uses them there.
-            most = most_fetched(limits)
             few = fetch_if_few(kept, limits, most_rows=most, most_bytes=limits.broadcast_bytes)
             if few is not None:
                 return few

@@ -1,4 +1,4 @@
-"""DataFrames that are only read from files: fetched without being kept, or read where needed."""
+"""DataFrames that are only read from files: counted and fetched without being kept."""
 
 from __future__ import annotations
 

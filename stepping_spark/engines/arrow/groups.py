@@ -140,7 +140,7 @@ def lists(ids: Numbers, items: Array, counts: Numbers) -> tuple[Numbers, Array]:
 def collated(table: pa.Table, required: int) -> pa.Table:
     """One row for each key: the first column; the others hold the pieces, NULL where not."""
     key, *pieces = (one_array(c) for c in table.columns)
-    ids = row_ids(flat(canonical(key)))
+    ids = key_ids([key])
     _, firsts, dense = np.unique(ids, return_index=True, return_inverse=True)
     columns = [key.take(positions(firsts))]
     for piece in pieces:
