@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.engines.spark.nodes import Query
 from stepping_spark.engines.spark.rendering import Rendering
@@ -133,7 +133,7 @@ class Queries:
         if known is None or (known[0].small, known[0].now) != (small, now):
             prefix = f"{self._prefix}_r{next(self._numbers)}"
             made = Rendering(prefix, self._named(members), few, small, now)
-            known = self._rendered[key] = (made, [made.term(m.term) for m in members])
+            known = self._rendered[key] = (made, [made.stream(m.term) for m in members])
         rendering, queries = known
         for d in rendering.derived:
             step.sources.derive(d)
@@ -194,7 +194,7 @@ class Queries:
             begun = time.perf_counter()
             with count_jobs(self._spark()) as jobs:  # Spark counts by thread
                 frame = step.sources.sql(query.text, query.uses)
-                made = SparkRelation(frame, m.vertex.type.schema)
+                made = _relation(frame, m.vertex.type.schema, query)
                 if m.vertex in step.inlined:
                     step.passed[m.vertex] = m
                     held: Relation = made
@@ -247,6 +247,12 @@ class Queries:
             step.sources.derive(d)
         # What a large query gives is computed, and kept nowhere.
         step.sources.sql(query.text, query.uses).write.format("noop").mode("overwrite").save()
+
+
+def _relation(frame: DataFrame, schema: Schema, query: Query) -> SparkRelation:
+    """The DataFrame of a query, and what is known of its rows."""
+    by = tuple(n for n, _ in schema.columns) if query.consolidated else None
+    return SparkRelation(frame, schema, query.consolidated, by)
 
 
 def _tagged(texts: list[str], schemas: list[Schema]) -> str:

@@ -17,6 +17,7 @@ from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.measure import Measured, column, measure
 from stepping_spark.spark.relation import SparkRelation
+from stepping_spark.sums.overflow import beyond
 
 
 def settle(
@@ -39,7 +40,9 @@ def settle(
         frame = frame.repartition(*[column(k) for k in key])
 
     said = too_large(whose)
-    there = SparkRelation(frame, schema).added_up(said).frame
+    there = frame
+    if not relation.consolidated or relation.partitioned_by != tuple(key):
+        there = SparkRelation(frame, schema).added_up(said).frame
     try:
         kept, measured = _computed(there, schema, tests, level)
     except PySparkException as e:
@@ -60,14 +63,7 @@ def settle(
 
 def too_large(whose: str) -> Callable[[str, RowType], str]:
     """The text of the error of a sum that does not fit its column; it begins with `whose`."""
-
-    def said(name: str, t: RowType) -> str:
-        return (
-            f"{whose}: {name} of a row adds up to what is beyond {t.ddl}; feed fewer or smaller "
-            "weights"
-        )
-
-    return said
+    return lambda name, t: f"{whose}: {beyond(name, t)}"
 
 
 def kept_apart(relation: SparkRelation, tests: Sequence[tuple[str, str]] = ()) -> SparkRelation:

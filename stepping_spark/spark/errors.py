@@ -10,6 +10,8 @@ from pyspark.errors import PySparkException
 OF_SPARK = (PySparkException, Py4JError)
 """The errors that a call of Spark may raise, with those that only the JVM knows."""
 
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*) SQLSTATE: \w+")
+
 
 def raised_in_worker(e: PySparkException) -> tuple[str, str] | None:
     """The name and text of an error of this library that one of Spark's Python workers raised."""
@@ -22,9 +24,12 @@ def first_line(e: BaseException) -> str:
 
     It is the first line. For a failure in a Python worker, the line after Python's own traceback is
     added to it. For an error that only the JVM knows, it is the second line. An error without a
-    text gives the name of its class.
+    text gives the name of its class. What our own SQL raised is shown without Spark's codes.
     """
     first, _, rest = str(e).strip().partition("\n")
+    raised = _RAISED.fullmatch(first)
+    if raised:
+        return raised[1]
     if isinstance(e, Py4JJavaError):
         return rest.split("\n", 1)[0].removeprefix(": ")
     _, trace, told = rest.rpartition("Traceback (most recent call last):\n")

@@ -21,10 +21,9 @@ from stepping_spark.relations.codec import conform
 from stepping_spark.relations.few_equal import consolidate_few_equal
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
-from stepping_spark.rows.types import quote
 from stepping_spark.spark.measure import column
 from stepping_spark.spark.send import frame_of
-from stepping_spark.sums.overflow import nonzero, total
+from stepping_spark.sums.overflow import Sums, nonzero
 
 
 class Relation(ABC):
@@ -186,13 +185,14 @@ class SparkRelation(Relation):
 
         A sum that does not fit its diff's type is an error within Spark, with the text from `said`.
         """
-        grouped = bool(self.schema.columns)
-        sums = [
-            F.expr(total(quote(n), t, said(n, t), grouped=grouped)).alias(n)
-            for n, t in self.schema.diffs
-        ]
-        added = self.frame.groupBy(*[column(n) for n, _ in self.schema.columns]).agg(*sums)
-        return SparkRelation(added.where(nonzero(self.schema)), self.schema, consolidated=True)
+        sums = Sums.of(self.schema.diffs, said, grouped=bool(self.schema.columns))
+        by = [column(n) for n, _ in self.schema.columns]
+        rows, added, totals = (
+            [F.expr(text).alias(n) for n, text in texts]
+            for texts in (sums.rows, sums.sums, sums.totals)
+        )
+        once = self.frame.select(*by, *rows).groupBy(*by).agg(*added).select(*by, *totals)
+        return SparkRelation(once.where(nonzero(self.schema)), self.schema, consolidated=True)
 
     def select(self, schema: Schema, *, beside: bool = False) -> SparkRelation:
         """Some of the columns, those of a schema."""

@@ -6,18 +6,28 @@ which sums ignore. The functions here raise an error in every setting of the ses
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.literals import text
-from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.schema import Columns, Schema
 from stepping_spark.rows.sql_text import Sql, any_of, closed, let
 from stepping_spark.rows.types import quote
 
 HALF = "4294967295L"  # the lower 32 bits
+_TWO_32 = "4294967296BD"
+_TWO_64 = "18446744073709551616BD"
 
 
 def fitting(value: str, t: RowType, said: str) -> Sql:
     """The value, or an error if it does not fit the type: NULL must mean that it does not."""
     return closed(f"coalesce({value}, CAST(raise_error({text(said)}) AS {t.ddl}))")
+
+
+def beyond(diff: str, t: RowType) -> str:
+    """The error of a diff whose sum does not fit its type."""
+    return f"the sum of {diff} of a row is beyond {t.ddl}; feed fewer or smaller weights"
 
 
 def zero(t: RowType) -> Sql:
@@ -55,6 +65,104 @@ def total(x: str, t: RowType, said: str, *, grouped: bool = True) -> Sql:
     else:
         found = fitting(f"try_sum({x})", t, said)
     return found if grouped else closed(f"CASE WHEN count(1) > 0 THEN {found} END")
+
+
+@dataclass(frozen=True)
+class Sums:
+    """How the diffs of many rows are added up, in three queries, one over the other.
+
+    `rows` are read from the rows, `sums` are aggregates over `rows`, and `totals` are the diffs,
+    read from `sums`. Each is a list of texts with their names.
+
+    Decimals of 38 digits without a point are added up as longs: see `_limbs`. Spark copies a sum of
+    decimals for each row, which takes longer than all the rest of a query.
+    """
+
+    rows: tuple[tuple[str, Sql], ...]
+    sums: tuple[tuple[str, Sql], ...]
+    totals: tuple[tuple[str, Sql], ...]
+
+    @classmethod
+    def of(
+        cls,
+        diffs: Columns,
+        said: Callable[[str, RowType], str],
+        *,
+        grouped: bool = True,
+        given: Mapping[str, Limbs] | None = None,
+    ) -> Sums:
+        """The sums of diffs; `said` is the text of the error of one that does not fit its type.
+
+        `grouped` is whether there are columns to group by. What a diff is of a row is `given`, or
+        else is a column of the rows.
+        """
+        given = given or {}
+        rows: list[tuple[str, Sql]] = []
+        sums: list[tuple[str, Sql]] = []
+        totals: list[tuple[str, Sql]] = []
+        for name, t in diffs:
+            x = closed(quote(name))
+            if is_wide(t):
+                parts = [f"{name}.{i}" for i in range(3)]
+                low, middle, high = parts
+                rows += zip(parts, given.get(name, Limbs.of(x)).texts, strict=True)
+                sums += [(n, closed(f"sum({quote(n)})")) for n in (low, middle)]
+                sums.append((high, closed(f"try_sum({quote(high)})")))
+                totals.append((name, _of_limbs([quote(n) for n in parts], t, said(name, t))))
+            else:
+                rows.append((name, x))
+                sums.append((name, total(x, t, said(name, t), grouped=grouped)))
+                totals.append((name, x))
+        return cls(tuple(rows), tuple(sums), tuple(totals))
+
+
+def is_wide(t: RowType) -> bool:
+    """Whether a diff is a sum of ints, which has up to 38 digits."""
+    return t.ddl == "DECIMAL(38, 0)"
+
+
+@dataclass(frozen=True)
+class Limbs:
+    """An integer of up to 38 digits as three longs: low + middle · 2^32 + high · 2^64.
+
+    `fits` is the integer as a long, or NULL if it is beyond; `wide` is the same as a decimal. It is
+    computed only for integers that are beyond 64 bits. The low limb has 32 bits and the middle one
+    32 and a sign. So two billion rows can be added up in any order. The high limb overflows only
+    where the sum is beyond 38 digits.
+    """
+
+    fits: Sql
+    wide: Sql
+
+    @classmethod
+    def of(cls, x: Sql) -> Limbs:
+        """The limbs of a decimal."""
+        return cls(closed(f"TRY_CAST({x} AS BIGINT)"), x)
+
+    @property
+    def texts(self) -> tuple[Sql, Sql, Sql]:
+        """The low, the middle and the high limb."""
+        rest = f"{self.wide} % {_TWO_64}"
+        return (
+            closed(f"coalesce({self.fits} & {HALF}, CAST({rest} % {_TWO_32} AS BIGINT))"),
+            closed(f"coalesce(shiftright({self.fits}, 32), ({rest}) DIV {_TWO_32})"),
+            closed(f"if({self.fits} IS NULL, {self.wide} DIV {_TWO_64}, 0L)"),
+        )
+
+
+def _of_limbs(sums: list[str], t: RowType, said: str) -> Sql:
+    """The decimal of three sums of limbs; an error where it has more than 38 digits."""
+    low, middle, high = sums
+    # A product of decimals has as many digits as both together, and is exact up to 38.
+    lower = f"CAST({middle} AS DECIMAL(19, 0)) * {_TWO_32} + CAST({low} AS DECIMAL(19, 0))"
+    upper = f"CAST({high} AS DECIMAL(19, 0)) + ({lower}) DIV {_TWO_64}"
+    # The product is nearer to zero than the sum: otherwise it might be beyond although that is not.
+    one = f"if({high} > 0, 1BD, -1BD)"
+    product = f"try_multiply(CAST({upper} - {one} AS DECIMAL(20, 0)), {_TWO_64})"
+    found = f"try_add({product}, ({lower}) % {_TWO_64} + {one} * {_TWO_64})"
+    checked = fitting(f"TRY_CAST({found} AS {t.ddl})", t, said)
+    exact = f"CAST({lower} AS {t.ddl})"
+    return closed(f"CASE WHEN {high} = 0 THEN {exact} WHEN {low} IS NOT NULL THEN {checked} END")
 
 
 def shifted(text: str, places: int) -> Sql:

@@ -26,7 +26,7 @@ from stepping_spark.rows.schema import (
 from stepping_spark.rows.sql_text import Sql, closed, let
 from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
 from stepping_spark.sums.floats import rest_sql, split_sql, total_sql
-from stepping_spark.sums.overflow import fitting, product, shifted, total, zero
+from stepping_spark.sums.overflow import Limbs, fitting, product, shifted, total, zero
 
 FIELD = 4096  # an item of the n-th float is n · FIELD + its bin, counted from -FIRST
 FIRST = 8
@@ -48,14 +48,13 @@ def contributions(query: str, key: Sql | None, pick: Sql, t: RowType, schema: Sc
     """The relation of the sum, by key, of the contributions of a query's rows."""
     total = Accumulated(t)
     leaves = _leaves(total)
-    shown = [f"{key} AS `_key_`"] if key is not None else []
-    picked = f"SELECT {', '.join([*shown, f'{pick} AS `_pick_`', f't.{COUNT}'])} FROM ({query}) t"
+    picked = _picked(query, key, pick)
     base = _zeros(schema)
     if key is not None:
         base["_rows_"] = f"t.{COUNT}"
     for leaf in leaves:
         if leaf.type.name == "int":
-            base[leaf.diff] = closed(f"CAST({leaf.text} AS DECIMAL(38, 0)) * t.{COUNT}")
+            base[leaf.diff] = _product(leaf)
         elif leaf.type.name == "Decimal":
             base[leaf.diff] = _decimal(leaf)
     keys = [f"t.{quote(n)}" for n, _ in schema.columns if n == "_key_"]
@@ -72,6 +71,42 @@ def contributions(query: str, key: Sql | None, pick: Sql, t: RowType, schema: Sc
     columns = [f"part.{quote(n)}" for n, _ in schema.all if n != "_key_"]
     inner = f"SELECT {', '.join([*keys, parts])} FROM ({picked}) t"
     return f"SELECT {', '.join([*keys, *columns])} FROM ({inner}) t"
+
+
+def factors(
+    query: str, key: Sql | None, pick: Sql, t: RowType, schema: Schema
+) -> tuple[str, dict[str, Limbs]] | None:
+    """The same for many rows: a relation, and the limbs of those diffs that it has no columns for.
+
+    None for a sum that has items: its rows are contributions.
+    """
+    total = Accumulated(t)
+    if total.item:
+        return None
+    products, columns, limbs = [], [], {}
+    for i, leaf in enumerate(_leaves(total)):
+        if leaf.type.name == "int":
+            product = closed(f"`_product{i}_`")
+            products.append(f"try_multiply({leaf.text}, t.{COUNT}) AS {product}")
+            limbs[leaf.diff] = Limbs(product, _product(leaf))
+        else:
+            ddl = dict(schema.diffs)[leaf.diff].ddl
+            columns.append(f"CAST({_decimal(leaf)} AS {ddl}) AS {quote(leaf.diff)}")
+    if key is not None:
+        columns.append(f"t.{COUNT} AS `_rows_`")
+    shown = ", ".join(["t.*", *products, *columns])
+    return f"SELECT {shown} FROM ({_picked(query, key, pick)}) t", limbs
+
+
+def _picked(query: str, key: Sql | None, pick: Sql) -> str:
+    """The key and the value of each row, and its weight."""
+    shown = [f"{key} AS `_key_`"] if key is not None else []
+    return f"SELECT {', '.join([*shown, f'{pick} AS `_pick_`', f't.{COUNT}'])} FROM ({query}) t"
+
+
+def _product(leaf: _Leaf) -> Sql:
+    """An int times the weight, as a decimal."""
+    return closed(f"CAST({leaf.text} AS DECIMAL(38, 0)) * t.{COUNT}")
 
 
 def _leaves(total: Accumulated) -> list[_Leaf]:

@@ -11,6 +11,7 @@ from stepping_spark.engines.spark.groups import collated, listed, top
 from stepping_spark.engines.spark.text import (
     ONE_TASK,
     WEIGHT,
+    added_up,
     consolidated,
     equal,
     names,
@@ -48,16 +49,20 @@ from stepping_spark.rows.literals import text as quoted
 from stepping_spark.rows.schema import COUNT, GroupedType, Schema, columns_of
 from stepping_spark.rows.sql_text import Sql, any_of, closed
 from stepping_spark.rows.types import Struct, quote
-from stepping_spark.sums.overflow import opposite, product
-from stepping_spark.sums.sql import contributions, totals
+from stepping_spark.sums.overflow import nonzero, opposite, product
+from stepping_spark.sums.sql import contributions, factors, totals
 
 
 @dataclass(frozen=True)
 class Query:
-    """The text of a query, and the relations that it names."""
+    """The text of a query, and the relations that it names.
+
+    `consolidated` says that it has each row once, grouped by all of its columns.
+    """
 
     text: str
     uses: frozenset[str]
+    consolidated: bool = False
 
 
 class Computing(Protocol):
@@ -91,6 +96,14 @@ class Context:
     def query(self, n: Physical) -> Query:
         """The query of a node, with the columns of its schema, in order."""
         return Query(NODES[type(n)](self, n), self.uses(n))
+
+    def kept(self, n: Physical) -> Query:
+        """The query of a stream that is to be kept: sums of many rows are added up in it."""
+        if isinstance(n, Contributions) and not self.few:
+            once = _added_up(self, n)
+            if once is not None:
+                return Query(once, self.uses(n), consolidated=True)
+        return self.query(n)
 
     def text(self, n: Physical) -> str:
         """The text of that query."""
@@ -227,10 +240,24 @@ def _anti_join(run: Context, n: AntiJoin) -> str:
 
 
 def _contributions(run: Context, n: Contributions) -> str:
+    return contributions(*_picked(run, n), n.pick.type, n.schema)
+
+
+def _added_up(run: Context, n: Contributions) -> str | None:
+    """What many rows add to the sum of each key, each sum once; None for sums that have items."""
+    found = factors(*_picked(run, n), n.pick.type, n.schema)
+    if found is None:
+        return None
+    query, limbs = found
+    once = added_up(query, names(n.schema.columns), n.schema.diffs, few=False, given=limbs)
+    return f"SELECT * FROM ({once}) WHERE {nonzero(n.schema)}"
+
+
+def _picked(run: Context, n: Contributions) -> tuple[str, Sql | None, Sql]:
+    """The text of the rows that contribute, and of their keys and values."""
     split = () if n.key is None else n.key.parts
     query, texts = run.over(n.of, (*split, n.pick), "t")
-    key = None if n.key is None else _rebuilt(n.key, texts[:-1])
-    return contributions(query, key, texts[-1], n.pick.type, n.schema)
+    return query, None if n.key is None else _rebuilt(n.key, texts[:-1]), texts[-1]
 
 
 def _rebuilt(key: Key, texts: list[Sql]) -> Sql:

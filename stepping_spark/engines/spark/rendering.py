@@ -49,18 +49,33 @@ class Rendering:
         args = [self.term(a) for a in t.args]
         return self.parts(t.parts, args, t.types)
 
+    def stream(self, t: Term) -> Query:
+        """The query of a term whose rows are to be kept, with its columns in order."""
+        if not isinstance(t, Node):
+            return self.term(t)
+        return self.parts(t.parts, [self.term(a) for a in t.args], t.types, kept=True)
+
     def relation(self, name: str, t: StreamType) -> Query:
         """All of a relation."""
         return Query(f"SELECT {names(t.schema.all)} FROM {name}", frozenset((name,)))
 
     def parts(
-        self, parts: Sequence[Operator], args: Sequence[Query], types: tuple[StreamType, ...]
+        self,
+        parts: Sequence[Operator],
+        args: Sequence[Query],
+        types: tuple[StreamType, ...],
+        *,
+        kept: bool = False,
     ) -> Query:
-        """What operators make of relations, one after the other."""
-        for tree in trees_of(parts, types):
-            context = Context(self._computed, self._apart, self.few, self.small, self.now, args)
-            args = [context.query(tree)]
-        return args[0]
+        """What operators make of relations, one after the other; the result may be to be kept."""
+        *before, last = trees_of(parts, types)
+        for tree in before:
+            args = [self._context(args).query(tree)]
+        context = self._context(args)
+        return context.kept(last) if kept else context.query(last)
+
+    def _context(self, args: Sequence[Query]) -> Context:
+        return Context(self._computed, self._apart, self.few, self.small, self.now, args)
 
     def _computed(self, query: Query, exprs: Sequence[Expr], row: str) -> tuple[str, list[Sql]]:
         opaque = [e for e in dict.fromkeys(exprs) if not e.in_sql]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.index import Order
-from stepping_spark.rows.atoms import INT, RowType
+from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, Columns, Schema
 from stepping_spark.rows.sql_text import Sql, all_of
 from stepping_spark.rows.types import quote
-from stepping_spark.sums.overflow import nonzero, total
+from stepping_spark.sums.overflow import Limbs, Sums, beyond, is_wide, nonzero, total
 
 # Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.
 ONE_TASK = "/*+ COALESCE(1) */"
@@ -43,13 +43,7 @@ def key_names(keys: Sequence[Expr]) -> str:
     return ", ".join(f"_k{i}_" for i, _ in enumerate(keys))
 
 
-def added(diff: str, t: RowType, *, grouped: bool = True) -> Sql:
-    """The sum of a diff over equal rows."""
-    said = f"the sum of {diff} of a row is beyond {t.ddl}"
-    return total(quote(diff), t, said, grouped=grouped)
-
-
-WEIGHT = added(COUNT, INT)
+WEIGHT = total(quote(COUNT), INT, beyond(COUNT, INT))
 
 
 def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = (), *, few: bool) -> str:
@@ -59,11 +53,10 @@ def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = (), *, few: 
     `few` are one partition.
     """
     one = ONE_TASK if few else ""
-    grouped_by = bool(schema.columns)
-    sums = ", ".join(f"{added(n, t, grouped=grouped_by)} AS {quote(n)}" for n, t in schema.diffs)
     alive = nonzero(schema)
     if not schema.columns:
-        return f"SELECT * FROM (SELECT {one} {sums} FROM ({query})) WHERE {alive}"
+        query = f"SELECT {one} * FROM ({query})"
+        return f"SELECT * FROM ({added_up(query, '', schema.diffs, few=few)}) WHERE {alive}"
     by = names(schema.columns)
     grouped, beside = f"SELECT {one} {names(schema.all)} FROM ({query})", ""
     of_row = _columns(keys, schema)
@@ -77,9 +70,34 @@ def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = (), *, few: 
         grouped = f"SELECT {one} {names(schema.all, 't')}, {computed} FROM ({query}) t"
         if not few:
             grouped += f" DISTRIBUTE BY {key_names(keys)}"
-    return (
-        f"SELECT *{beside} FROM (SELECT {by}, {sums} FROM ({grouped}) GROUP BY {by}) WHERE {alive}"
-    )
+    once = added_up(grouped, by, schema.diffs, few=few)
+    return f"SELECT *{beside} FROM ({once}) WHERE {alive}"
+
+
+def added_up(
+    query: str,
+    by: str,
+    diffs: Columns,
+    *,
+    few: bool,
+    given: Mapping[str, Limbs] | None = None,
+) -> str:
+    """The sums of a query's diffs, by some columns; `given` are those that are not columns.
+
+    Of few rows decimals are added up as they are, which takes the shortest text.
+    """
+    columns, grouped = (f"{by}, ", f" GROUP BY {by}") if by else ("", "")
+    if few or not any(is_wide(t) for _, t in diffs):
+        sums = [(n, total(quote(n), t, beyond(n, t), grouped=bool(by))) for n, t in diffs]
+        return f"SELECT {columns}{_list(sums)} FROM ({query}) t{grouped}"
+    sums_of = Sums.of(diffs, beyond, grouped=bool(by), given=given)
+    rows = f"SELECT {columns}{_list(sums_of.rows)} FROM ({query}) t"
+    sums_ = f"SELECT {columns}{_list(sums_of.sums)} FROM ({rows}){grouped}"
+    return f"SELECT {columns}{_list(sums_of.totals)} FROM ({sums_})"
+
+
+def _list(texts: Sequence[tuple[str, Sql]]) -> str:
+    return ", ".join(f"{text} AS {quote(n)}" for n, text in texts)
 
 
 def _columns(keys: Sequence[Expr], schema: Schema) -> list[str] | None:
