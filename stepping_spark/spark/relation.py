@@ -23,7 +23,7 @@ from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.measure import column
 from stepping_spark.spark.send import frame_of
-from stepping_spark.sums.overflow import Sums, nonzero
+from stepping_spark.sums.overflow import Sums
 
 
 class Relation(ABC):
@@ -191,8 +191,8 @@ class SparkRelation(Relation):
             [F.expr(text).alias(n) for n, text in texts]
             for texts in (sums.rows, sums.sums, sums.totals)
         )
-        once = self.frame.select(*by, *rows).groupBy(*by).agg(*added).select(*by, *totals)
-        return SparkRelation(once.where(nonzero(self.schema)), self.schema, consolidated=True)
+        once = self.frame.select(*by, *rows).groupBy(*by).agg(*added).where(sums.alive)
+        return SparkRelation(once.select(*by, *totals), self.schema, consolidated=True)
 
     def select(self, schema: Schema, *, beside: bool = False) -> SparkRelation:
         """Some of the columns, those of a schema."""

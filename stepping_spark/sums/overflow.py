@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.literals import text
-from stepping_spark.rows.schema import Columns, Schema
+from stepping_spark.rows.schema import Columns
 from stepping_spark.rows.sql_text import Sql, any_of, closed, let
 from stepping_spark.rows.types import quote
 
@@ -27,7 +27,7 @@ def fitting(value: str, t: RowType, said: str) -> Sql:
 
 def beyond(diff: str, t: RowType) -> str:
     """The error of a diff whose sum does not fit its type."""
-    return f"the sum of {diff} of a row is beyond {t.ddl}; feed fewer or smaller weights"
+    return f"the sum of {diff} is beyond {t.ddl}; feed fewer or smaller weights"
 
 
 def zero(t: RowType) -> Sql:
@@ -35,9 +35,9 @@ def zero(t: RowType) -> Sql:
     return closed("0L" if t.ddl == "BIGINT" else f"CAST(0 AS {t.ddl})")
 
 
-def nonzero(schema: Schema) -> Sql:
+def nonzero(diffs: Columns) -> Sql:
     """Whether a row of a relation has a diff other than zero."""
-    return any_of(f"{quote(n)} <> {zero(t)}" for n, t in schema.diffs)
+    return any_of(f"{quote(n)} <> {zero(t)}" for n, t in diffs)
 
 
 def product(a: Sql, b: Sql, said: str = "the product of two weights is beyond BIGINT") -> Sql:
@@ -72,7 +72,8 @@ class Sums:
     """How the diffs of many rows are added up, in three queries, one over the other.
 
     `rows` are read from the rows, `sums` are aggregates over `rows`, and `totals` are the diffs,
-    read from `sums`. Each is a list of texts with their names.
+    read from `sums`. Each is a list of texts with their names. `alive` is the condition, on `sums`,
+    that one of the diffs is not zero.
 
     Decimals of 38 digits without a point are added up as longs: see `_limbs`. Spark copies a sum of
     decimals for each row, which takes longer than all the rest of a query.
@@ -81,6 +82,7 @@ class Sums:
     rows: tuple[tuple[str, Sql], ...]
     sums: tuple[tuple[str, Sql], ...]
     totals: tuple[tuple[str, Sql], ...]
+    alive: Sql
 
     @classmethod
     def of(
@@ -100,6 +102,7 @@ class Sums:
         rows: list[tuple[str, Sql]] = []
         sums: list[tuple[str, Sql]] = []
         totals: list[tuple[str, Sql]] = []
+        alive: list[Sql] = []
         for name, t in diffs:
             x = closed(quote(name))
             if is_wide(t):
@@ -108,12 +111,15 @@ class Sums:
                 rows += zip(parts, given.get(name, Limbs.of(x)).texts, strict=True)
                 sums += [(n, closed(f"sum({quote(n)})")) for n in (low, middle)]
                 sums.append((high, closed(f"try_sum({quote(high)})")))
-                totals.append((name, _of_limbs([quote(n) for n in parts], t, said(name, t))))
+                quoted = [closed(quote(n)) for n in parts]
+                totals.append((name, _of_limbs(quoted, t, said(name, t))))
+                alive.append(_is_other_than_zero(quoted))
             else:
                 rows.append((name, x))
                 sums.append((name, total(x, t, said(name, t), grouped=grouped)))
                 totals.append((name, x))
-        return cls(tuple(rows), tuple(sums), tuple(totals))
+                alive.append(closed(f"{x} <> {zero(t)}"))
+        return cls(tuple(rows), tuple(sums), tuple(totals), any_of(alive))
 
 
 def is_wide(t: RowType) -> bool:
@@ -142,27 +148,36 @@ class Limbs:
     @property
     def texts(self) -> tuple[Sql, Sql, Sql]:
         """The low, the middle and the high limb."""
-        rest = f"{self.wide} % {_TWO_64}"
+        rest = closed(f"{self.wide} % {_TWO_64}")
         return (
             closed(f"coalesce({self.fits} & {HALF}, CAST({rest} % {_TWO_32} AS BIGINT))"),
-            closed(f"coalesce(shiftright({self.fits}, 32), ({rest}) DIV {_TWO_32})"),
+            closed(f"coalesce(shiftright({self.fits}, 32), {rest} DIV {_TWO_32})"),
             closed(f"if({self.fits} IS NULL, {self.wide} DIV {_TWO_64}, 0L)"),
         )
 
 
-def _of_limbs(sums: list[str], t: RowType, said: str) -> Sql:
+def _is_other_than_zero(sums: list[Sql]) -> Sql:
+    """Whether the integer of three sums of limbs is not zero."""
+    low, middle, high = sums
+    carried = closed(f"{middle} + shiftright({low}, 32)")
+    rest = closed(f"{high} + shiftright({carried}, 32)")
+    return any_of([f"{low} & {HALF} <> 0L", f"{carried} & {HALF} <> 0L", f"{rest} <> 0L"])
+
+
+def _of_limbs(sums: list[Sql], t: RowType, said: str) -> Sql:
     """The decimal of three sums of limbs; an error where it has more than 38 digits."""
     low, middle, high = sums
+    short = f"try_add(try_multiply({middle}, {HALF} + 1L), {low})"
+    fits = f"if({high} = 0, CAST({short} AS {t.ddl}), NULL)"
     # A product of decimals has as many digits as both together, and is exact up to 38.
-    lower = f"CAST({middle} AS DECIMAL(19, 0)) * {_TWO_32} + CAST({low} AS DECIMAL(19, 0))"
-    upper = f"CAST({high} AS DECIMAL(19, 0)) + ({lower}) DIV {_TWO_64}"
+    lower = closed(f"CAST({middle} AS DECIMAL(19, 0)) * {_TWO_32} + CAST({low} AS DECIMAL(19, 0))")
+    upper = closed(f"CAST({high} AS DECIMAL(19, 0)) + {lower} DIV {_TWO_64}")
     # The product is nearer to zero than the sum: otherwise it might be beyond although that is not.
     one = f"if({high} > 0, 1BD, -1BD)"
     product = f"try_multiply(CAST({upper} - {one} AS DECIMAL(20, 0)), {_TWO_64})"
-    found = f"try_add({product}, ({lower}) % {_TWO_64} + {one} * {_TWO_64})"
-    checked = fitting(f"TRY_CAST({found} AS {t.ddl})", t, said)
-    exact = f"CAST({lower} AS {t.ddl})"
-    return closed(f"CASE WHEN {high} = 0 THEN {exact} WHEN {low} IS NOT NULL THEN {checked} END")
+    long = f"try_add({product}, {lower} % {_TWO_64} + {one} * {_TWO_64})"
+    found = fitting(f"{fits}, TRY_CAST({long} AS {t.ddl})", t, said)
+    return closed(f"CASE WHEN {low} IS NOT NULL THEN {found} END")
 
 
 def shifted(text: str, places: int) -> Sql:

@@ -152,5 +152,5 @@ def test_weights_beyond_their_type_say_so(session: SparkSession) -> None:
     graph = st.compile(totals)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, limits=LIMITS), limits=LIMITS)
     z = st.ZSetPython([(Item(key=1, x=x, y=None), MOST) for x in (1, 2)])
-    with pytest.raises(StepError, match=r"the sum of _rows_ .* is beyond BIGINT; feed fewer"):
+    with pytest.raises(StepError, match="the sum of _rows_ is beyond BIGINT; feed fewer"):
         stepper.step((z,))

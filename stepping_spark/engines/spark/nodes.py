@@ -49,7 +49,7 @@ from stepping_spark.rows.literals import text as quoted
 from stepping_spark.rows.schema import COUNT, GroupedType, Schema, columns_of
 from stepping_spark.rows.sql_text import Sql, any_of, closed
 from stepping_spark.rows.types import Struct, quote
-from stepping_spark.sums.overflow import nonzero, opposite, product
+from stepping_spark.sums.overflow import opposite, product
 from stepping_spark.sums.sql import contributions, factors, totals
 
 
@@ -249,8 +249,7 @@ def _added_up(run: Context, n: Contributions) -> str | None:
     if found is None:
         return None
     query, limbs = found
-    once = added_up(query, names(n.schema.columns), n.schema.diffs, few=False, given=limbs)
-    return f"SELECT * FROM ({once}) WHERE {nonzero(n.schema)}"
+    return added_up(query, names(n.schema.columns), n.schema.diffs, few=False, given=limbs)
 
 
 def _picked(run: Context, n: Contributions) -> tuple[str, Sql | None, Sql]:

@@ -53,10 +53,8 @@ def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = (), *, few: 
     `few` are one partition.
     """
     one = ONE_TASK if few else ""
-    alive = nonzero(schema)
     if not schema.columns:
-        query = f"SELECT {one} * FROM ({query})"
-        return f"SELECT * FROM ({added_up(query, '', schema.diffs, few=few)}) WHERE {alive}"
+        return added_up(f"SELECT {one} * FROM ({query})", "", schema.diffs, few=few)
     by = names(schema.columns)
     grouped, beside = f"SELECT {one} {names(schema.all)} FROM ({query})", ""
     of_row = _columns(keys, schema)
@@ -71,7 +69,7 @@ def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = (), *, few: 
         if not few:
             grouped += f" DISTRIBUTE BY {key_names(keys)}"
     once = added_up(grouped, by, schema.diffs, few=few)
-    return f"SELECT *{beside} FROM ({once}) WHERE {alive}"
+    return f"SELECT *{beside} FROM ({once})" if beside else once
 
 
 def added_up(
@@ -82,18 +80,20 @@ def added_up(
     few: bool,
     given: Mapping[str, Limbs] | None = None,
 ) -> str:
-    """The sums of a query's diffs, by some columns; `given` are those that are not columns.
+    """The sums of a query's diffs by some columns, unless all are zero.
 
+    `given` are diffs that the query has no columns for.
     Of few rows decimals are added up as they are, which takes the shortest text.
     """
     columns, grouped = (f"{by}, ", f" GROUP BY {by}") if by else ("", "")
     if few or not any(is_wide(t) for _, t in diffs):
         sums = [(n, total(quote(n), t, beyond(n, t), grouped=bool(by))) for n, t in diffs]
-        return f"SELECT {columns}{_list(sums)} FROM ({query}) t{grouped}"
+        once = f"SELECT {columns}{_list(sums)} FROM ({query}) t{grouped}"
+        return f"SELECT * FROM ({once}) WHERE {nonzero(diffs)}"
     sums_of = Sums.of(diffs, beyond, grouped=bool(by), given=given)
     rows = f"SELECT {columns}{_list(sums_of.rows)} FROM ({query}) t"
     sums_ = f"SELECT {columns}{_list(sums_of.sums)} FROM ({rows}){grouped}"
-    return f"SELECT {columns}{_list(sums_of.totals)} FROM ({sums_})"
+    return f"SELECT {columns}{_list(sums_of.totals)} FROM ({sums_}) WHERE {sums_of.alive}"
 
 
 def _list(texts: Sequence[tuple[str, Sql]]) -> str:
