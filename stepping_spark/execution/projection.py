@@ -57,6 +57,8 @@ class Projection:
 
     def select(self, held: Relation, exprs: Named, *, beside: bool) -> Relation:
         """A relation of the expressions, by their names; `beside` keeps its own columns too."""
+        if beside and not exprs:
+            return held
         schema = held.schema
         own = (schema.columns, schema.diffs) if beside else ((), ())
         made = Schema((*own[0], *((n, e.type) for n, e in exprs)), own[1])
