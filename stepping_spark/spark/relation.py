@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from stepping_spark.relations.codec import conform
 from stepping_spark.relations.few_equal import consolidate_few_equal
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
+from stepping_spark.spark.matches import matching
 from stepping_spark.spark.measure import column
 from stepping_spark.spark.send import frame_of
 from stepping_spark.sums.overflow import Sums
@@ -214,14 +214,8 @@ class SparkRelation(Relation):
     def having(self, keys: Relation, *, among: bool = True) -> SparkRelation:
         """The rows whose key is among the keys, or is not if `among` is False."""
         wanted = keys.in_spark(lambda: self.frame.sparkSession).frame
-        if keys.table is not None:
-            wanted = F.broadcast(wanted)
-        names = [n for n, _ in keys.schema.columns]
-        renamed = [f"_m{i}_" for i in range(len(names))]
-        wanted = wanted.select(*[column(n) for n in names]).toDF(*renamed)
-        same = (column(n).eqNullSafe(F.col(m)) for n, m in zip(names, renamed, strict=True))
-        on = functools.reduce(operator.and_, same)
-        found = self.frame.join(wanted, on, "leftsemi" if among else "leftanti")
+        small = keys.table is not None
+        found = matching(self.frame, wanted, keys.schema.columns, among=among, small=small)
         return SparkRelation(found, self.schema, self.consolidated)
 
     def fetched(self, limits: Limits) -> DriverRelation:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
@@ -18,6 +16,7 @@ from stepping_spark.relations.codec import conform, decode
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import Columns, Schema, ZSetType
 from stepping_spark.rows.types import quote, sort_key
+from stepping_spark.spark.matches import matching
 from stepping_spark.spark.send import frame_of
 
 Keyed = Iterator[tuple[Any, Any, int]]
@@ -63,7 +62,7 @@ def keyed_frame(frame: DataFrame, t: ZSetType, key: Key, match_keys: Set[object]
     shown = frame.select(*computed, *(F.col(quote(n)) for n, _ in t.schema.all))
     if match_keys is not None:
         encoded = _encoded(match_keys, key)
-        shown = matching(shown, _table([_parts(key, e) for e in encoded], parts), parts)
+        shown = matching_rows(shown, _table([_parts(key, e) for e in encoded], parts), parts)
     order = [
         F.col(n).asc() if up else F.col(n).desc()
         for (n, _), up in zip(parts, key.ascending, strict=True)
@@ -93,17 +92,7 @@ def _table(rows: Sequence[Sequence[Any]], columns: Columns) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def matching(frame: DataFrame, rows: pa.Table, columns: Columns) -> DataFrame:
+def matching_rows(frame: DataFrame, rows: pa.Table, columns: Columns) -> DataFrame:
     """The lines of the DataFrame whose columns match one of the rows. NULL matches NULL."""
-    renamed = tuple((f"_m{i}_", t) for i, (_, t) in enumerate(columns))
-    wanted = frame_of(
-        rows.select([n for n, _ in columns]).rename_columns([n for n, _ in renamed]),
-        Schema(renamed, ()),
-        frame.sparkSession,
-    )
-    same = (
-        F.col(quote(n)).eqNullSafe(F.col(m))
-        for (n, _), (m, _) in zip(columns, renamed, strict=True)
-    )
-    on = functools.reduce(operator.and_, same)
-    return frame.join(F.broadcast(wanted), on, "leftsemi")
+    wanted = frame_of(rows.select([n for n, _ in columns]), Schema(columns, ()), frame.sparkSession)
+    return matching(frame, wanted, columns, small=True)

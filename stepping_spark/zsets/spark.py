@@ -28,7 +28,7 @@ from stepping_spark.spark.measure import measure
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session
 from stepping_spark.zsets.boxes import MOST_ROWS, Box, box_of
-from stepping_spark.zsets.by_key import check_set, keyed_frame, keyed_pairs, matching
+from stepping_spark.zsets.by_key import check_set, keyed_frame, keyed_pairs, matching_rows
 from stepping_spark.zsets.from_arrow import relation_of_arrow
 from stepping_spark.zsets.from_dataframe import (
     blamed,
@@ -303,7 +303,7 @@ class ZSetSpark(ZSet[T_co]):
             yield from decode(self.to_arrow(), self.type)
             return
         with blaming("iter"):
-            found = matching(held.frame, wanted, self.type.schema.columns).toArrow()
+            found = matching_rows(held.frame, wanted, self.type.schema.columns).toArrow()
         yield from decode(conform(found, self.type.schema), self.type)
 
     def iter_by_index(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
-from operator import and_
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from stepping_spark.errors import StoreError
 from stepping_spark.limits import Limits
@@ -20,6 +17,7 @@ from stepping_spark.rows.literals import literal
 from stepping_spark.rows.types import Optional, quote
 from stepping_spark.spark import checkpoint
 from stepping_spark.spark.errors import first_line
+from stepping_spark.spark.matches import matching
 from stepping_spark.spark.measure import column
 from stepping_spark.spark.relation import Relation, SparkRelation
 from stepping_spark.store import Register
@@ -58,12 +56,8 @@ class SparkBatch:
             if condition is not None:
                 return self.frame.where(condition)
         wanted = keys.in_spark(lambda: self.frame.sparkSession).frame
-        if here is not None and here.nbytes <= limits.broadcast_bytes:
-            wanted = F.broadcast(wanted)
-        named = [(k, f"_key_{i}_of_read_") for i, k in enumerate(self.register.key)]
-        wanted = wanted.select(*[column(k).alias(new) for k, new in named])
-        same = [column(k).eqNullSafe(column(new)) for k, new in named]
-        return self.frame.join(wanted, functools.reduce(and_, same), "left_semi")
+        small = here is not None and here.nbytes <= limits.broadcast_bytes
+        return matching(self.frame, wanted, self.register.keys.columns, small=small)
 
     def release(self) -> None:
         """Free the memory. DataFrames read from the batch stay correct, but become slower."""

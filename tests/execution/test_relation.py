@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from stepping_spark.errors import StepError
 from stepping_spark.limits import DEFAULT, Limits
-from stepping_spark.rows.atoms import FLOAT, INT, STR
+from stepping_spark.rows.atoms import FLOAT, INT, STR, RowType
 from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.rows.types import Optional
 from stepping_spark.spark.checkpoint import settle
@@ -85,6 +85,23 @@ def test_equal_rows_become_one_and_that_is_known() -> None:
     assert not once.select(KEYS).consolidated
     with pytest.raises(StepError, match="BIGINT"):
         of(WORDS, [("a", 1, 2**62), ("a", 1, 2**62)]).added_up()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("t", "by"), [(INT, 1), (Optional(INT), 2)], ids=["int", "int | None"])
+def test_a_key_that_is_never_null_is_looked_up_by_one_column(
+    t: RowType, by: int, spark: SparkSession
+) -> None:
+    schema = Schema((("n", t),), ())
+    keys = of(schema, [(1,), (3,), (None,)][: by + 1])
+    held = Schema((("word", STR), ("n", t)), ((COUNT, INT),))
+    rows = [("a", 1, 1), ("b", 2, 1), ("c", None, 1)][: by + 1]
+    relation = of(held, rows).in_spark(lambda: spark)
+    assert rows_of(relation.having(keys)) == [rows[0], *rows[2:]]
+    assert rows_of(relation.having(keys, among=False)) == [rows[1]]
+    plan = relation.having(keys).frame._jdf.queryExecution().executedPlan().toString()
+    (join,) = (line for line in plan.splitlines() if "HashJoin" in line)
+    assert join.count("isnull") == (by - 1) * 2
 
 
 @pytest.mark.spark
