@@ -133,8 +133,8 @@ class Limbs:
 
     `fits` is the integer as a long, or NULL if it is beyond; `wide` is the same as a decimal. It is
     computed only for integers that are beyond 64 bits. The low limb has 32 bits and the middle one
-    32 and a sign. So two billion rows can be added up in any order. The high limb overflows only
-    where the sum is beyond 38 digits.
+    32 and a sign. So two billion rows can be added up in any order. The high limb is an error, and
+    so is the whole sum, where the sum of some of the rows is beyond 38 digits.
     """
 
     fits: Sql
@@ -160,8 +160,10 @@ def _is_other_than_zero(sums: list[Sql]) -> Sql:
     """Whether the integer of three sums of limbs is not zero."""
     low, middle, high = sums
     carried = closed(f"{middle} + shiftright({low}, 32)")
-    rest = closed(f"{high} + shiftright({carried}, 32)")
-    return any_of([f"{low} & {HALF} <> 0L", f"{carried} & {HALF} <> 0L", f"{rest} <> 0L"])
+    rest = closed(f"try_add({high}, shiftright({carried}, 32))")
+    # Without rows all three are NULL. Beyond 64 bits only the last one is.
+    last = f"coalesce({rest} <> 0L, {low} IS NOT NULL)"
+    return any_of([f"{low} & {HALF} <> 0L", f"{carried} & {HALF} <> 0L", last])
 
 
 def _of_limbs(sums: list[Sql], t: RowType, said: str) -> Sql:

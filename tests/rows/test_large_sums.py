@@ -94,6 +94,21 @@ def test_sums_of_more_than_38_digits_are_an_error(
             added_up(of)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_sum_of_more_than_38_digits_is_not_taken_for_zero(
+    session: SparkSession, sign: int
+) -> None:
+    """All of it is in the high limb, whose sum is beyond 64 bits, and no other diff is left."""
+    of = frame(session, [(1, sign * 5 * 10**18 * 2**64)] * 2).drop("_rows_")
+    of.createOrReplaceTempView("large_sums")
+    schema = Schema(SCHEMA.columns, SCHEMA.diffs[1:])
+    query = consolidated("SELECT * FROM large_sums", schema, few=False)
+    once = SparkRelation(of, schema).added_up(lambda name, t: f"{name} is beyond {t.ddl}")
+    for added_up in (session.sql(query), once.frame):
+        with pytest.raises(PySparkException, match=r"_sum_x_.* is beyond DECIMAL\(38, 0\)"):
+            added_up.collect()
+
+
 class Item(st.Data):
     key: int
     x: int
