@@ -78,8 +78,7 @@ class Queries:
             here = all(p.table is not None for p in parts)
             if here and nbytes <= self.limits.broadcast_bytes:
                 small.add(name)
-            added_up = isinstance(leaf, Read) and bool(leaf.by) and leaf not in self._of_folds
-            step.sources.define(name, parts, schema_of(leaf), added_up=added_up)
+            step.sources.define(name, parts, schema_of(leaf), added_up=self._is_added_up(leaf))
         try:
             made = None
             if few:
@@ -92,6 +91,11 @@ class Queries:
             raise
         except Exception as e:
             raise self._blame(step, members, e) from e
+
+    def _is_added_up(self, leaf: Leaf) -> bool:
+        """Whether a query adds up what it reads of several batches, before it is joined."""
+        is_old = isinstance(leaf, Read) and bool(leaf.by) and not leaf.new
+        return is_old and leaf not in self._of_folds
 
     def _named(self, members: Sequence[Member]) -> dict[Leaf, str]:
         """The names of the relations that streams read."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
 from stepping_spark.execution.due import times_of
@@ -25,6 +27,8 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import DriverRelation, Relation, added_up, plus
 from stepping_spark.store import Now, Store
 
+_MANY = 4  # rows of a change for each old row at its keys: to add them up would take too long
+
 
 class Registers:
     """The registers of one plan in one store, as its steps read them."""
@@ -35,6 +39,7 @@ class Registers:
         self._projection = projection
         self._limits = limits
         self._serves = {r: plan.state_of(r) for stage in plan.stages for r in stage.reads}
+        self._old_of = {r: replace(r, new=False) for r in self._serves if r.new}
         self._has_cuts = any(r.cut is not None for r in self._serves)
         self._prefixes = KnownPrefixes(store, limits)
         members = [m for stage in plan.stages for m in stage.members]
@@ -54,6 +59,8 @@ class Registers:
 
     def read(self, step: Step, read: Read) -> tuple[Relation, ...]:
         """The rows of a register that a stage reads, in parts that add up to them."""
+        if read.new:
+            return self._new(step, read)
         if step.first:
             return ()
         state = self._serves[read]
@@ -78,6 +85,19 @@ class Registers:
         if read in self.of_folds and (rows is None or rows > self._limits.local_rows):
             return parts  # the query adds them up
         return added_up(parts, schema)
+
+    def _new(self, step: Step, read: Read) -> tuple[Relation, ...]:
+        """The old value and the change.
+
+        The driver adds them up where the change is not many rows beside the old ones. A row that
+        goes is then not joined twice, to cancel out later.
+        """
+        old, change = self.old(step, self._old_of[read]), step.values[read.change]
+        parts = tuple(p for p in (*old, change) if not p.is_empty)
+        rows, more = rows_of(*old), rows_of(change)
+        if not read.by or not rows or more is None or more > _MANY * rows:
+            return parts
+        return added_up(parts, read.change.type.schema)
 
     def _read_cut(
         self, step: Step, read: Read, keys: Relation, state: State
@@ -112,7 +132,7 @@ class Registers:
         return step.keys[read.by].renamed(names)
 
     def old(self, step: Step, read: Read) -> tuple[Relation, ...]:
-        """The old value of a register that is read whole, whether the stage reads it or not."""
+        """The old value of a register, whether the stage reads it or not."""
         if read not in step.reads:
             self._serves.setdefault(read, self._plan.state_of(read))
             step.reads[read] = self.read(step, read)

@@ -73,9 +73,12 @@ class Step:
 
     def parts_for_spark(self, leaf: Leaf) -> tuple[Relation, ...]:
         """The same, from Spark's memory where they are there too."""
-        if isinstance(leaf, Ref) and leaf.vertex in self.in_spark:
-            return (self.in_spark[leaf.vertex],)
-        return self.parts(leaf)
+        parts = self.parts(leaf)
+        v = leaf.change if isinstance(leaf, Read) else leaf.vertex
+        if v not in self.in_spark:
+            return parts
+        here, there = self.values[v], self.in_spark[v]
+        return tuple(there if p is here else p for p in parts)
 
     def is_for_spark(self, m: Member) -> bool:
         """Whether a stream that few rows make is sooner computed where its readers will be."""

@@ -105,7 +105,8 @@ class Plan:
             streams = " and ".join(str(self.names[keys.of][0]) for keys in t.by)
             keys = f" at keys of {streams}, added up" if streams else ""
             keys = " at times that have come, added up" if t.due else keys
-            return f"{{{self.state_of(t).register.name}{keys}}}"
+            with_change = f" + {self.names[t.change][0]}" if t.new else ""
+            return f"{{{self.state_of(t).register.name}{keys}{with_change}}}"
         assert isinstance(t, Node)
         return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
 

@@ -233,8 +233,7 @@ class _Planner:
     def _operator(self, v: Vertex, at: Read | None) -> Term:
         op = v.operator
         if isinstance(op, Integrate):
-            x = self._resolve(v.inputs[0])
-            return Node(v, Add(), (self._read(x, at), self._term(x)))
+            return replace(self._read(self._resolve(v.inputs[0]), at), new=True)
         if isinstance(op, Delay):
             return self._read(self._change(v), at)
         join = join_of(op)
@@ -342,5 +341,7 @@ def _waits(m: Member) -> Iterator[Vertex]:
             yield leaf.vertex
             continue
         yield from (keys.of for keys in leaf.by)
+        if leaf.new:
+            yield leaf.change
         if leaf.due is not None:
             yield from (greatest for greatest, _ in leaf.due.marks)

@@ -75,7 +75,10 @@ class Keys:
 
 @dataclass(frozen=True)
 class Read:
-    """The old value of a register: all of it, or the rows that have a key of some streams."""
+    """The value of a register: all of it, or the rows that have a key of some streams.
+
+    It is the old value, or the `new` one, which has all rows of this step's change.
+    """
 
     change: Vertex
     key: tuple[Expr, ...] = ()
@@ -83,6 +86,7 @@ class Read:
     nulls: bool = False  # whether NULL keys match each other
     due: Clock | None = None  # where its key is a time that has come since the last step
     cut: Window | None = None  # which needs the last rows of a key only, where it knows the others
+    new: bool = False
 
 
 class Side(enum.Enum):
