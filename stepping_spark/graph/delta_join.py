@@ -1,11 +1,14 @@
 """The delta join: how a join of many changes with each of its inputs, without a state of its own.
 
-    S₀ = base        Sⱼ = Sⱼ₋₁ ⋈ rⱼ        dSⱼ = dSⱼ₋₁ ⋈ z⁻¹I(rⱼ) + I(Sⱼ₋₁) ⋈ drⱼ
+    S₀ = base        Sⱼ = Sⱼ₋₁ ⋈ rⱼ        dSⱼ = dSⱼ₋₁ ⋈ I(rⱼ) + z⁻¹I(Sⱼ₋₁) ⋈ drⱼ
 
-The first term follows a change on through the lookups after it, as they were. The second begins
+The first term follows a change on through the lookups after it, as they are now. The second begins
 with drⱼ, and finds the rows of Sⱼ₋₁ that it meets by going back to the base, from each lookup to
-the one that its key is read from, and then forward through the others, as they are now. So only
+the one that its key is read from, and then forward through the others, as they were. So only
 inputs are read, each by the keys of those that it is joined with, and no Sⱼ is ever kept.
+
+The base, which is the largest table as a rule, is read as it was: nothing is added to its rows. A
+row that goes together with the row that it looks up meets that row once, as it was, too.
 
 Where a lookup is a left one, Sⱼ = Sⱼ₋₁ ⋈ rⱼ + null(Sⱼ₋₁ − Sⱼ₋₁ ⋈ present(rⱼ)), so drⱼ goes with
 −d present(rⱼ): what it meets loses, or gets back, its NULL. The sum of both takes one way back.
@@ -46,18 +49,21 @@ class DeltaJoin(Generic[S]):
         """The change of the whole join."""
         known = self.changes[0]
         for j, lookup in enumerate(self.lookups, 1):
-            old = self.apply(Delay(), self.integrals[j])
-            followed = self.apply(lookup, known, old)
+            followed = self.apply(lookup, known, self.integrals[j])
             known = self.apply(Add(), followed, self._met(j))
         return known
 
+    def _old(self, i: int) -> S:
+        """An input before this step."""
+        return self.apply(Delay(), self.integrals[i])
+
     def _met(self, j: int) -> S:
-        """I(Sⱼ₋₁) ⋈ drⱼ, its rows as those of Sⱼ."""
+        """z⁻¹I(Sⱼ₋₁) ⋈ drⱼ, its rows as those of Sⱼ."""
         lookup = self.lookups[j - 1]
         source, used = reached(self._on(j), self._lefts)
         keys = [Field(e.type, (f"_{m}",)) for m, e in enumerate(lookup.key, 2)]
         back = self._back(tuple(keys[m] for m in used), j, used, source, 0)
-        found = self.apply(back, self._begun(j), self.integrals[source])
+        found = self.apply(back, self._begun(j), self._old(source))
         rest = [m for m in range(len(keys)) if m not in used]
         kept = [Field(t, (f"_{i}",)) for i, t in enumerate(self._members((source, j)), 1)]
         # The keys of drⱼ stand after its row, as a row that is None has none; two places on now.
@@ -83,8 +89,7 @@ class DeltaJoin(Generic[S]):
         rows = self.apply(Map(built([whole, *lookup.key])), change)
         if not lookup.left:
             return rows
-        old = self.apply(Delay(), self.integrals[j])
-        keys = self.apply(Haitch(Present(lookup.key)), old, change)
+        keys = self.apply(Haitch(Present(lookup.key)), self._old(j), change)
         named = [Field(e.type, (f"_{m}",)) for m, e in enumerate(lookup.key, 1)]
         absent = self.apply(Map(built([Literal(member, None), *named])), keys)
         return self.apply(Add(), rows, self.apply(Neg(), absent))
@@ -100,7 +105,7 @@ class DeltaJoin(Generic[S]):
             place = _place(bound, at)
             on = tuple(key[m].under(f"_{place + 1}") for m in used)
             back = self._back(on, at, used, source, _place(bound, source))
-            found = self.apply(back, found, self.integrals[source])
+            found = self.apply(back, found, self._old(source))
             rest = [m for m in range(len(key)) if m not in used]
             checks += [(self._on(at)[m], key[m].under(f"_{at + 1}")) for m in rest]
             bound = sorted((*bound, source))
@@ -116,7 +121,7 @@ class DeltaJoin(Generic[S]):
             on = tuple(moved(e, places) for e in self._on(i))
             place = _place(bound, i)
             lookup = dataclasses.replace(self.lookups[i - 1], on=on, place=place, bare=False)
-            found = self.apply(lookup, found, self.integrals[i])
+            found = self.apply(lookup, found, self._old(i))
             bound = sorted((*bound, i))
         return found
 
