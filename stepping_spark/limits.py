@@ -135,10 +135,11 @@ class Limits:
     """
 
     cut_rows: int = _limit(1_000, "rows")
-    """Rows of a state of a window, or of first rows, that the driver computes with completely.
+    """Rows of a state of a window, or of first rows, that are all computed with.
 
-    Beyond: for a window it computes the rows from the change on, and the rows before it that the
-    functions need; for first rows, new ones of all rows of a key only where an old one is removed.
+    Beyond: for a window the driver computes the rows from the change on, and the rows before it
+    that the functions need. Of first rows it keeps, for each key, as many as are asked for and one
+    for each row that the change removes.
     """
 
     cut_keys: int = _limit(8, "keys")

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from stepping_spark.engines.arrow.first_rows import Restrict, restricting
 from stepping_spark.execution.due import times_of
 from stepping_spark.execution.prefixes import KnownPrefixes
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.step import Step, rows_of
 from stepping_spark.expressions.clock import ticks
+from stepping_spark.graph.operators import Top
 from stepping_spark.limits import Limits
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import (
@@ -43,6 +45,7 @@ class Registers:
         self._has_cuts = any(r.cut is not None for r in self._serves)
         self._prefixes = KnownPrefixes(store, limits)
         members = [m for stage in plan.stages for m in stage.members]
+        self._restricts: dict[Read, Restrict | None] = {}
         self._of_windows = reads_of(members, is_of_window)
         self.of_folds = reads_of(members, is_of_fold)
         """The reads whose rows a query of Spark adds up anyway."""
@@ -81,6 +84,8 @@ class Registers:
         parts = tuple(p.select(schema, beside=True) for p in found)
         if keys is None or read in self._of_windows:
             return parts
+        if read.first is not None:
+            parts = self._first(step, read, read.first, parts)
         rows = rows_of(*parts)
         if read in self.of_folds and (rows is None or rows > self._limits.local_rows):
             return parts  # the query adds them up
@@ -98,6 +103,24 @@ class Registers:
         if not read.by or not rows or more is None or more > _MANY * rows:
             return parts
         return added_up(parts, read.change.type.schema)
+
+    def _first(
+        self, step: Step, read: Read, top: Top, parts: tuple[Relation, ...]
+    ) -> tuple[Relation, ...]:
+        """The rows of each key that its first rows are among, before this step and after it."""
+        schema, change, rows = read.change.type.schema, step.values[read.change], rows_of(*parts)
+        if change.table is None or rows is None or rows <= self._limits.cut_rows:
+            return parts
+        if read not in self._restricts:
+            self._restricts[read] = restricting(schema, top.keys, top.order, top.n)
+        restrict = self._restricts[read]
+        if restrict is None:
+            return parts
+        tables = [p.table for p in parts if p.table is not None]
+        often = len(parts) if all(p.consolidated for p in parts) else rows
+        kept = restrict(tables, change.table, often, self._projection.in_utc)
+        both = zip(kept, parts, strict=True)
+        return tuple(DriverRelation(t, schema, p.consolidated) for t, p in both if t.num_rows)
 
     def _read_cut(
         self, step: Step, read: Read, keys: Relation, state: State

@@ -19,6 +19,7 @@ from stepping_spark.graph.graph import AnyGraph, Path, Vertex, check_is_graph
 from stepping_spark.graph.operators import (
     Add,
     Arrange,
+    Collated,
     Delay,
     Differentiate,
     Expire,
@@ -31,6 +32,7 @@ from stepping_spark.graph.operators import (
     LookUp,
     Neg,
     Settled,
+    Top,
     Window,
     join_of,
     parts_of,
@@ -259,19 +261,24 @@ class _Planner:
         states, changes = v.inputs[::2], tuple(map(self._resolve, v.inputs[1::2]))
         keys = keys_of_each(op.of, [c.type for c in changes])
         by = tuple(Keys(c, key) for c, key in zip(changes, keys, strict=True))
+        folds = op.of.folds if isinstance(op.of, Collated) else (op.of,)
         found: list[Term] = []
-        for state, (change, key) in zip(states, zip(changes, keys, strict=True), strict=True):
-            read = Read(change, key, by, nulls=True, cut=self._cut(v, op, change))
+        for state, change, key, fold in zip(states, changes, keys, folds, strict=True):
+            cut = self._cut(v, op, change)
+            first = fold if isinstance(fold, Top) and self._is_old(state, change) else None
+            read = Read(change, key, by, nulls=True, cut=cut, first=first)
             found += [self._term(state, read), self._term(change)]
         return tuple(found)
 
     def _cut(self, v: Vertex, op: Haitch, change: Vertex) -> Window | None:
         """The window that a change of is computed, where all that its state gets is the change."""
-        state = v.inputs[0]
-        if not isinstance(op.of, Window) or not isinstance(state.operator, Delay):
+        if not isinstance(op.of, Window) or not self._is_old(v.inputs[0], change):
             return None
-        is_own = self._change(state) is change
-        return op.of if is_own and cut_by(op.of.keys, op.of.sorting, op.of.calls) else None
+        return op.of if cut_by(op.of.keys, op.of.sorting, op.of.calls) else None
+
+    def _is_old(self, state: Vertex, change: Vertex) -> bool:
+        """Whether a state is the old sum of a change."""
+        return isinstance(state.operator, Delay) and self._change(state) is change
 
     def _expiring(self, v: Vertex, op: Expire) -> Term:
         """The rows that watermarks pass. They are read from the state by their time."""

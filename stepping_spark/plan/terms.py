@@ -14,6 +14,7 @@ from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import (
     Haitch,
     Operator,
+    Top,
     Window,
     only_projects,
     parts_of,
@@ -87,6 +88,7 @@ class Read:
     due: Clock | None = None  # where its key is a time that has come since the last step
     cut: Window | None = None  # which needs the last rows of a key only, where it knows the others
     new: bool = False
+    first: Top | None = None  # which needs the first rows of a key only
 
 
 class Side(enum.Enum):

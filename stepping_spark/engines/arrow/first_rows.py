@@ -1,78 +1,128 @@
-"""The rows of a state that the first rows of each key are among, after a change of it.
+"""The rows of a state that the first rows of each key are among, before a change and after it.
 
-If the change removes none of the first rows that a key had, the new ones are among those and the
-rows that come. So all rows of a key matter only where it removes one.
+A change that removes m rows of a key leaves n of its first n + m rows. So no others matter, however
+many rows the key has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.engines.arrow.kernels import Context
-from stepping_spark.expressions.arrow import evaluator, values_of
-from stepping_spark.physical import Rank
-from stepping_spark.relations.arrow import canonical, concat, one_array
-from stepping_spark.relations.hashes import Hashes, hashed, key_hashes
-from stepping_spark.rows.atoms import RowType
-from stepping_spark.rows.schema import COUNT
-from stepping_spark.rows.types import Struct
+from stepping_spark.engines.arrow.groups import foremost, key_ids, positions, ranks
+from stepping_spark.expressions.arrow import Ask, Values, evaluator, values_of
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.index import Order
+from stepping_spark.relations.arrow import Array, Ids, concat, one_array
+from stepping_spark.rows.schema import COUNT, Schema
 
-Restrict: TypeAlias = Callable[[Context, pa.Table, pa.Table, pa.Table], pa.Table]
+Parts: TypeAlias = Sequence[pa.Table]
+Restrict: TypeAlias = Callable[[Parts, pa.Table, int, bool], list[pa.Table]]
+Kept: TypeAlias = npt.NDArray[np.bool_]
 
-_BITS = np.uint64((1 << 20) - 1)
 _MOST = 2**62
 
 
-def restricting(n: Rank) -> Restrict | None:
-    """A function of a state, the first rows of that, and its change; None where Spark finds keys.
+class _Asked(Exception):
+    """Only Spark can evaluate an expression over these rows."""
 
-    Each row of the state is there once. What it gives has the first rows of the state with the
-    change, and of each key as many rows before the last of them.
+
+def restricting(schema: Schema, keys: Sequence[Expr], order: Order, n: int) -> Restrict | None:
+    """A function that gives the rows of each part of a state that matter.
+
+    Its arguments are the parts, the change, how often the parts have a row at most, and whether the
+    session is in UTC. None if only Spark can evaluate the keys or the order.
     """
-    if not n.keys or evaluator(n.keys[0]) is None:
+    exprs = [*keys, *(e for e, _ in order)]
+    if any(evaluator(e) is None for e in exprs):
         return None
-    schema, key = n.of.schema, values_of(n.of.schema, n.keys[:1])
-    names, depth = [c for c, _ in schema.columns], _depth(n.keys[0].type)
+    key_of, order_of = values_of(schema, keys), values_of(schema, [e for e, _ in order])
+    ascending = [up for _, up in order]
 
-    def keys(run: Context, rows: pa.Table) -> Hashes:
-        """Hashes of a part of the key: equal for equal keys, and it does no harm if for others."""
-        if not rows.num_rows:
-            return np.zeros(0, np.uint64)
-        found: Any = one_array(key(rows, run.ask)[0])
-        for _ in range(depth):
-            found = pc.struct_field(found, [0])
-        return hashed(one_array(canonical(found))) & _BITS
-
-    def restrict(run: Context, state: pa.Table, first: pa.Table, change: pa.Table) -> pa.Table:
+    def restrict(parts: Parts, change: pa.Table, often: int, in_utc: bool) -> list[pa.Table]:
+        state = concat(parts, schema)
         if _largest(state) + _largest(change) * change.num_rows > _MOST:
-            return state  # first rows do not have all of their weight, which may be too much
-        gone = change.filter(pc.less(change.column(COUNT), pa.scalar(0)))
-        negative = state.filter(pc.less(state.column(COUNT), pa.scalar(0)))
-        if not gone.num_rows:
-            return concat([first, negative], schema)
-        removed, _ = key_hashes(gone, names)
-        there, _ = key_hashes(first, names)
-        whole = np.zeros(int(_BITS) + 1, np.bool_)
-        whole[keys(run, first)[np.isin(there, removed)]] = True
-        parts = [state.filter(pa.array(whole[keys(run, state)]))]
-        for rows in (first, negative):
-            parts.append(rows.filter(pa.array(~whole[keys(run, rows)])))
-        return concat(parts, schema)
+            return list(parts)  # a weight may be beyond 64 bits, which is an error
+        try:
+            ask = Ask(_asked, in_utc)
+            ids, wanted = _wanted(state, change, key_of, ask, n, often)
+            columns = zip(order_of(state, ask), ascending, strict=True)
+            kept = _kept(state, ids, wanted, list(columns))
+        except _Asked:
+            return list(parts)
+        ends = np.cumsum([len(p) for p in parts])[:-1]
+        return [p.filter(pa.array(k)) for p, k in zip(parts, np.split(kept, ends), strict=True)]
 
     return restrict
 
 
-def _depth(t: RowType) -> int:
-    """How many structs the first part of a key is in."""
-    return 1 + _depth(t.fields[0][1]) if isinstance(t, Struct) and t.fields else 0
+def _wanted(
+    state: pa.Table, change: pa.Table, key_of: Values, ask: Ask, n: int, often: int
+) -> tuple[Ids, Ids]:
+    """The number of each row's key, and how many rows of each key matter.
+
+    A negative weight removes one row. The state may have that row several times, with parts of its
+    weight.
+    """
+    rows = state.num_rows
+    gone = change.filter(pc.less(change.column(COUNT), pa.scalar(0)))
+    both = zip(key_of(state, ask), key_of(gone, ask), strict=True)
+    keys = [one_array(pa.chunked_array([a, b], a.type)) for a, b in both]
+    ids = key_ids(keys) if keys else np.zeros(rows + gone.num_rows, np.int64)
+    removed = np.append(_removed(state, often), _removed(gone, often))
+    return ids[:rows], n + np.bincount(ids, removed).astype(np.int64)
+
+
+def _removed(rows: pa.Table, often: int) -> Ids:
+    counts = _counts(rows)
+    return np.where(counts < -often, often, -np.minimum(counts, 0))
+
+
+def _kept(state: pa.Table, ids: Ids, wanted: Ids, order: Sequence[tuple[Array, bool]]) -> Kept:
+    """Which rows to keep: the first of each key, with those that are equal by the order.
+
+    So are rows of negative weight, which may cancel out with rows that come.
+    """
+    there = _counts(state) > 0
+    kept = ~there
+    single = wanted[ids] == 1
+    for at, find in (
+        (np.flatnonzero(there & single), foremost),
+        (np.flatnonzero(there & ~single), lambda of, by: _first(of, wanted, by)),
+    ):
+        if len(at):
+            taken = [(c.take(positions(at)), up) for c, up in order]
+            kept[at[find(ids[at], taken)]] = True
+    return kept
+
+
+def _first(ids: Ids, wanted: Ids, order: Sequence[tuple[Array, bool]]) -> Ids:
+    """The positions of rows before which there are fewer rows of their key than are wanted."""
+    by = [ids, *(r if up else ~r for column, up in order for r in ranks(column))]
+    at = np.lexsort(by[::-1])
+    begins = np.diff(ids[at], prepend=-1) != 0
+    differs = begins.copy()
+    for numbers in by[1:]:
+        differs[1:] |= np.diff(numbers[at]) != 0
+    place = np.arange(len(at))
+    key, peers = (np.maximum.accumulate(np.where(b, place, 0)) for b in (begins, differs))
+    return np.asarray(at[peers - key < wanted[ids[at]]], np.int64)
+
+
+def _counts(rows: pa.Table) -> Ids:
+    return np.asarray(rows.column(COUNT).to_numpy(), np.int64)
 
 
 def _largest(rows: pa.Table) -> int:
     """The largest weight, of whatever sign."""
-    bounds: Any = pc.min_max(rows.column(COUNT)).as_py()
-    return max(abs(bounds["min"]), abs(bounds["max"])) if rows.num_rows else 0
+    counts = _counts(rows)
+    return max(abs(int(counts.min())), abs(int(counts.max()))) if len(counts) else 0
+
+
+def _asked(*_: object) -> list[Array]:
+    raise _Asked

@@ -85,7 +85,7 @@ def foremost(ids: Numbers, order: Sequence[tuple[Column, bool]]) -> Numbers:
         of, within = at, np.arange(len(at))
         for numbers in ranks(_taken(column, positions(at))):
             by = ~numbers[within] if up else numbers[within]
-            most = np.full(len(ids), np.iinfo(np.int64).min)
+            most = np.full(ids.max() + 1, np.iinfo(np.int64).min)
             np.maximum.at(most, ids[of[within]], by)
             within = within[by == most[ids[of[within]]]]
         at = of[within]

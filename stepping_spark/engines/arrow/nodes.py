@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.engines.arrow.cuts import cut_of
-from stepping_spark.engines.arrow.first_rows import restricting
 from stepping_spark.engines.arrow.folds import (
     gather_kernel,
     pieces_kernel,
@@ -277,14 +276,10 @@ Sides: TypeAlias = Callable[[Context, pa.Table, pa.Table], tuple[pa.Table, pa.Ta
 def _sides(n: ChangeOf) -> Sides:
     """What gives the result of a fold for a state, and for the state with a change of it."""
     fold, over = prepared(n.fold), n.state.schema
-    restrict = restricting(n.fold) if isinstance(n.fold, Rank) else None
 
     def sides(run: Context, state: pa.Table, change: pa.Table) -> tuple[pa.Table, pa.Table]:
         run.filled = (state,)
         before = fold(run)
-        many = state.num_rows > run.limits.cut_rows
-        if restrict is not None and many and run.is_once(state, over):
-            state = restrict(run, state, before, change)
         run.filled = (concat([state, change], over),)
         return before, fold(run)
 
