@@ -70,7 +70,7 @@ ROWS_PER_KEY = 32
 With fewer rows it sends all of them to Spark. Measured: a key takes 5 us, and a row 0.4 us.
 """
 
-SENT_WHOLE = 2
+SENT_WHOLE = 5
 """Rows of the driver for each key that a read may look up, up to which it sends all to Spark.
 
 With twice 100,000 rows that takes as long as the job that fetches keys.
