@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Generic, Never, TypeVar, overload
@@ -196,12 +196,14 @@ class Stepper(Generic[In, Out]):
         if not isinstance(inputs, tuple | list) or len(inputs) != len(named):
             raise self.graph.not_given(inputs)
         held = {}
+        times_given = Counter(map(id, inputs))
         for (v, where), value in zip(named, inputs, strict=True):
             if isinstance(value, ZSetSpark) and value.in_spark:
                 self._scheduler.count_from_here()
             # A first change that comes as a DataFrame is expected to be large.
             key = self._scheduler.key_kept_by(v) if first else None
-            held[v] = held_input(value, v.type, where, self.limits, key)
+            once = v in self._plan.read_once and times_given[id(value)] == 1
+            held[v] = held_input(value, v.type, where, self.limits, key, once=once)
             if isinstance(v.operator, Input) and v.operator.append_only:
                 assert isinstance(v.type, ZSetType)
                 check_grows(held[v], v.type, where)

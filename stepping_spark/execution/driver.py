@@ -26,7 +26,7 @@ from stepping_spark.relations.arrow import Array
 from stepping_spark.rows.schema import Schema, StreamType
 from stepping_spark.spark.fetch import FanOut, check_cut, most_fetched, why_not_fetched
 from stepping_spark.spark.placement import FEW_ROWS, Resources, Work, resources
-from stepping_spark.spark.relation import DriverRelation, Relation
+from stepping_spark.spark.relation import DriverRelation, Relation, Scan
 
 
 class Driver:
@@ -111,6 +111,8 @@ class Driver:
     def _in_spark(self, step: Step, leaf: Leaf) -> str:
         """That what a stream reads is in Spark; and why the driver has not fetched it."""
         (found, *others), why = step.parts(leaf), ""
+        if isinstance(found, Scan):
+            return f"{self._name(leaf)} is read from its files or table, and not kept"
         if not others and found.rows is not None and found.nbytes is not None:
             why = why_not_fetched(found, self.limits, most_rows=most_fetched(self.limits))
         return f"{self._name(leaf)} is in Spark" + (f": {why}" if why else "")

@@ -24,11 +24,18 @@ from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
 
 def held_input(
-    value: object, t: StreamType, where: str, limits: Limits, key: Sequence[str] | None = None
+    value: object,
+    t: StreamType,
+    where: str,
+    limits: Limits,
+    key: Sequence[str] | None = None,
+    *,
+    once: bool = False,
 ) -> Relation:
     """An input's change as a relation; an InputError where it does not fit.
 
-    With a key, a DataFrame is computed as a register with that key will have it.
+    With a key, a DataFrame is computed as a register with that key will have it. `once` says that
+    one query of the step reads it, once and whole, so that it may be computed there.
     """
     if value is None:
         return DriverRelation.empty(t.schema)
@@ -38,6 +45,8 @@ def held_input(
     if isinstance(value, ZSetPython):
         return DriverRelation(encode(value.iter(), t, where), t.schema)
     if isinstance(value, ZSetSpark):
+        if once:
+            return value.checked_when_read(t, where, limits)
         return value.checked(t, where, limits, key)
     raise no_zset(value, t, where)
 

@@ -80,7 +80,8 @@ class StepMetrics:
     Spark Connect, which does not say. `queries` counts Spark queries, with or without a job, and
     `iterations` those of each recursion, by its path. `inputs` and `outputs` count the rows of the
     changes that came in and went out, and `kept` those that were added to each register; None for
-    rows that are in Spark. Where a vertex on the driver asks Spark, its `why` names the function
+    rows in Spark that nobody counted, such as those of files that one query reads and nothing
+    keeps. Where a vertex on the driver asks Spark, its `why` names the function
     and your line; `asked` names the functions of keys that do. `sizes` says how large each register
     was after the step, if the stepper was made with `profile=True`. Printed, it is a page of text.
 

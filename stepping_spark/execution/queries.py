@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.engines.spark.nodes import Query
@@ -31,8 +33,10 @@ from stepping_spark.relations.widths import widest_row
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
 from stepping_spark.spark.errors import first_line
-from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
+from stepping_spark.spark.estimate import times_planned
+from stepping_spark.spark.relation import DriverRelation, Relation, Scan, SparkRelation
 from stepping_spark.spark.session import count_jobs, for_thread, no_constraints
+from stepping_spark.zsets.from_dataframe import blamed
 
 _PLAN_NUMBERS = itertools.count(1)
 
@@ -198,6 +202,7 @@ class Queries:
             begun = time.perf_counter()
             with count_jobs(self._spark()) as jobs:  # Spark counts by thread
                 frame = step.sources.sql(query.text, query.uses)
+                _check_rest(step, m, frame)
                 made = _relation(frame, m.vertex.type.schema, query)
                 if m.vertex in step.inlined:
                     step.passed[m.vertex] = m
@@ -216,8 +221,8 @@ class Queries:
         with no_constraints(spark), ThreadPoolExecutor(max_workers=at_once) as pool:
             return list(pool.map(lambda call: call(), calls))
 
-    def _blame(self, step: Step, members: list[Member], error: Exception) -> StepError:
-        """Say which vertex failed: run the terms of a failed query again, from the leaves up."""
+    def _blame(self, step: Step, members: list[Member], error: Exception) -> SteppingError:
+        """Say which input or vertex failed: run what a failed query reads, from the leaves up."""
         shown = ", ".join(str(self.plan.names[m.vertex][0]) for m in members)
         if "OutOfMemoryError" in str(error):
             return StepError(
@@ -225,6 +230,14 @@ class Queries:
                 "(spark.driver.memory, and spark.executor.memory on a cluster), or feed the change "
                 "in several steps; the store is as it was before the step"
             )
+        leaves = {leaf for m in members for leaf in m.leaves}
+        for v, where in self.plan.graph.named_inputs:
+            read = step.values.get(v)
+            if Ref(v) in leaves and isinstance(read, Scan):
+                try:
+                    _compute(read.frame)
+                except PySparkException as e:
+                    return blamed(e, where)
         for m in members:
             for part in self._with_passed(step, m):
                 found = failing_vertex(part.term, lambda t: self._probe(step, t))
@@ -249,8 +262,21 @@ class Queries:
             step.sources.define(name, step.parts(leaf), schema_of(leaf))
         for d in rendering.derived:
             step.sources.derive(d)
-        # What a large query gives is computed, and kept nowhere.
-        step.sources.sql(query.text, query.uses).write.format("noop").mode("overwrite").save()
+        _compute(step.sources.sql(query.text, query.uses))
+
+
+def _compute(frame: DataFrame) -> None:
+    """Compute all rows of a DataFrame, and keep them nowhere."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _check_rest(step: Step, m: Member, frame: DataFrame) -> None:
+    """Check the inputs that a stream's query was to check, if Spark plans it without their rows."""
+    scans = [p for leaf in m.leaves for p in step.parts(leaf) if isinstance(p, Scan)]
+    checks = Counter(scan.check for scan in scans)
+    if any(times_planned(frame, check) < n for check, n in checks.items()):
+        for scan in scans:
+            _compute(scan.frame)
 
 
 def _relation(frame: DataFrame, schema: Schema, query: Query) -> SparkRelation:

@@ -14,9 +14,19 @@ from functools import cached_property
 
 from stepping_spark.callsite import Line
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
-from stepping_spark.graph.operators import Temporal
+from stepping_spark.graph.operators import Input, Temporal
+from stepping_spark.physical import (
+    Argument,
+    Contributions,
+    Negate,
+    Project,
+    Union,
+    Unnest,
+    Where,
+    walk,
+)
 from stepping_spark.plan.loop import LoopPlan
-from stepping_spark.plan.terms import Node, Read, Ref, Stage, State, Term, nodes, refs
+from stepping_spark.plan.terms import Member, Node, Read, Ref, Stage, State, Term, nodes, refs
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register
@@ -61,23 +71,59 @@ class Plan:
         They are no register's and no output, but there for the keys at which registers are read,
         or joins that two streams are made of: those are sooner computed twice than written down.
         """
-        members = [m for stage in self.stages for m in stage.streams]
-        readers: dict[Vertex, int] = {}
-        wanted = {*self.outputs, *(s.change for s in self.states), *self.loops}
-        for m in members:
-            if m.vertex in self.loops or m.python is not None:
-                wanted.update(m.vertex.inputs)
+        times: dict[Vertex, int] = {}  # how often the most expensive part of each is computed
+        for m in self._streams:
+            inner = max((times.get(v, 1) for v in refs(m.term)), default=1)
+            often = inner * max(self._times_read[m.vertex], 1)
+            if often <= 2 and m.vertex not in self._kept and _may_be_inlined(m.term):
+                times[m.vertex] = often
+        return frozenset(times)
+
+    @cached_property
+    def read_once(self) -> frozenset[Vertex]:
+        """Inputs that the query of one stream reads, once and whole, and nothing else does.
+
+        A join is no such query: where one side has no rows, it may need none of the other.
+        """
+        once = {v for v in self.graph.inputs if self._times_read[v] == 1}
+        once -= self._kept | self._looked_up
+        return frozenset(
+            v
+            for m in self._streams
+            if m.vertex not in self.inlined
+            for v in once.intersection(refs(m.term))
+            if isinstance(v.operator, Input) and not v.operator.append_only
+            if _needs_all_rows(m.term)
+        )
+
+    @cached_property
+    def _streams(self) -> tuple[Member, ...]:
+        return tuple(m for stage in self.stages for m in stage.streams)
+
+    @cached_property
+    def _kept(self) -> frozenset[Vertex]:
+        """Streams that are an output, that a register keeps, or that a loop or Python reads."""
+        called = [m for m in self._streams if m.vertex in self.loops or m.python is not None]
+        read = (v for m in called for v in m.vertex.inputs)
+        return frozenset([*self.outputs, *(s.change for s in self.states), *self.loops, *read])
+
+    @cached_property
+    def _looked_up(self) -> frozenset[Vertex]:
+        """Streams for whose keys or times registers are read."""
+        reads = [read for stage in self.stages for read in stage.reads]
+        marks = (v for read in reads if read.due is not None for v, _ in read.due.marks)
+        return frozenset([*(keys.of for read in reads for keys in read.by), *marks])
+
+    @cached_property
+    def _times_read(self) -> Counter[Vertex]:
+        """How often streams read each stream."""
+        found: Counter[Vertex] = Counter()
+        for m in self._streams:
             read = Counter(m.leaves) if m.vertex in self.loops else m.times_read
             for leaf, often in read.items():
                 if isinstance(leaf, Ref):
-                    readers[leaf.vertex] = readers.get(leaf.vertex, 0) + often
-        times: dict[Vertex, int] = {}  # how often the most expensive part of each is computed
-        for m in members:
-            inner = max((times.get(v, 1) for v in refs(m.term)), default=1)
-            often = inner * max(readers.get(m.vertex, 0), 1)
-            if often <= 2 and m.vertex not in wanted and _may_be_inlined(m.term):
-                times[m.vertex] = often
-        return frozenset(times)
+                    found[leaf.vertex] += often
+        return found
 
     def state_of(self, read: Read) -> State:
         """The register that serves a read."""
@@ -109,6 +155,15 @@ class Plan:
             return f"{{{self.state_of(t).register.name}{keys}{with_change}}}"
         assert isinstance(t, Node)
         return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
+
+
+_ROW_BY_ROW = (Argument, Contributions, Negate, Project, Union, Unnest, Where)
+
+
+def _needs_all_rows(t: Term) -> bool:
+    """Whether a term takes the rows one by one, and so takes all of them."""
+    trees = (tree for node in nodes(t) for tree in node.trees)
+    return all(isinstance(n, _ROW_BY_ROW) for tree in trees for n in walk(tree))
 
 
 def _may_be_inlined(t: Term) -> bool:

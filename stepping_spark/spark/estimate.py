@@ -1,6 +1,6 @@
-"""What Spark estimates of a DataFrame that it has not computed.
+"""What Spark knows and plans of a DataFrame that it has not computed.
 
-Private in PySpark: `DataFrame._jdf`, because no public method gives the statistics of a plan.
+Private in PySpark: `DataFrame._jdf`, because no public method gives a plan and its statistics.
 """
 
 from __future__ import annotations
@@ -32,3 +32,16 @@ def scanned_bytes(frame: DataFrame) -> int | None:
             nbytes = int(node.stats().sizeInBytes())
             return None if nbytes >= _UNKNOWN else nbytes
     return None
+
+
+def is_same_again(frame: DataFrame) -> bool:
+    """Whether all expressions of a DataFrame give the same each time, as Spark knows them."""
+    with suppress(AttributeError, Py4JError):
+        return bool(frame._jdf.queryExecution().optimizedPlan().deterministic())
+    return False
+
+
+def times_planned(frame: DataFrame, text: str) -> int:
+    """How often a text stands in Spark's plan for a DataFrame."""
+    plan: str = frame._jdf.queryExecution().optimizedPlan().toString()
+    return plan.count(text)

@@ -240,6 +240,16 @@ class SparkRelation(Relation):
         return self
 
 
+@dataclass(frozen=True, eq=False)
+class Scan(SparkRelation):
+    """A relation that is not computed: the only query that reads it does that, and checks its rows.
+
+    `check` stands in the plan of a query that does.
+    """
+
+    check: str = ""
+
+
 def on_driver(parts: Sequence[Relation], schema: Schema) -> pa.Table:
     """The rows of those parts that the driver holds, in one table."""
     return arrow.concat((p.table for p in parts if p.table is not None), schema)

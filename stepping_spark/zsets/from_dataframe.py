@@ -24,6 +24,8 @@ from stepping_spark.spark.relation import SparkRelation
 from stepping_spark.sums.overflow import product
 
 _MARK = "stepping_spark: "  # the prefix of the errors that the guard raises inside Spark
+PASSED = "monotonically_increasing_id() >= -1"
+"""A condition on rows that passed the check, in SQL and in Spark's plan. It is always true."""
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _TAKEN: dict[str, tuple[type[T.DataType], ...]] = {
     "bool": (T.BooleanType,),
@@ -236,6 +238,12 @@ class Wrong:
 
 def guarded_count(t: ZSetType) -> Column:
     """A row's count, as a Column that fails if the row or the count does not fit the type."""
+    wrong, failed = _checks(t)
+    return F.expr(f"IF({wrong} IS NULL, {COUNT}, CAST({failed} AS BIGINT))")
+
+
+def _checks(t: ZSetType) -> tuple[str, str]:
+    """What is wrong with a row, or NULL, and an error that says it, in SQL."""
     wrongs = [w for n, ft in t.schema.columns for w in _wrongs(quote(n), ft, n)]
     wrongs.append(Wrong(COUNT, "a whole number", "NULL", closed(f"{COUNT} IS NULL")))
     cases = " ".join(
@@ -247,7 +255,7 @@ def guarded_count(t: ZSetType) -> Column:
     row = f"to_json(struct({names}), map('ignoreNullFields', 'false'))"
     remedy = text("; filter such rows out, or allow them in the row type")
     said = f"concat(CASE {cases} END, ', in the row ', {row}, {remedy})"
-    return F.expr(f"IF((CASE {cases} END) IS NULL, {COUNT}, CAST({failure(said)} AS BIGINT))")
+    return f"(CASE {cases} END)", failure(said)
 
 
 def failure(said: str) -> str:
@@ -258,6 +266,21 @@ def failure(said: str) -> str:
 def guarded(frame: DataFrame, t: ZSetType) -> DataFrame:
     """The relation, with a check that fails on rows that do not fit the type; see `blamed`."""
     return frame.withColumn(COUNT, guarded_count(t))
+
+
+def guarded_when_read(frame: DataFrame, t: ZSetType) -> DataFrame:
+    """The relation, with a check of all rows and columns, whatever of it a query needs.
+
+    It is a filter that depends on the partition, so that Spark evaluates no filter of the query
+    before it. Only a query that needs no row at all loses it, and `PASSED` in its plan.
+    """
+    wrong, failed = _checks(t)
+    nullable = {f.name for f in frame.schema.fields if f.nullable}
+    # Spark computes no column that only a check for NULL reads, if it cannot be NULL.
+    rest = [n for n, ft in t.schema.all if n not in nullable or not isinstance(ft, Atom)]
+    computed = f"xxhash64({', '.join(map(quote, rest))}) & 1L >= 0L" if rest else "true"
+    passed = f"IF({wrong} IS NULL AND {computed}, {PASSED}L, CAST({failed} AS BOOLEAN))"
+    return frame.where(passed)
 
 
 def summed(relation: SparkRelation) -> SparkRelation:

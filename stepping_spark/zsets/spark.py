@@ -22,19 +22,21 @@ from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
 from stepping_spark.spark.checkpoint import kept_apart, settle
-from stepping_spark.spark.estimate import scanned_bytes
+from stepping_spark.spark.estimate import is_same_again, scanned_bytes
 from stepping_spark.spark.fetch import fetch_if_few, most_fetched
 from stepping_spark.spark.measure import measure
-from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
+from stepping_spark.spark.relation import DriverRelation, Relation, Scan, SparkRelation, plus
 from stepping_spark.spark.session import get_session
 from stepping_spark.zsets.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.zsets.by_key import check_set, keyed_frame, keyed_pairs, matching_rows
 from stepping_spark.zsets.from_arrow import relation_of_arrow
 from stepping_spark.zsets.from_dataframe import (
+    PASSED,
     blamed,
     blaming,
     check_frame,
     guarded,
+    guarded_when_read,
     multiplied,
     relation_of,
     summed,
@@ -171,6 +173,28 @@ class ZSetSpark(ZSet[T_co]):
                 assert held.frame is not None
                 self._checked = self._computed(held.frame, where, limits, key)
         return self._checked
+
+    def checked_when_read(self, t: ZSetType, where: str, limits: Limits) -> Relation:
+        """The relation for a step in which one query reads it, and all of its rows.
+
+        A DataFrame of many bytes of files is neither kept nor counted: that query computes and
+        checks it. Others are `checked`, and so is one that may have other rows the next time.
+        """
+        frame = self._held.frame
+        # Where an input is kept, floats are made canonical.
+        floats = any(has_floats(c) for c in self.type.schema.arrow.types)
+        known = self._checked is not None or not self._guarded
+        if frame is None or known or floats or t.row != self.type.row:
+            return self.checked(t, where, limits)
+        try:
+            nbytes = scanned_bytes(frame)
+            large = nbytes is not None and nbytes > limits.broadcast_bytes
+            if large and is_same_again(frame):
+                schema = self.type.schema
+                return Scan(guarded_when_read(frame, self.type), schema, check=PASSED)
+        except PySparkException as e:
+            raise blamed(e, where) from e
+        return self.checked(t, where, limits)
 
     def forget(self) -> None:
         """Recompute the DataFrame at its next use, because its cached data may be lost."""

@@ -1,17 +1,25 @@
-"""DataFrames that are only read from files: counted and fetched without being kept."""
+"""DataFrames that are only read from files: fetched without being kept, or read where needed."""
 
 from __future__ import annotations
 
+import enum
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 import stepping_spark as st
 from stepping_spark.errors import InputError
-from stepping_spark.spark.estimate import scanned_bytes
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.types import row_type
+from stepping_spark.spark.estimate import scanned_bytes, times_planned
 from stepping_spark.spark.session import count_jobs
+from stepping_spark.zsets.from_dataframe import PASSED, guarded_when_read
 
 pytestmark = pytest.mark.driver
 
@@ -37,6 +45,38 @@ def kinds(items: st.ZSet[Item]) -> st.ZSet[Kind]:
         items=st.agg.count(),
         ids=st.agg.sum(lambda x: x.id),
     )
+
+
+def same(items: st.ZSet[Item]) -> st.ZSet[Item]:
+    return items
+
+
+def kept(items: st.ZSet[Item]) -> st.ZSet[Item]:
+    return st.distinct(items)
+
+
+def twice(items: st.ZSet[Item]) -> tuple[st.ZSet[Kind], st.ZSet[int]]:
+    return kinds(items), st.map(items, f=lambda x: x.id)
+
+
+def of_two(items: st.ZSet[Item], others: st.ZSet[Item]) -> st.ZSet[Kind]:
+    return kinds(items + others)
+
+
+def ids_of_kind_4(items: st.ZSet[Item]) -> st.ZSet[int]:
+    return st.map(st.filter(items, f=lambda x: x.kind == 4), f=lambda x: x.id)
+
+
+def joined(items: st.ZSet[Item], others: st.ZSet[Item]) -> st.ZSet[st.Pair[Item, Item]]:
+    return st.join(items, others, on_left=lambda x: x.id, on_right=lambda x: x.kind)
+
+
+def python(items: st.ZSet[Item]) -> st.ZSet[int]:
+    return st.map(items, f=st.python(doubled))
+
+
+def doubled(item: Item) -> int:
+    return 2 * item.id
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +165,187 @@ def test_what_does_not_fit_in_files_is_an_error_about_the_input(items: DataFrame
     assert store.last_step() == 0
     (out,) = stepper.step((st.ZSetSpark.from_dataframe(items, Item),))
     assert out.to_dataframe().count() == 7
+
+
+@pytest.mark.parametrize(
+    ("query", "once"),
+    [
+        (kinds, {0}),
+        (ids_of_kind_4, {0}),
+        (of_two, {0, 1}),
+        (same, set()),
+        (kept, set()),
+        (twice, set()),
+        (joined, set()),
+        (python, set()),
+    ],
+)
+def test_an_input_is_read_where_it_is_needed_if_one_query_reads_it_once(
+    query: Any, once: set[int]
+) -> None:
+    plan = plan_of(st.compile(query))
+    assert {i for i, v in enumerate(plan.graph.inputs) if v in plan.read_once} == once
+
+
+def test_an_input_whose_rows_are_checked_before_the_query_is_not_read_in_it() -> None:
+    assert not plan_of(st.compile(ids_of_kind_4, append_only=["items"])).read_once
+    assert not plan_of(st.compile(ids_of_kind_4, strict=["items"])).read_once
+
+
+SMALL = st.Limits(broadcast_bytes=1_000, fetched_rows=1_000)
+
+
+def stepper_of(query: Any) -> st.Stepper[Any, Any]:
+    graph: Any = st.compile(query)
+    return st.Stepper(graph, st.StoreMemory.from_graph(graph, limits=SMALL), limits=SMALL)
+
+
+@pytest.fixture
+def kept_columns(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The columns of each DataFrame that Spark keeps."""
+    found: list[list[str]] = []
+    checkpoint: Any = ClassicDataFrame.localCheckpoint
+
+    def noted(frame: DataFrame, *args: Any) -> DataFrame:
+        found.append(frame.columns)
+        made: DataFrame = checkpoint(frame, *args)
+        return made
+
+    monkeypatch.setattr(ClassicDataFrame, "localCheckpoint", noted)
+    return found
+
+
+COLUMNS = ["id", "kind", "_count_"]
+KINDS = {Kind(kind=k, items=len(i := range(k, ROWS, 7)), ids=sum(i)): 1 for k in range(7)}
+
+
+def test_a_large_input_that_one_query_reads_is_not_kept(
+    items: DataFrame, kept_columns: list[list[str]]
+) -> None:
+    stepper = stepper_of(kinds)
+    z = st.ZSetSpark.from_dataframe(items, Item)
+    (out,) = stepper.step((z,))
+    assert out == st.ZSetPython(KINDS)
+    assert COLUMNS not in kept_columns
+    metrics = stepper.metrics[-1]
+    assert metrics.inputs == {"kinds.items": None}
+    assert "read from its files" in str(metrics)
+    assert stepper.step((-z,))[0] == -out
+    assert z == st.ZSetSpark.from_dataframe(items, Item)
+
+
+def test_two_large_inputs_are_read_by_one_query(
+    items: DataFrame, kept_columns: list[list[str]]
+) -> None:
+    few = items.where("id < 7")
+    first, second = (st.ZSetSpark.from_dataframe(x, Item) for x in (items, few))
+    (out,) = stepper_of(of_two).step((first, -second))
+    assert COLUMNS not in kept_columns
+    (wanted,) = stepper_of(kinds).step((st.ZSetSpark.from_dataframe(items.where("id > 6"), Item),))
+    assert out == wanted
+
+
+def test_one_z_set_for_two_inputs_is_kept(items: DataFrame, kept_columns: list[list[str]]) -> None:
+    z = st.ZSetSpark.from_dataframe(items, Item)
+    (out,) = stepper_of(of_two).step((z, z))
+    assert kept_columns.count(COLUMNS) == 1
+    assert out.to_python() == st.ZSetPython(
+        {Kind(kind=k.kind, items=2 * k.items, ids=2 * k.ids): 1 for k in KINDS}
+    )
+
+
+def test_rows_that_may_differ_the_next_time_are_kept(
+    items: DataFrame, kept_columns: list[list[str]]
+) -> None:
+    z = st.ZSetSpark.from_dataframe(items.select("id", F.floor(F.rand() * 7).alias("kind")), Item)
+    (out,) = stepper_of(kinds).step((z,))
+    assert COLUMNS in kept_columns
+    assert stepper_of(kinds).step((z,))[0] == out
+
+
+def test_what_was_checked_before_is_used_as_it_is(items: DataFrame) -> None:
+    z = st.ZSetSpark.from_dataframe(items, Item)
+    held = z.checked(z.type, "input 'items'", SMALL)
+    assert z.checked_when_read(z.type, "input 'items'", SMALL) is held
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Count(st.Data):
+    key: int
+    n: int
+
+
+class Thing(st.Data):
+    id: int
+    kind: int
+    colour: Colour
+    key: uuid.UUID
+    size: int | None
+
+
+THINGS = {
+    "id": "id",
+    "kind": "kind",
+    "colour": "IF(id % 2 = 0, 'red', 'blue')",
+    "key": "'00000000-0000-0000-0000-000000000000'",
+    "size": "id",
+    "n": "1",
+}
+WRONG = [
+    ("kind", "nullif(id, 3)", r", column 'kind': expected int, found NULL, in the row \{\"id\":3,"),
+    ("n", "nullif(id, 3)", r", column '_count_': expected a whole number, found NULL"),
+    ("colour", "IF(id = 3, 'green', 'red')", r", column 'colour': expected one of red, blue"),
+    ("key", "IF(id = 3, 'x', uuid)", r", column 'key': expected a UUID"),
+    ("size", "CAST(IF(id = 3, 'x', '1') AS BIGINT)", ": the DataFrame cannot be computed"),
+    ("kind", "CAST(IF(id = 3, 'x', '1') AS BIGINT)", ": the DataFrame cannot be computed"),
+    ("size", "CAST('x' AS BIGINT)", ": the DataFrame cannot be computed"),  # when it is planned
+]
+
+
+def of_none(things: st.ZSet[Thing]) -> st.ZSet[int]:
+    return st.map(st.filter(things, f=lambda x: False), f=lambda x: x.id)
+
+
+def counted(things: st.ZSet[Thing]) -> st.ZSet[Count]:
+    even = st.filter(things, f=lambda x: x.id % 2 == 0)
+    return st.aggregate(even, by=lambda x: x.id % 5, into=Count, n=st.agg.count())
+
+
+@pytest.mark.parametrize(
+    ("query", "nullable"), [(counted, True), (counted, False), (of_none, True)]
+)
+@pytest.mark.parametrize(("column", "wrong", "said"), WRONG)
+def test_a_row_that_does_not_fit_is_an_error_though_the_query_needs_neither_it_nor_its_column(
+    query: Any,
+    nullable: bool,
+    column: str,
+    wrong: str,
+    said: str,
+    items: DataFrame,
+    spark: SparkSession,
+) -> None:
+    rows = items if nullable else spark.range(ROWS).selectExpr("id", "id % 7 AS kind")
+    rows = rows.withColumn("uuid", F.expr(THINGS["key"]))
+    right = [f"{x} AS {n}" for n, x in THINGS.items()]
+    bad = [f"{x} AS {n}" for n, x in (THINGS | {column: wrong}).items()]
+    stepper = stepper_of(query)
+    with pytest.raises(InputError, match=f"input 'things'{said}"):
+        stepper.step((st.ZSetSpark.from_dataframe(rows.selectExpr(*bad), Thing, count="n"),))
+    assert stepper.store.last_step() == 0
+    (out,) = stepper.step((st.ZSetSpark.from_dataframe(rows.selectExpr(*right), Thing, count="n"),))
+    assert out.empty() == (query is of_none)
+
+
+def test_no_filter_of_a_query_is_evaluated_before_the_check_of_rows(items: DataFrame) -> None:
+    t = ZSetType(row_type(Item))
+    checked = guarded_when_read(items.withColumn("_count_", F.lit(1)), t)
+    filtered = checked.where("kind = 4").select("id")
+    plan = filtered._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.index("(kind#") < plan.index(PASSED)
+    assert times_planned(filtered, PASSED) == 1
+    assert times_planned(filtered.union(filtered), PASSED) == 2
+    assert times_planned(checked.where("false"), PASSED) == 0
