@@ -34,7 +34,7 @@ WIDEST = 76  # the most digits of a decimal256
 
 def empty(schema: Schema) -> pa.Table:
     """The relation without rows."""
-    return schema.arrow.empty_table()
+    return schema.empty
 
 
 def concat(tables: Iterable[pa.Table], schema: Schema) -> pa.Table:
