@@ -182,10 +182,9 @@ def one_array(column: Column) -> Array:
     """The column as one array."""
     if not isinstance(column, pa.ChunkedArray):
         return column
-    chunks: Any = column.chunks
-    if len(chunks) == 1:
-        return cast(Array, chunks[0])
-    return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
+    if column.num_chunks == 1:
+        return cast(Array, column.chunk(0))
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def may_have_null(table: pa.Table) -> bool:
