@@ -30,6 +30,7 @@ Ids = npt.NDArray[np.int64]
 INT_WIDE = pa.decimal128(38, 0)  # holds the sum of any number of 64-bit ints
 FEW = 1_000  # rows; for more rows, Arrow is faster
 WIDEST = 76  # the most digits of a decimal256
+_EXACT = decimal.Context(prec=100)  # the default of 28 digits would round
 
 
 def empty(schema: Schema) -> pa.Table:
@@ -303,8 +304,7 @@ class _Few:
                 diff = diff.cast(pa.int64())
         values: Any = diff.to_pylist()
         sums: list[Any] = [0] * len(self.first)
-        # Exact: the default of 28 digits would round.
-        with decimal.localcontext(decimal.Context(prec=100)):
+        with decimal.localcontext(_EXACT):
             for number, n in zip(self.numbers, values, strict=True):
                 sums[number] += n
         return sums
@@ -362,7 +362,7 @@ def _grouped(keys: Sequence[Column], diffs: Sequence[Column]) -> pa.Table:
 def _widened(diff: Column, rows: int) -> Column:
     """The diff in a type in which its sums cannot overflow: Arrow's sums would wrap around."""
     bounds: Any = pc.min_max(diff).as_py()
-    with decimal.localcontext(decimal.Context(prec=100)):  # the default of 28 digits would round
+    with decimal.localcontext(_EXACT):
         largest = max(abs(bounds["min"]), abs(bounds["max"]))
         if pa.types.is_integer(diff.type):
             return diff if largest * rows < 2**63 else diff.cast(INT_WIDE)
