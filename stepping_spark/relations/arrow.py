@@ -318,9 +318,10 @@ def _few(keys: Sequence[Column]) -> _Few | None:
     if not keys or len(keys[0]) > FEW or not all(is_simple(k.type) for k in keys):
         return None
     rows = list(zip(*map(comparable, keys), strict=True))
-    numbers = {row: number for number, row in enumerate(dict.fromkeys(rows))}
-    if len(numbers) == len(rows):
+    distinct = dict.fromkeys(rows)
+    if len(distinct) == len(rows):
         return _Few(range(len(rows)), range(len(rows)))
+    numbers = dict(zip(distinct, range(len(distinct)), strict=True))
     groups = [numbers[row] for row in rows]
     first = dict(zip(reversed(groups), reversed(range(len(rows))), strict=True))
     return _Few(groups, sorted(first.values()))
