@@ -127,12 +127,18 @@ def _at(name: str, *path: str) -> Evaluator:
 
     def read(table: pa.Table, _: bool) -> Array:
         chunks: Any = table.column(name)
-        found: Array = chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks)
+        found = one_array(chunks)
         for part in path:
-            found = pc.struct_field(found, part)
+            found = _part(found, part)
         return found
 
     return read
+
+
+def _part(rows: Any, name: str) -> Array:
+    """The column of a field; NULL where the row is."""
+    found: Array = pc.struct_field(rows, name) if rows.null_count else rows.field(name)
+    return found
 
 
 def _of_parts(parts: Sequence[Evaluator], made: Callable[[Arrays], Any]) -> Evaluator:
@@ -192,4 +198,4 @@ def spread(values: Array, t: RowType) -> Arrays:
     """The columns of the fields of rows that are in one column."""
     if not isinstance(t, Struct):
         return [values]
-    return [pc.struct_field(values, n) for n, _ in t.fields]
+    return [_part(values, n) for n, _ in t.fields]

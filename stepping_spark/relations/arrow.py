@@ -11,6 +11,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -30,11 +31,12 @@ INT_WIDE = pa.decimal128(38, 0)  # holds the sum of any number of 64-bit ints
 FEW = 1_000  # rows; for more rows, Arrow is faster
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # whose products differ in their upper bits
 WIDEST = 76  # the most digits of a decimal256
+_EXACT = decimal.Context(prec=100)  # the default of 28 digits would round
 
 
 def empty(schema: Schema) -> pa.Table:
     """The relation without rows."""
-    return schema.arrow.empty_table()
+    return schema.empty
 
 
 def concat(tables: Iterable[pa.Table], schema: Schema) -> pa.Table:
@@ -75,7 +77,16 @@ def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
         if has_floats(column.type):
             found[i] = canonical(column)
     if table.num_rows > 1:
-        found = _added(found[: len(schema.columns)], found[len(schema.columns) :], schema)
+        columns, diffs = found[: len(schema.columns)], found[len(schema.columns) :]
+        keys = [f for c in columns for f in flat(c)]
+        few = _few(keys)
+        if few is None:
+            found = _added(keys, columns, diffs, schema)
+        elif len(few.first) < table.num_rows:
+            try:
+                return pa.Table.from_arrays(few.added(columns, diffs), schema=schema.arrow)
+            except (OverflowError, pa.ArrowInvalid):  # a sum may be beyond its type
+                found = _added(keys, columns, diffs, schema)
     return without_zeros(pa.Table.from_arrays(found, schema=schema.arrow), schema)
 
 
@@ -92,8 +103,10 @@ def nonzero(table: pa.Table, schema: Schema) -> npt.NDArray[np.bool_]:
         diff: Any = table.column(name)
         if pa.types.is_integer(diff.type):
             there |= diff.to_numpy() != 0
-            continue
-        there |= pc.not_equal(diff, _zero(diff.type)).to_numpy()
+        else:
+            there |= pc.not_equal(diff, _zero(diff.type)).to_numpy()
+        if there.all():
+            break
     return there
 
 
@@ -171,10 +184,9 @@ def one_array(column: Column) -> Array:
     """The column as one array."""
     if not isinstance(column, pa.ChunkedArray):
         return column
-    chunks: Any = column.chunks
-    if len(chunks) == 1:
-        return cast(Array, chunks[0])
-    return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
+    if column.num_chunks == 1:
+        return cast(Array, column.chunk(0))
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def may_have_null(table: pa.Table) -> bool:
@@ -271,20 +283,11 @@ def _offsets(lengths: Ids) -> Ids:
 # Sums
 
 
-def _added(columns: list[Column], diffs: list[Column], schema: Schema) -> list[Column]:
-    """The columns with equal rows merged and their diffs added."""
+def _added(
+    keys: Sequence[Column], columns: list[Column], diffs: Sequence[Column], schema: Schema
+) -> list[Column]:
+    """The columns with equal rows merged and their diffs added; `keys` are the flat columns."""
     rows = len(diffs[0])
-    keys: list[Column] = []
-    for c in columns:
-        keys += flat(c) if pa.types.is_nested(c.type) else [c]
-    few = _few(keys)
-    if few is not None and len(few.first) == rows:
-        return [*columns, *diffs]
-    if few is not None:
-        with suppress(OverflowError, pa.ArrowInvalid):
-            counts: list[Column] = [few.added(d) for d in diffs]
-            firsts: Array = pa.array(few.first)
-            return [*(c.take(firsts) for c in columns), *counts]
     wide = [_widened(d, rows) for d in diffs]
     nested = any(pa.types.is_nested(c.type) for c in columns)
     groups = _grouped(keys, wide)
@@ -307,19 +310,34 @@ def _added(columns: list[Column], diffs: list[Column], schema: Schema) -> list[C
 class _Few:
     """The groups of a few rows: the group number of each row, and the first row of each group."""
 
-    numbers: list[int]
-    first: list[int]
+    numbers: Sequence[int]
+    first: Sequence[int]
 
-    def added(self, diff: Column) -> Array:
-        """The sums of a diff. Raises an Arrow error or OverflowError if one does not fit."""
+    def added(self, columns: Sequence[Column], diffs: Sequence[Column]) -> list[Column]:
+        """The columns with equal rows merged and their diffs added, without sums of zero only.
+
+        Raises an Arrow error or OverflowError if a sum does not fit.
+        """
+        first, sums = self.first, [self._sums(d) for d in diffs]
+        alive = list(map(any, zip(*sums, strict=True)))
+        if not all(alive):
+            first = list(compress(first, alive))
+            sums = [list(compress(s, alive)) for s in sums]
+        at: Array = pa.array(first, pa.int64())
+        made = [pa.array(s, d.type) for s, d in zip(sums, diffs, strict=True)]
+        return [*(c.take(at) for c in columns), *made]
+
+    def _sums(self, diff: Column) -> list[Any]:
+        """The sum of a diff for each group."""
+        if diff.type == INT_WIDE:
+            with suppress(pa.ArrowInvalid):  # beyond 64 bits; ints are faster than Decimals
+                diff = diff.cast(pa.int64())
         values: Any = diff.to_pylist()
         sums: list[Any] = [0] * len(self.first)
-        # Exact: the default of 28 digits would round.
-        with decimal.localcontext(decimal.Context(prec=100)):
+        with decimal.localcontext(_EXACT):
             for number, n in zip(self.numbers, values, strict=True):
                 sums[number] += n
-        added: Array = pa.array(sums, diff.type)
-        return added
+        return sums
 
 
 def _few(keys: Sequence[Column]) -> _Few | None:
@@ -327,21 +345,23 @@ def _few(keys: Sequence[Column]) -> _Few | None:
 
     For few rows, a Python dictionary takes a fraction of the time that Arrow needs to start.
     """
-    if not keys or len(keys[0]) > FEW:
+    if not keys or len(keys[0]) > FEW or not all(is_simple(k.type) for k in keys):
         return None
-    values = []
-    for k in keys:
-        if not is_simple(k.type):
-            return None
-        values.append(k.to_pylist())
-    groups: dict[tuple[Any, ...], int] = {}
-    few = _Few([], [])
-    for i, row in enumerate(zip(*values, strict=True)):
-        number = groups.setdefault(row, len(groups))
-        if number == len(few.first):
-            few.first.append(i)
-        few.numbers.append(number)
-    return few
+    rows = list(zip(*map(comparable, keys), strict=True))
+    distinct = dict.fromkeys(rows)
+    if len(distinct) == len(rows):
+        return _Few(range(len(rows)), range(len(rows)))
+    numbers = dict(zip(distinct, range(len(distinct)), strict=True))
+    groups = [numbers[row] for row in rows]
+    first = dict(zip(reversed(groups), reversed(range(len(rows))), strict=True))
+    return _Few(groups, sorted(first.values()))
+
+
+def comparable(column: Column) -> Sequence[Any]:
+    """The values of a simple type, or numbers in their place, which are faster to have."""
+    if pa.types.is_date32(column.type):
+        column = one_array(column).view(pa.int32())
+    return cast(Sequence[Any], column.to_pylist())
 
 
 @functools.cache
@@ -373,7 +393,7 @@ def _grouped(keys: Sequence[Column], diffs: Sequence[Column]) -> pa.Table:
 def _widened(diff: Column, rows: int) -> Column:
     """The diff in a type in which its sums cannot overflow: Arrow's sums would wrap around."""
     bounds: Any = pc.min_max(diff).as_py()
-    with decimal.localcontext(decimal.Context(prec=100)):  # the default of 28 digits would round
+    with decimal.localcontext(_EXACT):
         largest = max(abs(bounds["min"]), abs(bounds["max"]))
         if pa.types.is_integer(diff.type):
             return diff if largest * rows < 2**63 else diff.cast(INT_WIDE)

@@ -20,6 +20,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _NULL = np.uint64(0x2545F4914F6CDD1D)
+_27, _30, _31 = np.uint64(27), np.uint64(30), np.uint64(31)
 _EIGHT = np.int64(8)
 # Masks that keep the first n bytes of a word.
 _MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
@@ -149,11 +150,11 @@ def _places(counts: Numbers) -> Numbers:
 def _mixed(values: Hashes) -> Hashes:
     """The finaliser of SplitMix64: every bit of the value affects every bit of the result."""
     z = values + _ODD
-    z ^= z >> np.uint64(30)
+    z ^= z >> _30
     z *= _FIRST
-    z ^= z >> np.uint64(27)
+    z ^= z >> _27
     z *= _SECOND
-    z ^= z >> np.uint64(31)
+    z ^= z >> _31
     return z
 
 

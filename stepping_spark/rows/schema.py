@@ -43,6 +43,11 @@ class Schema:
         """The schema of a table on the driver."""
         return pa.schema([pa.field(n, t.arrow) for n, t in self.all])
 
+    @cached_property
+    def empty(self) -> pa.Table:
+        """The relation without rows, on the driver."""
+        return self.arrow.empty_table()
+
     @property
     def ddl(self) -> str:
         """The schema in Spark SQL."""

@@ -64,17 +64,18 @@ class DriverBatch:
         """
         if not len(keys) or not self.rows:
             return None
-        near = np.searchsorted(ends_of(keys), self.places[0])
-        keys = keys[near : np.searchsorted(keys, self.places[-1], side="right")]
-        begins = np.searchsorted(self.places, keys)
-        counts = np.searchsorted(self.places, ends_of(keys), side="right") - begins
+        if len(keys) > self.rows:
+            near = ends_of(keys).searchsorted(self.places[0])
+            keys = keys[near : keys.searchsorted(self.places[-1], side="right")]
+        begins = self.places.searchsorted(keys)
+        counts = self.places.searchsorted(ends_of(keys), side="right") - begins
         total = int(counts.sum())
         if not total:
             return None
         if total == self.rows:
             return self.table
-        shift = begins - (np.cumsum(counts) - counts)
-        return self._taken(np.arange(total) + np.repeat(shift, counts))
+        shift = begins - (counts.cumsum() - counts)
+        return self._taken(np.arange(total) + shift.repeat(counts))
 
     def since(self, keys: Hashes, since: Sequence[int], order: Ordering) -> pa.Table | None:
         """The rows of `at` from a position in the order on; `since` has one position per hash."""
@@ -98,6 +99,8 @@ class DriverBatch:
         return found
 
     def _taken(self, positions: Positions) -> pa.Table:
+        if len(self.pieces) == 1:
+            return pa.Table.from_batches([self.pieces[0].take(positions)])
         cuts = np.searchsorted(positions, self._starts)
         ends = np.append(cuts[1:], len(positions))
         return pa.Table.from_batches(

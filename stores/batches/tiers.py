@@ -77,6 +77,8 @@ class Merge:
     def _ends(self, reached: list[int]) -> list[int]:
         """The end of the next slice in each batch, at the same place in all of them."""
         left = [b.rows - r for b, r in zip(self.batches, reached, strict=True)]
+        if sum(left) <= self._rows:
+            return [b.rows for b in self.batches]
         shares = [-(-self._rows * n // sum(left)) for n in left]
         # The least place, so that each batch contributes at most its share, up to equal places.
         last = min(

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stepping_spark.engines.arrow.groups import (
     collated,
@@ -53,17 +52,22 @@ def added_up(of: Physical, rows: Kernel) -> Kernel:
     return added_up
 
 
+def _where(table: pa.Table, kept: Any) -> pa.Table:
+    """The rows at which a mask of numpy is true."""
+    return table if kept.all() else table.filter(pa.array(kept))
+
+
 def _ones(rows: int) -> Any:
     return pa.array(np.ones(rows, np.int64))
 
 
 def _there(of: Physical, rows: Kernel) -> Kernel:
     """The rows whose weights add up to more than zero, each once."""
-    once, zero = added_up(of, rows), pa.scalar(0)
+    once = added_up(of, rows)
 
     def there(run: Context) -> pa.Table:
         table = once(run)
-        return table.filter(pc.greater(table.column(COUNT), zero))
+        return _where(table, table.column(COUNT).to_numpy() > 0)
 
     return there
 
@@ -104,8 +108,9 @@ def _in_order(
             found, ids = found.take(taken), ids[kept]
             directed = [(c.take(taken), up) for c, up in directed]
         at = in_order(ids, directed, [found.column(c) for c, _ in of.schema.columns])
-        found = found.take(positions(at))
-        return found, ids[at], np.asarray(found.column(COUNT).to_numpy(), np.int64)
+        if (at[1:] < at[:-1]).any():
+            found, ids = found.take(positions(at)), ids[at]
+        return found, ids, np.asarray(found.column(COUNT).to_numpy(), np.int64)
 
     return ordered
 
@@ -118,10 +123,10 @@ def rank_kernel(n: Rank, of: Kernel) -> Kernel:
     def rank(run: Context) -> pa.Table:
         rows, ids, counts = ordered(run)
         if n.ties:
-            return rows.filter(pa.array(first_with_ties(ids, counts, order(rows, run.ask), n.n)))
+            return _where(rows, first_with_ties(ids, counts, order(rows, run.ask), n.n))
+        numbers = first(ids, counts, n.n)
         columns = [one_array(rows.column(c)) for c, _ in n.schema.columns]
-        found = relation([*columns, pa.array(first(ids, counts, n.n))])
-        return found.filter(pc.greater(found.column(COUNT), pa.scalar(0)))
+        return _where(relation([*columns, pa.array(numbers)]), numbers > 0)
 
     return rank
 

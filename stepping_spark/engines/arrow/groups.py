@@ -39,10 +39,15 @@ def ranks(column: Column) -> list[Numbers]:
     number = _NUMBERS.get(t.id)
     if number is None:
         return [*there, _dense(array)]
-    return [
-        *there,
-        np.asarray(array.cast(number).cast(pa.int64()).fill_null(0).to_numpy(), np.int64),
-    ]
+    numbers = array.cast(number).cast(pa.int64())
+    if array.null_count:
+        numbers = numbers.fill_null(0)
+    return [*there, np.asarray(numbers.to_numpy(), np.int64)]
+
+
+def _there(array: Any) -> Numbers:
+    """The positions of the values that are not NULL."""
+    return np.flatnonzero(_flags(array.is_valid())) if array.null_count else np.arange(len(array))
 
 
 def _flags(array: Any) -> Numbers:
@@ -70,6 +75,8 @@ def in_order(ids: Numbers, order: Sequence[tuple[Column, bool]], row: Sequence[C
     """The positions of rows, those of a key together, by the order, then by the row."""
     shared = np.bincount(ids)[ids] > 1
     among, alone = np.flatnonzero(shared), np.flatnonzero(~shared)
+    if not len(among):
+        return alone
     taken = positions(among)
     by = [ids[among]]
     for column, up in order:
@@ -144,11 +151,14 @@ def collated(table: pa.Table, required: int) -> pa.Table:
     _, firsts, dense = np.unique(ids, return_index=True, return_inverse=True)
     columns = [key.take(positions(firsts))]
     for piece in pieces:
-        at = np.flatnonzero(_flags(piece.is_valid()))
-        largest = np.lexsort([r[at] for r in ranks(piece)[::-1]] + [dense[at]])
+        at = _there(piece)
+        of_key = dense[at]
         found = np.full(len(firsts), -1, np.int64)
-        found[dense[at][largest]] = at[largest]  # of equal keys the last one stays
+        found[of_key] = at
+        if (found[of_key] != at).any():  # a key has several
+            largest = np.lexsort([r[at] for r in ranks(piece)[::-1]] + [of_key])
+            found[of_key[largest]] = at[largest]  # of equal keys the last one stays
         columns.append(piece.take(positions(found, mask=found < 0)))
     made = pa.Table.from_arrays(columns, names=table.schema.names)
-    kept = [pc.is_valid(c) for c in made.columns[1 : required + 1]]
+    kept = [pc.is_valid(c) for c in made.columns[1 : required + 1] if c.null_count]
     return made.filter(functools.reduce(pc.and_, kept)) if kept else made

@@ -14,6 +14,7 @@ from stepping_spark.relations.arrow import (
     FEW,
     Array,
     canonical,
+    comparable,
     flat,
     is_simple,
     one_array,
@@ -54,11 +55,11 @@ def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
 def _few_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
     """The same for few rows: a dictionary is made before Arrow has begun."""
     places: dict[tuple[Any, ...], list[int]] = {}
-    for j, key in enumerate(zip(*(k.to_pylist() for k in right), strict=True)):
+    for j, key in enumerate(zip(*map(comparable, right), strict=True)):
         if None not in key:
             places.setdefault(key, []).append(j)
     found: tuple[list[int], list[int]] = ([], [])
-    for i, key in enumerate(zip(*(k.to_pylist() for k in left), strict=True)):
+    for i, key in enumerate(zip(*map(comparable, left), strict=True)):
         at = places.get(key, ())
         found[0].extend([i] * len(at))
         found[1].extend(at)
