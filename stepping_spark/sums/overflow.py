@@ -92,20 +92,23 @@ class Sums:
         *,
         grouped: bool = True,
         given: Mapping[str, Limbs] | None = None,
+        same: Mapping[str, str] | None = None,
     ) -> Sums:
         """The sums of diffs; `said` is the text of the error of one that does not fit its type.
 
         `grouped` is whether there are columns to group by. What a diff is of a row is `given`, or
-        else is a column of the rows.
+        else is a column of the rows. Diffs that are the `same` as another one have no sums.
         """
-        given = given or {}
+        given, same = given or {}, same or {}
         rows: list[tuple[str, Sql]] = []
         sums: list[tuple[str, Sql]] = []
         totals: list[tuple[str, Sql]] = []
         alive: list[Sql] = []
         for name, t in diffs:
             x = closed(quote(name))
-            if is_wide(t):
+            if name in same:
+                totals.append((name, closed(f"CAST({quote(same[name])} AS {t.ddl})")))
+            elif is_wide(t):
                 parts = [f"{name}.{i}" for i in range(3)]
                 low, middle, high = parts
                 rows += zip(parts, given.get(name, Limbs.of(x)).texts, strict=True)

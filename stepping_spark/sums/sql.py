@@ -10,6 +10,7 @@ each occurrence, and the JVM accepts at most 64 KB of it in one method.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -74,18 +75,22 @@ def contributions(query: str, key: Sql | None, pick: Sql, t: RowType, schema: Sc
 
 
 def factors(
-    query: str, key: Sql | None, pick: Sql, t: RowType, schema: Schema
-) -> tuple[str, dict[str, Limbs]] | None:
-    """The same for many rows: a relation, and the limbs of those diffs that it has no columns for.
+    query: str, key: Sql | None, pick: Sql, t: RowType, schema: Schema, ones: Set[str]
+) -> tuple[str, dict[str, Limbs], dict[str, str]] | None:
+    """The same for many rows: a relation, and what is known of diffs that it has no columns for.
 
-    None for a sum that has items: its rows are contributions.
+    That is the limbs of some, and of others the diff that they are equal to: `ones` are the numbers
+    that are 1 in each row, so that their sums by key are the numbers of rows. None for a sum that
+    has items: its rows are contributions.
     """
     total = Accumulated(t)
     if total.item:
         return None
-    products, columns, limbs = [], [], {}
+    products, columns, limbs, same = [], [], {}, {}
     for i, leaf in enumerate(_leaves(total)):
-        if leaf.type.name == "int":
+        if leaf.name in ones and key is not None:
+            same[leaf.diff] = "_rows_"
+        elif leaf.type.name == "int":
             product = closed(f"`_product{i}_`")
             products.append(f"try_multiply({leaf.text}, t.{COUNT}) AS {product}")
             limbs[leaf.diff] = Limbs(product, _product(leaf))
@@ -95,7 +100,7 @@ def factors(
     if key is not None:
         columns.append(f"t.{COUNT} AS `_rows_`")
     shown = ", ".join(["t.*", *products, *columns])
-    return f"SELECT {shown} FROM ({_picked(query, key, pick)}) t", limbs
+    return f"SELECT {shown} FROM ({_picked(query, key, pick)}) t", limbs, same
 
 
 def _picked(query: str, key: Sql | None, pick: Sql) -> str:

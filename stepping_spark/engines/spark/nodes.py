@@ -18,7 +18,7 @@ from stepping_spark.engines.spark.text import (
     spread,
 )
 from stepping_spark.engines.spark.windows import distance_of, units_sql, windowed
-from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.expr import Build, Expr, Literal
 from stepping_spark.expressions.index import Key
 from stepping_spark.physical import (
     AntiJoin,
@@ -45,6 +45,7 @@ from stepping_spark.physical import (
     Windowed,
     walk,
 )
+from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.literals import text as quoted
 from stepping_spark.rows.schema import COUNT, GroupedType, Schema, columns_of
 from stepping_spark.rows.sql_text import Sql, any_of, closed
@@ -245,11 +246,20 @@ def _contributions(run: Context, n: Contributions) -> str:
 
 def _added_up(run: Context, n: Contributions) -> str | None:
     """What many rows add to the sum of each key, each sum once; None for sums that have items."""
-    found = factors(*_picked(run, n), n.pick.type, n.schema)
+    found = factors(*_picked(run, n), n.pick.type, n.schema, _ones(n.pick))
     if found is None:
         return None
-    query, limbs = found
-    return added_up(query, names(n.schema.columns), n.schema.diffs, few=False, given=limbs)
+    query, limbs, same = found
+    by, diffs = names(n.schema.columns), n.schema.diffs
+    return added_up(query, by, diffs, few=False, given=limbs, same=same)
+
+
+def _ones(pick: Expr) -> set[str]:
+    """The fields of a row of numbers that are 1, as in a count."""
+    if not isinstance(pick, Build) or not isinstance(pick.type, Struct):
+        return set()
+    fields = zip(pick.type.fields, pick.fields, strict=True)
+    return {n for (n, _), e in fields if e == Literal(INT, 1)}
 
 
 def _picked(run: Context, n: Contributions) -> tuple[str, Sql | None, Sql]:

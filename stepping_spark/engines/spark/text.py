@@ -79,18 +79,19 @@ def added_up(
     *,
     few: bool,
     given: Mapping[str, Limbs] | None = None,
+    same: Mapping[str, str] | None = None,
 ) -> str:
     """The sums of a query's diffs by some columns, unless all are zero.
 
-    `given` are diffs that the query has no columns for.
-    Of few rows decimals are added up as they are, which takes the shortest text.
+    `given` are diffs that the query has no columns for. Nor has it any for those that are the
+    `same` as another diff. Of few rows decimals are added up as they are: the text is shortest.
     """
     columns, grouped = (f"{by}, ", f" GROUP BY {by}") if by else ("", "")
     if few or not any(is_wide(t) for _, t in diffs):
         sums = [(n, total(quote(n), t, beyond(n, t), grouped=bool(by))) for n, t in diffs]
         once = f"SELECT {columns}{_list(sums)} FROM ({query}) t{grouped}"
         return f"SELECT * FROM ({once}) WHERE {nonzero(diffs)}"
-    sums_of = Sums.of(diffs, beyond, grouped=bool(by), given=given)
+    sums_of = Sums.of(diffs, beyond, grouped=bool(by), given=given, same=same)
     rows = f"SELECT {columns}{_list(sums_of.rows)} FROM ({query}) t"
     sums_ = f"SELECT {columns}{_list(sums_of.sums)} FROM ({rows}){grouped}"
     return f"SELECT {columns}{_list(sums_of.totals)} FROM ({sums_}) WHERE {sums_of.alive}"
