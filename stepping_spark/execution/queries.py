@@ -204,7 +204,7 @@ class Queries:
                 frame = step.sources.sql(query.text, query.uses)
                 _check_rest(step, m, frame)
                 made = _relation(frame, m.vertex.type.schema, query)
-                if m.vertex in step.inlined:
+                if m in passed:
                     step.passed[m.vertex] = m
                     held: Relation = made
                 else:
@@ -212,7 +212,8 @@ class Queries:
             ms = (time.perf_counter() - begun) * 1e3
             return Computed(m, held, Cost(ms, jobs.count, "spark", why[m].why))
 
-        step.metrics.queries += len(members)
+        passed = {m for m in members if step.passes(m.vertex)}
+        step.metrics.queries += len(members) - len(passed)
         spark = self._spark()
         calls = [
             for_thread(spark, partial(one, m, q)) for m, q in zip(members, queries, strict=True)

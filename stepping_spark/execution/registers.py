@@ -12,6 +12,7 @@ from stepping_spark.execution.prefixes import KnownPrefixes
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.step import Step, rows_of
 from stepping_spark.expressions.clock import ticks
+from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Top
 from stepping_spark.limits import Limits
 from stepping_spark.plan.plan import Plan
@@ -26,8 +27,9 @@ from stepping_spark.plan.terms import (
     reads_of,
 )
 from stepping_spark.rows.schema import Schema
+from stepping_spark.spark.placement import is_sent_whole
 from stepping_spark.spark.relation import DriverRelation, Relation, added_up, plus
-from stepping_spark.store import Now, Store
+from stepping_spark.store import Now, SizedStore, Store
 
 _MANY = 4  # rows of a change for each old row at its keys: to add them up would take too long
 
@@ -42,6 +44,10 @@ class Registers:
         self._limits = limits
         self._serves = {r: plan.state_of(r) for stage in plan.stages for r in stage.reads}
         self._old_of = {r: replace(r, new=False) for r in self._serves if r.new}
+        self._read_by: dict[Vertex, list[Read]] = {}
+        for read in self._serves:
+            for keys in read.by:
+                self._read_by.setdefault(keys.of, []).append(read)
         self._has_cuts = any(r.cut is not None for r in self._serves)
         self._prefixes = KnownPrefixes(store, limits)
         members = [m for stage in plan.stages for m in stage.members]
@@ -73,15 +79,15 @@ class Registers:
             if times is None:
                 return ()
             keys = self._due(times, read.due, state)
+        elif any(k.of in step.passed for k in read.by):
+            return self._parts(read, self._store.read(state.register.name))
         elif read.by:
             keys = self._keys(step, read, state)
         if keys is not None and keys.is_empty:
             return ()
         if read.cut is not None and keys is not None:
             return self._read_cut(step, read, keys, state)
-        schema = read.change.type.schema
-        found = self._store.read(state.register.name, keys)
-        parts = tuple(p.select(schema, beside=True) for p in found)
+        parts = self._parts(read, self._store.read(state.register.name, keys))
         if keys is None or read in self._of_windows:
             return parts
         if read.first is not None:
@@ -89,7 +95,25 @@ class Registers:
         rows = rows_of(*parts)
         if read in self.of_folds and (rows is None or rows > self._limits.local_rows):
             return parts  # the query adds them up
-        return added_up(parts, schema)
+        return added_up(parts, read.change.type.schema)
+
+    @staticmethod
+    def _parts(read: Read, found: tuple[Relation, ...]) -> tuple[Relation, ...]:
+        """What a store gives of a register, as rows of its stream."""
+        return tuple(p.select(read.change.type.schema, beside=True) for p in found)
+
+    def need_no_keys(self, v: Vertex) -> bool:
+        """Whether a stream may be left to the query of the one that reads it, in Spark.
+
+        So it is if registers that are read by its keys are small, and sent to Spark whole.
+        """
+        return v in self._plan.passing and all(map(self._is_small, self._read_by.get(v, ())))
+
+    def _is_small(self, read: Read) -> bool:
+        if not isinstance(self._store, SizedStore):
+            return False
+        size = self._store.size(self._serves[read].register.name)
+        return is_sent_whole(size.rows, size.nbytes, self._limits)
 
     def _new(self, step: Step, read: Read) -> tuple[Relation, ...]:
         """The old value and the change.

@@ -154,6 +154,7 @@ class Scheduler:
             metrics,
             first=first,
             inlined=self.plan.inlined if first else frozenset(),
+            passes=self.plan.inlined.__contains__ if first else self._registers.need_no_keys,
         )
         try:
             for v, held in inputs.items():

@@ -35,6 +35,7 @@ class Step:
     first: bool = False  # whether all registers are empty
     kept: dict[str, Relation] = field(default_factory=dict)  # as a register has it, by its name
     inlined: frozenset[Vertex] = frozenset()  # what those who read it may have within
+    passes: Callable[[Vertex], bool] = lambda _: False  # whether a query leaves a stream to those
     passed: dict[Vertex, Member] = field(default_factory=dict)  # computed by who reads them
     prefixes: dict[Leaf, Prefixes] = field(default_factory=dict)  # of the partitions of windows
     whole: dict[Read, Callable[[], tuple[Relation, ...]]] = field(default_factory=dict)  # of those

@@ -71,13 +71,28 @@ class Plan:
         They are no register's and no output, but there for the keys at which registers are read,
         or joins that two streams are made of: those are sooner computed twice than written down.
         """
-        times: dict[Vertex, int] = {}  # how often the most expensive part of each is computed
+        return frozenset(self._times_computed)
+
+    @cached_property
+    def passing(self) -> frozenset[Vertex]:
+        """Those of them that one stream reads, once: its query computes them within, at any step.
+
+        Only their keys could be wanted before.
+        """
+        return frozenset(
+            v for v, n in self._times_computed.items() if n == self._times_read[v] == 1
+        )
+
+    @cached_property
+    def _times_computed(self) -> dict[Vertex, int]:
+        """How often the most expensive part of each inlined stream is computed."""
+        times: dict[Vertex, int] = {}
         for m in self._streams:
             inner = max((times.get(v, 1) for v in refs(m.term)), default=1)
             often = inner * max(self._times_read[m.vertex], 1)
             if often <= 2 and m.vertex not in self._kept and _may_be_inlined(m.term):
                 times[m.vertex] = often
-        return frozenset(times)
+        return times
 
     @cached_property
     def read_once(self) -> frozenset[Vertex]:
