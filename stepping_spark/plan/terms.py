@@ -84,14 +84,6 @@ class Read:
     due: Clock | None = None  # where its key is a time that has come since the last step
     cut: Window | None = None  # which needs the last rows of a key only, where it knows the others
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Made once: each step looks its reads up dozens of times."""
-        return hash((self.change, self.key, self.by, self.nulls, self.due, self.cut))
-
 
 class Side(enum.Enum):
     """One side of a stream in a loop: its state or its change, by iteration."""
