@@ -178,7 +178,7 @@ class StoreMemory(Closing):
     @property
     def driver_bytes(self) -> int:
         """The memory that committed state takes on the driver."""
-        return sum(_driver_bytes(batches) for batches in self._state.batches.values())
+        return sum(map(_driver_bytes, self._state.batches.values()))
 
     # -- a step
 
@@ -397,4 +397,4 @@ def _at_since(
 
 def _driver_bytes(batches: Batches) -> int:
     """The memory of the batches on the driver."""
-    return sum(b.nbytes for b in batches if isinstance(b, DriverBatch))
+    return sum([b.nbytes for b in batches if isinstance(b, DriverBatch)])

@@ -127,7 +127,7 @@ def _at(name: str, *path: str) -> Evaluator:
 
     def read(table: pa.Table, _: bool) -> Array:
         chunks: Any = table.column(name)
-        found = one_array(chunks)
+        found: Array = chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks)
         for part in path:
             found = _part(found, part)
         return found

@@ -90,14 +90,6 @@ class Read:
     new: bool = False
     first: Top | None = None  # which needs the first rows of a key only
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Made once: each step looks its reads up dozens of times."""
-        return hash((self.change, self.key, self.by, self.nulls, self.due, self.cut))
-
 
 class Side(enum.Enum):
     """One side of a stream in a loop: its state or its change, by iteration."""

@@ -324,8 +324,8 @@ class _Few:
             first = list(compress(first, alive))
             sums = [list(compress(s, alive)) for s in sums]
         at: Array = pa.array(first, pa.int64())
-        made = [pa.array(s, d.type) for s, d in zip(sums, diffs, strict=True)]
-        return [*(c.take(at) for c in columns), *made]
+        made: list[Column] = [c.take(at) for c in columns]
+        return made + [pa.array(s, d.type) for s, d in zip(sums, diffs, strict=True)]
 
     def _sums(self, diff: Column) -> list[Any]:
         """The sum of a diff for each group."""

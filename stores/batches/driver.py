@@ -48,8 +48,8 @@ class DriverBatch:
     @cached_property
     def nbytes(self) -> int:
         """The approximate memory. For few rows, most of it is overhead of objects."""
-        arrays = sum(_arrays(t) for p in self.pieces for t in p.schema.types)
-        buffers = sum(p.get_total_buffer_size() for p in self.pieces) + self.places.nbytes
+        arrays = sum([_arrays(t) for p in self.pieces for t in p.schema.types])
+        buffers = sum([p.get_total_buffer_size() for p in self.pieces]) + self.places.nbytes
         return BATCH_BYTES + ARRAY_BYTES * arrays + buffers
 
     @cached_property
@@ -62,9 +62,10 @@ class DriverBatch:
 
         Costs a bisection for each key, and a copy of the rows found.
         """
-        if not len(keys) or not self.rows:
+        rows = len(self.places)
+        if not len(keys) or not rows:
             return None
-        if len(keys) > self.rows:
+        if len(keys) > rows:
             near = ends_of(keys).searchsorted(self.places[0])
             keys = keys[near : keys.searchsorted(self.places[-1], side="right")]
         begins = self.places.searchsorted(keys)
@@ -72,7 +73,7 @@ class DriverBatch:
         total = int(counts.sum())
         if not total:
             return None
-        if total == self.rows:
+        if total == rows:
             return self.table
         shift = begins - (counts.cumsum() - counts)
         return self._taken(np.arange(total) + shift.repeat(counts))
