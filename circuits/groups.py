@@ -63,13 +63,15 @@ def first_n(
     itself, use `st.window` on the result.
 
     The first n rows of a table are the first n of the first n of its parts. So the optimizer stores
-    three levels: the rows in 4,096 buckets by hash, the first n of each bucket in 64 buckets, and
-    the first n of those by group. A step reads the buckets of the changed rows: in a group of N
-    rows about N / 4096 + 128 · n. For an append-only input it stores and reads only the first n.
+    the rows of a group in 256 buckets by hash, and the first n of each bucket by group. A step
+    reads the buckets of the changed rows: in a group of N rows about N / 256 + 256 · n. For an
+    append-only input it stores and reads only the first n.
 
     `group_size` is the approximate number of rows in the largest group. Up to 1,024 there are no
     buckets: the rows are stored once, by group, and a step reads the groups of the changed rows.
-    Up to 65,536 there are 64 buckets. The result is correct even if the number is wrong.
+    Up to 65,536 there are 64 buckets. Beyond, there are 4,096 buckets, and 64 buckets of the first
+    n of these: a step reads about N / 4096 + 128 · n. The result is correct even if the number is
+    wrong.
 
     Raises `CompileError` if the order does not fit, or if n is not a number of rows.
 

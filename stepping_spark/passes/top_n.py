@@ -49,9 +49,9 @@ def _number(leaf: Vertex) -> int:
 def build_towers(graph: Circuit) -> Circuit:
     """Have a change read a few buckets of a group, and not the group.
 
-    Top_k = Top_k ∘ Top_(k, bucket of 64) ∘ Top_(k, bucket of 4096), each of the same order, so
+    Top_k = Top_k ∘ Top_(k, bucket of 256), each of the same order, so
     H_Top(z⁻¹I(a), a) = H_Top(z⁻¹I(b), b), where b = H_Top'(z⁻¹I(a), a), and Top' is by buckets.
-    Groups that the query says are small have fewer levels, or none.
+    Groups that the query says are large have two levels, and small ones none.
     """
     found = _bare(graph)
     while found is not None:

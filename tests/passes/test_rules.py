@@ -222,16 +222,12 @@ RULES: list[tuple[Pass, Callable[..., Any], str, str]] = [
         orders = input()
         first_n.integrated = integrate(orders)
         first_n.differentiated_delay = delay(first_n.integrated)
-        first_n.differentiated_of_4096 = haitch(first_n.differentiated_delay, orders) \
-[top 2 by amount of each (user, bucket of 4096)]
-        first_n.integrate = integrate(first_n.differentiated_of_4096)
-        first_n.delay = delay(first_n.integrate)
-        first_n.differentiated_of_64 = haitch(first_n.delay, first_n.differentiated_of_4096) \
-[top 2 by amount of each (user, bucket of 64)]
-        first_n.integrate_2 = integrate(first_n.differentiated_of_64)
-        first_n.differentiated_delay_2 = delay(first_n.integrate_2)
+        first_n.differentiated_of_256 = haitch(first_n.differentiated_delay, orders) \
+[top 2 by amount of each (user, bucket of 256)]
+        first_n.integrate = integrate(first_n.differentiated_of_256)
+        first_n.differentiated_delay_2 = delay(first_n.integrate)
         first_n.differentiated = haitch(first_n.differentiated_delay_2, \
-first_n.differentiated_of_64) [top 2 by amount of each (user)]
+first_n.differentiated_of_256) [top 2 by amount of each (user)]
         return first_n.differentiated""",
     ),
     (

@@ -467,8 +467,7 @@ def test_the_plan_says_which_aggregate_is_computed_how() -> None:
     assert str(plan) == (
         "aggregate by k into Extremes\n"
         "  hierarchical, bucketed: least = min(n)\n"
-        "    keeps all rows, by key and 4,096 buckets; the first row of each bucket, by key and 64 "
-        "buckets; the first row of each bucket, by key\n"
+        "    keeps all rows, by key and 256 buckets; the first row of each bucket, by key\n"
         "  accumulable: most = sum(n)\n"
         "    keeps the number of rows and 2 sums, by key\n"
         "  collation: one row of the parts of each key"

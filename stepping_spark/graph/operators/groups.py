@@ -30,7 +30,8 @@ from stepping_spark.rows.schema import (
 )
 from stepping_spark.rows.types import ListOf, Optional, Struct
 
-BUCKETS = (4096, 64)  # of a group's rows, by level; each number divides the one before
+BUCKETS = (4096, 64)  # of a large group's rows, by level; each number divides the one before
+UNKNOWN = (256,)  # of groups of any size: a state twice as large as the rows, and not three times
 READ_WHOLE = 1_024  # rows of a group, or of a bucket, that are read as they are
 
 
@@ -40,7 +41,7 @@ def levels_of(group_size: int | None) -> tuple[int, ...]:
     A level pays if what it divides has more than `READ_WHOLE` rows.
     """
     if group_size is None:
-        return BUCKETS
+        return UNKNOWN
     below = (*BUCKETS[1:], 1)
     pairs = zip(BUCKETS, below, strict=True)
     return tuple(n for n, smaller in pairs if group_size > READ_WHOLE * smaller)
