@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import stepping_spark as st
 
@@ -67,12 +68,13 @@ def test_they_are_those_of_all_rows_whatever_comes_and_goes(seed: int) -> None:
         assert stepper.step((change,)) == oracle.step((change,))
 
 
-def test_few_rows_of_a_key_are_read_whatever_goes() -> None:
+@pytest.mark.parametrize("local_rows", [2_000_000, 0])
+def test_few_rows_of_a_key_are_read_whatever_goes(local_rows: int, spark: SparkSession) -> None:
     def best(bids: st.ZSet[Bid]) -> st.ZSet[Bid]:
         return st.first_n(bids, lambda b: -b.price, 1, by=lambda b: b.item, group_size=1_000)
 
     graph = st.compile(best)
-    limits = st.Limits(cut_rows=10)
+    limits = st.Limits(cut_rows=10, local_rows=local_rows)
     stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     rows = [Bid(item=item, price=p, bidder=0) for item in "abc" for p in range(1_000)]
     stepper.step((st.ZSetPython([(row, 1) for row in rows]),))

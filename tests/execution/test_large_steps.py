@@ -439,3 +439,60 @@ def test_a_stream_in_spark_is_fetched_once_for_lookups_and_for_the_store(
     (by_job, many), (from_driver, few) = results
     assert by_job == from_driver
     assert few < many
+
+
+class Listed(st.Data):
+    order: int
+    customer: int
+    line: int
+
+
+def listed(lines: st.ZSet[Two], orders: st.ZSet[Two], customers: st.ZSet[int]) -> st.ZSet[Listed]:
+    """Lines as (order, line), orders as (order, customer)."""
+    order = st.Lookup(orders, key=lambda o: o[0], on=lambda row: row[0][0])
+    customer = st.Lookup(customers, key=lambda c: c, on=lambda row: row[1][1])
+    found = st.delta_join(lines, order, customer)
+    return st.map(found, f=lambda row: Listed(order=row[1][0], customer=row[2], line=row[0][1]))
+
+
+LOADED: tuple[Any, ...] = (
+    Z({(i, n): 1 for i in range(100) for n in range(3)}),
+    Z({(i, i % 10): 1 for i in range(100)}),
+    Z(dict.fromkeys(range(10), 1)),
+)
+REPLACED: tuple[Any, ...] = (
+    Z({(i, n): -1 for i in range(20) for n in range(3)}) + Z({(100, 0): 1, (101, 1): 1}),
+    Z({(i, i % 10): -1 for i in range(20)}) + Z({(100, 1): 1, (101, 2): 1}),
+    Z({10: 1}),
+)
+
+
+def test_orders_that_go_with_their_lines_give_no_rows_that_cancel() -> None:
+    graph = st.compile(listed)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    stepper.step(LOADED)
+    (out,) = stepper.step(REPLACED)
+    assert sum(1 for _ in out.iter()) == 60 + 2
+    joins = [v for path, v in stepper.metrics[-1].vertices.items() if "look_up" in path]
+    # Lines that came meet the orders that are there, and orders that went the lines that were.
+    assert sorted(v.rows_out or 0 for v in joins) == [0, 0, 2, 60, 62]
+
+
+def test_a_stream_whose_keys_nobody_needs_is_computed_by_the_query_that_reads_it(
+    spark: SparkSession,
+) -> None:
+    found = []
+    for limits in (
+        st.Limits(local_rows=0, small_rows=0, fetched_rows=0),
+        st.Limits(local_rows=0, small_rows=0, fetched_rows=0, looked_up_keys=1),
+    ):
+        graph = st.compile(listed)
+        store = st.StoreMemory.from_graph(graph, limits=limits)
+        stepper: Any = st.Stepper(graph, store, limits=limits)
+        stepper.step(given(zip(LOADED, (PAIRS, PAIRS, int), strict=True), spark))
+        (out,) = stepper.step(given(zip(REPLACED, (PAIRS, PAIRS, int), strict=True), spark))
+        found.append((out.to_python(), stepper.metrics[-1].queries, stepper.metrics[-1].jobs))
+    (passed, few, few_jobs), (by_keys, many, more_jobs) = found
+    assert passed == by_keys
+    assert few < many
+    assert few_jobs < more_jobs
