@@ -44,6 +44,7 @@ class Registers:
         self._limits = limits
         self._serves = {r: plan.state_of(r) for stage in plan.stages for r in stage.reads}
         self._old_of = {r: replace(r, new=False) for r in self._serves if r.new}
+        self._serves |= {old: self._serves[new] for new, old in self._old_of.items()}
         self._read_by: dict[Vertex, list[Read]] = {}
         for read in self._serves:
             for keys in read.by:
@@ -181,7 +182,8 @@ class Registers:
     def old(self, step: Step, read: Read) -> tuple[Relation, ...]:
         """The old value of a register, whether the stage reads it or not."""
         if read not in step.reads:
-            self._serves.setdefault(read, self._plan.state_of(read))
+            if read not in self._serves:
+                self._serves[read] = self._plan.state_of(read)
             step.reads[read] = self.read(step, read)
         return step.reads[read]
 

@@ -284,16 +284,16 @@ def test_a_small_state_on_the_driver_is_sent_whole_where_spark_has_the_keys(
 ) -> None:
     keys = keys_of(1, 2).in_spark(lambda: spark)
     for limits, is_whole in (
-        (Limits(looked_up_keys=5), True),
-        (Limits(looked_up_keys=4), False),
-        (Limits(looked_up_keys=5, broadcast_bytes=10), False),
+        (Limits(looked_up_keys=4), True),
+        (Limits(looked_up_keys=3), False),
+        (Limits(looked_up_keys=4, broadcast_bytes=10), False),
     ):
         store = st.StoreMemory([BY_K], limits=limits)
-        store.add(BY_K.name, rows_of(0, 10))
+        store.add(BY_K.name, rows_of(0, 20))
         store.commit(1, None)
         with count_jobs(spark) as jobs:
             (found,) = store.read(BY_K.name, keys)
-        assert found.rows == (10 if is_whole else 2)
+        assert found.rows == (20 if is_whole else 2)
         assert (jobs.count == 0) is is_whole
 
 
