@@ -461,8 +461,8 @@ LOADED: tuple[Any, ...] = (
     Z(dict.fromkeys(range(10), 1)),
 )
 REPLACED: tuple[Any, ...] = (
-    Z({(i, n): -1 for i in range(20) for n in range(3)}) + Z({(100, 0): 1, (101, 1): 1}),
-    Z({(i, i % 10): -1 for i in range(20)}) + Z({(100, 1): 1, (101, 2): 1}),
+    Z[Two]({(i, n): -1 for i in range(20) for n in range(3)}) + Z[Two]({(100, 0): 1, (101, 1): 1}),
+    Z[Two]({(i, i % 10): -1 for i in range(20)}) + Z[Two]({(100, 1): 1, (101, 2): 1}),
     Z({10: 1}),
 )
 
