@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.errors import StepError
+from stepping_spark.relations.slots import encoded, positions
 from stepping_spark.rows.atoms import INT_MIN, RowType
 from stepping_spark.rows.schema import Schema
 
@@ -29,7 +30,6 @@ Ids = npt.NDArray[np.int64]
 
 INT_WIDE = pa.decimal128(38, 0)  # holds the sum of any number of 64-bit ints
 FEW = 1_000  # rows; for more rows, Arrow is faster
-_ODD = np.uint64(0x9E3779B97F4A7C15)  # whose products differ in their upper bits
 WIDEST = 76  # the most digits of a decimal256
 _EXACT = decimal.Context(prec=100)  # the default of 28 digits would round
 
@@ -234,39 +234,8 @@ def _codes(array: Array) -> Ids:
     if pa.types.is_integer(array.type) and not array.null_count:
         numbers = np.asarray(array.to_numpy(), np.int64)
         least, most = int(numbers.min()), int(numbers.max())
-        return numbers - least if most - least < len(numbers) else _positions(numbers)
-    return _encoded(array)
-
-
-def _encoded(array: Array) -> Ids:
-    """A number for each distinct value, from 0."""
-    encoded: Any = array.dictionary_encode(null_encoding="encode")
-    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
-
-
-def _positions(numbers: Ids) -> Ids:
-    """For each number the position of one that is equal, the same for all equal ones.
-
-    Most are found by their slot in a table, where the last one that came has its position. The
-    others have slots that are taken, and are found by a dictionary.
-    """
-    slots = slots_of(numbers.view(np.uint64))
-    table = np.empty(slots.max() + 1, np.int32)
-    table[slots] = np.arange(len(numbers), dtype=np.int32)
-    found = table[slots].astype(np.int64)
-    rest = np.flatnonzero(numbers[found] != numbers)
-    if len(rest):
-        codes = _encoded(pa.array(numbers[rest]))
-        last = np.empty(codes.max() + 1, np.int64)
-        last[codes] = rest
-        found[rest] = last[codes]
-    return found
-
-
-def slots_of(numbers: npt.NDArray[np.uint64]) -> Ids:
-    """A slot for each number, in a table with two to four times as many slots as numbers."""
-    bits = len(numbers).bit_length() + 1
-    return ((numbers * _ODD) >> np.uint64(64 - bits)).view(np.int64)
+        return numbers - least if most - least < len(numbers) else positions(numbers)
+    return encoded(array)
 
 
 def lengths_of(array: Array) -> Ids:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from stepping_spark.relations.arrow import (
@@ -11,10 +10,10 @@ from stepping_spark.relations.arrow import (
     concat,
     consolidate,
     has_floats,
-    slots_of,
     without_zeros,
 )
-from stepping_spark.relations.hashes import Hashes, key_hashes
+from stepping_spark.relations.hashes import key_hashes
+from stepping_spark.relations.slots import repeated
 from stepping_spark.rows.schema import Schema
 
 _SAMPLE = 1 << 14  # rows
@@ -31,25 +30,10 @@ def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
     some = hashes[:_SAMPLE]
     if 2 * len(np.unique(some)) < len(some):
         return consolidate(table, schema)
-    shared = _shared(hashes)
+    shared = repeated(hashes)
     equal = consolidate(table.filter(pa.array(shared)), schema)
     others = table.filter(pa.array(~shared)) if shared.any() else table
     others = others.select(schema.arrow.names)
     columns = [canonical(c) if has_floats(c.type) else c for c in others.columns]
     others = without_zeros(pa.Table.from_arrays(columns, schema=schema.arrow), schema)
     return concat([others, equal], schema)
-
-
-def _shared(hashes: Hashes) -> npt.NDArray[np.bool_]:
-    """Which hashes occur more than once. Only those that share a slot of a table are sorted."""
-    slots, at = slots_of(hashes), np.arange(len(hashes), dtype=np.int32)
-    table = np.empty(slots.max() + 1, np.int32)
-    table[slots] = at
-    taken = np.zeros(len(table), np.bool_)
-    taken[slots[table[slots] != at]] = True
-    some = np.flatnonzero(taken[slots])
-    order = some[np.argsort(hashes[some])]
-    first = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
-    shared = np.zeros(len(hashes), np.bool_)
-    shared[order[first]] = shared[order[first + 1]] = True
-    return shared

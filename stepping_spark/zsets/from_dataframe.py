@@ -278,8 +278,11 @@ def guarded_when_read(frame: DataFrame, t: ZSetType) -> DataFrame:
     nullable = {f.name for f in frame.schema.fields if f.nullable}
     # Spark computes no column that only a check for NULL reads, if it cannot be NULL.
     rest = [n for n, ft in t.schema.all if n not in nullable or not isinstance(ft, Atom)]
-    computed = f"xxhash64({', '.join(map(quote, rest))}) & 1L >= 0L" if rest else "true"
-    passed = f"IF({wrong} IS NULL AND {computed}, {PASSED}L, CAST({failed} AS BOOLEAN))"
+    right = [closed(f"{wrong} IS NULL")]
+    if rest:
+        some = closed(f"xxhash64({', '.join(map(quote, rest))}) & 1L")
+        right.append(closed(f"{some} >= 0L"))
+    passed = f"IF({all_of(right)}, {PASSED}L, CAST({failed} AS BOOLEAN))"
     return frame.where(passed)
 
 

@@ -144,9 +144,9 @@ class Costs(NamedTuple):
     # One query makes old and new rows together, and one each stream whose keys others look up.
     [
         (users, Costs(2, 1, 0, 1)),
-        (first, Costs(3, 3, 3, 3)),
+        (first, Costs(2, 2, 2, 2)),
         (best, Costs(2, 1, 0, 2)),
-        (totals, Costs(7, 8, 0, 12)),
+        (totals, Costs(6, 7, 0, 10)),
         (named, Costs(1, 0, 0, 0)),
         (named_or_not, Costs(3, 1, 0, 1)),
         (unnamed, Costs(3, 1, 0, 1)),
