@@ -14,7 +14,7 @@ from stepping_spark.engines.spark.rendering import Rendering
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.row_functions import Questions
-from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of
+from stepping_spark.execution.step import Computed, Deferred, Step, failed
 from stepping_spark.expressions.arrow import Ask
 from stepping_spark.expressions.expr import Expr, for_spark
 from stepping_spark.graph.operators import Fused, Operator, trees_of
@@ -87,12 +87,10 @@ class Driver:
 
         It has all rows that the stream reads, and is estimated to be faster than Spark.
         """
-        rows = 0
-        for leaf in m.leaves:
-            of_leaf = rows_of(*step.parts(leaf))
-            if of_leaf is None:
-                return False, self._in_spark(step, leaf)
-            rows += of_leaf
+        rows = step.rows_read(m)
+        if rows is None:
+            in_spark = (x for x in m.leaves if any(p.table is None for p in step.parts(x)))
+            return False, self._in_spark(step, next(in_spark))
         most = self.limits.local_rows
         if step.is_for_spark(m):
             return False, "what it reads is in Spark too, and so is what reads it"
@@ -187,4 +185,5 @@ class Driver:
 def _bytes(step: Step, leaves: Sequence[Leaf], *, only_here: bool = False) -> int:
     """The bytes of what leaves read; or those that only the driver has, and Spark has not."""
     of = step.parts_for_spark if only_here else step.parts
-    return sum(p.table.nbytes for leaf in leaves for p in of(leaf) if p.table is not None)
+    parts = dict.fromkeys(p for leaf in leaves for p in of(leaf))
+    return sum(p.table.nbytes for p in parts if p.table is not None)

@@ -112,7 +112,7 @@ class Queries:
 
     def _is_small(self, step: Step, leaves: Iterable[Leaf]) -> bool:
         """Whether a query is known to read few rows and few bytes."""
-        parts = [p for leaf in leaves for p in step.parts_for_spark(leaf)]
+        parts = dict.fromkeys(p for leaf in leaves for p in step.parts_for_spark(leaf))
         rows = rows_of(*parts)
         nbytes = sum(p.table.nbytes for p in parts if p.table is not None)
         few = rows is not None and rows <= self.limits.small_rows

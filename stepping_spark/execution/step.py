@@ -52,8 +52,11 @@ class Step:
             self.sources.drop()
 
     def rows_read(self, m: Member) -> int | None:
-        """How many rows a stream reads, if the driver has all of them."""
-        return rows_of(*(p for leaf in m.leaves for p in self.parts(leaf)))
+        """How many rows a stream reads, if the driver has all of them.
+
+        A change is counted once, also where the new value of a register is read beside it.
+        """
+        return rows_of(*dict.fromkeys([p for leaf in m.leaves for p in self.parts(leaf)]))
 
     def is_nothing(self, m: Member) -> bool:
         """Whether a stream has no rows for sure, because of what it reads that has none."""

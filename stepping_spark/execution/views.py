@@ -33,6 +33,7 @@ class Sources:
         """The time of the step, as a literal."""
         self._inline: dict[str, str] = {}
         self._views: list[str] = []
+        self._sent: dict[int, tuple[pa.Table, DataFrame]] = {}  # by the table's identity
 
     def name(self, kind: str) -> str:
         """A name that no other relation of this process has."""
@@ -48,7 +49,7 @@ class Sources:
             self._inline[name] = inline(table, schema)
             return
         if table.num_rows:
-            frames.append(frame_of(table, schema, self._spark()))
+            frames.append(self._frame(table, schema))
         self._inline.pop(name, None)
         if len(frames) == 1:
             self._view(name, frames[0])
@@ -59,6 +60,12 @@ class Sources:
             single.append(f"SELECT {names(schema.all)} FROM {name}_part{i}")
         union = " UNION ALL ".join(single)
         self._inline[name] = consolidated(union, schema, few=False) if added_up else union
+
+    def _frame(self, table: pa.Table, schema: Schema) -> DataFrame:
+        """A relation as a DataFrame, which is sent once, also where it has several names."""
+        if id(table) not in self._sent:
+            self._sent[id(table)] = table, frame_of(table, schema, self._spark())
+        return self._sent[id(table)][1]
 
     def derive(self, d: DerivedTable) -> None:
         """Add Columns that SQL text cannot say to a query's."""
@@ -78,6 +85,7 @@ class Sources:
             self._spark().catalog.dropTempView(name)
         self._views.clear()
         self._inline.clear()
+        self._sent.clear()
 
     def _view(self, name: str, frame: DataFrame) -> None:
         in_session(frame, self._spark()).createOrReplaceTempView(name)
