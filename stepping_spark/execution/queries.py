@@ -23,6 +23,7 @@ from stepping_spark.execution.blame import failing_vertex
 from stepping_spark.execution.materialize import Once
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
+from stepping_spark.execution.views import Sent
 from stepping_spark.graph.operators import parts_of
 from stepping_spark.limits import Limits
 from stepping_spark.plan.plan import Plan
@@ -76,13 +77,15 @@ class Queries:
         named = self._named(members)
         few = not why[members[0]].many and self._is_small(step, named)
         small: set[str] = set()
+        sent: Sent = {}
         for leaf, name in named.items():
             parts = step.parts_for_spark(leaf)
             nbytes = sum(p.table.nbytes for p in parts if p.table is not None)
             here = all(p.table is not None for p in parts)
             if here and nbytes <= self.limits.broadcast_bytes:
                 small.add(name)
-            step.sources.define(name, parts, schema_of(leaf), added_up=self._is_added_up(leaf))
+            added_up = self._is_added_up(leaf)
+            step.sources.define(name, parts, schema_of(leaf), added_up=added_up, sent=sent)
         try:
             made = None
             if few:
@@ -272,7 +275,7 @@ def _compute(frame: DataFrame) -> None:
 
 
 def _check_rest(step: Step, m: Member, frame: DataFrame) -> None:
-    """Check the inputs that a stream's query was to check, if Spark plans it without their rows."""
+    """Check the inputs that a query was to check, if Spark's plan of it has no such check."""
     scans = [p for leaf in m.leaves for p in step.parts(leaf) if isinstance(p, Scan)]
     checks = Counter(scan.check for scan in scans)
     if any(times_planned(frame, check) < n for check, n in checks.items()):

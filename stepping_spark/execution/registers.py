@@ -106,7 +106,7 @@ class Registers:
     def need_no_keys(self, v: Vertex) -> bool:
         """Whether a stream may be left to the query of the one that reads it, in Spark.
 
-        So it is if registers that are read by its keys are small, and sent to Spark whole.
+        It may if all registers that are read by its keys are small enough to be sent whole.
         """
         return v in self._plan.passing and all(map(self._is_small, self._read_by.get(v, ())))
 

@@ -14,7 +14,7 @@ from stepping_spark.execution.views import Sources
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import parts_of
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import Keys, Leaf, Member, Read, Ref, is_nothing, refs
+from stepping_spark.plan.terms import Keys, Leaf, Member, Read, Ref, Slice, is_nothing, refs
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.relation import Relation, SparkRelation
@@ -79,7 +79,7 @@ class Step:
         """The same, from Spark's memory where they are there too."""
         parts = self.parts(leaf)
         v = leaf.change if isinstance(leaf, Read) else leaf.vertex
-        if v not in self.in_spark:
+        if v not in self.in_spark or isinstance(leaf, Slice):
             return parts
         here, there = self.values[v], self.in_spark[v]
         return tuple(there if p is here else p for p in parts)

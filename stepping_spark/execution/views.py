@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +21,9 @@ from stepping_spark.spark.session import in_session
 
 _NUMBERS = itertools.count(1)
 
+Sent: TypeAlias = dict[tuple[int, str], tuple[pa.Table, DataFrame]]
+"""Tables as DataFrames, by the table's identity and its schema in Spark."""
+
 
 class Sources:
     """Named relations for the queries of one step; `drop` them at its end."""
@@ -33,23 +37,34 @@ class Sources:
         """The time of the step, as a literal."""
         self._inline: dict[str, str] = {}
         self._views: list[str] = []
-        self._sent: dict[int, tuple[pa.Table, DataFrame]] = {}  # by the table's identity
 
     def name(self, kind: str) -> str:
         """A name that no other relation of this process has."""
         return f"{kind}_{next(_NUMBERS)}"
 
     def define(
-        self, name: str, parts: tuple[Relation, ...], schema: Schema, *, added_up: bool = False
+        self,
+        name: str,
+        parts: tuple[Relation, ...],
+        schema: Schema,
+        *,
+        added_up: bool = False,
+        sent: Sent | None = None,
     ) -> None:
-        """Give the sum of some relations a name; `added_up` consolidates equal rows."""
+        """Give the sum of some relations a name; `added_up` consolidates equal rows.
+
+        `sent` are tables that were sent under other names: one that has two is sent once.
+        """
         frames = [p.frame for p in parts if p.frame is not None]
         table = on_driver(parts, schema)
         if not frames and is_inline(table, schema, self._limits):
             self._inline[name] = inline(table, schema)
             return
         if table.num_rows:
-            frames.append(self._frame(table, schema))
+            sent, key = {} if sent is None else sent, (id(table), schema.ddl)
+            if key not in sent:
+                sent[key] = table, frame_of(table, schema, self._spark())
+            frames.append(sent[key][1])
         self._inline.pop(name, None)
         if len(frames) == 1:
             self._view(name, frames[0])
@@ -60,12 +75,6 @@ class Sources:
             single.append(f"SELECT {names(schema.all)} FROM {name}_part{i}")
         union = " UNION ALL ".join(single)
         self._inline[name] = consolidated(union, schema, few=False) if added_up else union
-
-    def _frame(self, table: pa.Table, schema: Schema) -> DataFrame:
-        """A relation as a DataFrame, which is sent once, also where it has several names."""
-        if id(table) not in self._sent:
-            self._sent[id(table)] = table, frame_of(table, schema, self._spark())
-        return self._sent[id(table)][1]
 
     def derive(self, d: DerivedTable) -> None:
         """Add Columns that SQL text cannot say to a query's."""
@@ -85,7 +94,6 @@ class Sources:
             self._spark().catalog.dropTempView(name)
         self._views.clear()
         self._inline.clear()
-        self._sent.clear()
 
     def _view(self, name: str, frame: DataFrame) -> None:
         in_session(frame, self._spark()).createOrReplaceTempView(name)

@@ -7,8 +7,9 @@ with drⱼ, and finds the rows of Sⱼ₋₁ that it meets by going back to the 
 the one that its key is read from, and then forward through the others, as they were. So only
 inputs are read, each by the keys of those that it is joined with, and no Sⱼ is ever kept.
 
-The base, which is the largest table as a rule, is read as it was: nothing is added to its rows. A
-row that goes together with the row that it looks up meets that row once, as it was, too.
+The base, which is the largest table as a rule, is read as it was: nothing is added to its rows. If
+a row of the base and the row that it looks up are removed in one step, the second term removes the
+pair, and the first one finds nothing.
 
 Where a lookup is a left one, Sⱼ = Sⱼ₋₁ ⋈ rⱼ + null(Sⱼ₋₁ − Sⱼ₋₁ ⋈ present(rⱼ)), so drⱼ goes with
 −d present(rⱼ): what it meets loses, or gets back, its NULL. The sum of both takes one way back.

@@ -75,12 +75,17 @@ class Plan:
 
     @cached_property
     def passing(self) -> frozenset[Vertex]:
-        """Those of them that one stream reads, once: its query computes them within, at any step.
+        """Inlined streams that a single stream reads, once: its query may have them within.
 
-        Only their keys could be wanted before.
+        That holds for any step in which no register is read by their keys. A stream whose rows are
+        looked at, to refuse or to print them, is none of these.
         """
+        late = (x.late for x in self.graph.lateness.values())
+        looked_at = {*self.graph.strict.values(), *late}
         return frozenset(
-            v for v, n in self._times_computed.items() if n == self._times_read[v] == 1
+            v
+            for v, n in self._times_computed.items()
+            if n == self._times_read[v] == 1 and v not in looked_at and not v.operator.written
         )
 
     @cached_property

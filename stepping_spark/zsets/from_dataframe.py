@@ -272,7 +272,7 @@ def guarded_when_read(frame: DataFrame, t: ZSetType) -> DataFrame:
     """The relation, with a check of all rows and columns, whatever of it a query needs.
 
     It is a filter that depends on the partition, so that Spark evaluates no filter of the query
-    before it. Only a query that needs no row at all loses it, and `PASSED` in its plan.
+    before it. Only a query that needs no row at all loses it. Then `PASSED` is not in its plan.
     """
     wrong, failed = _checks(t)
     nullable = {f.name for f in frame.schema.fields if f.nullable}

@@ -29,14 +29,14 @@ _MOST = 2**62
 
 
 class _Asked(Exception):
-    """Only Spark can evaluate an expression over these rows."""
+    """Only Spark can evaluate an expression over these rows: all of them are kept."""
 
 
 def restricting(schema: Schema, keys: Sequence[Expr], order: Order, n: int) -> Restrict | None:
     """A function that gives the rows of each part of a state that matter.
 
-    Its arguments are the parts, the change, how often the parts have a row at most, and whether the
-    session is in UTC. None if only Spark can evaluate the keys or the order.
+    Its arguments are the parts, the change, in how many entries of the parts a row may occur, and
+    whether the session is in UTC. None if only Spark can evaluate the keys or the order.
     """
     exprs = [*keys, *(e for e, _ in order)]
     if any(evaluator(e) is None for e in exprs):
@@ -66,8 +66,8 @@ def _wanted(
 ) -> tuple[Ids, Ids]:
     """The number of each row's key, and how many rows of each key matter.
 
-    A negative weight removes one row. The state may have that row several times, with parts of its
-    weight.
+    A negative weight -w removes one row, which may have several entries in the state: at most w of
+    them, and no more than there may be.
     """
     rows = state.num_rows
     gone = change.filter(pc.less(change.column(COUNT), pa.scalar(0)))
@@ -84,9 +84,9 @@ def _removed(rows: pa.Table, often: int) -> Ids:
 
 
 def _kept(state: pa.Table, ids: Ids, wanted: Ids, order: Sequence[tuple[Array, bool]]) -> Kept:
-    """Which rows to keep: the first of each key, with those that are equal by the order.
+    """Which rows to keep: the first ones of each key, with those that equal them by the order.
 
-    So are rows of negative weight, which may cancel out with rows that come.
+    Rows of negative weight are kept too, as they may cancel out with rows that come.
     """
     there = _counts(state) > 0
     kept = ~there
