@@ -112,7 +112,8 @@ class Driver:
         if isinstance(found, Scan):
             return f"{self._name(leaf)} is read from its files or table, and not kept"
         if not others and found.rows is not None and found.nbytes is not None:
-            why = why_not_fetched(found, self.limits, most_rows=most_fetched(self.limits))
+            most = most_fetched(self.limits)
+            why = why_not_fetched(found.rows, found.nbytes, self.limits, most_rows=most)
         return f"{self._name(leaf)} is in Spark" + (f": {why}" if why else "")
 
     def _name(self, leaf: Leaf) -> str:

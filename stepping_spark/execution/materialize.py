@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from stepping_spark.execution.bounds import Bound
 from stepping_spark.execution.nulls import null_tests
 from stepping_spark.execution.projection import Projection
 from stepping_spark.execution.step import Step, null_error
@@ -66,9 +67,7 @@ class Once:
             kept = settle(rows, state.register.key, where, tests=tests)
         if kept.nulls:
             raise null_error(kept.nulls[0], where)
-        most, most_bytes = self._most_rows, self._limits.fetched_bytes
-        if (kept.rows or 0) > most and (state is not None or v in self._keys):
-            most, most_bytes = self._most_kept, self._limits.piece_bytes
+        most, most_bytes = self._most(v, kept.rows or 0)
         few = fetch.fetch_if_few(kept, self._limits, most_rows=most, most_bytes=most_bytes)
         if state is not None:
             step.kept[state.register.name] = kept if few is None else few
@@ -79,6 +78,23 @@ class Once:
         if here.nbytes > self._limits.broadcast_bytes or here.rows > self._most_rows:
             step.in_spark[v] = own  # a large query is not to send it back
         return here
+
+    def are_few(self, v: Vertex, bound: Bound | None) -> bool:
+        """Whether the driver will fetch a stream, and one job is enough: it is not kept before."""
+        if bound is None:
+            return False
+        rows, nbytes, limits = bound.rows, bound.nbytes, self._limits
+        most, most_bytes = self._most(v, rows)
+        most_bytes = min(most_bytes, limits.piece_bytes)
+        return not fetch.why_not_fetched(
+            rows, nbytes, limits, most_rows=min(most, limits.fetched_rows), most_bytes=most_bytes
+        )
+
+    def _most(self, v: Vertex, rows: int) -> tuple[int, int]:
+        """How many rows and bytes the driver fetches of a stream that has so many rows."""
+        if rows > self._most_rows and (v in self._adders or v in self._keys):
+            return self._most_kept, self._limits.piece_bytes
+        return self._most_rows, self._limits.fetched_bytes
 
     def key_kept_by(self, v: Vertex) -> tuple[str, ...] | None:
         """The columns by which the first register keeps a stream; None: none that it has."""

@@ -20,6 +20,7 @@ from stepping_spark.engines.spark.rendering import Rendering
 from stepping_spark.engines.spark.text import ONE_TASK
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.execution.blame import failing_vertex
+from stepping_spark.execution.bounds import bound
 from stepping_spark.execution.materialize import Once
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
@@ -89,7 +90,8 @@ class Queries:
         try:
             made = None
             if few:
-                made = self._small(step, members, self._queries(step, members), why)
+                most = self._most(step, members)
+                made = self._fetched(step, members, self._queries(step, members), why, most)
             if made is None:
                 queries = self._queries(step, members, few=False, small=frozenset(small))
                 made = self._large(step, members, queries, why)
@@ -150,28 +152,29 @@ class Queries:
             step.sources.derive(d)
         return queries
 
-    def _small(
+    def _fetched(
         self,
         step: Step,
-        members: list[Member],
-        queries: list[Query],
+        members: Sequence[Member],
+        queries: Sequence[Query],
         why: Mapping[Member, Deferred],
+        most: int | None = None,
     ) -> list[Computed] | None:
         """One query for all: each stream a struct column of its own, NULL in others' rows.
 
-        None where they are too many rows to be fetched, or too wide ones.
+        With `most` it runs in one task. Then None where there are more rows than that.
         """
         begun = time.perf_counter()
         schemas = [m.vertex.type.schema for m in members]
         texts = [q.text for q in queries]
         text = texts[0] if len(members) == 1 else _tagged(texts, schemas)
-        most = self._most(step, members)
-        query = f"SELECT {ONE_TASK} * FROM ({text}) LIMIT {most + 1}"
+        if most is not None:
+            text = f"SELECT {ONE_TASK} * FROM ({text}) LIMIT {most + 1}"
         uses = frozenset().union(*(q.uses for q in queries))
         step.metrics.queries += 1
-        with count_jobs(self._spark()) as jobs:
-            found = step.sources.sql(query, uses).toArrow()
-        if found.num_rows > most:
+        with count_jobs(self._spark()) as jobs:  # Spark counts by thread
+            found = step.sources.sql(text, uses).toArrow()
+        if most is not None and found.num_rows > most:
             return None
         rows = [_untagged(found, i, s) for i, s in enumerate(schemas)] if members[1:] else [found]
         held = [self._added_up(m, table) for m, table in zip(members, rows, strict=True)]
@@ -199,9 +202,12 @@ class Queries:
         queries: list[Query],
         why: Mapping[Member, Deferred],
     ) -> list[Computed]:
-        """A query for each, side by side; results stay in Spark unless they prove to be small."""
+        """Queries side by side: one for each stream, and one for all with few rows for sure.
 
-        def one(m: Member, query: Query) -> Computed:
+        Results stay in Spark unless they prove to be small. The driver fetches the few rows.
+        """
+
+        def one(m: Member, query: Query) -> list[Computed]:
             begun = time.perf_counter()
             with count_jobs(self._spark()) as jobs:  # Spark counts by thread
                 frame = step.sources.sql(query.text, query.uses)
@@ -213,17 +219,21 @@ class Queries:
                 else:
                     held = self._once.computed(step, m.vertex, made)
             ms = (time.perf_counter() - begun) * 1e3
-            return Computed(m, held, Cost(ms, jobs.count, "spark", why[m].why))
+            return [Computed(m, held, Cost(ms, jobs.count, "spark", why[m].why))]
 
         passed = {m for m in members if step.passes(m.vertex)}
-        step.metrics.queries += len(members) - len(passed)
-        spark = self._spark()
-        calls = [
-            for_thread(spark, partial(one, m, q)) for m, q in zip(members, queries, strict=True)
-        ]
-        at_once = self.limits.queries_at_once
+        of = dict(zip(members, queries, strict=True))
+        rest = [m for m in members if m not in passed]
+        few = [m for m in rest if self._once.are_few(m.vertex, bound(step, m))]
+        calls: list[Callable[[], list[Computed] | None]]
+        calls = [partial(one, m, query) for m, query in of.items() if m not in few]
+        if few:
+            calls.append(partial(self._fetched, step, few, [of[m] for m in few], why))
+        step.metrics.queries += len(members) - len(passed) - len(few)
+        spark, at_once = self._spark(), self.limits.queries_at_once
         with no_constraints(spark), ThreadPoolExecutor(max_workers=at_once) as pool:
-            return list(pool.map(lambda call: call(), calls))
+            made = pool.map(lambda call: call(), [for_thread(spark, call) for call in calls])
+            return [computed for some in made for computed in some or ()]
 
     def _blame(self, step: Step, members: list[Member], error: Exception) -> SteppingError:
         """Say which input or vertex failed: run what a failed query reads, from the leaves up."""

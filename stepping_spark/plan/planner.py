@@ -332,10 +332,11 @@ class _Planner:
 
         for m in members:
             visit(m.vertex)
+        early = {w for v, ws in waits.items() for w in ws if depth[w] == depth[v]}
         return tuple(
             Stage(
-                tuple(m for m in members if depth[m.vertex] == d and m.vertex not in projections),
-                tuple(by_vertex[v] for v, at in depth.items() if at == d and v in projections),
+                tuple(m for m in members if depth[m.vertex] == d and m.vertex not in early),
+                tuple(by_vertex[v] for v, at in depth.items() if at == d and v in early),
             )
             for d in range(1, max(depth.values(), default=0) + 1)
         )

@@ -206,7 +206,8 @@ class Member:
 class Stage:
     """Streams that can be materialised together, after the stages before.
 
-    `projections` come before them, each after those it waits for: small ones cost no query.
+    `projections` come before them, each after those it waits for: some of the members wait for
+    them. Small ones cost no query.
     """
 
     members: tuple[Member, ...]

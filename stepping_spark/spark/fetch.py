@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from stepping_spark.limits import Limits
 from stepping_spark.spark.measure import measure
 from stepping_spark.spark.placement import FEW_ROWS, Work, resources
-from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
+from stepping_spark.spark.relation import DriverRelation, SparkRelation
 
 
 class FanOut(Exception):
@@ -54,16 +54,16 @@ def fetch_if_few(
     if relation.rows is None:
         measured = measure(relation.frame, relation.schema)
         relation = replace(relation, rows=measured.rows, nbytes=measured.nbytes)
-    if why_not_fetched(relation, limits, most_rows=most_rows, most_bytes=most_bytes):
+    rows, nbytes = relation.rows or 0, relation.nbytes or 0
+    if why_not_fetched(rows, nbytes, limits, most_rows=most_rows, most_bytes=most_bytes):
         return None
     return relation.fetched(limits).added_up()
 
 
 def why_not_fetched(
-    relation: Relation, limits: Limits, *, most_rows: int, most_bytes: int | None = None
+    rows: int, nbytes: int, limits: Limits, *, most_rows: int, most_bytes: int | None = None
 ) -> str:
-    """Why a relation of a known size stays in Spark; empty if the driver may fetch it."""
-    rows, nbytes = relation.rows or 0, relation.nbytes or 0
+    """Why a relation of this size stays in Spark; empty if the driver may fetch it."""
     most_bytes = limits.fetched_bytes if most_bytes is None else most_bytes
     work = Work(rows, nbytes, fetched=nbytes)
     if rows > most_rows:

@@ -1,0 +1,101 @@
+"""How many rows and bytes a stream has at most, as far as that is known before it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stepping_spark.execution.step import Step
+from stepping_spark.expressions.expr import Build, Expr, Field
+from stepping_spark.physical import (
+    Argument,
+    Contributions,
+    Negate,
+    Physical,
+    Project,
+    Union,
+    Where,
+    walk,
+)
+from stepping_spark.plan.terms import Member, nodes
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A stream has no more rows and bytes than these."""
+
+    rows: int
+    nbytes: int
+
+
+def bound(step: Step, m: Member) -> Bound | None:
+    """What a stream has at most, of what it reads; None if that is not known.
+
+    It is known for streams that make at most one row of each row they read, and copy its texts and
+    lists or leave them out. Other values have a width that their types tell.
+    """
+    if not _is_row_by_row(m):
+        return None
+    rows = loose = 0
+    for leaf, times in m.times_read.items():
+        for p in step.parts(leaf):
+            if p.rows is None or p.nbytes is None:
+                return None
+            rows += times * p.rows
+            fixed = sum(_least(t) for _, t in p.schema.all)
+            loose += times * max(p.nbytes - p.rows * fixed, 0)
+    types = [t for _, t in m.vertex.type.schema.all]
+    copies = sum(map(_copies, types))
+    return Bound(rows, rows * sum(map(_most, types)) + copies * loose)
+
+
+def _is_row_by_row(m: Member) -> bool:
+    return all(_is_simple(n) for node in nodes(m.term) for tree in node.trees for n in walk(tree))
+
+
+def _is_simple(n: Physical) -> bool:
+    if isinstance(n, Contributions):
+        return not n.type.sum.item and _are_copies(n.exprs)
+    if isinstance(n, Project):
+        return _are_copies(n.exprs)
+    return isinstance(n, Argument | Negate | Union | Where)
+
+
+def _are_copies(exprs: Iterable[Expr]) -> bool:
+    """Whether expressions give nothing of unknown width but what they read."""
+    return all(map(_is_copy, exprs))
+
+
+def _is_copy(e: Expr) -> bool:
+    if isinstance(e, Build):
+        return _are_copies(e.fields)
+    return isinstance(e, Field) or not _copies(e.type)
+
+
+def _copies(t: RowType) -> int:
+    """How many parts of a value may have any width."""
+    if isinstance(t, Optional):
+        return _copies(t.inner)
+    if isinstance(t, Struct):
+        return sum(_copies(f) for _, f in t.fields)
+    return int(isinstance(t, ListOf | ZSetOf) or t.ddl in ("STRING", "BINARY"))
+
+
+def _most(t: RowType) -> int:
+    """The most bytes of a value, besides those of texts and lists."""
+    if isinstance(t, Optional):
+        return _most(t.inner)
+    if isinstance(t, Struct):
+        return sum(_most(f) for _, f in t.fields)
+    return 4 if _copies(t) else max(t.arrow.bit_width // 8, 1)
+
+
+def _least(t: RowType) -> int:
+    """The bytes that a value has in any case, as Spark's rows are measured."""
+    if isinstance(t, Optional):
+        return 0
+    if isinstance(t, Struct):
+        return sum(_least(f) for _, f in t.fields)
+    return _most(t)

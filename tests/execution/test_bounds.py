@@ -1,0 +1,167 @@
+"""What a stream has at most, as known before it is computed, and the query that fetches it then."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import stepping_spark as st
+from stepping_spark.execution import queries
+from stepping_spark.execution.bounds import Bound, bound
+from stepping_spark.execution.step import Computed, Step
+from stepping_spark.plan.terms import Member
+from stepping_spark.spark.measure import measure
+from tests.cases import Z
+from tests.compositions import Composition, Row, compositions, steps_of
+
+LARGE = st.Limits(local_rows=0, small_rows=0)  # the driver may fetch, and computes nothing
+
+
+class Told:
+    """The bounds that were asked for, each with what the stream had then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bounds: dict[Member, Bound | None] = {}
+        self.made: list[tuple[Bound | None, Computed]] = []
+        large = queries.Queries._large
+
+        def asked(step: Step, m: Member) -> Bound | None:
+            self.bounds[m] = bound(step, m)
+            return self.bounds[m]
+
+        def watched(*args: Any, **kwargs: Any) -> list[Computed]:
+            made = large(*args, **kwargs)
+            self.made += [(self.bounds[c.member], c) for c in made if c.member in self.bounds]
+            return made
+
+        monkeypatch.setattr(queries, "bound", asked)
+        monkeypatch.setattr(queries.Queries, "_large", watched)
+
+
+def test_no_stream_has_more_than_its_bound(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(monkeypatch)
+
+    @settings(max_examples=6, suppress_health_check=list(HealthCheck))
+    @given(composition=compositions(most=4, least=2), steps=steps_of(max_steps=2))
+    def holds(composition: Composition, steps: list[Any]) -> None:
+        query: Any = composition.query(st)
+        graph = st.compile(query)
+        stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LARGE)
+        reference = st.reference(graph)
+        for step in steps:
+            assert [out.to_python() for out in stepper.step(step)] == list(reference.step(step))
+
+    holds()
+    known = [(most, made.held) for most, made in told.made if most is not None]
+    assert known
+    for most, held in known:
+        found = measure(held.in_spark(lambda: spark).frame, held.schema)
+        assert (found.rows <= most.rows, found.nbytes <= most.nbytes) == (True, True)
+
+
+def copied(a: st.ZSet[Row]) -> Any:
+    return st.map(st.filter(a, lambda r: r.k != 0), f=lambda r: (r.t, r.k, (r.t, r.v)))
+
+
+def longer(a: st.ZSet[Row]) -> Any:
+    upper: Any = F.upper
+    return st.map(a, f=lambda r: (upper(r.t), r.k))
+
+
+def twice(a: st.ZSet[Row]) -> Any:
+    return st.add(st.map(a, f=lambda r: (r.t, r.k)), st.map(a, f=lambda r: (r.t, r.v)))
+
+
+def floats(a: st.ZSet[Row]) -> Any:
+    half: Any = F.lit(0.5)
+    return st.reduce(a, zero=float, pick_value=lambda r: half)
+
+
+def known(query: Callable[..., Any], rows: Any, told: Told) -> Bound | None:
+    graph = st.compile(query)
+    st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LARGE).step((rows,))
+    return told.made[0][0]
+
+
+ROWS = Z({Row(k=i, v=i, t="é" * i): 1 for i in range(10)})
+TEXTS = sum(2 * i + 4 for i in range(10))
+
+
+@pytest.mark.parametrize("query", [copied, twice])
+def test_the_bound_of_what_copies_its_input_is_its_size(
+    query: Callable[..., Any], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = known(query, ROWS, Told(monkeypatch))
+    assert found is not None
+    assert found.rows == (20 if query is twice else 10)
+    # All integers may be NULL, of which the measure has no bytes: they count as texts might.
+    assert found.nbytes >= (2 * TEXTS + 10 * 3 * 8 if query is copied else 2 * TEXTS + 20 * 2 * 8)
+
+
+@pytest.mark.parametrize("query", [longer, floats])
+def test_what_may_be_wider_or_more_than_its_input_has_no_bound(
+    query: Callable[..., Any], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert known(query, ROWS, Told(monkeypatch)) is None
+
+
+class Sale(st.Data):
+    user: int
+    amount: int
+    day: int
+
+
+class User(st.Data):
+    id: int
+    group: int
+
+
+class Total(st.Data):
+    group: int
+    amount: int
+    last: int
+
+
+def totals(sales: st.ZSet[Sale], users: st.ZSet[User]) -> st.ZSet[Total]:
+    """Two streams that read the same join: the sums, and the last days."""
+    user = st.Lookup(users, key=lambda u: u.id, on=lambda row: row[0].user)
+    return st.aggregate(
+        st.delta_join(sales, user),
+        by=lambda row: row[1].group,
+        into=Total,
+        group_size=1_000,
+        amount=st.agg.sum(lambda row: row[0].amount),
+        last=st.agg.max(lambda row: row[0].day),
+    )
+
+
+def sales(first: int, last: int) -> Any:
+    return Z({Sale(user=i % 7, amount=i, day=i): 1 for i in range(first, last)})
+
+
+def test_streams_with_few_rows_for_sure_are_fetched_by_one_query_in_one_job(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken() -> tuple[Any, int, int | None]:
+        graph = st.compile(totals)
+        # The join has more rows than the driver fetches to compute with.
+        limits = dataclasses.replace(LARGE, sampled_rows=5)
+        stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+        stepper.step((sales(0, 50), Z({User(id=i, group=i % 3): 1 for i in range(7)})))
+        (out,) = stepper.step((sales(50, 60), None))
+        return out.to_python(), stepper.metrics[-1].queries, stepper.metrics[-1].jobs
+
+    out, queries_of_few, jobs_of_few = taken()
+    monkeypatch.setattr(queries, "bound", lambda *_: None)
+    same, queries_of_many, jobs_of_many = taken()
+    assert out == same
+    assert queries_of_few == queries_of_many - 1
+    assert jobs_of_few == (jobs_of_many or 0) - 3  # each of both was computed, and then fetched
