@@ -17,6 +17,7 @@ from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.measure import Measured, column, measure
 from stepping_spark.spark.relation import SparkRelation
+from stepping_spark.spark.wide import packed, unpacked
 from stepping_spark.sums.overflow import beyond
 
 
@@ -89,5 +90,9 @@ def _computed(
 
     The job that measures reads every row, so it also computes and stores them.
     """
-    kept = frame.localCheckpoint(False) if level is None else frame.localCheckpoint(False, level)
+    stored = packed(frame, schema)
+    stored = (
+        stored.localCheckpoint(False) if level is None else stored.localCheckpoint(False, level)
+    )
+    kept = unpacked(stored, schema)
     return kept, measure(kept, schema, tests)

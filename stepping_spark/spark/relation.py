@@ -23,6 +23,7 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.matches import matching
 from stepping_spark.spark.measure import column
 from stepping_spark.spark.send import frame_of
+from stepping_spark.spark.wide import packed, unpacked_table
 from stepping_spark.sums.overflow import Sums
 
 
@@ -225,14 +226,14 @@ class SparkRelation(Relation):
         memory three or four times until it is sent, and the heap needs room for that too.
         """
         pieces = -(-(self.nbytes or 0) // limits.piece_bytes)
+        frame = packed(self.frame, self.schema)
         if pieces < 2 or not self.schema.columns:
-            table = self.frame.toArrow()
+            table = frame.toArrow()
         else:
             number = F.xxhash64(*[column(n) for n, _ in self.schema.columns])
             piece = F.pmod(number, F.lit(pieces))
-            table = pa.concat_tables(
-                [self.frame.where(piece == i).toArrow() for i in range(pieces)]
-            )
+            table = pa.concat_tables([frame.where(piece == i).toArrow() for i in range(pieces)])
+        table = unpacked_table(table, self.schema)
         return DriverRelation(conform(table, self.schema), self.schema, self.consolidated)
 
     def in_spark(self, spark: Callable[[], SparkSession]) -> SparkRelation:

@@ -17,6 +17,7 @@ from stepping_spark.engines.spark.text import consolidated
 from stepping_spark.errors import StepError
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import BIG_INT, Schema
+from stepping_spark.spark.checkpoint import kept_apart, settle
 from stepping_spark.spark.relation import SparkRelation
 
 SCHEMA = Schema((("k", INT),), (("_rows_", INT), ("_sum_x_", BIG_INT)))
@@ -81,6 +82,31 @@ def test_sums_are_those_of_python(session: SparkSession) -> None:
     of = frame(session, rows)
     assert in_text(of) == in_frame(of) == wanted
     assert {*EDGES} == {*wanted.values()}
+
+
+@pytest.mark.parametrize("most", [2**63 - 1, LARGEST], ids=["longs", "all"])
+def test_sums_that_are_kept_and_fetched_are_the_same(session: SparkSession, most: int) -> None:
+    """They are kept as longs, and as decimals beyond: NULL in one of the two."""
+    wanted = {k: x for k, x in enumerate(EDGES) if x and -most <= x <= most}
+    given = SparkRelation(frame(session, list(wanted.items())), SCHEMA)
+    kept = settle(given, ("k",), "sums")
+    assert kept.frame.schema.simpleString() == given.frame.schema.simpleString()
+    assert {r["k"]: int(r["_sum_x_"]) for r in kept.frame.collect()} == wanted
+    for pieces in (1, 3):
+        limits = st.Limits(piece_bytes=(kept.nbytes or 0) // pieces + 1)
+        for relation in (given, kept):
+            table = relation.fetched(limits).table
+            assert table.schema.equals(SCHEMA.arrow)
+            found = zip(table["k"].to_pylist(), table["_sum_x_"].to_pylist(), strict=True)
+            assert dict(found) == wanted
+
+
+def test_a_sum_that_is_null_is_kept_and_fetched_as_null(session: SparkSession) -> None:
+    schema = Schema((), SCHEMA.diffs[1:])
+    none = session.sql("SELECT CAST(NULL AS DECIMAL(38, 0)) AS `_sum_x_`")
+    kept = kept_apart(SparkRelation(none, schema))
+    assert [tuple(r) for r in kept.frame.collect()] == [(None,)]
+    assert kept.fetched(st.Limits()).table["_sum_x_"].to_pylist() == [None]
 
 
 @pytest.mark.parametrize("sign", [1, -1])
