@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from stepping_spark.execution.step import Step
@@ -24,10 +24,23 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
 
 @dataclass(frozen=True)
 class Bound:
-    """A stream has no more rows and bytes than these."""
+    """A stream has no more rows and bytes than these.
+
+    Each row has the bytes of its `width`; `loose` are those of all texts and lists.
+    """
 
     rows: int
-    nbytes: int
+    width: int
+    loose: int
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all rows."""
+        return self.rows * self.width + self.loose
+
+    def beside(self, other: Bound) -> Bound:
+        """The rows of both in one table, in which each row has the columns of both."""
+        return Bound(self.rows + other.rows, self.width + other.width, self.loose + other.loose)
 
 
 def bound(step: Step, m: Member) -> Bound | None:
@@ -47,8 +60,21 @@ def bound(step: Step, m: Member) -> Bound | None:
             fixed = sum(_least(t) for _, t in p.schema.all)
             loose += times * max(p.nbytes - p.rows * fixed, 0)
     types = [t for _, t in m.vertex.type.schema.all]
-    copies = sum(map(_copies, types))
-    return Bound(rows, rows * sum(map(_most, types)) + copies * loose)
+    return Bound(rows, sum(map(_most, types)), sum(map(_copies, types)) * loose)
+
+
+def together(bounds: Mapping[Member, Bound], most_bytes: int) -> list[list[Member]]:
+    """The streams, in as few tables as have room for them, in their order."""
+    groups: list[list[Member]] = []
+    whole: Bound | None = None
+    for m, own in bounds.items():
+        both = own if whole is None else whole.beside(own)
+        if whole is None or both.nbytes > most_bytes:
+            groups.append([])
+            both = own
+        groups[-1].append(m)
+        whole = both
+    return groups
 
 
 def _is_row_by_row(m: Member) -> bool:
@@ -93,9 +119,9 @@ def _most(t: RowType) -> int:
 
 
 def _least(t: RowType) -> int:
-    """The bytes that a value has in any case, as Spark's rows are measured."""
+    """The bytes that a value has in any case; Arrow has eight truth values in one."""
     if isinstance(t, Optional):
-        return 0
+        return _least(t.inner)
     if isinstance(t, Struct):
         return sum(_least(f) for _, f in t.fields)
-    return _most(t)
+    return 0 if _copies(t) else t.arrow.bit_width // 8

@@ -67,7 +67,7 @@ class Once:
             kept = settle(rows, state.register.key, where, tests=tests)
         if kept.nulls:
             raise null_error(kept.nulls[0], where)
-        most, most_bytes = self._most(v, kept.rows or 0)
+        most, most_bytes = self._most_fetched(v, kept.rows or 0)
         few = fetch.fetch_if_few(kept, self._limits, most_rows=most, most_bytes=most_bytes)
         if state is not None:
             step.kept[state.register.name] = kept if few is None else few
@@ -79,18 +79,22 @@ class Once:
             step.in_spark[v] = own  # a large query is not to send it back
         return here
 
-    def are_few(self, v: Vertex, bound: Bound | None) -> bool:
-        """Whether the driver will fetch a stream, and one job is enough: it is not kept before."""
-        if bound is None:
-            return False
-        rows, nbytes, limits = bound.rows, bound.nbytes, self._limits
-        most, most_bytes = self._most(v, rows)
-        most_bytes = min(most_bytes, limits.piece_bytes)
+    def are_few(self, v: Vertex, bound: Bound) -> bool:
+        """Whether the driver will fetch a stream, and may do so without a copy in Spark's memory.
+
+        It is small enough for one job to fetch it, and to be sent back to Spark.
+        """
+        most, most_bytes = self._most_fetched(v, bound.rows)
+        limits = self._limits
         return not fetch.why_not_fetched(
-            rows, nbytes, limits, most_rows=min(most, limits.fetched_rows), most_bytes=most_bytes
+            bound.rows,
+            bound.nbytes,
+            limits,
+            most_rows=min(most, limits.fetched_rows),
+            most_bytes=min(most_bytes, limits.piece_bytes, limits.broadcast_bytes),
         )
 
-    def _most(self, v: Vertex, rows: int) -> tuple[int, int]:
+    def _most_fetched(self, v: Vertex, rows: int) -> tuple[int, int]:
         """How many rows and bytes the driver fetches of a stream that has so many rows."""
         if rows > self._most_rows and (v in self._adders or v in self._keys):
             return self._most_kept, self._limits.piece_bytes

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from stepping_spark.engines.spark.rendering import Rendering
 from stepping_spark.engines.spark.text import ONE_TASK
 from stepping_spark.errors import StepError, SteppingError
 from stepping_spark.execution.blame import failing_vertex
-from stepping_spark.execution.bounds import bound
+from stepping_spark.execution.bounds import Bound, bound, together
 from stepping_spark.execution.materialize import Once
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
@@ -36,6 +37,7 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote
 from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.estimate import times_planned
+from stepping_spark.spark.fetch import FanOut, check_cut
 from stepping_spark.spark.relation import DriverRelation, Relation, Scan, SparkRelation
 from stepping_spark.spark.session import count_jobs, for_thread, no_constraints
 from stepping_spark.zsets.from_dataframe import blamed
@@ -88,14 +90,12 @@ class Queries:
             added_up = self._is_added_up(leaf)
             step.sources.define(name, parts, schema_of(leaf), added_up=added_up, sent=sent)
         try:
-            made = None
             if few:
-                most = self._most(step, members)
-                made = self._fetched(step, members, self._queries(step, members), why, most)
-            if made is None:
-                queries = self._queries(step, members, few=False, small=frozenset(small))
-                made = self._large(step, members, queries, why)
-            return made
+                queries, most = self._queries(step, members), self._most(step, members)
+                with suppress(FanOut):
+                    return self._fetched(step, members, queries, why, most)
+            queries = self._queries(step, members, few=False, small=frozenset(small))
+            return self._large(step, members, queries, why)
         except SteppingError:
             raise
         except Exception as e:
@@ -159,10 +159,10 @@ class Queries:
         queries: Sequence[Query],
         why: Mapping[Member, Deferred],
         most: int | None = None,
-    ) -> list[Computed] | None:
+    ) -> list[Computed]:
         """One query for all: each stream a struct column of its own, NULL in others' rows.
 
-        With `most` it runs in one task. Then None where there are more rows than that.
+        With `most` it runs in one task, and raises `FanOut` where there are more rows than that.
         """
         begun = time.perf_counter()
         schemas = [m.vertex.type.schema for m in members]
@@ -174,8 +174,8 @@ class Queries:
         step.metrics.queries += 1
         with count_jobs(self._spark()) as jobs:  # Spark counts by thread
             found = step.sources.sql(text, uses).toArrow()
-        if most is not None and found.num_rows > most:
-            return None
+        if most is not None:
+            check_cut(found.num_rows, "a query", most)
         rows = [_untagged(found, i, s) for i, s in enumerate(schemas)] if members[1:] else [found]
         held = [self._added_up(m, table) for m, table in zip(members, rows, strict=True)]
         ms = (time.perf_counter() - begun) * 1e3
@@ -223,17 +223,20 @@ class Queries:
 
         passed = {m for m in members if step.passes(m.vertex)}
         of = dict(zip(members, queries, strict=True))
-        rest = [m for m in members if m not in passed]
-        few = [m for m in rest if self._once.are_few(m.vertex, bound(step, m))]
-        calls: list[Callable[[], list[Computed] | None]]
+        few = self._few(step, (m for m in members if m not in passed))
         calls = [partial(one, m, query) for m, query in of.items() if m not in few]
-        if few:
-            calls.append(partial(self._fetched, step, few, [of[m] for m in few], why))
-        step.metrics.queries += len(members) - len(passed) - len(few)
+        step.metrics.queries += len(calls) - len(passed)
+        for some in together(few, self.limits.piece_bytes):
+            calls.append(partial(self._fetched, step, some, [of[m] for m in some], why))
         spark, at_once = self._spark(), self.limits.queries_at_once
         with no_constraints(spark), ThreadPoolExecutor(max_workers=at_once) as pool:
             made = pool.map(lambda call: call(), [for_thread(spark, call) for call in calls])
-            return [computed for some in made for computed in some or ()]
+            return [computed for some in made for computed in some]
+
+    def _few(self, step: Step, members: Iterable[Member]) -> dict[Member, Bound]:
+        """The streams that have few rows for sure, and what they have at most."""
+        bounds = ((m, bound(step, m)) for m in members)
+        return {m: b for m, b in bounds if b is not None and self._once.are_few(m.vertex, b)}
 
     def _blame(self, step: Step, members: list[Member], error: Exception) -> SteppingError:
         """Say which input or vertex failed: run what a failed query reads, from the leaves up."""

@@ -226,6 +226,7 @@ class Scheduler:
             made = {m.member: m for m in self._computed(inner, wanted)}
             within += (time.perf_counter() - started) * 1e3
             for m in made.values():
+                self._check_nulls(m)
                 self._note(inner, m, loop)
             return [made[m].held for m in wanted]
 
@@ -287,11 +288,7 @@ class Scheduler:
 
     def _done(self, step: Step, made: Computed) -> None:
         m, held = made.member, made.held
-        path, line = self.plan.names[m.vertex]
-        if held.table is not None and may_have_null(held.table):
-            null = null_field(held.table, held.schema)
-            if null is not None:
-                raise null_error(null, f"{path} ({line})")
+        self._check_nulls(made)
         if m.vertex in self._strict:
             assert isinstance(m.vertex.type, ZSetType)
             check_there(held, m.vertex.type, f"input {self._strict[m.vertex]!r}")
@@ -305,6 +302,15 @@ class Scheduler:
             print(f"{m.vertex.operator.label}: {answer(held, m.vertex.type)!r}")
         self._add(step, m.vertex, held)
         self._note(step, made)
+
+    def _check_nulls(self, made: Computed) -> None:
+        """Refuse a NULL in a field whose type has none; streams in Spark were tested there."""
+        table = made.held.table
+        if table is not None and may_have_null(table):
+            null = null_field(table, made.held.schema)
+            if null is not None:
+                path, line = self.plan.names[made.member.vertex]
+                raise null_error(null, f"{path} ({line})")
 
     def _note(self, step: Step, made: Computed, loop: LoopPlan | None = None) -> None:
         """Add a stream to the metrics; in a loop, under the name that the loop has for it."""

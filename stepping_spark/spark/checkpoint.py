@@ -90,9 +90,7 @@ def _computed(
 
     The job that measures reads every row, so it also computes and stores them.
     """
-    stored = packed(frame, schema)
-    stored = (
-        stored.localCheckpoint(False) if level is None else stored.localCheckpoint(False, level)
-    )
+    small = packed(frame, schema)
+    stored = small.localCheckpoint(False) if level is None else small.localCheckpoint(False, level)
     kept = unpacked(stored, schema)
     return kept, measure(kept, schema, tests)

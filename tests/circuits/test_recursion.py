@@ -8,6 +8,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
+from pyspark.sql import functions as F
 
 import stepping_spark as st
 from tests.cases import Z
@@ -672,3 +673,35 @@ def test_a_null_is_no_node_to_go_on_from(make_store: MakeStore) -> None:
     stepper = st.Stepper(graph, make_store(graph))
     assert stepper.step((change,))[0] == change
     assert stepper.step((-change,))[0] == -change
+
+
+class Timer(st.Data):
+    name: int
+    left: int
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [st.Limits(), st.Limits(local_rows=0), st.Limits(local_rows=0, small_rows=0)],
+    ids=["driver", "small query", "large query"],
+)
+def test_a_null_that_an_iteration_makes_is_an_error(limits: st.Limits) -> None:
+    nullif: Any = F.nullif
+    is_on: Any = lambda p: p.left.left.isNotNull() & (p.left.left > 0)  # noqa: E731
+
+    def countdown(start: st.ZSet[Timer]) -> st.ZSet[Timer]:
+        def step(start: st.ZSet[Timer], y: st.ZSet[Timer]) -> st.ZSet[Timer]:
+            some = st.map(y, f=lambda t: Timer(name=t.name, left=nullif(t.left, F.lit(3))))
+            met = st.join(some, start, on_left=lambda t: t.name, on_right=lambda t: t.name)
+            more = st.filter(met, is_on)
+            less = st.map(more, f=lambda p: Timer(name=p.left.name, left=p.left.left - 1))
+            return st.distinct(st.add(start, less))
+
+        return st.fixpoint(start, step)
+
+    graph = st.compile(countdown)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+    with pytest.raises(st.StepError, match=r"countdown\.fixpoint\..*left is NULL"):
+        stepper.step((Z({Timer(name=1, left=5): 1}),))
+    (out,) = stepper.step((Z({Timer(name=1, left=2): 1}),))
+    assert out == Z({Timer(name=1, left=n): 1 for n in range(3)})

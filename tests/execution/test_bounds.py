@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark.execution import queries
-from stepping_spark.execution.bounds import Bound, bound
+from stepping_spark.execution.bounds import Bound, bound, together
 from stepping_spark.execution.step import Computed, Step
 from stepping_spark.plan.terms import Member
 from stepping_spark.spark.measure import measure
@@ -102,8 +102,9 @@ def test_the_bound_of_what_copies_its_input_is_its_size(
     found = known(query, ROWS, Told(monkeypatch))
     assert found is not None
     assert found.rows == (20 if query is twice else 10)
-    # All integers may be NULL, of which the measure has no bytes: they count as texts might.
-    assert found.nbytes >= (2 * TEXTS + 10 * 3 * 8 if query is copied else 2 * TEXTS + 20 * 2 * 8)
+    numbers = 10 * 3 if query is copied else 20 * 2  # with their weights
+    assert found.nbytes >= 2 * TEXTS + numbers * 8
+    assert found.nbytes <= 3 * TEXTS + numbers * 8 + 200  # lengths of texts, and bits of NULL
 
 
 @pytest.mark.parametrize("query", [longer, floats])
@@ -111,6 +112,40 @@ def test_what_may_be_wider_or_more_than_its_input_has_no_bound(
     query: Callable[..., Any], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert known(query, ROWS, Told(monkeypatch)) is None
+
+
+class Answers(st.Data):
+    first: bool
+    second: bool
+    third: list[bool]
+    text: str
+
+
+def texts(a: st.ZSet[Answers]) -> Any:
+    return st.map(st.filter(a, lambda r: r.first), f=lambda r: (r.text, r.text, r.third, r.text))
+
+
+def test_truth_values_of_which_arrow_has_eight_in_a_byte_leave_texts_their_room(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(monkeypatch)
+    rows = [Answers(first=True, second=True, third=[True] * 8, text=f"{i:017}") for i in range(99)]
+    found = known(texts, Z(dict.fromkeys(rows, 1)), told)
+    assert found is not None
+    table = told.made[0][1].held.table
+    assert table is not None
+    assert 3 * 99 * 17 < table.nbytes <= found.nbytes
+
+
+def test_streams_share_a_table_as_far_as_it_has_room() -> None:
+    members: list[Any] = [object() for _ in range(5)]
+    narrow, wide = Bound(10, 8, 40), Bound(10, 32, 0)
+    assert (narrow.nbytes, narrow.beside(wide).nbytes) == (120, 20 * 40 + 40)
+    bounds = dict(zip(members, (narrow, wide, narrow, narrow, wide), strict=True))
+    assert together(bounds, 10**6) == [members]
+    assert together(bounds, 1_000) == [members[:2], members[2:4], members[4:]]
+    assert together(bounds, 1) == [[m] for m in members]
+    assert together({}, 1) == []
 
 
 class Sale(st.Data):
