@@ -89,17 +89,18 @@ class Queries:
                 small.add(name)
             added_up = self._is_added_up(leaf)
             step.sources.define(name, parts, schema_of(leaf), added_up=added_up, sent=sent)
-        try:
-            if few:
-                queries, most = self._queries(step, members), self._most(step, members)
-                with suppress(FanOut):
-                    return self._fetched(step, members, queries, why, most)
-            queries = self._queries(step, members, few=False, small=frozenset(small))
-            return self._large(step, members, queries, why)
-        except SteppingError:
-            raise
-        except Exception as e:
-            raise self._blame(step, members, e) from e
+        with no_constraints(self._spark()):
+            try:
+                if few:
+                    queries, most = self._queries(step, members), self._most(step, members)
+                    with suppress(FanOut):
+                        return self._fetched(step, members, queries, why, most)
+                queries = self._queries(step, members, few=False, small=frozenset(small))
+                return self._large(step, members, queries, why)
+            except SteppingError:
+                raise
+            except Exception as e:
+                raise self._blame(step, members, e) from e
 
     def _is_added_up(self, leaf: Leaf) -> bool:
         """Whether a query adds up what it reads of several batches, before it is joined."""
@@ -229,7 +230,7 @@ class Queries:
         for some in together(few, self.limits.piece_bytes):
             calls.append(partial(self._fetched, step, some, [of[m] for m in some], why))
         spark, at_once = self._spark(), self.limits.queries_at_once
-        with no_constraints(spark), ThreadPoolExecutor(max_workers=at_once) as pool:
+        with ThreadPoolExecutor(max_workers=at_once) as pool:
             made = pool.map(lambda call: call(), [for_thread(spark, call) for call in calls])
             return [computed for some in made for computed in some]
 
