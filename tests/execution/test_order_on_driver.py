@@ -6,11 +6,12 @@ import datetime as dt
 import math
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 
-from stepping_spark.engines.arrow.groups import foremost, in_order, key_ids
+from stepping_spark.engines.arrow.groups import by_numbers, foremost, in_order, key_ids
 from stepping_spark.relations.arrow import Column
 
 LAST = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
@@ -53,6 +54,7 @@ def place(value: Any, up: bool) -> tuple[int, Any]:
 
 
 @given(rows())
+@example((pa.array([2, 1, 2, 1, 1, 2]), [(pa.array([0] * 6), True)]))
 def test_the_foremost_rows_of_each_key_are_those_that_none_comes_before(
     given_rows: tuple[Column, list[tuple[Column, bool]]],
 ) -> None:
@@ -65,7 +67,33 @@ def test_the_foremost_rows_of_each_key_are_those_that_none_comes_before(
     wanted = {i for i, k in enumerate(keys.to_pylist()) if places[i] == first[k]}
     ids = key_ids([keys])
     assert set(foremost(ids, order).tolist()) == wanted
-    sorted_at = in_order(ids, order, [pa.array(range(len(keys)))])
+    row = [7 * i % 23 for i in range(len(keys))]
+    sorted_at = in_order(ids, order, [pa.array(row)])
+    assert sorted(sorted_at.tolist()) == list(range(len(keys)))
     for key in set(ids.tolist()):
-        found = [(places[i], i) for i in sorted_at.tolist() if ids[i] == key]
+        found = [(places[i], row[i]) for i in sorted_at.tolist() if ids[i] == key]
         assert found == sorted(found)
+
+
+@given(
+    some.integers(0, 12).flatmap(
+        lambda n: some.lists(
+            some.one_of(
+                some.lists(some.integers(-2, 2), min_size=n, max_size=n),
+                some.lists(some.integers(-(2**63), 2**63 - 1), min_size=n, max_size=n),
+                some.lists(some.integers(-(2**40), 2**40), min_size=n, max_size=n),
+            ),
+            min_size=1,
+            max_size=5,
+        )
+    )
+)
+def test_numbers_of_few_and_of_many_bits_have_the_order_of_their_tuples(
+    columns: list[list[int]],
+) -> None:
+    at, begins = by_numbers([np.array(c, np.int64) for c in columns])
+    tuples = list(zip(*columns, strict=True))
+    found = [tuples[i] for i in at.tolist()]
+    assert sorted(at.tolist()) == list(range(len(tuples)))
+    assert found == sorted(tuples)
+    assert begins.tolist() == [i == 0 or found[i] != found[i - 1] for i in range(len(found))]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.engines.arrow.groups import foremost, key_ids, positions, ranks
+from stepping_spark.engines.arrow.groups import by_numbers, foremost, key_ids, positions, ranks
 from stepping_spark.expressions.arrow import Ask, Values, evaluator, values_of
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Order
@@ -104,11 +104,8 @@ def _kept(state: pa.Table, ids: Ids, wanted: Ids, order: Sequence[tuple[Array, b
 def _first(ids: Ids, wanted: Ids, order: Sequence[tuple[Array, bool]]) -> Ids:
     """The positions of rows before which there are fewer rows of their key than are wanted."""
     by = [ids, *(r if up else ~r for column, up in order for r in ranks(column))]
-    at = np.lexsort(by[::-1])
+    at, differs = by_numbers(by)
     begins = np.diff(ids[at], prepend=-1) != 0
-    differs = begins.copy()
-    for numbers in by[1:]:
-        differs[1:] |= np.diff(numbers[at]) != 0
     place = np.arange(len(at))
     key, peers = (np.maximum.accumulate(np.where(b, place, 0)) for b in (begins, differs))
     return np.asarray(at[peers - key < wanted[ids[at]]], np.int64)

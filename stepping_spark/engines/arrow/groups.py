@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.relations.arrow import Array, Column, canonical, flat, one_array, row_ids
 from stepping_spark.relations.hashes import Numbers
+from stepping_spark.rows.atoms import INT_MAX
 from stepping_spark.rows.types import sort_key
 
 _NUMBERS = {
@@ -72,7 +74,10 @@ def key_ids(keys: Sequence[Column]) -> Numbers:
 
 
 def in_order(ids: Numbers, order: Sequence[tuple[Column, bool]], row: Sequence[Column]) -> Numbers:
-    """The positions of rows, those of a key together, by the order, then by the row."""
+    """The positions of rows, those of a key together, by the order, then by the row.
+
+    Only rows that the order does not decide between are compared by all their columns.
+    """
     shared = np.bincount(ids)[ids] > 1
     among, alone = np.flatnonzero(shared), np.flatnonzero(~shared)
     if not len(among):
@@ -81,8 +86,47 @@ def in_order(ids: Numbers, order: Sequence[tuple[Column, bool]], row: Sequence[C
     by = [ids[among]]
     for column, up in order:
         by += [r if up else ~r for r in ranks(_taken(column, taken))]
-    by += [r for column in row for r in ranks(_taken(column, taken))]
-    return np.append(among[np.lexsort(by[::-1])], alone)
+    at, begins = by_numbers(by)
+    equal = np.flatnonzero(~(begins & np.append(begins[1:], True)))
+    if len(equal):
+        tied = at[equal]
+        taken = positions(among[tied])
+        run = np.cumsum(begins, dtype=np.int64)[equal]
+        by = [run, *(r for c in row for r in ranks(c.take(taken)))]
+        at[equal] = tied[by_numbers(by)[0]]
+    return np.append(among[at], alone)
+
+
+def by_numbers(by: Sequence[Numbers]) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    """The positions of rows by numbers, and which of them differ from the one before."""
+    packed = _packed(by) if len(by[0]) else by
+    at = np.argsort(packed[0]) if len(packed) == 1 else np.lexsort(packed[::-1])
+    begins = np.zeros(len(at), np.bool_)
+    begins[:1] = True
+    for numbers in packed:
+        found = numbers[at]
+        begins[1:] |= found[1:] != found[:-1]
+    return np.asarray(at, np.int64), begins
+
+
+def _packed(by: Sequence[Numbers]) -> list[Numbers]:
+    """Fewer numbers that have the same order: several of few bits are one."""
+    found = [by[0]]
+    values = _values(by[0])
+    for numbers in by[1:]:
+        own = _values(numbers)
+        if values * own <= INT_MAX:
+            found[-1] = (found[-1] - found[-1].min()) * own + (numbers - numbers.min())
+            values *= own
+        else:
+            found.append(numbers)
+            values = own
+    return found
+
+
+def _values(numbers: Numbers) -> int:
+    """How many values there can be from the least to the greatest of some numbers."""
+    return int(numbers.max()) - int(numbers.min()) + 1
 
 
 def foremost(ids: Numbers, order: Sequence[tuple[Column, bool]]) -> Numbers:
@@ -100,6 +144,7 @@ def foremost(ids: Numbers, order: Sequence[tuple[Column, bool]]) -> Numbers:
 
 
 def _taken(column: Column, at: Array) -> Column:
+    """The values at ascending positions."""
     return column if len(at) == len(column) else column.take(at)
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.engines.arrow.frame_sums import check_fits, float_sums, whole_sums
-from stepping_spark.engines.arrow.groups import positions, ranks
+from stepping_spark.engines.arrow.groups import by_numbers, positions, ranks
 from stepping_spark.expressions.lists import at_share
 from stepping_spark.physical import Frame, Sorting, WindowCall, unit_of
 from stepping_spark.relations.arrow import Array
@@ -251,13 +251,9 @@ def _extreme(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
 
 def _codes(values: Array) -> Numbers:
     """A number for each value; the greater value has the greater number."""
-    parts = ranks(values)
-    in_order = np.lexsort(parts[::-1])
-    differs = np.zeros(len(values), np.bool_)
-    for numbers in parts:
-        differs[1:] |= np.diff(numbers[in_order]) != 0
+    at, begins = by_numbers(ranks(values))
     found = np.empty(len(values), np.int64)
-    found[in_order] = np.cumsum(differs)
+    found[at] = np.cumsum(begins) - 1
     return found
 
 
