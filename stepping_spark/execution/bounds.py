@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from stepping_spark.execution.step import Step
@@ -102,26 +102,29 @@ def _is_copy(e: Expr) -> bool:
 
 def _copies(t: RowType) -> int:
     """How many parts of a value may have any width."""
-    if isinstance(t, Optional):
-        return _copies(t.inner)
-    if isinstance(t, Struct):
-        return sum(_copies(f) for _, f in t.fields)
-    return int(isinstance(t, ListOf | ZSetOf) or t.ddl in ("STRING", "BINARY"))
+    return sum(map(_is_loose, _parts(t)))
 
 
 def _most(t: RowType) -> int:
     """The most bytes of a value, besides those of texts and lists."""
-    if isinstance(t, Optional):
-        return _most(t.inner)
-    if isinstance(t, Struct):
-        return sum(_most(f) for _, f in t.fields)
-    return 4 if _copies(t) else max(t.arrow.bit_width // 8, 1)
+    return sum(4 if _is_loose(p) else max(p.arrow.bit_width // 8, 1) for p in _parts(t))
 
 
 def _least(t: RowType) -> int:
     """The bytes that a value has in any case; Arrow has eight truth values in one."""
+    return sum(0 if _is_loose(p) else p.arrow.bit_width // 8 for p in _parts(t))
+
+
+def _is_loose(t: RowType) -> bool:
+    return isinstance(t, ListOf | ZSetOf) or t.ddl in ("STRING", "BINARY")
+
+
+def _parts(t: RowType) -> Iterator[RowType]:
+    """The types of the values that a value consists of."""
     if isinstance(t, Optional):
-        return _least(t.inner)
-    if isinstance(t, Struct):
-        return sum(_least(f) for _, f in t.fields)
-    return 0 if _copies(t) else t.arrow.bit_width // 8
+        yield from _parts(t.inner)
+    elif isinstance(t, Struct):
+        for _, f in t.fields:
+            yield from _parts(f)
+    else:
+        yield t
