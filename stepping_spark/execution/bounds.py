@@ -116,6 +116,7 @@ def _least(t: RowType) -> int:
 
 
 def _is_loose(t: RowType) -> bool:
+    """Whether a value is a text or a list, of any width."""
     return isinstance(t, ListOf | ZSetOf) or t.ddl in ("STRING", "BINARY")
 
 

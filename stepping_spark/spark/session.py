@@ -201,9 +201,8 @@ def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterato
             users, before = _changed.get((this, name)) or (0, session.conf.get(name, None))
             session.conf.set(name, value)
             _changed[this, name] = users + 1, before
-    try:
-        yield
-    finally:
+
+    def restore() -> None:
         with _lock:
             for name in settings:
                 users, before = _changed.pop((this, name))
@@ -214,13 +213,21 @@ def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterato
                 else:
                     session.conf.set(name, before)
 
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # Java may have ended, and the first error says more
+            restore()
+        raise
+    restore()
+
 
 def no_constraints(session: SparkSession) -> AbstractContextManager[None]:
-    """A context in which Spark does not infer what holds for the columns of queries.
+    """A context in which Spark does not infer constraints: what holds for the columns of queries.
 
-    Spark doubles such a constraint for each of its columns that a projection renames: it took a
-    minute to optimize an aggregation with 8 times `max`. And it handles constraints incorrectly if
-    a checkpoint occurs in a query several times. It looks for columns that do not exist ("key not
+    Spark doubles a constraint for each of its columns that a projection renames: it took a minute
+    to optimize an aggregation with 8 times `max`. And it handles constraints incorrectly if a
+    checkpoint occurs in a query several times. It looks for columns that do not exist ("key not
     found", in Union.rewriteConstraints), or drops filters. Meanwhile the session's other queries
     are optimized without constraints.
     """

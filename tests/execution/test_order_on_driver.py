@@ -88,6 +88,8 @@ def test_the_foremost_rows_of_each_key_are_those_that_none_comes_before(
         )
     )
 )
+@example([[2**62 - 1, 2**62], [0, 1]])
+@example([[0, 1], [2**63 - 2, 2**63 - 1]])
 def test_numbers_of_few_and_of_many_bits_have_the_order_of_their_tuples(
     columns: list[list[int]],
 ) -> None:

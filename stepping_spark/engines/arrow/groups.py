@@ -76,7 +76,8 @@ def key_ids(keys: Sequence[Column]) -> Numbers:
 def in_order(ids: Numbers, order: Sequence[tuple[Column, bool]], row: Sequence[Column]) -> Numbers:
     """The positions of rows, those of a key together, by the order, then by the row.
 
-    Only rows that the order does not decide between are compared by all their columns.
+    Only rows that the order does not decide between are compared by all their columns. Rows that
+    are equal stand in any order.
     """
     shared = np.bincount(ids)[ids] > 1
     among, alone = np.flatnonzero(shared), np.flatnonzero(~shared)
@@ -84,7 +85,7 @@ def in_order(ids: Numbers, order: Sequence[tuple[Column, bool]], row: Sequence[C
         return alone
     taken = positions(among)
     by = [ids[among]]
-    for column, up in order:
+    for column, up in order or [(c, True) for c in row]:
         by += [r if up else ~r for r in ranks(_taken(column, taken))]
     at, begins = by_numbers(by)
     equal = np.flatnonzero(~(begins & np.append(begins[1:], True)))
@@ -98,7 +99,10 @@ def in_order(ids: Numbers, order: Sequence[tuple[Column, bool]], row: Sequence[C
 
 
 def by_numbers(by: Sequence[Numbers]) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """The positions of rows by numbers, and which of them differ from the one before."""
+    """The positions of rows by longs, and which of them differ from the one before.
+
+    Rows with the same numbers stand in any order.
+    """
     packed = _packed(by) if len(by[0]) else by
     at = np.argsort(packed[0]) if len(packed) == 1 else np.lexsort(packed[::-1])
     begins = np.zeros(len(at), np.bool_)
@@ -144,7 +148,7 @@ def foremost(ids: Numbers, order: Sequence[tuple[Column, bool]]) -> Numbers:
 
 
 def _taken(column: Column, at: Array) -> Column:
-    """The values at ascending positions."""
+    """The values at these positions, which ascend: all of them are the column itself."""
     return column if len(at) == len(column) else column.take(at)
 
 
