@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.stores.two_writers import Place, Tally, TwoWriters
@@ -24,9 +24,10 @@ PLACES: dict[str, Callable[[], Place]] = {
 }
 
 
-def run(place: Callable[[], Place], examples: int, steps: int) -> Tally:
-    """Run the machine on a place; how often what has happened."""
+def run(place: Callable[[], Place], examples: int, steps: int, number: int = 0) -> Tally:
+    """Run the machine on a place, each number with other examples; how often what has happened."""
 
+    @seed(number)
     class Machine(TwoWriters):
         tally = Tally()
 
@@ -57,8 +58,8 @@ def test_of_several_writers_each_step_that_was_reported_is_in_the_state_for_long
     place: str,
 ) -> None:
     found = Counter[str]()
-    for _ in range(LONG_RUNS):  # each chooses some rules more often than others
-        found.update(run(PLACES[place], 60, 50).counts)
+    for number in range(LONG_RUNS):  # each chooses some rules more often than others
+        found.update(run(PLACES[place], 60, 50, number).counts)
         if found["rule steps"] > 5_000 and found["step, refused"] > 0:
             break
     print(place, dict(sorted(found.items())))
