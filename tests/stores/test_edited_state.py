@@ -102,7 +102,7 @@ def facts(store: Store) -> Facts:
     store.open(REGISTERS, [WORDS, WORDS])
     kept: dict[str, Content] = {r.name: content(store, r) for r in REGISTERS}
     asked = keys_relation(BY_WORD, [("w1",), ("w8000",), ("w3",)])
-    found = {k: n for k, n in content(store, BY_WORD, asked).items() if k[1][1] == b"w1"}
+    found = {k: n for k, n in content(store, BY_WORD, asked).items() if k[1] == (1, b"w1")}
     outputs = [as_table(held).to_pylist() for held in store.last_outputs() or ()]
     rest = store.last_now(), dict(store.last_offsets()), dict(store.last_settings())
     return store.last_step(), kept, found, outputs, *rest
