@@ -3,7 +3,8 @@
     python -m tests.elsewhere connect | cluster  [NAME OF A QUERY ...]
 
 Each query is stepped with the same changes on the driver, as Spark jobs, and with changes that
-Spark holds; its state is in memory and in Parquet files.
+Spark holds. The state of those that are named is in memory and in Parquet files; of all queries,
+one has its state in memory and the next one in files.
 """
 
 from __future__ import annotations
@@ -141,12 +142,13 @@ PIPELINE = "pipeline"
 def main(kind: str, *names: str) -> None:
     spark = SESSIONS[kind]()
     with tempfile.TemporaryDirectory() as directory:
-        for name in names or (*QUERY, PIPELINE):
+        for number, name in enumerate(names or (*QUERY, PIPELINE)):
             if name == PIPELINE:
                 check_pipeline(Path(directory))
                 print(f"{name}: as it should be", flush=True)
                 continue
-            for store in (InMemory(), InFiles(Path(directory))):
+            stores: list[InMemory | InFiles] = [InMemory(), InFiles(Path(directory))]
+            for store in stores if names else [stores[number % 2]]:
                 check(spark, QUERY[name], store)
                 store.close()
             print(f"{name}: as plain Python says", flush=True)

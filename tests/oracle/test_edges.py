@@ -23,7 +23,7 @@ from stepping_spark.rows.atoms import INT, STR
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ListOf
 from tests.cases import LEAST, MOST, Z
-from tests.every_store import MakeStore
+from tests.every_store import InMemory, MakeStore
 
 pytestmark = pytest.mark.driver  # each test says itself where it takes its steps
 
@@ -375,10 +375,12 @@ def test_values_at_the_edges_come_and_go(
 def test_decimals_of_every_scale_are_exact(
     spark: SparkSession, make_store: MakeStore, precision: int, local_rows: int
 ) -> None:
-    for first in range(0, precision + 1, 10):
-        scales = range(first, min(first + 10, precision + 1))
+    # Spark computes all scales with one store, and the other stores keep all that the driver gives.
+    every = local_rows > 0 or isinstance(make_store, InMemory)
+    scales = range(precision + 1) if every else (0, precision // 2, precision)
+    for first in range(0, len(scales), 10):
         for mean in (False, True):
-            query, rows, _ = of_decimals(precision, scales, mean=mean)
+            query, rows, _ = of_decimals(precision, scales[first : first + 10], mean=mean)
             same(query, life(rows)[:2], local_rows, make_store)
 
 
