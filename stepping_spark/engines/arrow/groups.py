@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,32 +105,30 @@ def by_numbers(by: Sequence[Numbers]) -> tuple[Numbers, npt.NDArray[np.bool_]]:
     """
     packed = _packed(by) if len(by[0]) else by
     at = np.argsort(packed[0]) if len(packed) == 1 else np.lexsort(packed[::-1])
-    begins = np.zeros(len(at), np.bool_)
-    begins[:1] = True
-    for numbers in packed:
-        found = numbers[at]
-        begins[1:] |= found[1:] != found[:-1]
-    return np.asarray(at, np.int64), begins
+    return np.asarray(at, np.int64), beginnings(numbers[at] for numbers in packed)
+
+
+def beginnings(by: Iterable[Numbers]) -> npt.NDArray[np.bool_]:
+    """Which rows differ from the one before in some of their numbers; the first row does."""
+    differ = (np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)] for numbers in by)
+    return np.asarray(functools.reduce(np.logical_or, differ), np.bool_)
 
 
 def _packed(by: Sequence[Numbers]) -> list[Numbers]:
     """Fewer numbers that have the same order: several of few bits are one."""
-    found = [by[0]]
-    values = _values(by[0])
-    for numbers in by[1:]:
-        own = _values(numbers)
-        if values * own <= INT_MAX:
-            found[-1] = (found[-1] - found[-1].min()) * own + (numbers - numbers.min())
+    found: list[Numbers] = []
+    values = 0  # how many there can be of the last one, from its least to its greatest
+    for numbers in by:
+        least = int(numbers.min())
+        own = int(numbers.max()) - least + 1
+        from_zero = numbers - least if own <= INT_MAX else numbers
+        if found and values * own <= INT_MAX:
+            found[-1] = found[-1] * own + from_zero
             values *= own
         else:
-            found.append(numbers)
+            found.append(from_zero)
             values = own
     return found
-
-
-def _values(numbers: Numbers) -> int:
-    """How many values there can be from the least to the greatest of some numbers."""
-    return int(numbers.max()) - int(numbers.min()) + 1
 
 
 def foremost(ids: Numbers, order: Sequence[tuple[Column, bool]]) -> Numbers:
@@ -172,10 +170,8 @@ def first_with_ties(ids: Numbers, counts: Numbers, order: Sequence[Column], n: i
 
     Rows of one key stand together, in order.
     """
-    begins = np.diff(ids, prepend=-1) != 0
-    differs = begins.copy()
-    for numbers in (r for column in order for r in ranks(column)):
-        differs[1:] |= numbers[1:] != numbers[:-1]
+    begins = beginnings([ids])
+    differs = beginnings([ids, *(r for column in order for r in ranks(column))])
     capped = np.minimum(counts, n)
     before = np.cumsum(capped) - capped
     key, peer = np.flatnonzero(begins), np.flatnonzero(differs)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.engines.arrow.frame_sums import check_fits, float_sums, whole_sums
-from stepping_spark.engines.arrow.groups import by_numbers, positions, ranks
+from stepping_spark.engines.arrow.groups import beginnings, by_numbers, positions, ranks
 from stepping_spark.expressions.lists import at_share
 from stepping_spark.physical import Frame, Sorting, WindowCall, unit_of
 from stepping_spark.relations.arrow import Array
@@ -48,14 +48,12 @@ class Partitions:
     def __post_init__(self) -> None:
         self.size = len(self.ids)
         self.at = np.arange(self.size)
-        begins = np.diff(self.ids, prepend=-1) != 0
+        begins = beginnings([self.ids])
         self.number = np.cumsum(begins) - 1
         self.start, self.end = _runs(begins)
-        differs = begins.copy()
-        for numbers in (r for column in self.sorted_by for r in ranks(column)):
-            differs[1:] |= numbers[1:] != numbers[:-1]
-        self.peer_begins = differs
-        self.peer_start, self.peer_end = _runs(differs)
+        order = (r for column in self.sorted_by for r in ranks(column))
+        self.peer_begins = beginnings([self.ids, *order])
+        self.peer_start, self.peer_end = _runs(self.peer_begins)
 
     def bounds(self, frame: Frame) -> Bounds:
         """Where the frame of each row begins and ends."""
