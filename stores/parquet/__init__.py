@@ -6,8 +6,8 @@ out, and `claims` tells them apart where a lock fails; `sweep` removes files tha
 `checks` and `page_headers` compare a file with what was written; `writer` adds a step's batches,
 `merges` and `spark_files` merge them.
 `directory` is what the store asks of a place, `local_directory` (with `plain_files`) and
-`object_directory` (with `conditional`) are the two kinds, `filesystem` finds that of a path, `pool`
-has the threads. `inspection` looks at a state without a circuit.
+`object_directory` (with `conditional`) are the two kinds, `filesystem` finds that of a path.
+`inspection` looks at a state without a circuit.
 """
 
 from stores.parquet.store import StoreParquet

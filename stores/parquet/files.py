@@ -46,7 +46,7 @@ from stores.parquet.directory import Directory
 from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.manifest import File, FileBatch
 from stores.parquet.plain_files import NotPlain
-from stores.parquet.pool import side_by_side
+from stores.pool import side_by_side
 
 ENTRY_BYTES = 400
 """About what the cache itself takes for each thing that it keeps."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from stores.parquet.directory import TEMPORARY, Status, escaped
 from stores.parquet.plain_files import NotPlain, check_plain, kind, open_plain
-from stores.parquet.pool import side_by_side
+from stores.pool import side_by_side
 
 _ASKING = "claims/asking-links.json"  # made to see whether there are hard links; swept if left
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)

@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 
 from stores.parquet.conditional import Creator
 from stores.parquet.directory import Status, escaped
-from stores.parquet.pool import side_by_side
+from stores.pool import side_by_side
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from stores.parquet.commits import Committed
 from stores.parquet.files import FileReader, Group, Pick, content_of
 from stores.parquet.filesystem import reaching
 from stores.parquet.manifest import File, FileBatch, Manifest
-from stores.parquet.pool import side_by_side
+from stores.pool import side_by_side
 from stores.registers import checked_since
 from stores.snapshots import Pins
 from stores.steps import Turns

@@ -16,7 +16,7 @@ from functools import partial
 
 from stores.parquet.directory import TEMPORARY, Directory
 from stores.parquet.manifest import DATA, DATA_NAME, FOLDER, Log, Manifest, Order, name_of
-from stores.parquet.pool import later
+from stores.pool import later
 
 KEPT = 3
 """So many of the newest manifests are kept, and of the newest steps: they can be opened again."""

@@ -31,7 +31,7 @@ from stores.parquet.files import (
 )
 from stores.parquet.manifest import FileBatch, Output
 from stores.parquet.merges import FileMerge
-from stores.parquet.pool import side_by_side
+from stores.pool import side_by_side
 
 
 @dataclass(frozen=True, eq=False)

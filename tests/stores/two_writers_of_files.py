@@ -18,9 +18,9 @@ from unittest import mock
 import pyarrow as pa
 
 from stepping_spark.store import Store
+from stores import pool as pools
 from stores import steps
 from stores.parquet import local_directory, locks
-from stores.parquet import pool as pools
 from stores.parquet.directory import Directory, Status
 from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.store import StoreParquet

@@ -1,4 +1,4 @@
-"""Threads for work that waits for a disk or a network."""
+"""Threads for work that waits for a disk or a network, or that Arrow and NumPy do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ U = TypeVar("U")
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(8, "stepping-spark-files")
+    return ThreadPoolExecutor(8, "stepping-spark-store")
 
 
 # The threads of a pool are not in a process that is forked: what is given to them would wait.
@@ -33,6 +33,6 @@ def side_by_side(f: Callable[[T], U], given: Sequence[T]) -> list[U]:
     return [future.result() for future in futures]
 
 
-def later(f: Callable[[], None]) -> Future[None]:
-    """Run a function in another thread."""
+def later(f: Callable[[], T]) -> Future[T]:
+    """Begin to run a function in another thread."""
     return _pool().submit(f)
