@@ -28,6 +28,7 @@ from stepping_spark.errors import StoreCorrupt, StoreLocked, StoreUnavailable
 from stores.checked import parsed, small_file
 from stores.parquet.directory import TEMPORARY, Directory
 from stores.parquet.manifest import DATA, FOLDER, LAST, Order, name_of, none_is_left, orders
+from stores.pool import side_by_side
 
 CLAIMS = "claims"
 KEPT_FOR = 86_400.0
@@ -110,8 +111,8 @@ class Claim:
         gone: Order | None = None
         since = found[-1][0] + 1 if found else 1
         late = set(range(self.generation - MOST_ASKED_FOR, self.generation))
-        for generation in sorted(g for g in late | self._listed if since <= g < self.generation):
-            first, written = self._first_of(generation)
+        asked = sorted(g for g in late | self._listed if since <= g < self.generation)
+        for first, written in side_by_side(self._first_of, asked):
             if first is not None and self._is_there(first):
                 found.append(first)
                 gone = None  # a later writer removes what is older
