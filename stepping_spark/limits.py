@@ -187,7 +187,10 @@ class Limits:
     """
 
     sorted_rows: int = _limit(1 << 14, "rows")
-    """Rows of a change that are consolidated all at once. Beyond: piece by piece, in order."""
+    """Rows of a change that are consolidated all at once.
+
+    Beyond: piece by piece, in order, and in another thread while the step goes on.
+    """
 
     piece_rows: int = _limit(1 << 20, "rows", least=1)
     """Rows of such a piece, which are copied at a time. Beyond: another piece."""

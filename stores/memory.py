@@ -18,14 +18,13 @@ from stepping_spark.spark.placement import ROWS_PER_KEY, is_sent_whole
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Now, Register, Size
-from stores.batches.driver import DriverBatch, built, ordered, wanted_places, wanted_since
-from stores.batches.last_step import Batch, Batches, LastStep, release, whole
+from stores.batches.driver import Building, DriverBatch, ordered, wanted_places
+from stores.batches.last_step import Batch, Batches, LastStep, at_since, release, whole
 from stores.batches.spark import SparkBatch, cached, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work, size_of
 from stores.registers import (
     Served,
     check_are_registers,
-    checked_since,
     described,
     matched,
     no_key,
@@ -79,6 +78,7 @@ class StoreMemory(Closing):
         self._outputs: tuple[Schema, ...] = ()
         self._state = LastStep()
         self._added: dict[str, Batches] = {}
+        self._building: list[tuple[str, Building]] = []
         self._pins: Pins[LastStep] = Pins()
         if registers is not None:
             self.open(registers)
@@ -197,20 +197,23 @@ class StoreMemory(Closing):
     ) -> tuple[Relation, ...]:
         """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
         of = self._tiers_of(register).register
-        return _at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
+        return at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
 
     def add(self, register: str, change: Relation) -> None:
-        """Add a change in the current step; a DataFrame is computed here, once."""
+        """Add a change in the current step; a DataFrame is computed here, once.
+
+        Another thread sorts many rows of the driver. `commit` raises the error if that fails.
+        """
         of = self._tiers_of(register).register
         if self._pins.held:
             self._pins.check_none()
         self._turns.begin()
         if isinstance(change, SparkRelation):
-            batches = self._placed(settle(change, of), of, self._left())
+            self._end_building()
+            self._take(of.name, self._placed(settle(change, of), of, self._left()))
         else:
-            batch = built(change.fetched(self._limits), of, self._limits)
-            batches = (batch,) if batch.rows else ()
-        self._added[of.name] = self._added.get(of.name, ()) + batches
+            rows = change.fetched(self._limits)
+            self._building.append((of.name, Building(rows, of, self._limits)))
 
     def commit(
         self,
@@ -228,6 +231,7 @@ class StoreMemory(Closing):
         try:
             check_is_next(step, self._state.step)
             # Before the commit: a failure here changes nothing that can be read.
+            self._end_building()
             self._tend()
             self._spill()
             added, self._added = self._added, {}
@@ -267,8 +271,19 @@ class StoreMemory(Closing):
 
     # -- one step at a time
 
+    def _take(self, name: str, batches: Batches) -> None:
+        self._added[name] = self._added.get(name, ()) + batches
+
+    def _end_building(self) -> None:
+        """Wait for the batches that are being built. Raises the error of one that failed."""
+        while self._building:  # one that failed stays there: the step cannot be committed
+            name, building = self._building[0]
+            if building.batch.rows:
+                self._take(name, (building.batch,))
+            self._building.pop(0)
+
     def _forget(self) -> None:
-        dropped, self._added = self._added, {}
+        dropped, self._added, self._building = self._added, {}, []
         for batches in dropped.values():
             release(batches)
 
@@ -376,21 +391,6 @@ def _at_keys(
         if isinstance(b, SparkBatch):
             found.append(b.at(keys, limits))
         elif (there := b.at(places)) is not None:
-            found.append(DriverRelation(there, of.schema, consolidated=True))
-    return tuple(found)
-
-
-def _at_since(
-    of: Register, batches: Batches, keys: Relation, since: Sequence[int], limits: Limits
-) -> tuple[Relation, ...]:
-    """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
-    order, table = checked_since(of, keys)
-    places, numbers = wanted_since(table, since, of)
-    found: list[Relation] = []
-    for b in batches:
-        if isinstance(b, SparkBatch):
-            found.append(b.at(DriverRelation(table, of.keys), limits))
-        elif (there := b.since(places, numbers, order)) is not None:
             found.append(DriverRelation(there, of.schema, consolidated=True))
     return tuple(found)
 

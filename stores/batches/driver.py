@@ -8,8 +8,9 @@ adjacent, and a register can be sliced and merged in pieces even if all rows hav
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes, key_hashes
 from stepping_spark.spark.relation import DriverRelation
 from stepping_spark.store import Ordering, Register
+from stores.pool import later
 
 Positions = npt.NDArray[np.int64]
 
@@ -174,6 +176,26 @@ def built(change: DriverRelation, register: Register, limits: Limits) -> DriverB
         made.append(*settled(rows, places[begin:end], register))
         begin = end
     return made.batch()
+
+
+class Building:
+    """The batch of a change whose rows the driver has: another thread sorts many rows.
+
+    NumPy and Arrow do the work without the interpreter's lock, so the step computes meanwhile. A
+    batch that is not wanted any more may be dropped at any time: nothing else depends on it.
+    """
+
+    def __init__(self, change: DriverRelation, register: Register, limits: Limits) -> None:
+        build = partial(built, change, register, limits)
+        many = change.rows > limits.sorted_rows
+        self._made: DriverBatch | Future[DriverBatch] = later(build) if many else build()
+
+    @property
+    def batch(self) -> DriverBatch:
+        """The batch, once it is built. Raises the error if that failed."""
+        if isinstance(self._made, Future):
+            self._made = self._made.result()
+        return self._made
 
 
 def ordered(table: pa.Table, register: Register) -> DriverBatch:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from stepping_spark.store import SizedStore
+from stepping_spark.errors import SteppingError
+from stepping_spark.store import SizedStore, Store
 from stores.contract.fixtures import StoreFixtures
 from stores.contract.values import (
     BY_WORD,
@@ -53,6 +56,29 @@ class Additions(StoreFixtures):
         add(store, BY_WORD, hold, [("a", 1, 8)])
         store.commit(2, None)
         assert content(store, BY_WORD) == {row("a", 1): (15,), row(None, 0): (2,)}
+
+    def test_a_weight_beyond_64_bits_among_many_rows_ends_the_step_and_loses_nothing(
+        self, create: Create, hold: Hold
+    ) -> None:
+        store = create([BY_WORD, WHOLE])
+        add(store, BY_WORD, hold, [("a", 1, 1)])
+        store.commit(1, None)
+        many = [(f"word {i}", i, 1) for i in range(20_000)]
+        with pytest.raises(SteppingError):
+            self._commit(store, hold, [("a", 1, 2**62), *many, ("a", 1, 2**62)])
+        store.abort()
+        assert store.last_step() == 1
+        self._commit(store, hold, [("a", 1, -1), *many, ("a", 1, 1)])
+        found = content(store, BY_WORD)
+        assert (len(found), found[row("a", 1)]) == (20_001, (1,))
+        assert content(store, WHOLE) == {row("b", 2): (1,)}
+
+    @staticmethod
+    def _commit(store: Store, hold: Hold, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Take step 2 with these rows, and one of another register."""
+        add(store, BY_WORD, hold, rows)
+        add(store, WHOLE, hold, [("b", 2, 1)])
+        store.commit(2, None)
 
     def test_what_cancels_to_zero_is_gone(self, create: Create, hold: Hold) -> None:
         store = create([BY_WORD, WHOLE])

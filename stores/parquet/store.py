@@ -25,7 +25,7 @@ from stores.parquet.files import FileReader, output_content
 from stores.parquet.filesystem import directory_of, reaching
 from stores.parquet.manifest import FileBatch, Manifest, next_revision
 from stores.parquet.reading import Reading
-from stores.parquet.writer import Added, BatchFiles
+from stores.parquet.writer import Added, BatchFiles, ended
 from stores.registers import Served, check_are_registers, no_key
 from stores.steps import Closing, Turns, check_is_next
 
@@ -276,13 +276,15 @@ class StoreParquet(Closing):
         return self._reading.since(of, keys, since)
 
     def add(self, register: str, change: Relation) -> None:
-        """Add a change in the current step; a DataFrame is computed here, once."""
+        """Add a change in the current step; a DataFrame is computed here, once.
+
+        Another thread sorts many rows of the driver. `commit` raises the error if that fails.
+        """
         of = self._tiers_of(register).register
         self._check_writable()
         self._turns.begin()
         added = self._files.change(change, of, self._stem(of))
-        if added.rows:
-            self._added.setdefault(of.name, []).append(added)
+        self._added.setdefault(of.name, []).append(added)
 
     def commit(
         self,
@@ -302,6 +304,7 @@ class StoreParquet(Closing):
         try:
             manifest, _ = self._reading.current()
             check_is_next(step, manifest.step)
+            self._added = ended(self._added)
             with self._reading.trying(), reaching(self._directory.shown, f"commit step {step}"):
                 self._committed.renew()
                 self._tend()

@@ -18,7 +18,7 @@ from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.measure import column
 from stepping_spark.spark.relation import Relation, SparkRelation
 from stepping_spark.store import Register
-from stores.batches.driver import DriverBatch, built, ordered
+from stores.batches.driver import Building
 from stores.batches.spark import settle
 from stores.batches.tiers import Work
 from stores.parquet import spark_files
@@ -40,13 +40,18 @@ class Added:
 
     register: Register
     stem: str
-    here: DriverBatch | None = None
+    building: Building | None = None
     files: FileBatch = field(default=FileBatch(()))
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
-        return self.files.rows if self.here is None else self.here.rows
+        """How many rows there are, once they are sorted. Raises the error if that failed."""
+        return self.files.rows if self.building is None else self.building.batch.rows
+
+
+def ended(added: Mapping[str, Sequence[Added]]) -> dict[str, list[Added]]:
+    """Those with rows, once all are sorted. Raises the error of one that failed."""
+    return {name: [a for a in some if a.rows] for name, some in added.items()}
 
 
 class BatchFiles:
@@ -76,16 +81,17 @@ class BatchFiles:
     def change(self, change: Relation, register: Register, stem: str) -> Added:
         """The consolidated rows of a change; in files already, where they are many and in Spark."""
         if not isinstance(change, SparkRelation):
-            batch = built(change.fetched(self._limits), register, self._limits)
-            return Added(register, stem, batch)
+            return Added(register, stem, self._building(change, register))
         settled = settle(change, register)
         rows, nbytes = settled.rows or 0, settled.nbytes or 0
         if rows <= self._driver_rows and nbytes <= self._limits.kept_bytes:
-            table = settled.fetched(self._limits).table
-            return Added(register, stem, ordered(table, register))
+            return Added(register, stem, self._building(settled, register))
         directory = self._reader.directory
         made = spark_files.write(settled.frame, rows, register, directory, stem, self._limits)
         return Added(register, stem, files=self._noted(made))
+
+    def _building(self, change: Relation, register: Register) -> Building:
+        return Building(change.fetched(self._limits), register, self._limits)
 
     def step(
         self,
@@ -111,9 +117,9 @@ class BatchFiles:
         return written, tuple(given)
 
     def _added(self, added: Added) -> FileBatch:
-        batch = added.here
-        if batch is None:
+        if added.building is None:
             return added.files
+        batch = added.building.batch
         made = self._written(batch.table, batch.places, content_of(added.register), added.stem)
         self._reader.keep_small(made, batch.table, batch.places)
         return made
