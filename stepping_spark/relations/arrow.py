@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.errors import StepError
-from stepping_spark.relations.slots import encoded, positions
+from stepping_spark.relations.slots import below_length, codes_of
 from stepping_spark.rows.atoms import INT_MIN, RowType
 from stepping_spark.rows.schema import Schema
 
@@ -219,23 +219,23 @@ def row_ids(columns: Sequence[Column]) -> Ids:
 
     All numbers are below the number of rows.
     """
+    numbers = row_numbers(columns)
+    return below_length(numbers) if len(columns) > 1 and len(numbers) else numbers
+
+
+def row_numbers(columns: Sequence[Column]) -> Ids:
+    """The same in less time, but the numbers of several columns may be large."""
     if not len(columns[0]):
         return np.zeros(0, np.int64)
-    ids: Ids | None = None
+    numbers: Ids | None = None
     for column in columns:
-        codes = _codes(one_array(column))
-        # Both factors are at most the number of rows, so the product cannot overflow.
-        ids = codes if ids is None else _codes(pa.array(ids * (codes.max() + 1) + codes))
-    assert ids is not None
-    return ids
-
-
-def _codes(array: Array) -> Ids:
-    if pa.types.is_integer(array.type) and not array.null_count:
-        numbers = np.asarray(array.to_numpy(), np.int64)
-        least, most = int(numbers.min()), int(numbers.max())
-        return numbers - least if most - least < len(numbers) else positions(numbers)
-    return encoded(array)
+        codes = codes_of(one_array(column))
+        if numbers is not None:
+            # Both factors are at most the number of rows, so the product cannot overflow.
+            codes = below_length(numbers) * (codes.max() + 1) + codes
+        numbers = codes
+    assert numbers is not None
+    return numbers
 
 
 def lengths_of(array: Array) -> Ids:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
 from stepping_spark.relations.arrow import (
@@ -13,10 +12,8 @@ from stepping_spark.relations.arrow import (
     without_zeros,
 )
 from stepping_spark.relations.hashes import key_hashes
-from stepping_spark.relations.slots import repeated
+from stepping_spark.relations.slots import are_mostly_different, repeated, sample
 from stepping_spark.rows.schema import Schema
-
-_SAMPLE = 1 << 14  # rows
 
 
 def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
@@ -26,10 +23,13 @@ def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
     """
     if table.num_rows < 2 or not schema.columns:
         return consolidate(table, schema)
-    hashes, _ = key_hashes(table, [n for n, _ in schema.columns])
-    some = hashes[:_SAMPLE]
-    if 2 * len(np.unique(some)) < len(some):
+    rows, names = table.num_rows, [n for n, _ in schema.columns]
+    picked = sample(rows)
+    hashes, _ = key_hashes(table.take(picked) if len(picked) < rows else table, names)
+    if not are_mostly_different(hashes, rows):
         return consolidate(table, schema)
+    if len(hashes) < rows:
+        hashes, _ = key_hashes(table, names)
     shared = repeated(hashes)
     equal = consolidate(table.filter(pa.array(shared)), schema)
     others = table.filter(pa.array(~shared)) if shared.any() else table

@@ -10,6 +10,9 @@ import pyarrow as pa
 
 Ids = npt.NDArray[np.int64]
 
+_SAMPLE = 1 << 14
+_TIMES = 5  # as many values as rows: with fewer, too many rows are equal by chance
+
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # whose products differ in their upper bits
 
 
@@ -32,10 +35,40 @@ def positions(numbers: Ids) -> Ids:
     return found
 
 
+def codes_of(array: Any) -> Ids:
+    """A number below the length for each value of an array. Only equal values have the same."""
+    if pa.types.is_integer(array.type) and not array.null_count:
+        return below_length(np.asarray(array.to_numpy(), np.int64))
+    return encoded(array)
+
+
+def below_length(numbers: Ids) -> Ids:
+    """The same for numbers, of which there is at least one."""
+    least, most = int(numbers.min()), int(numbers.max())
+    return numbers - least if most - least < len(numbers) else positions(numbers)
+
+
 def encoded(array: Any) -> Ids:
     """A number for each distinct value of an array, from 0."""
     indices = array.dictionary_encode(null_encoding="encode").indices
     return np.asarray(indices.to_numpy(zero_copy_only=False), np.int64)
+
+
+def sample(rows: int) -> Ids:
+    """The positions of some rows: half stand together, as equal rows may, and half are spread."""
+    if rows <= _SAMPLE:
+        return np.arange(rows)
+    half = _SAMPLE // 2
+    return np.append(np.arange(half), np.arange(half, rows, -(-(rows - half) // half)))
+
+
+def are_mostly_different(some: npt.NDArray[Any], rows: int) -> bool:
+    """Whether so few of all rows are equal that `repeated` takes less time than a dictionary.
+
+    `some` are the numbers of a sample. Of s rows with N values, about s²/2N are equal to others.
+    """
+    equal = len(some) - len(np.unique(some))
+    return 2 * _TIMES * rows * equal < len(some) ** 2
 
 
 def repeated(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

@@ -8,10 +8,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from stepping_spark.engines.arrow.groups import by_numbers, foremost, in_order, key_ids
+from stepping_spark.engines.arrow.groups import (
+    by_numbers,
+    foremost,
+    foremost_of,
+    in_order,
+    key_ids,
+)
 from stepping_spark.relations.arrow import Column
 
 LAST = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
@@ -67,6 +74,11 @@ def test_the_foremost_rows_of_each_key_are_those_that_none_comes_before(
     wanted = {i for i, k in enumerate(keys.to_pylist()) if places[i] == first[k]}
     ids = key_ids([keys])
     assert set(foremost(ids, order).tolist()) == wanted
+    for several in ([keys], [keys, pc.negate(keys)], [keys, keys, keys]):
+        at, own = foremost_of(several, order)
+        assert set(at.tolist()) == wanted
+        pairs = {(keys[i].as_py(), number) for i, number in zip(at.tolist(), own, strict=True)}
+        assert len(pairs) == len({k for k, _ in pairs}) == len({n for _, n in pairs})
     row = [7 * i % 23 for i in range(len(keys))]
     sorted_at = in_order(ids, order, [pa.array(row)])
     assert sorted(sorted_at.tolist()) == list(range(len(keys)))

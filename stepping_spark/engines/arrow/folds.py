@@ -12,7 +12,7 @@ from stepping_spark.engines.arrow.groups import (
     collated,
     first,
     first_with_ties,
-    foremost,
+    foremost_of,
     in_order,
     key_ids,
     lists,
@@ -101,12 +101,13 @@ def _in_order(
         known = values(found, run.ask)
         by, columns = known[: len(keys)], known[len(keys) :]
         directed = [(c, up) for c, (_, up) in zip(columns, order, strict=True)]
-        ids = key_ids(by)
         if first:
-            kept = foremost(ids, directed)
+            kept, ids = foremost_of(by, directed)
             taken = positions(kept)
-            found, ids = found.take(taken), ids[kept]
+            found = found.take(taken)
             directed = [(c.take(taken), up) for c, up in directed]
+        else:
+            ids = key_ids(by)
         at = in_order(ids, directed, [found.column(c) for c, _ in of.schema.columns])
         if (at[1:] < at[:-1]).any():
             found, ids = found.take(positions(at)), ids[at]

@@ -11,8 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.relations.arrow import Array, Column, canonical, flat, one_array, row_ids
+from stepping_spark.relations.arrow import (
+    Array,
+    Column,
+    canonical,
+    flat,
+    one_array,
+    row_ids,
+    row_numbers,
+)
 from stepping_spark.relations.hashes import Numbers
+from stepping_spark.relations.slots import are_mostly_different, below_length, repeated, sample
 from stepping_spark.rows.atoms import INT_MAX
 from stepping_spark.rows.types import sort_key
 
@@ -71,6 +80,30 @@ def _by_key(keys: Sequence[Any]) -> Numbers:
 def key_ids(keys: Sequence[Column]) -> Numbers:
     """A number for the key of each row."""
     return row_ids([f for k in keys for f in flat(canonical(k))])
+
+
+def foremost_of(
+    keys: Sequence[Column], order: Sequence[tuple[Column, bool]]
+) -> tuple[Numbers, Numbers]:
+    """What `foremost` gives, and the number of the key of each of these rows."""
+    numbers = row_numbers([f for k in keys for f in flat(canonical(k))])
+    rows = len(numbers)
+    if not rows or numbers.max() < rows or not are_mostly_different(numbers[sample(rows)], rows):
+        ids = below_length(numbers) if rows else numbers
+        kept = foremost(ids, order)
+        return kept, ids[kept]
+    # Most keys have one row, which is the first one; the others are compared.
+    shared = repeated(numbers.view(np.uint64))
+    ids = np.arange(rows)
+    among = np.flatnonzero(shared)
+    if len(among):
+        some = positions(among)
+        own = key_ids([k.take(some) for k in keys])
+        kept = foremost(own, [(column.take(some), up) for column, up in order])
+        shared[among[kept]] = False
+        ids[among] = rows + own
+    at = np.flatnonzero(~shared)
+    return at, ids[at]
 
 
 def in_order(ids: Numbers, order: Sequence[tuple[Column, bool]], row: Sequence[Column]) -> Numbers:
