@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from stepping_spark.errors import StepError
 from stepping_spark.relations import arrow as relations
+from stepping_spark.relations import few_equal
 from stepping_spark.relations.arrow import (
     concat,
     consolidate,
@@ -67,7 +68,14 @@ def read(schema: Schema, table: pa.Table) -> dict[Any, tuple[Any, ...]]:
     return found
 
 
-@pytest.mark.parametrize("consolidate", [consolidate, consolidate_few_equal])
+def consolidate_by_hashes(table: pa.Table, schema: Schema) -> pa.Table:
+    """What is done where few of many rows are equal, whatever a sample says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(few_equal, "are_mostly_different", lambda some, rows: True)
+        return consolidate_few_equal(table, schema)
+
+
+@pytest.mark.parametrize("consolidate", [consolidate, consolidate_few_equal, consolidate_by_hashes])
 @given(relation=relation_cases.relations(), at=st.lists(st.integers(0, 99), max_size=3))
 def test_consolidation_adds_up_equal_rows_of_any_type(
     consolidate: Callable[[pa.Table, Schema], pa.Table],
