@@ -9,12 +9,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pyspark.sql import functions as F
 from rich.filesize import decimal
 
 from stepping_spark.limits import Limits
 from stepping_spark.spark.measure import measure
 from stepping_spark.spark.placement import FEW_ROWS, Work, resources
 from stepping_spark.spark.relation import DriverRelation, SparkRelation
+
+_BYTES_OF_ROW = 8
+"""The bytes that a row takes in files, at least; only where many values are equal it takes less."""
+
+_TIMES_AS_MANY = 4
+"""How many times more bytes the rows of files take in Arrow; only in rare cases more."""
+
+_ROWS_OF_PARTITION = 1 << 33
+"""`monotonically_increasing_id` counts the rows of each partition from a multiple of this."""
 
 
 class FanOut(Exception):
@@ -58,6 +68,30 @@ def fetch_if_few(
     if why_not_fetched(rows, nbytes, limits, most_rows=most_rows, most_bytes=most_bytes):
         return None
     return relation.fetched(limits).added_up()
+
+
+def fetch_if_few_in(
+    nbytes: int, relation: SparkRelation, limits: Limits, *, most_rows: int, most_bytes: int
+) -> DriverRelation | None:
+    """The rows of a relation that is read from so many bytes, each once; None: there are too many.
+
+    One job fetches them where so many bytes rarely have too many rows. To find out if they have, it
+    fetches at most one row more than that from each partition. Otherwise another job counts them.
+    """
+    likely = why_not_fetched(
+        nbytes // _BYTES_OF_ROW,
+        nbytes * _TIMES_AS_MANY,
+        limits,
+        most_rows=most_rows,
+        most_bytes=most_bytes,
+    )
+    if likely or most_rows < 1:
+        return fetch_if_few(relation, limits, most_rows=most_rows, most_bytes=most_bytes)
+    number = F.monotonically_increasing_id() % F.lit(_ROWS_OF_PARTITION)
+    some = SparkRelation(relation.frame.where(number <= most_rows), relation.schema).fetched(limits)
+    if why_not_fetched(some.rows, some.nbytes, limits, most_rows=most_rows, most_bytes=most_bytes):
+        return None
+    return some.added_up()
 
 
 def why_not_fetched(

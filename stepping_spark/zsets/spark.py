@@ -23,7 +23,7 @@ from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
 from stepping_spark.spark.checkpoint import kept_apart, settle
 from stepping_spark.spark.estimate import is_same_again, scanned_bytes
-from stepping_spark.spark.fetch import fetch_if_few, most_fetched
+from stepping_spark.spark.fetch import fetch_if_few, fetch_if_few_in, most_fetched
 from stepping_spark.spark.measure import measure
 from stepping_spark.spark.relation import DriverRelation, Relation, Scan, SparkRelation, plus
 from stepping_spark.spark.session import get_session
@@ -212,7 +212,7 @@ class ZSetSpark(ZSet[T_co]):
             if nbytes is not None and nbytes <= limits.broadcast_bytes:
                 # One job fetches them: several could read different rows.
                 piece = min(limits.fetched_bytes, limits.piece_bytes)
-                few = fetch_if_few(rows, limits, most_rows=most, most_bytes=piece)
+                few = fetch_if_few_in(nbytes, rows, limits, most_rows=most, most_bytes=piece)
                 if few is not None:
                     return few
             kept = kept_apart(rows) if key is None else settle(rows, key, where)

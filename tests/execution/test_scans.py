@@ -112,13 +112,13 @@ def test_what_files_have_is_estimated_where_rows_are_read_one_by_one(
 @pytest.mark.parametrize(
     ("limits", "jobs", "in_spark"),
     [
-        (st.Limits(), 2, False),
+        (st.Limits(), 1, False),
         (st.Limits(fetched_rows=ROWS - 1), 3, True),
         (st.Limits(local_rows=0), 3, True),
         (st.Limits(broadcast_bytes=1_000), 1, True),
     ],
 )
-def test_few_rows_of_files_are_counted_and_fetched(
+def test_few_rows_of_files_are_fetched_and_others_are_counted_before(
     items: DataFrame, limits: st.Limits, jobs: int, in_spark: bool, spark: SparkSession
 ) -> None:
     z = st.ZSetSpark.from_dataframe(items, Item)
@@ -135,10 +135,29 @@ def test_equal_rows_of_files_are_added_up(items: DataFrame, spark: SparkSession)
     twice = st.ZSetSpark.from_dataframe(items.selectExpr("id DIV 2 AS id", "0L AS kind"), Item)
     with count_jobs(spark) as counted:
         held = twice.checked(twice.type, "input 'items'", st.Limits())
-    assert counted.count == 2
+    assert counted.count == 1
     assert held.table is not None
     assert held.rows == ROWS / 2
     assert set(held.table.column("_count_").to_pylist()) == {2}
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_more_rows_than_such_files_have_in_general_stay_in_spark(
+    spark: SparkSession, tmp_path: Path, partitions: int
+) -> None:
+    path = str(tmp_path / "equal")
+    rows = spark.range(30_000, numPartitions=partitions).selectExpr("id DIV 7500 AS id", "0L AS k")
+    rows.write.parquet(path)
+    frame = spark.read.parquet(path).withColumnRenamed("k", "kind")
+    nbytes = scanned_bytes(frame)
+    assert nbytes is not None
+    assert nbytes < 8 * 10_000
+    z = st.ZSetSpark.from_dataframe(frame, Item)
+    for most in (10_000, 29_999, 30_000):
+        z.forget()
+        held = z.checked(z.type, "input 'items'", st.Limits(fetched_rows=most))
+        assert (held.table is None) == (most < 30_000)
+        assert z.to_python() == st.ZSetPython({Item(id=i, kind=0): 7_500 for i in range(4)})
 
 
 def test_rows_that_differ_at_each_reading_are_not_fetched_in_pieces(items: DataFrame) -> None:
