@@ -22,13 +22,7 @@ from stores.batches.driver import Building, DriverBatch, ordered, wanted_places
 from stores.batches.last_step import Batch, Batches, LastStep, at_since, release, whole
 from stores.batches.spark import SparkBatch, cached, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work, size_of
-from stores.registers import (
-    Served,
-    check_are_registers,
-    described,
-    matched,
-    no_key,
-)
+from stores.registers import Served, check_are_registers, described, matched, no_key
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
 
@@ -202,7 +196,8 @@ class StoreMemory(Closing):
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the current step; a DataFrame is computed here, once.
 
-        Another thread sorts many rows of the driver. `commit` raises the error if that fails.
+        Another thread sorts many rows of the driver. If that fails, `commit` raises the error, or
+        the next addition of a DataFrame.
         """
         of = self._tiers_of(register).register
         if self._pins.held:
@@ -276,13 +271,16 @@ class StoreMemory(Closing):
 
     def _end_building(self) -> None:
         """Wait for the batches that are being built. Raises the error of one that failed."""
-        while self._building:  # one that failed stays there: the step cannot be committed
-            name, building = self._building[0]
-            if building.batch.rows:
-                self._take(name, (building.batch,))
-            self._building.pop(0)
+        built = [(name, building.batch) for name, building in self._building]
+        self._turns.check_open()  # another thread may have closed it meanwhile
+        self._building = []
+        for name, batch in built:
+            if batch.rows:
+                self._take(name, (batch,))
 
     def _forget(self) -> None:
+        for _, building in self._building:
+            building.drop()
         dropped, self._added, self._building = self._added, {}, []
         for batches in dropped.values():
             release(batches)

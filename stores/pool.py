@@ -1,4 +1,4 @@
-"""Threads for work that waits for a disk or a network, or that Arrow and NumPy do."""
+"""Threads: for work that waits for a disk or a network, and for sorts of many rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,11 +15,18 @@ U = TypeVar("U")
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(8, "stepping-spark-store")
+    return ThreadPoolExecutor(8, "stepping-spark-files")
+
+
+@functools.cache
+def _sorters() -> ThreadPoolExecutor:
+    """Few, so that sorts neither wait for each other's processor nor all have memory at once."""
+    return ThreadPoolExecutor(max(1, min(4, (os.cpu_count() or 1) - 1)), "stepping-spark-sorts")
 
 
 # The threads of a pool are not in a process that is forked: what is given to them would wait.
 os.register_at_fork(after_in_child=_pool.cache_clear)
+os.register_at_fork(after_in_child=_sorters.cache_clear)
 
 
 def side_by_side(f: Callable[[T], U], given: Sequence[T]) -> list[U]:
@@ -28,11 +36,28 @@ def side_by_side(f: Callable[[T], U], given: Sequence[T]) -> list[U]:
     """
     if len(given) < 2:
         return [f(x) for x in given]
-    futures = [_pool().submit(f, x) for x in given]
+    futures = [later(functools.partial(f, x)) for x in given]
     wait(futures)
     return [future.result() for future in futures]
 
 
 def later(f: Callable[[], T]) -> Future[T]:
-    """Begin to run a function in another thread."""
-    return _pool().submit(f)
+    """Begin to run a function in another thread: for work that waits for input and output."""
+    return _begun(_pool(), f)
+
+
+def sorted_later(f: Callable[[], T]) -> Future[T]:
+    """The same for work that Arrow and NumPy do, without the interpreter's lock."""
+    return _begun(_sorters(), f)
+
+
+def _begun(pool: ThreadPoolExecutor, f: Callable[[], T]) -> Future[T]:
+    with suppress(RuntimeError):
+        return pool.submit(f)
+    # The main thread has ended, and another one goes on: pools take no more work then.
+    done: Future[T] = Future()
+    try:
+        done.set_result(f())
+    except Exception as e:
+        done.set_exception(e)
+    return done

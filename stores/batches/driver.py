@@ -22,7 +22,7 @@ from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes, key_hashes
 from stepping_spark.spark.relation import DriverRelation
 from stepping_spark.store import Ordering, Register
-from stores.pool import later
+from stores.pool import sorted_later
 
 Positions = npt.NDArray[np.int64]
 
@@ -181,14 +181,13 @@ def built(change: DriverRelation, register: Register, limits: Limits) -> DriverB
 class Building:
     """The batch of a change whose rows the driver has: another thread sorts many rows.
 
-    NumPy and Arrow do the work without the interpreter's lock, so the step computes meanwhile. A
-    batch that is not wanted any more may be dropped at any time: nothing else depends on it.
+    NumPy and Arrow do the work without the interpreter's lock, so the step computes meanwhile.
     """
 
     def __init__(self, change: DriverRelation, register: Register, limits: Limits) -> None:
         build = partial(built, change, register, limits)
         many = change.rows > limits.sorted_rows
-        self._made: DriverBatch | Future[DriverBatch] = later(build) if many else build()
+        self._made: DriverBatch | Future[DriverBatch] = sorted_later(build) if many else build()
 
     @property
     def batch(self) -> DriverBatch:
@@ -196,6 +195,11 @@ class Building:
         if isinstance(self._made, Future):
             self._made = self._made.result()
         return self._made
+
+    def drop(self) -> None:
+        """Do not build it any more, unless that has begun."""
+        if isinstance(self._made, Future):
+            self._made.cancel()
 
 
 def ordered(table: pa.Table, register: Register) -> DriverBatch:

@@ -25,7 +25,7 @@ from stores.parquet.files import FileReader, output_content
 from stores.parquet.filesystem import directory_of, reaching
 from stores.parquet.manifest import FileBatch, Manifest, next_revision
 from stores.parquet.reading import Reading
-from stores.parquet.writer import Added, BatchFiles, ended
+from stores.parquet.writer import Added, BatchFiles, drop, ended
 from stores.registers import Served, check_are_registers, no_key
 from stores.steps import Closing, Turns, check_is_next
 
@@ -48,8 +48,7 @@ class StoreParquet(Closing):
     that it names are durable before that. Files never change. A damaged file raises `StoreCorrupt`
     when it is first read, and reading has a bound on its memory (see `stores.parquet.checks`).
     Batches merge by size (see `stores.batches.tiers`), and files that no recent manifest names are
-    removed. The last few steps can be opened again: `at_step=n` goes back to step n, and drops the
-    steps after it.
+    removed. `at_step=n` goes back to step n, one of the last few, and drops the steps after it.
 
     One process writes at a time; another gets a `StoreLocked`. On a local path the lock ends with
     its process. On an object store it is a lease that is renewed while the store is open, and runs
@@ -305,6 +304,7 @@ class StoreParquet(Closing):
             manifest, _ = self._reading.current()
             check_is_next(step, manifest.step)
             self._added = ended(self._added)
+            self._turns.check_open()  # another thread may have closed it meanwhile
             with self._reading.trying(), reaching(self._directory.shown, f"commit step {step}"):
                 self._committed.renew()
                 self._tend()
@@ -354,6 +354,7 @@ class StoreParquet(Closing):
     # -- one step at a time
 
     def _forget(self) -> None:
+        drop(self._added)
         self._added = {}
         if self._committed.in_doubt:
             self._files.keep()

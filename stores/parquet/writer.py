@@ -49,6 +49,14 @@ class Added:
         return self.files.rows if self.building is None else self.building.batch.rows
 
 
+def drop(added: Mapping[str, Sequence[Added]]) -> None:
+    """Do not sort what is not sorted yet."""
+    for some in added.values():
+        for a in some:
+            if a.building is not None:
+                a.building.drop()
+
+
 def ended(added: Mapping[str, Sequence[Added]]) -> dict[str, list[Added]]:
     """Those with rows, once all are sorted. Raises the error of one that failed."""
     return {name: [a for a in some if a.rows] for name, some in added.items()}
