@@ -13,15 +13,12 @@ from pyspark.sql import functions as F
 from rich.filesize import decimal
 
 from stepping_spark.limits import Limits
-from stepping_spark.spark.measure import measure
+from stepping_spark.spark.measure import measure, width_of
 from stepping_spark.spark.placement import FEW_ROWS, Work, resources
 from stepping_spark.spark.relation import DriverRelation, SparkRelation
 
 _BYTES_OF_ROW = 8
-"""The bytes that a row takes in files, at least; only where many values are equal it takes less."""
-
-_TIMES_AS_MANY = 4
-"""How many times more bytes the rows of files take in Arrow; only in rare cases more."""
+"""The bytes of most rows in files, at least: of numbers, without text, and not all equal."""
 
 _ROWS_OF_PARTITION = 1 << 33
 """`monotonically_increasing_id` counts the rows of each partition from a multiple of this."""
@@ -75,23 +72,22 @@ def fetch_if_few_in(
 ) -> DriverRelation | None:
     """The rows of a relation that is read from so many bytes, each once; None: there are too many.
 
-    One job fetches them where so many bytes rarely have too many rows. To find out if they have, it
-    fetches at most one row more than that from each partition. Otherwise another job counts them.
+    One job fetches them where so many bytes rarely have too many rows, and where all rows take the
+    same memory. To find out if there are too many, it fetches at most one row more than that from
+    each partition. Otherwise another job counts the rows before.
     """
-    likely = why_not_fetched(
-        nbytes // _BYTES_OF_ROW,
-        nbytes * _TIMES_AS_MANY,
-        limits,
-        most_rows=most_rows,
-        most_bytes=most_bytes,
-    )
-    if likely or most_rows < 1:
+    width = width_of(relation.schema)
+    most = most_rows if width is None else min(most_rows, most_bytes // width)
+    likely = nbytes // _BYTES_OF_ROW
+    if width is None or most < 1 or not _are_few(likely, width, limits, most):
         return fetch_if_few(relation, limits, most_rows=most_rows, most_bytes=most_bytes)
     number = F.monotonically_increasing_id() % F.lit(_ROWS_OF_PARTITION)
-    some = SparkRelation(relation.frame.where(number <= most_rows), relation.schema).fetched(limits)
-    if why_not_fetched(some.rows, some.nbytes, limits, most_rows=most_rows, most_bytes=most_bytes):
-        return None
-    return some.added_up()
+    some = SparkRelation(relation.frame.where(number <= most), relation.schema).fetched(limits)
+    return some.added_up() if _are_few(some.rows, width, limits, most) else None
+
+
+def _are_few(rows: int, width: int, limits: Limits, most: int) -> bool:
+    return not why_not_fetched(rows, rows * width, limits, most_rows=most)
 
 
 def why_not_fetched(

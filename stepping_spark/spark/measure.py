@@ -33,6 +33,23 @@ def measure(frame: DataFrame, schema: Schema, tests: Sequence[tuple[str, str]] =
     return Measured(found["rows"], found["bytes"] or 0, wrong)
 
 
+def width_of(schema: Schema) -> int | None:
+    """The bytes of each row in Arrow, if all rows have the same number; None if not."""
+    widths = [_width(t) for _, t in schema.all]
+    known = [w for w in widths if w is not None]
+    return sum(known) if len(known) == len(widths) else None
+
+
+def _width(t: RowType) -> int | None:
+    if isinstance(t, Optional):
+        return _width(t.inner)
+    if isinstance(t, Struct):
+        return width_of(Schema(t.fields, ()))
+    if isinstance(t, ListOf | ZSetOf) or t.ddl in ("STRING", "BINARY"):
+        return None
+    return max(t.arrow.bit_width // 8, 1)
+
+
 def column(name: str) -> Column:
     """The column of exactly this name, with any characters."""
     return F.col(quote(name))

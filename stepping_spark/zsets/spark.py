@@ -159,9 +159,9 @@ class ZSetSpark(ZSet[T_co]):
         """The relation for a step, after a check that all its values are of type t.
 
         A DataFrame is computed once and kept. If it has few rows, the driver keeps them, each row
-        once; if it is only read from files, another reading counts them before. With a `key`, the
-        DataFrame is treated as large: it is consolidated and partitioned as a register with that
-        key needs it. The InputError begins with `where`, names the column and shows a row.
+        once; if it is only read from files, another reading may count them before. With a `key`,
+        the DataFrame is treated as large: it is consolidated and partitioned as a register with
+        that key needs it. The InputError begins with `where`, names the column and shows a row.
         """
         if t.row != self.type.row:
             raise InputError(f"{where}: expected {t}, found {self.type}; give rows of the type")

@@ -18,6 +18,7 @@ from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 from stepping_spark.spark.estimate import scanned_bytes, times_planned
+from stepping_spark.spark.relation import SparkRelation
 from stepping_spark.spark.session import count_jobs
 from stepping_spark.zsets.from_dataframe import PASSED, guarded_when_read
 
@@ -29,6 +30,11 @@ ROWS = 30_000
 class Item(st.Data):
     id: int
     kind: int
+
+
+class Text(st.Data):
+    id: int
+    text: str
 
 
 class Kind(st.Data):
@@ -158,6 +164,25 @@ def test_more_rows_than_such_files_have_in_general_stay_in_spark(
         held = z.checked(z.type, "input 'items'", st.Limits(fetched_rows=most))
         assert (held.table is None) == (most < 30_000)
         assert z.to_python() == st.ZSetPython({Item(id=i, kind=0): 7_500 for i in range(4)})
+
+
+def test_texts_that_files_have_once_are_counted_before_they_are_fetched(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "texts")
+    text = "rpad(CAST(id % 7 AS STRING), 2000, 'x') AS text"
+    spark.range(ROWS, numPartitions=2).selectExpr("id", text).write.parquet(path)
+    frame = spark.read.parquet(path)
+    nbytes = scanned_bytes(frame)
+    assert nbytes is not None
+    assert nbytes < 1_000_000
+    limits = st.Limits(piece_bytes=1_000_000, broadcast_bytes=1_000_000)
+    z = st.ZSetSpark.from_dataframe(frame, Text)
+    with monkeypatch.context() as patch:
+        patch.setattr(SparkRelation, "fetched", lambda *_: pytest.fail("60 MB were fetched"))
+        held = z.checked(z.type, "input 'texts'", limits)
+    assert held.frame is not None
+    assert held.rows == ROWS
 
 
 def test_rows_that_differ_at_each_reading_are_not_fetched_in_pieces(items: DataFrame) -> None:
