@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from stepping_spark.relations.arrow import (
@@ -24,8 +25,10 @@ def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
     if table.num_rows < 2 or not schema.columns:
         return consolidate(table, schema)
     rows, names = table.num_rows, [n for n, _ in schema.columns]
-    picked = sample(rows)
-    hashes, _ = key_hashes(table.take(picked) if len(picked) < rows else table, names)
+    picked = np.zeros(rows, np.bool_)
+    picked[sample(rows)] = True
+    # A filter copies these rows only; to take some, Arrow first copies all text of a column.
+    hashes, _ = key_hashes(table if picked.all() else table.filter(pa.array(picked)), names)
     if not are_mostly_different(hashes, rows):
         return consolidate(table, schema)
     if len(hashes) < rows:
