@@ -8,7 +8,7 @@ adjacent, and a register can be sliced and merged in pieces even if all rows hav
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from stepping_spark.errors import StoreError
 from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import canonical, consolidate, nonzero
 from stepping_spark.relations.codec import conform
@@ -193,7 +194,13 @@ class Building:
     def batch(self) -> DriverBatch:
         """The batch, once it is built. Raises the error if that failed."""
         if isinstance(self._made, Future):
-            self._made = self._made.result()
+            try:
+                self._made = self._made.result()
+            except CancelledError:
+                raise StoreError(
+                    "another thread has closed the store, or ended this step, while its rows were "
+                    "sorted; open the store again, and repeat the step"
+                ) from None
         return self._made
 
     def drop(self) -> None:

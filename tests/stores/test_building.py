@@ -61,6 +61,25 @@ def test_a_store_that_is_closed_while_it_sorts_says_so(
         store.commit(1, None)
 
 
+def test_a_store_that_is_closed_before_it_sorts_says_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close() -> None:
+        store.close()
+        go_on.set()
+
+    go_on = threading.Event()
+    with ThreadPoolExecutor(1) as busy:
+        monkeypatch.setattr(pool, "_sorters", lambda: busy)
+        busy.submit(go_on.wait)
+        store.add(BY_WORD.name, MANY)
+        closing = threading.Timer(0.2, close)
+        closing.start()
+        with pytest.raises(StoreError, match="closed"):
+            store.commit(1, None)
+        closing.join()
+
+
 def test_an_aborted_step_sorts_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 
