@@ -116,7 +116,7 @@ def main(rows: int, rounds: int, child: bool) -> None:
         one, two, worker, workers = (of[name] for of in found.values())
         times = (f"{ms:,.1f}" for ms in (one, two, worker, workers))
         table.add_row(name, *times, f"{one / two:.2f}", f"{worker / workers:.2f}")
-    Console(width=100).print(table)
+    Console(width=120).print(table)
 
 
 if __name__ == "__main__":

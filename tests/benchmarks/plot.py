@@ -85,7 +85,7 @@ def draw_refreshes(to: Path) -> None:
     some = sorted({share for of in in_spark.values() for share in of})
     there = [median(of[s] for of in in_spark.values()) for s in some]
     axes.plot(some, there, "s-", color="#bf8700", linewidth=2.4, markersize=4)
-    _name(axes, "everything\nin Spark", (some[0], there[0]), "#bf8700", va="top")
+    _name(axes, "everything\nin Spark", (some[0], there[0]), "#bf8700", va="bottom")
     axes.axhline(1, color="#cf222e", linewidth=1, linestyle="--")
     axes.set(xscale="log", yscale="log", xlim=(0.0018, 70))
     axes.set_xticks(shares, [f"{s:g} %" for s in shares])

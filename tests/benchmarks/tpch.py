@@ -238,7 +238,7 @@ def main(
                 console.print(f"Q{n} {mode}: {said}; again {made[-1].again:,.0f}", highlight=False)
                 if results is not None:
                     with results.open("a", encoding="utf-8", newline="") as file:
-                        csv.writer(file).writerows(
+                        csv.writer(file, lineterminator="\n").writerows(
                             (scale, m.query, m.mode, m.share, round(m.step), round(m.again))
                             for m in made
                         )
