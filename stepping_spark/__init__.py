@@ -88,7 +88,7 @@ from stepping_spark.query.recursion import fixpoint
 from stepping_spark.query.temporal import explode, join_function, temporal_filter
 from stepping_spark.reference.evaluator import reference
 from stepping_spark.report import Report
-from stepping_spark.rows.atoms import LocalDateTime, Precision
+from stepping_spark.rows.atoms import Column, LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair, Session, Update
 from stepping_spark.spark.session import get_session
 from stepping_spark.stepper import Stepper
@@ -105,6 +105,7 @@ __all__ = [
     "Batch",
     "Cache",
     "CatalogTable",
+    "Column",
     "CompileError",
     "Data",
     "DeltaTable",

@@ -158,13 +158,10 @@ def told(given: object) -> str:
     return str(said) if len(str(said)) < 100 else type(given).__name__
 
 
-def arrow_of(schema: Schema) -> pa.Schema:
-    """The columns of the rows, nullable where their types have None."""
-    return pa.schema([_field(name, t) for name, t in schema.columns])
-
-
-def _field(name: str, t: RowType) -> pa.Field[Any]:
-    return pa.field(name, t.arrow, nullable=isinstance(t, Optional))
+def arrow_of(t: ZSetType, named: Mapping[str, str]) -> pa.Schema:
+    """The columns of the rows, with the names that they have in a table."""
+    of_class = t.row.column_names if isinstance(t.row, Struct) else {}
+    return arrow_schema(t.schema.columns, {**of_class, **named})
 
 
 def _kept(names: Iterable[str], schema: Schema, count: str | None) -> list[str]:

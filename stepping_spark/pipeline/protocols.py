@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.protocol import ZSet
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ class Batch:
     The `changes` are added up. An empty tuple means: there is a new position, but no row changed.
     `versions` counts what the source counts: commits, files, items. `final` means that the source
     cannot give the batch again once it is asked for the next one. Its position is then committed,
-    by a step without rows if nothing changed.
+    by a step without rows if nothing changed. `misfits` are rows that are no rows of the input, as
+    far as only the source can tell it: a line that is no JSON, a number that is no number. It is a
+    table with the columns `row` (the row as it came, as text), `reason`, and `_count_`. What
+    becomes of them is the pipeline's to decide: see `on_invalid`.
 
     >>> st.Batch(7, (st.ZSetPython({"a": 1}),)).position
     7
@@ -51,6 +55,17 @@ class Batch:
     changes: tuple[Change, ...] = ()
     versions: int = 1
     final: bool = False
+    misfits: pa.Table | None = None
+
+
+MISFITS = pa.schema(
+    [
+        pa.field("row", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field(COUNT, pa.int64(), nullable=False),
+    ]
+)
+"""The columns of `Batch.misfits`."""
 
 
 class Source(Protocol):
@@ -63,6 +78,10 @@ class Source(Protocol):
     - a text `counts`: what `behind` counts, if that is something else, such as "log row";
     - a method `confirm(position)`, which is called when the step that read up to this position is
       committed and all sinks have its rows;
+    - a method `schema()`, called when the source is open: the columns that the table has now, under
+      their own names, with Arrow types. The pipeline compares them with the row class at once, and
+      `st.row_class` makes a row class of them. A type that Arrow does not have is a `pa.opaque` one;
+    - an attribute `on_invalid`: what becomes of rows that are no rows of the input;
     - a method `look(after, portion)`, which a dry run calls: it raises what `read` would raise as
       far as it can tell that without reading rows, changes nothing, and returns None, or the batch
       with tables that have no rows.
@@ -95,7 +114,9 @@ class Source(Protocol):
     def open(self, columns: pa.Schema) -> None:
         """Prepare to read. `columns` are those that the input needs, by name, with Arrow types.
 
-        A row that is a single value has the column `_value_`. A table may have more columns.
+        A row that is a single value has the column `_value_`. A table may have more columns. If a
+        column has another name in the table than in the row class, the metadata of its field say
+        it, under `column`; batches have the names of the row class.
         """
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
@@ -118,8 +139,13 @@ class Sink(Protocol):
     A sink writes the step's number in the same transaction as the step's rows. After a crash the
     pipeline asks for this number, and writes the last step again if the sink does not have it.
 
-    A sink may also have the method `look(columns, owner)`, which a dry run calls. It raises what
-    `open` would raise, changes nothing, and returns the last step of the owner, or 0.
+    These are optional:
+
+    - a method `look(columns, owner)`, which a dry run calls. It raises what `open` would raise,
+      changes nothing, and returns the last step of the owner, or 0;
+    - a method `prepare(step, change)`, called before the step is committed: it raises what `write`
+      would raise, as far as the rows and the table tell it, and changes nothing. `write` follows
+      with the same change, unless the step fails.
 
     >>> class Log:
     ...     '''Keeps changes in memory.'''
@@ -140,6 +166,8 @@ class Sink(Protocol):
 
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Prepare for rows with these columns, which are nullable if their type has `| None`.
+
+        The metadata of a field may say another name for the table, as for `Source.open`.
 
         `owner` identifies one view of one state: refuse here what another owner has written.
         """

@@ -73,6 +73,27 @@ class Precision:
 
 
 @dataclass(frozen=True)
+class Column:
+    """`Annotated[float, st.Column("Culmen Length (mm)")]`: a field whose column has another name.
+
+    The field keeps its own name in queries and in the state. Sources, sinks, `from_arrow` and
+    `from_dataframe` find the column by this one, which may be any that the table's system allows.
+
+    >>> class Penguin(st.Data):
+    ...     number: Annotated[int, st.Column("Sample Number")]
+    >>> penguins = pa.table({"Sample Number": [7]})
+    >>> st.ZSetSpark.from_arrow(penguins, Penguin) == st.ZSetPython({Penguin(number=7): 1})
+    True
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"st.Column({self.name!r}): expected the name of a column, as a text")
+
+
+@dataclass(frozen=True)
 class RowType:
     """The type of a row, or of a field of one. Types are equal if their Spark columns are."""
 

@@ -95,6 +95,12 @@ class Struct(RowType):
     def arrow(self) -> pa.DataType:
         return pa.struct([pa.field(n, t.arrow) for n, t in self.fields])
 
+    @property
+    def column_names(self) -> Mapping[str, str]:
+        """The columns of fields, by the fields' names, where they have other ones: `Column`."""
+        named: Mapping[str, str] = getattr(self.python, "__row_columns__", {})
+        return named
+
     def parts(self, value: Any, where: str) -> list[Any]:
         """The values of the fields, in order."""
         if self.python is tuple:

@@ -1,0 +1,130 @@
+"""The names of columns: which column of a table a field of a row is.
+
+A field has the name of its attribute in Python, and its column in somebody else's table may have
+any other: `Annotated[str, st.Column("Sample Number")]`. An Arrow field says the other name in its
+metadata, at any depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.types import ListOf, Optional, Struct, unwrap
+
+_KEY = b"column"
+
+
+def column_of(field: pa.Field[Any]) -> str:
+    """The name that a field has in a table: its own, or that which its metadata says."""
+    name = (field.metadata or {}).get(_KEY)
+    return field.name if name is None else name.decode()
+
+
+def arrow_field(name: str, t: RowType, column: str | None = None) -> pa.Field[Any]:
+    """A field of a row in Arrow, nullable where its type has None, with the names of its columns.
+
+    `column` is the name of the column where that is another than the field's.
+    """
+    metadata = None if column in (None, name) else {_KEY: str(column).encode()}
+    return pa.field(name, _arrow(t), nullable=isinstance(t, Optional), metadata=metadata)
+
+
+def arrow_schema(
+    columns: Iterable[tuple[str, RowType]], names: Mapping[str, str] | None = None
+) -> pa.Schema:
+    """The fields of a row in Arrow; `names` are the columns that have other names than fields."""
+    return pa.schema([arrow_field(n, t, (names or {}).get(n)) for n, t in columns])
+
+
+def _arrow(t: RowType) -> pa.DataType:
+    bare = unwrap(t)
+    if isinstance(bare, ListOf):
+        inner = arrow_field("item", bare.inner).with_nullable(True)
+        return pa.list_(inner)
+    if isinstance(bare, Struct):
+        fields = [arrow_field(n, f, bare.column_names.get(n)) for n, f in bare.fields]
+        return pa.struct([f.with_nullable(True) for f in fields])
+    return bare.arrow
+
+
+def as_in_table(columns: pa.Schema) -> pa.Schema:
+    """The same columns under the names that they have in the table, at any depth."""
+    return pa.schema([_as_in_table(field) for field in columns])
+
+
+def _as_in_table(field: pa.Field[Any]) -> pa.Field[Any]:
+    return pa.field(column_of(field), type_in_table(field.type), nullable=field.nullable)
+
+
+def type_in_table(t: pa.DataType) -> pa.DataType:
+    """A type with the names that its fields have in the table, at any depth."""
+    if isinstance(t, pa.StructType):
+        return pa.struct([_as_in_table(field) for field in t])
+    if isinstance(t, pa.ListType):
+        return pa.list_(_as_in_table(t.value_field))
+    return t
+
+
+def to_table(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """Rows with the names of the table in place of those of the fields, at any depth.
+
+    `rows` has these columns, and perhaps others, such as `_count_`, which stay as they are.
+    """
+    made, fields = [], []
+    for name in rows.column_names:
+        i = columns.get_field_index(name)
+        column: Any = rows.column(name)
+        if i < 0:
+            fields.append(rows.schema.field(name))
+        else:
+            field = _as_in_table(columns.field(i))
+            fields.append(field)
+            if pa.types.is_nested(field.type):
+                chunks = [chunk.view(field.type) for chunk in column.chunks]
+                column = pa.chunked_array(chunks, field.type)
+        made.append(column)
+    return pa.Table.from_arrays(made, schema=pa.schema(fields))
+
+
+def matched(
+    columns: pa.Schema, there: Iterable[str], failure: Callable[[str], Exception]
+) -> dict[str, str]:
+    """The column of a table for each field, by the field's name.
+
+    A name that is there exactly is the one; otherwise the only one that differs in case. Raises
+    what `failure` makes of the message, where a column is missing or two differ in case only.
+    """
+    there = list(there)
+    by_case: dict[str, list[str]] = {}
+    for name in there:
+        by_case.setdefault(name.lower(), []).append(name)
+    found: dict[str, str] = {}
+    missing = []
+    for field in columns:
+        wanted = column_of(field)
+        if wanted in there:
+            found[field.name] = wanted
+            continue
+        candidates = by_case.get(wanted.lower(), [])
+        if len(candidates) > 1:
+            shown = " and ".join(map(repr, candidates))
+            raise failure(
+                f"field {field.name} is column {wanted!r}, and there are {shown}, which differ in "
+                "case only; say which one with Annotated[…, st.Column(name)] in the row class, or "
+                "columns={field: name}"
+            )
+        if candidates:
+            found[field.name] = candidates[0]
+        else:
+            missing.append(wanted)
+    if missing:
+        raise failure(
+            f"there is no column {', '.join(missing)}; the columns are "
+            f"{', '.join(there) or 'none'}; change the row class, or say which column a field is: "
+            "columns={field: name}"
+        )
+    return found
