@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,10 @@ from stepping_spark.pipeline.iterators import Items
 from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.protocols import Batch, Change, Portion, Position, Source
 from stepping_spark.relations.arrow import canonical, flat, row_ids
-from stepping_spark.rows.atoms import RowType, short
+from stepping_spark.rows.atoms import short
+from stepping_spark.rows.names import arrow_schema
 from stepping_spark.rows.schema import COUNT, Schema, StreamType, ZSetType
-from stepping_spark.rows.types import Optional
+from stepping_spark.rows.types import Struct
 from stepping_spark.spark.relation import DriverRelation, Relation, plus
 from stepping_spark.zsets.from_arrow import Misfit, relation_of_arrow
 from stepping_spark.zsets.from_dataframe import relation_of
@@ -46,11 +47,12 @@ class Feed:
         self.shown = told(given)
         self._where = f"input {name!r}"
         self._source = source_of(name, given)
+        self._columns: Mapping[str, str] = getattr(given, "columns", {})
         self._limits = limits
 
     def open(self, position: Position | None) -> None:
         """Get ready to read what comes after a position."""
-        self._source.open(arrow_of(self.type.schema))
+        self._source.open(arrow_of(self.type, self._columns))
         self.position = position
 
     def close(self) -> None:

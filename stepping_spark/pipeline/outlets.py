@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, SinkError
 from stepping_spark.pipeline.feeds import arrow_of, told
@@ -39,6 +41,8 @@ class Outlet:
         self.shown = told(given)
         self._sink = sink_of(view, given)
         self._last = 0
+        named: Mapping[str, str] = getattr(given, "columns", {})
+        self._arrow = arrow_of(t, named) if isinstance(t, ZSetType) else pa.schema([])
         if isinstance(self._sink, Given):
             check_called(view, given)
         if not isinstance(t, ZSetType) and not isinstance(self._sink, Given):
@@ -49,8 +53,7 @@ class Outlet:
 
     def open(self, state: int) -> None:
         """Get ready to write for a state, which its number tells from others."""
-        columns = arrow_of(self._type.schema)
-        self._sink.open(columns, f"{state:012x} {self.view}")
+        self._sink.open(self._arrow, f"{state:012x} {self.view}")
 
     def look(self, state: int, step: int, offsets: Mapping[str, int]) -> None:
         """See whether a run could write, and change nothing; a sink without `look` is left alone.
@@ -61,7 +64,7 @@ class Outlet:
         if not callable(look):
             return
         try:
-            found = look(arrow_of(self._type.schema), f"{state:012x} {self.view}")
+            found = look(self._arrow, f"{state:012x} {self.view}")
             self._lacks(found, step, offsets)
         finally:
             self._sink.close()

@@ -58,13 +58,7 @@ class Batch:
     misfits: pa.Table | None = None
 
 
-MISFITS = pa.schema(
-    [
-        pa.field("row", pa.string(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field(COUNT, pa.int64(), nullable=False),
-    ]
-)
+MISFITS = pa.schema([("row", pa.string()), ("reason", pa.string()), (COUNT, pa.int64())])
 """The columns of `Batch.misfits`."""
 
 

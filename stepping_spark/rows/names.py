@@ -84,7 +84,7 @@ def to_table(rows: pa.Table, columns: pa.Schema) -> pa.Table:
             field = _as_in_table(columns.field(i))
             fields.append(field)
             if pa.types.is_nested(field.type):
-                chunks = [chunk.view(field.type) for chunk in column.chunks]
+                chunks: list[Any] = [chunk.view(field.type) for chunk in column.chunks]
                 column = pa.chunked_array(chunks, field.type)
         made.append(column)
     return pa.Table.from_arrays(made, schema=pa.schema(fields))
