@@ -739,7 +739,6 @@ def test_narrower_types_are_widened_and_nested_fields_found_by_name(spark: Spark
             "its digits may not fit: cast it, or annotate the field Annotated[Decimal, "
             "st.Precision(38, 2)]",
         ),
-        (Pair[int, Decimal], "left int, right long", None, "expected Decimal (DECIMAL(38, 18))"),
         (Pair[int, Decimal], "left int, right double", None, "expected Decimal (DECIMAL(38, 18))"),
     ],
 )
