@@ -59,6 +59,7 @@ from stepping_spark.pipeline.iterators import Items
 from stepping_spark.pipeline.micro_batches import MicroBatches
 from stepping_spark.pipeline.postgres import Postgres
 from stepping_spark.pipeline.rejects import Rejected
+from stepping_spark.pipeline.row_class import row_class
 from stepping_spark.plan.explain import explain
 from stepping_spark.query import agg, linear, win
 from stepping_spark.query.cache import Cache
@@ -215,6 +216,7 @@ __all__ = [
     "reduce",
     "reference",
     "rollup",
+    "row_class",
     "semijoin",
     "sessions",
     "shortest_paths",

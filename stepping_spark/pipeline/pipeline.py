@@ -20,6 +20,7 @@ from stepping_spark.pipeline.given import (
     feeds_of,
     into_by_view,
     outlets_of,
+    path_of,
     place_given,
 )
 from stepping_spark.pipeline.positions import position_of, state_of
@@ -126,7 +127,13 @@ class Pipeline:
         self._stopping = Stopping()
         self._reporting = Reporting(self.graph.name, self.lag)
         self._rounds = Rounds(
-            self._feeds, self._outlets, tuple(rejects), portion, now, self._reporting
+            self._feeds,
+            self._outlets,
+            tuple(rejects),
+            portion,
+            now,
+            self._reporting,
+            path_of(self._place),
         )
 
     # -- what users call
@@ -322,7 +329,7 @@ class Pipeline:
         """The stepper, when each sink has the last step, and sources go on from there."""
         stepper = self._opened()
         self._rounds.go_back(stepper.store)
-        catch_up(stepper, self._outlets)
+        catch_up(stepper, self._outlets, self._rounds.state_path)
         return stepper
 
     def _try_again(self, error: SteppingError, failures: int) -> None:

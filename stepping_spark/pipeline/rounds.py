@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stepping_spark.pipeline.catching_up import deliver
 from stepping_spark.pipeline.feeds import Feed, Taken, shown
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.positions import STATE, offsets_of, position_of, without
@@ -19,7 +20,10 @@ from stepping_spark.zsets.spark import ZSetSpark
 
 @dataclass(frozen=True)
 class Rounds:
-    """What a pipeline takes its rounds with. `rejecting` are the inputs with a view of misfits."""
+    """What a pipeline takes its rounds with. `rejecting` are the inputs with a view of misfits.
+
+    `state_path` is where a state is that can go back by a step.
+    """
 
     feeds: Sequence[Feed]
     outlets: Sequence[Outlet]
@@ -27,6 +31,7 @@ class Rounds:
     portion: Portion
     now: Callable[[], Now] | None
     reporting: Reporting
+    state_path: str | None
 
     def take(self, stepper: Stepper[Any, Any], state: int) -> tuple[bool, bool]:
         """Take what is new as a step; gives whether anything was read, and whether it is a step.
@@ -53,7 +58,7 @@ class Rounds:
         before = [shown(feed.position) for feed in self.feeds]
         self._advance(batches)
         step = stepper.store.last_step()
-        rows = [outlet.write(step, outputs[outlet.number]) for outlet in self.outlets]
+        rows = deliver(step, outputs, self.outlets, self.state_path)
         for feed in self.feeds:
             feed.confirm()
         self.reporting.tell(

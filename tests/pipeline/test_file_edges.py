@@ -112,7 +112,7 @@ def test_a_text_that_is_no_value_of_its_type_is_one_row_that_does_not_fit(
     lines: list[dict[str, str | None]] = [
         {**RIGHT},
         {**RIGHT, field: WRONG[field]},
-        {name: None for name in RIGHT},
+        dict.fromkeys(RIGHT),
     ]
     if kind == "csv":
         texts = [",".join(RIGHT), *(",".join(v or "" for v in line.values()) for line in lines)]
