@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ from stepping_spark.pipeline.rejects import (
 from stepping_spark.relations.codec import encode
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.names import arrow_schema, matched
-from stepping_spark.rows.schema import COUNT, StreamType, ZSetType
+from stepping_spark.rows.schema import COUNT, VALUE, StreamType, ZSetType
 from stepping_spark.spark.relation import DriverRelation, Relation, plus
 from stepping_spark.zsets.from_arrow import OtherType, fitted
 from stepping_spark.zsets.from_dataframe import names_of, relation_of, split
@@ -139,7 +140,11 @@ class Feed:
     def _check(self, there: pa.Schema) -> None:
         """Refuse a table without the columns of the rows, or with columns of other types."""
         where = f"{self._where}, {self.shown}"
-        names = matched(self._columns, there.names, lambda said: SourceError(f"{where}: {said}"))
+        if self._columns.names == [VALUE] and len(there.names) == 1:
+            names = {VALUE: there.names[0]}  # a single column is the value, whatever its name
+        else:
+            failure = functools.partial(_source_error, where)
+            names = matched(self._columns, there.names, failure)
         fields = [there.field(there.names.index(column)) for column in names.values()]
         empty = pa.table([pa.nulls(0, f.type) for f in fields], names=list(names))
         try:
@@ -243,6 +248,10 @@ class Feed:
         What a user gives as it is has the names of the class; a source has renamed the columns.
         """
         return names_of(self.type) if isinstance(self._source, ItemSource) else {}
+
+
+def _source_error(where: str, said: str) -> SourceError:
+    return SourceError(f"{where}: {said}")
 
 
 def shown(position: Position | None) -> str:

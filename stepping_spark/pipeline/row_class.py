@@ -18,6 +18,7 @@ from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.row_class import class_of
+from stepping_spark.spark.arrow_schema import arrow_schema_of
 from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.session import get_session
 
@@ -56,9 +57,9 @@ def _schema_of(of: Any) -> pa.Schema:
     if isinstance(of, pa.Table):
         return of.schema
     if isinstance(of, DataFrame):
-        return _of_spark(of.schema)
+        return arrow_schema_of(of.schema)
     if isinstance(of, T.StructType):
-        return _of_spark(of)
+        return arrow_schema_of(of)
     if isinstance(of, str | os.PathLike):
         text = os.fspath(of)
         if isinstance(of, str) and "://" not in text and " " in text and not Path(text).exists():
@@ -103,39 +104,4 @@ def _of_ddl(text: str) -> pa.Schema:
         parsed: Any = T.StructType.fromDDL(text)
     except PySparkException as e:
         raise InputError(f"{user_line()}: {text!r} is no DDL: {first_line(e)}") from e
-    return _of_spark(parsed)
-
-
-def _of_spark(schema: T.StructType) -> pa.Schema:
-    return pa.schema([pa.field(f.name, _arrow(f.dataType), f.nullable) for f in schema.fields])
-
-
-_ARROW: dict[type[T.DataType], Any] = {
-    T.BooleanType: pa.bool_(),
-    T.ByteType: pa.int8(),
-    T.ShortType: pa.int16(),
-    T.IntegerType: pa.int32(),
-    T.LongType: pa.int64(),
-    T.FloatType: pa.float32(),
-    T.DoubleType: pa.float64(),
-    T.StringType: pa.string(),
-    T.VarcharType: pa.string(),
-    T.CharType: pa.string(),
-    T.BinaryType: pa.binary(),
-    T.DateType: pa.date32(),
-    T.TimestampType: pa.timestamp("us", "UTC"),
-    T.TimestampNTZType: pa.timestamp("us"),
-    T.DayTimeIntervalType: pa.duration("us"),
-}
-
-
-def _arrow(t: T.DataType) -> Any:
-    """The Arrow type of a Spark type; a type that Arrow does not have under its name in Spark."""
-    if isinstance(t, T.DecimalType):
-        return pa.decimal128(t.precision, t.scale)
-    if isinstance(t, T.ArrayType):
-        return pa.list_(pa.field("item", _arrow(t.elementType), t.containsNull))
-    if isinstance(t, T.StructType):
-        return pa.struct(list(_of_spark(t)))
-    known = _ARROW.get(type(t))
-    return pa.opaque(pa.null(), t.simpleString(), "Spark") if known is None else known
+    return arrow_schema_of(parsed)
