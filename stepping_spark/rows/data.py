@@ -7,7 +7,6 @@ import functools
 import inspect
 import keyword
 import sys
-import types
 import typing
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -15,7 +14,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from typing_extensions import dataclass_transform, get_original_bases
 
-from stepping_spark.rows.atoms import ATOMS, STORABLE, Column, RowType, short
+from stepping_spark.rows.atoms import ATOMS, STORABLE, RowType, short
+from stepping_spark.rows.names import columns_said
 from stepping_spark.rows.types import Optional, Struct, bound, canonical, is_open, row_type, unwrap
 
 L = TypeVar("L", covariant=True)  # covariant, because rows are immutable
@@ -83,7 +83,7 @@ class Data:
             except TypeError as e:
                 raise TypeError(f"{cls.__name__}.{name}: {e}") from None
         cls.__row_nulls__ = frozenset(nulls)
-        cls.__row_columns__ = dict(_columns(cls))
+        cls.__row_columns__ = dict(columns_said(cls.__name__, cls.__row_fields__()))
 
     def __post_init__(self) -> None:
         for name, value in self.__dict__.items():
@@ -235,32 +235,6 @@ def _check_name(cls: type, name: str, seen: dict[str, str]) -> None:
             f"{cls.__name__}: fields {other!r} and {name!r} are one column to Spark, which "
             "ignores case; rename one"
         )
-
-
-def _columns(cls: type[Data]) -> Iterator[tuple[str, str]]:
-    """The fields whose annotation names a column, each with the column."""
-    fields: dict[str, str] = {}
-    for name, annotation in cls.__row_fields__().items():
-        for column in _annotations(annotation):
-            if column.name != name:
-                yield name, column.name
-            other = fields.setdefault(column.name, name)
-            if other != name:
-                raise TypeError(
-                    f"{cls.__name__}: fields {other!r} and {name!r} are both column "
-                    f"{column.name!r}; leave one out, or name another column"
-                )
-
-
-def _annotations(annotation: Any) -> Iterator[Column]:
-    """The `Column` of an annotation, also beside None: `Annotated[int, st.Column("n")] | None`."""
-    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        yield from (a for a in args[1:] if isinstance(a, Column))
-        yield from _annotations(args[0])
-    elif origin in (typing.Union, types.UnionType):
-        for arg in args:
-            yield from _annotations(arg)
 
 
 def _check_are_names(cls: type, fields: Collection[str]) -> None:
