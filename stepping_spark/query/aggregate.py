@@ -50,6 +50,7 @@ GROUPING_ID = "grouping_id"
 
 def aggregate(
     a: ZSet[T],
+    /,
     by: Index[T, Any] | Callable[[T], Any] | GroupingSets[T] | None,
     into: type[R],
     *,
