@@ -236,10 +236,10 @@ def test_a_field_may_have_the_name_of_the_method() -> None:
 def test_rows_need_no_class_of_their_own() -> None:
     """Finding 33: a query whose result needs no name."""
 
-    def query(orders: st.ZSet[Order], customers: st.ZSet[Customer]) -> st.ZSet[Any]:
+    def query(orders: st.ZSet[Order], customers: st.ZSet[Customer]) -> Any:
         joined = st.join(orders, customers, on_left=lambda o: o.customer, on_right=lambda c: c.id)
         priced = st.map(joined, f=lambda p: st.row(p, id=p.left.id, euros=p.left.cents / 100))
-        sums = st.aggregate(priced, by=lambda r: r.country, n=st.agg.count())
+        sums: Any = st.aggregate(priced, by=lambda r: r.country, n=st.agg.count())
         return st.window(sums, order=lambda s: s.n, place=st.win.row_number())
 
     graph = st.compile(query)
