@@ -1,6 +1,6 @@
 """The nine views of `jaffle.sql`, with row classes from the tables."""
 
-# mypy: disable-error-code="valid-type, misc, no-untyped-def"
+# mypy: disable-error-code="valid-type, misc, no-untyped-def, call-overload"
 from typing import Any
 
 from pyspark.sql import functions as F
