@@ -20,7 +20,9 @@ from stepping_spark.pipeline.changes import (
     first_in_both,
     not_unique,
 )
-from stepping_spark.pipeline.delta.log import FEED, Log, quoted
+from stepping_spark.pipeline.delta.log import Log
+from stepping_spark.pipeline.delta.reading import quoted
+from stepping_spark.pipeline.delta.versions import FEED
 from stepping_spark.pipeline.remedies import KEPT
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
