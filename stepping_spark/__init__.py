@@ -55,8 +55,10 @@ from stepping_spark.pipeline.catalog_tables import CatalogTable
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.iceberg import IcebergTable
+from stepping_spark.pipeline.iterators import Items
 from stepping_spark.pipeline.micro_batches import MicroBatches
 from stepping_spark.pipeline.postgres import Postgres
+from stepping_spark.pipeline.rejects import Rejected
 from stepping_spark.plan.explain import explain
 from stepping_spark.query import agg, linear, win
 from stepping_spark.query.cache import Cache
@@ -116,6 +118,7 @@ __all__ = [
     "IcebergTable",
     "Index",
     "InputError",
+    "Items",
     "Limits",
     "LocalDateTime",
     "Lookup",
@@ -128,6 +131,7 @@ __all__ = [
     "Precision",
     "Prospect",
     "ReducePlan",
+    "Rejected",
     "Report",
     "Session",
     "Sink",

@@ -9,6 +9,7 @@ from stepping_spark.errors import SinkError, StoreError, StoreMismatch
 from stepping_spark.execution.repeats import check_made_by
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.pipeline.outlets import Outlet
+from stepping_spark.pipeline.rejects import told_of_rejected
 from stepping_spark.pipeline.reporting import log
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Store
@@ -42,7 +43,7 @@ def check_query(store: Store, graph: AnyGraph, outlets: Sequence[Outlet]) -> Non
     if not step or not any(outlet.kept for outlet in outlets):
         return
     try:
-        check_made_by(store.last_made_by(), graph, step)
+        check_made_by(store.last_made_by(), graph, step, beside=told_of_rejected(graph))
     except StoreError as e:
         raise StoreMismatch(
             f"the tables that views go into have rows of another query than {graph.name} is now; "

@@ -10,10 +10,11 @@ from stepping_spark.errors import StoreUnavailable
 from stepping_spark.graph.graph import AnyGraph, Vertex
 from stepping_spark.graph.operators import Input
 from stepping_spark.pipeline.catching_up import check_query
-from stepping_spark.pipeline.feeds import NOT_READ, Feed, shown
+from stepping_spark.pipeline.feeds import NOT_READ, Feed, shown, told
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.positions import position_of, state_of
 from stepping_spark.pipeline.protocols import Portion
+from stepping_spark.pipeline.rejects import DROP, FAIL
 from stepping_spark.plan.explain import explain
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.terms import Read, nodes
@@ -34,7 +35,8 @@ class Prospect:
     several may add up to one row. `views` is what a step reads for each view, and `costs` how each
     vertex computes a step. `in_full` lists the vertices whose cost grows with the tables instead of
     the change. `writer` is who else writes the state now (None: nobody); a run is refused
-    meanwhile. `comments` are those of `st.view`s.
+    meanwhile. `comments` are those of `st.view`s. `waits` are the sinks that do not have the
+    last step yet, and `invalid` says what becomes of rows that do not fit an input.
 
     >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(people)
@@ -56,6 +58,8 @@ class Prospect:
     writer: str | None = None
     comments: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
+    waits: tuple[tuple[str, str], ...] = ()
+    invalid: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"pipeline {self.name}: state {self.place}, step {self.step:,}"]
@@ -66,9 +70,11 @@ class Prospect:
             n = self.waiting[name]
             left = "unknown how much there is" if n is None else self._left(n, name)
             read = "not read yet" if position == NOT_READ else f"read up to {position}"
-            lines.append(f"  {name}: {source}, {read}; {left}")
+            misfits = f"; {self.invalid[name]}" if name in self.invalid else ""
+            lines.append(f"  {name}: {source}, {read}; {left}{misfits}")
         lines.append("writes")
         lines += [f"  {view}: {sink}" for view, sink in self.into] or ["  nothing"]
+        lines += [f"  step {self.step:,} waits for {view}: {sink}" for view, sink in self.waits]
         lines.append("keeps")
         kept = [f"  {register}: {how}" if how else f"  {register}" for register, how in self.state]
         lines += kept or ["  nothing"]
@@ -108,8 +114,7 @@ def prospect_of(
             sizes = sizes_of(store, plan_of(graph).registers)
             rows = {name: size.rows for name, size in sizes.items()}
         state = state_of(step, offsets)
-        for outlet in outlets:
-            outlet.look(state, step, offsets)
+        lacking = [outlet for outlet in outlets if outlet.look(state, step, offsets)]
         if store is not None:
             check_query(store, graph, outlets)
     waiting = {}
@@ -129,13 +134,21 @@ def prospect_of(
         waiting=waiting,
         into=tuple((outlet.view, outlet.shown) for outlet in outlets),
         state=tuple((name, _kept(name, key, rows.get(name))) for name, key in found.arrangements),
-        views=tuple(zip(views, _steps_of(graph), strict=True)),
+        views=tuple(zip(views, _steps_of(graph)[: len(views)], strict=True)),
         costs=tuple((v.path, v.how, v.line) for v in found.vertices),
         in_full=tuple(v.path for v in found.vertices if v.how.startswith(FULL)),
         writer=_writer(place, opened),
         comments=comments,
         units={f.name: f.counts for f in feeds},
+        waits=tuple((outlet.view, outlet.shown) for outlet in lacking),
+        invalid={f.name: _told_of_misfits(f) for f in feeds if f.on_invalid != FAIL},
     )
+
+
+def _told_of_misfits(feed: Feed) -> str:
+    if feed.on_invalid == DROP:
+        return "rows that do not fit are left out"
+    return f"rows that do not fit go to {told(feed.on_invalid)}"
 
 
 def unstepped(graph: AnyGraph, place: Store | Place) -> Report:

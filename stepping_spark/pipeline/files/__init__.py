@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow.fs as pafs
 
@@ -73,6 +73,8 @@ class Files:
         order: str = "name",
         key: str | Sequence[str] = (),
         changes: bool = False,
+        columns: Mapping[str, str] | None = None,
+        on_invalid: object = "fail",
         filesystem: pafs.FileSystem | None = None,
     ) -> None:
         for name, given, known in (("kind", kind, FORMATS), ("order", order, ORDERS)):
@@ -86,6 +88,8 @@ class Files:
         self.order = order
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self.changes = changes
+        self.columns = dict(columns or {})
+        self.on_invalid = on_invalid
         self._filesystem = filesystem
 
     def __repr__(self) -> str:
