@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import write_deltalake
 from psycopg import connect
 
 import stepping_spark as st
 from stepping_spark.errors import SteppingError, StoreLocked, StoreMismatch
 from tests.cases import User, Z
 from tests.pipeline.shop import View, names
-from tests.pipeline.test_delta import arrow, make
+from tests.pipeline.test_delta import make
 from tests.pipeline.test_files import add, user
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import as_another_process, role

@@ -117,3 +117,19 @@ def quoted(name: str) -> str:
 def literal(value: str) -> str:
     """A text in SQL."""
     return "'{}'".format(value.replace("'", "''"))
+
+
+def with_one_of(table: Table, values: Any, columns: Sequence[str]) -> pa.Table:
+    """These columns of the rows whose first column has one of the values.
+
+    The bounds of files say which files are read. Within a file each value is cast before it is
+    compared: a merge of deltalake writes text as `string_view`, and Arrow cannot compare text with
+    bounds of that type.
+    """
+    rows = table.to_pyarrow_dataset()
+    field = pa.dataset.field(columns[0])
+    files = rows.get_fragments(filter=field.isin(values))
+    wanted = field.cast(values.type).isin(values)
+    names = list(columns)
+    found = [f.to_table(schema=rows.schema, columns=names, filter=wanted) for f in files]
+    return pa.concat_tables([rows.schema.empty_table().select(names), *found])

@@ -77,6 +77,8 @@ class DeltaTable:
         key: str | Sequence[str] = (),
         changes: bool = False,
         diff: str = "feed",
+        columns: Mapping[str, str] | None = None,
+        on_invalid: object = "fail",
         options: Mapping[str, str] | None = None,
     ) -> None:
         if diff not in DIFFS:
@@ -87,6 +89,8 @@ class DeltaTable:
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self.changes = changes
         self.diff = diff
+        self.columns = dict(columns or {})
+        self.on_invalid = on_invalid
         self._options = options
 
     def __repr__(self) -> str:
