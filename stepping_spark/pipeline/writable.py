@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.errors import SinkError
+from stepping_spark.pipeline.plain import plain_type
 
 pc: Any = pyarrow.compute
 
@@ -25,7 +26,7 @@ def _parts(path: str, t: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
     if isinstance(t, pa.StructType):
         for field in t:
             yield from _parts(f"{path}.{field.name}", field.type)
-    elif isinstance(t, pa.ListType):
+    elif isinstance(t, pa.ListType | pa.LargeListType):
         yield from _parts(f"{path}[]", t.value_type)
 
 
@@ -47,6 +48,35 @@ def check_names(columns: pa.Schema, added: Iterable[str], where: str) -> None:
                     "give one of the fields another: columns={field: name}"
                 )
             seen[name.lower()] = name
+
+
+def check_same(there: pa.Schema, wanted: pa.Schema, where: str, anew: str) -> None:
+    """Refuse a table that is there with other columns than a view is written as."""
+    if set(there.names) != set(wanted.names):
+        raise SinkError(
+            f"{where}: the table has the columns {', '.join(there.names)}, and the view is written "
+            f"as {', '.join(wanted.names)}; {anew}"
+        )
+    for field in wanted:
+        found = there.field(there.get_field_index(field.name))
+        if _bare(found.type) != _bare(field.type) or (field.nullable and not found.nullable):
+            raise SinkError(
+                f"{where}: column {field.name} is {_told(found)} in the table, and {_told(field)} "
+                f"in the view; {anew}"
+            )
+
+
+def _bare(t: pa.DataType) -> pa.DataType:
+    """A type without what does not matter to rows: how the items of lists are called, and NULLs."""
+    if isinstance(t, pa.StructType):
+        return pa.struct([pa.field(f.name, _bare(f.type)) for f in t])
+    if isinstance(t, pa.ListType | pa.LargeListType):
+        return pa.list_(pa.field("item", _bare(t.value_type)))
+    return plain_type(t)
+
+
+def _told(field: pa.Field[Any]) -> str:
+    return f"{_bare(field.type)}{'' if field.nullable else ' NOT NULL'}"
 
 
 def check_years(rows: pa.Table, where: str) -> None:

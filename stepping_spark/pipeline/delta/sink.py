@@ -25,9 +25,8 @@ from stepping_spark.pipeline.changes import (
 from stepping_spark.pipeline.delta.log import Log
 from stepping_spark.pipeline.delta.reading import quoted, with_one_of
 from stepping_spark.pipeline.delta.versions import APPEND_ONLY, FEED, is_on
-from stepping_spark.pipeline.plain import plain_type
 from stepping_spark.pipeline.remedies import KEPT
-from stepping_spark.pipeline.writable import check_names, check_years, parts_of
+from stepping_spark.pipeline.writable import check_names, check_same, check_years, parts_of
 from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -279,20 +278,7 @@ class DeltaSink:
                 )
 
     def _check_schema(self) -> None:
-        there, wanted = self._log.schema(), self._schema
-        if set(there.names) != set(wanted.names):
-            raise self._failure(
-                f"the table has the columns {', '.join(there.names)}, and the view is written as "
-                f"{', '.join(wanted.names)}; give a new path"
-            )
-        for field in wanted:
-            found = there.field(field.name)
-            narrow = field.nullable and not found.nullable
-            if _bare(found.type) != _bare(field.type) or narrow:
-                raise self._failure(
-                    f"column {field.name} is {_told(found)} in the table, and {_told(field)} in "
-                    "the view; give a new path"
-                )
+        check_same(self._log.schema(), self._schema, self._where, "give a new path")
 
     def _check_owner(self, table: Table) -> None:
         """Refuse a table with rows that this owner did not write."""
@@ -350,16 +336,3 @@ class DeltaSink:
 
     def _failure(self, said: str) -> SinkError:
         return SinkError(f"Delta table {self._log.uri}: {said}")
-
-
-def _bare(t: pa.DataType) -> pa.DataType:
-    """A type without what does not matter to rows: how the items of lists are called, and NULLs."""
-    if isinstance(t, pa.StructType):
-        return pa.struct([pa.field(f.name, _bare(f.type)) for f in t])
-    if isinstance(t, pa.ListType):
-        return pa.list_(pa.field("item", _bare(t.value_type)))
-    return plain_type(t)
-
-
-def _told(field: pa.Field[Any]) -> str:
-    return f"{_bare(field.type)}{'' if field.nullable else ' NOT NULL'}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError
-from stepping_spark.pipeline.protocols import Source
+from stepping_spark.pipeline.protocols import Sink, Source
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -63,6 +63,10 @@ class IcebergTable:
         name: str,
         *,
         catalog: str | Catalog = "default",
+        key: str | Sequence[str] = (),
+        changes: bool = False,
+        columns: Mapping[str, str] | None = None,
+        on_invalid: object = "fail",
         options: Mapping[str, str] | None = None,
     ) -> None:
         if not isinstance(name, str) or "." not in name.strip("."):
@@ -81,6 +85,10 @@ class IcebergTable:
                 "that is loaded; give its name, or leave options= out"
             )
         self.name = name
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.changes = changes
+        self.columns = dict(columns or {})
+        self.on_invalid = on_invalid
         self._catalog = catalog
         self._options = dict(options or {})
 
@@ -95,14 +103,25 @@ class IcebergTable:
 
     def source(self) -> Source:
         """The table as a source; an InputError where pyiceberg is not installed."""
-        try:
-            made: Any = import_module("stepping_spark.pipeline.iceberg.source")
-        except ImportError as e:
-            if "pyiceberg" not in f"{e.name} {e}":
-                raise
-            raise InputError(
-                f"st.IcebergTable needs pyiceberg, and importing it gives: {e}; install it with "
-                "pip install 'stepping-spark[iceberg]'"
-            ) from e
-        source: Source = made.IcebergSource(self.name, self._catalog, self._options)
+        source: Source = _of("source").IcebergSource(self.name, self._catalog, self._options)
         return source
+
+    def sink(self) -> Sink:
+        """The table as a sink; an InputError where pyiceberg is not installed."""
+        sink: Sink = _of("sink").IcebergSink(
+            self.name, self._catalog, self._options, self.key, changes=self.changes
+        )
+        return sink
+
+
+def _of(module: str) -> Any:
+    """A module that needs pyiceberg."""
+    try:
+        return import_module(f"stepping_spark.pipeline.iceberg.{module}")
+    except ImportError as e:
+        if "pyiceberg" not in f"{e.name} {e}":
+            raise
+        raise InputError(
+            f"st.IcebergTable needs pyiceberg, and importing it gives: {e}; install it with "
+            "pip install 'stepping-spark[iceberg]'"
+        ) from e
