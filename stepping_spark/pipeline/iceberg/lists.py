@@ -45,7 +45,7 @@ def loss(table: Table, task: FileScanTask, wanted: Schema) -> str | None:
     It reads the columns that have lists of structs once more, and nothing where there are none.
     """
     columns = schema_to_pyarrow(wanted)
-    risky = {_number(field): field for field in columns if _has_lists_of_structs(field)}
+    risky = {n: f for f in columns if _has_lists_of_structs(f) for n in (f.name, _number(f))}
     if not risky:
         return None
     path = task.file.file_path

@@ -13,7 +13,6 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.types import NestedField
 
 from stepping_spark.errors import SourceError
 from stepping_spark.pipeline.iceberg.lists import loss
@@ -277,7 +276,7 @@ class IcebergSource(InPieces):
     def _told(self, schema: Schema) -> pa.Schema:
         """Columns in Arrow, with the types that are given; an opaque type where Arrow has none."""
         with self._place.trying("its columns are not known", RETRY):
-            return pa.schema([_arrow(field) for field in schema.fields])
+            return pa.schema(told_fields(schema))
 
     # -- errors
 
@@ -285,11 +284,12 @@ class IcebergSource(InPieces):
         return SourceError(f"Iceberg table {self._place.name}: {said}")
 
 
-def _arrow(field: NestedField) -> pa.Field[Any]:
-    """A column in Arrow, with the type that is given."""
-    try:
-        found = schema_to_pyarrow(Schema(field), include_field_ids=False).field(0)
-    except (NotImplementedError, TypeError, AttributeError):
-        opaque = pa.opaque(pa.null(), type_name=str(field.field_type), vendor_name="Iceberg")
-        return pa.field(field.name, opaque, not field.required)
-    return found.with_type(readable(found.type))
+def told_fields(schema: Schema) -> Iterator[pa.Field[Any]]:
+    """Columns in Arrow, with the types that are given; an opaque type where Arrow has none."""
+    for field in schema.fields:
+        try:
+            found = schema_to_pyarrow(Schema(field), include_field_ids=False).field(0)
+            yield found.with_type(readable(found.type))
+        except (NotImplementedError, TypeError, AttributeError):
+            t = pa.opaque(pa.null(), type_name=str(field.field_type), vendor_name="Iceberg")
+            yield pa.field(field.name, t, not field.required)
