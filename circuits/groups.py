@@ -89,6 +89,7 @@ def first_n(
 
 def aggregate(
     a: ZSet[T],
+    /,
     by: Index[T, Any] | Callable[[T], Any] | GroupingSets[T] | None,
     into: type[R],
     *,

@@ -25,6 +25,7 @@ R = TypeVar("R")
 
 def window(
     a: ZSet[T],
+    /,
     *,
     by: Index[T, Any] | Callable[[T], Any] | None = None,
     order: OrderGiven[T] = None,

@@ -59,6 +59,7 @@ from stepping_spark.pipeline.iterators import Items
 from stepping_spark.pipeline.micro_batches import MicroBatches
 from stepping_spark.pipeline.postgres import Postgres
 from stepping_spark.pipeline.rejects import Rejected
+from stepping_spark.pipeline.row_class import row_class
 from stepping_spark.plan.explain import explain
 from stepping_spark.query import agg, linear, win
 from stepping_spark.query.cache import Cache
@@ -96,6 +97,7 @@ from stepping_spark.spark.session import get_session
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Store
 from stepping_spark.streaming import foreach_batch
+from stepping_spark.zsets.assertions import assert_equal
 from stepping_spark.zsets.from_change_feed import from_change_feed
 from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
 from stores.memory import StoreMemory
@@ -163,6 +165,7 @@ __all__ = [
     "aggregate",
     "antijoin",
     "asof_join",
+    "assert_equal",
     "compile",
     "connected_components",
     "count",
@@ -215,6 +218,7 @@ __all__ = [
     "reduce",
     "reference",
     "rollup",
+    "row_class",
     "semijoin",
     "sessions",
     "shortest_paths",

@@ -15,7 +15,40 @@ from stepping_spark.stepper import Stepper
 from stepping_spark.store import Store
 
 
-def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet]) -> None:
+def deliver(
+    step: int,
+    outputs: Sequence[Any],
+    outlets: Sequence[Outlet],
+    state: str | None,
+    *,
+    is_written: bool = False,
+) -> list[int | None]:
+    """Write a committed step into sinks; gives the rows of each.
+
+    `state` is the path of a state that can go back by a step, and `is_written` says that another
+    sink has this step. The error of a sink that refuses it says what would do.
+    """
+    rows: list[int | None] = []
+    for outlet in outlets:
+        try:
+            rows.append(outlet.write(step, outputs[outlet.number]))
+        except SinkError as e:
+            raise SinkError(f"{e}. {_ways_on(step, None if is_written else state)}") from e
+        is_written = is_written or bool(outlet.kept)
+    return rows
+
+
+def _ways_on(step: int, state: str | None) -> str:
+    told = f"Step {step} is committed, and waits for this sink: the next run writes it"
+    if state is None or step < 2:
+        return told
+    return (
+        f"{told}. If the sink can never take it, take the step back, and correct the rows in the "
+        f"source: stepping-spark state rewind {state} --to {step - 1}"
+    )
+
+
+def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet], state: str | None) -> None:
     """Give the last step again to the sinks that may not have it."""
     step = stepper.store.last_step()
     offsets = stepper.store.last_offsets()
@@ -33,8 +66,8 @@ def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet]) -> None:
             ) from e
         log.warning("step %d cannot be delivered again to functions: %s", step, e)
         return
-    for outlet in lacking:
-        outlet.write(step, outputs[outlet.number])
+    others = any(outlet.kept and outlet not in lacking for outlet in outlets)
+    deliver(step, outputs, lacking, state, is_written=others)
 
 
 def check_query(store: Store, graph: AnyGraph, outlets: Sequence[Outlet]) -> None:

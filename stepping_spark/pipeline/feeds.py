@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from stepping_spark.execution.io import held_input
 from stepping_spark.limits import Limits
 from stepping_spark.pipeline.iterators import Items, ItemSource
 from stepping_spark.pipeline.positions import numbers_of
-from stepping_spark.pipeline.protocols import MISFITS, Batch, Change, Portion, Position, Source
+from stepping_spark.pipeline.protocols import AT, MISFITS, Batch, Change, Portion, Position, Source
 from stepping_spark.pipeline.rejects import (
     DROP,
     FAIL,
@@ -28,7 +29,7 @@ from stepping_spark.pipeline.rejects import (
 from stepping_spark.relations.codec import encode
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.names import arrow_schema, matched
-from stepping_spark.rows.schema import COUNT, StreamType, ZSetType
+from stepping_spark.rows.schema import COUNT, VALUE, StreamType, ZSetType
 from stepping_spark.spark.relation import DriverRelation, Relation, plus
 from stepping_spark.zsets.from_arrow import OtherType, fitted
 from stepping_spark.zsets.from_dataframe import names_of, relation_of, split
@@ -117,8 +118,8 @@ class Feed:
         if not n or self.on_invalid == DROP:
             return Taken(batch, change, None, n)
         if self.on_invalid == FAIL:
-            raise self._misfit(batch, misfits)
-        rejected = rejected_of(self.name, self._place(batch), misfits)
+            raise self._misfit(misfits)
+        rejected = rejected_of(self.name, misfits)
         return Taken(batch, change, rejected, n)
 
     def look(self, portion: Portion) -> None:
@@ -139,7 +140,11 @@ class Feed:
     def _check(self, there: pa.Schema) -> None:
         """Refuse a table without the columns of the rows, or with columns of other types."""
         where = f"{self._where}, {self.shown}"
-        names = matched(self._columns, there.names, lambda said: SourceError(f"{where}: {said}"))
+        if self._columns.names == [VALUE] and len(there.names) == 1:
+            names = {VALUE: there.names[0]}  # a single column is the value, whatever its name
+        else:
+            failure = functools.partial(_source_error, where)
+            names = matched(self._columns, there.names, failure)
         fields = [there.field(there.names.index(column)) for column in names.values()]
         empty = pa.table([pa.nulls(0, f.type) for f in fields], names=list(names))
         try:
@@ -161,33 +166,35 @@ class Feed:
         further = f", up to {to}" if to > before + 1 else ""
         return f"after {unit} {before}{further}"
 
-    def _read_with(self, batch: Batch) -> str:
+    def _at(self, place: str) -> str:
+        """The input and a place in its source, for messages."""
         of = "" if isinstance(self._source, ItemSource) else f"{self.shown}, "
-        return f"{self._where}, {of}{self._place(batch)}"
+        return f"{self._where}, {of}{place}"
 
     def _relation_of(self, batch: Batch) -> tuple[Relation, pa.Table]:
         """The changes of a batch, added up, and the rows that do not fit."""
-        where = self._read_with(batch)
-        parts = [self._fitting(change, where) for change in _changes(batch)]
+        place = self._place(batch)
+        parts = [self._fitting(change, place) for change in _changes(batch)]
         misfits = [m for _, m in parts if m.num_rows]
         if batch.misfits is not None:
             misfits.append(batch.misfits)
-        return plus([p for p, _ in parts], self.type.schema), added_up(misfits)
+        return plus([p for p, _ in parts], self.type.schema), added_up(misfits, place)
 
-    def _misfit(self, batch: Batch, misfits: pa.Table) -> InputError:
+    def _misfit(self, misfits: pa.Table) -> InputError:
         """The error for rows that do not fit, of which it shows the first."""
-        reason, row = misfits.column("reason")[0].as_py(), misfits.column("row")[0].as_py()
+        first = misfits.slice(0, 1).to_pylist()[0]
         more = misfits.num_rows - 1
         others = f" (and {more:,} more row{'' if more == 1 else 's'})" if more else ""
         return InputError(
-            f"{self._read_with(batch)}, {reason}, in the row {short_text(row)}{others}; correct "
-            'the rows, or say what becomes of rows that do not fit: on_invalid="drop", or '
-            "on_invalid= with a sink for them"
+            f"{self._at(first[AT])}, {first['reason']}, in the row {short_text(first['row'])}"
+            f"{others}; correct the rows, or say what becomes of rows that do not fit: "
+            'on_invalid="drop", or on_invalid= with a sink for them'
         )
 
-    def _fitting(self, change: Change, where: str) -> tuple[Relation, pa.Table]:
+    def _fitting(self, change: Change, place: str) -> tuple[Relation, pa.Table]:
         if isinstance(change, pa.Table):
-            return self._of_table(change, where)
+            return self._of_table(change, (change.schema.metadata or {}).get(AT.encode()), place)
+        where = self._at(place)
         if isinstance(change, DataFrame):
             return self._of_frame(change, where)
         if isinstance(change, ZSetPython) and self.on_invalid != FAIL:
@@ -206,16 +213,20 @@ class Feed:
         relation = DriverRelation(encode(fit, self.type, where), self.type.schema)
         return relation, pa.Table.from_pylist(misfits, MISFITS)
 
-    def _of_table(self, table: pa.Table, where: str) -> tuple[Relation, pa.Table]:
+    def _of_table(
+        self, table: pa.Table, within: bytes | None, place: str
+    ) -> tuple[Relation, pa.Table]:
+        """A table, which may say where in its source it was read."""
         count = COUNT if COUNT in table.schema.names else None
+        place = place if within is None else within.decode()
         try:
-            fitting = fitted(table, self.type, count, where, self._names)
+            fitting = fitted(table, self.type, count, self._at(place), self._names)
         except OtherType as e:
             raise InputError(e.said) from None
         misfits = MISFITS.empty_table()
         relation = fitting.relation
         if fitting.wrong:
-            relation, misfits = without_misfits(table, fitting, count)
+            relation, misfits = without_misfits(table, fitting, count, place)
         return DriverRelation(relation, self.type.schema), misfits
 
     def _of_frame(self, frame: DataFrame, where: str) -> tuple[Relation, pa.Table]:
@@ -237,6 +248,10 @@ class Feed:
         What a user gives as it is has the names of the class; a source has renamed the columns.
         """
         return names_of(self.type) if isinstance(self._source, ItemSource) else {}
+
+
+def _source_error(where: str, said: str) -> SourceError:
+    return SourceError(f"{where}: {said}")
 
 
 def shown(position: Position | None) -> str:

@@ -17,7 +17,7 @@ from stepping_spark.pipeline.rejects import TYPE, view_of
 from stepping_spark.pipeline.views import input_names
 from stepping_spark.rows.atoms import short
 from stepping_spark.store import Store
-from stores.address import Place, place_of
+from stores.address import PARQUET, Place, place_of
 
 Given: TypeAlias = "Source | ReadTable | Items | Iterable[tuple[int, object]]"
 To: TypeAlias = "Sink | WrittenTable | Callable[[int, Any], object]"
@@ -103,6 +103,11 @@ def place_given(store: str | Store | Place) -> Store | Place:
         return place_of(store)
     except ValueError as e:
         raise InputError(f"{user_line()}: store=: {e}") from None
+
+
+def path_of(place: Store | Place) -> str | None:
+    """The path of a state in files, which can go back by a step; None: it cannot."""
+    return str(place) if isinstance(place, Place) and place.kind == PARQUET else None
 
 
 def at_least_1(name: str, given: int | None) -> int | None:

@@ -60,7 +60,11 @@ class Batch:
 
 _TEXT: pa.DataType = pa.string()
 MISFITS = pa.schema({"row": _TEXT, "reason": _TEXT, COUNT: pa.int64()})
-"""The columns of `Batch.misfits`."""
+"""The columns of `Batch.misfits`; it may have one more, `AT`."""
+
+AT = "at"
+"""Where in its source a row was read: the metadata of a table's schema may say it under this name,
+and misfits may have a column of this name. It is more than the position of the batch says."""
 
 
 class Source(Protocol):

@@ -19,7 +19,7 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError
 from stepping_spark.graph.graph import AnyGraph, Origin, Path, Vertex
 from stepping_spark.graph.operators import Input
-from stepping_spark.pipeline.protocols import MISFITS
+from stepping_spark.pipeline.protocols import AT, MISFITS
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.schema import COUNT, ZSetType
@@ -35,7 +35,7 @@ FAIL, DROP = "fail", "drop"
 class Rejected(Data):
     """A row that does not fit its input, as the sink of `on_invalid` gets it.
 
-    `input` is the name of the input, `position` says where in the source the row was read, `change`
+    `input` is the name of the input, `position` says where in its source the row was read, `change`
     is "insert" or "delete", `row` is the row as it came, as JSON or as the line of a file, and
     `reason` says what is wrong with it. Each row is an event: a deletion of a row that did not fit
     is another row, with the change "delete".
@@ -63,13 +63,13 @@ class Rejected(Data):
 TYPE = ZSetType(row_type(Rejected))
 
 
-def rejected_of(input_name: str, position: str, misfits: pa.Table) -> ZSetSpark[Any]:
+def rejected_of(input_name: str, misfits: pa.Table) -> ZSetSpark[Any]:
     """Rows that do not fit, with their counts, as the rows of their view."""
     pairs = (
         (
             Rejected(
                 input=input_name,
-                position=position,
+                position=m[AT],
                 change="insert" if m[COUNT] > 0 else "delete",
                 row=m["row"],
                 reason=m["reason"],
@@ -81,19 +81,31 @@ def rejected_of(input_name: str, position: str, misfits: pa.Table) -> ZSetSpark[
     return ZSetSpark.of_rows(pairs, TYPE, f"input {input_name!r}")
 
 
-def added_up(tables: Iterable[pa.Table]) -> pa.Table:
-    """Misfits, each once; a row that comes and goes is none."""
-    whole: Any = pa.concat_tables([MISFITS.empty_table(), *tables])
-    sums = whole.group_by(["row", "reason"], use_threads=False).aggregate([(COUNT, "sum")])
-    sums = sums.rename_columns(["row", "reason", COUNT])
-    found: pa.Table = sums.filter(pc.not_equal(sums.column(COUNT), 0)).cast(MISFITS)
+def added_up(tables: Iterable[pa.Table], place: str) -> pa.Table:
+    """Misfits, each once, with the first place of each; a row that comes and goes is none.
+
+    `place` is that of the batch, for tables that do not say it.
+    """
+    parts = [_placed(table, place) for table in (MISFITS.empty_table(), *tables)]
+    whole: Any = pa.concat_tables(parts)
+    groups = whole.group_by(["row", "reason"], use_threads=False)
+    sums = groups.aggregate([(COUNT, "sum"), (AT, "min")])
+    sums = sums.rename_columns(["row", "reason", COUNT, AT])
+    found: pa.Table = sums.filter(pc.not_equal(sums.column(COUNT), 0))
     return found
 
 
+def _placed(misfits: pa.Table, place: str) -> pa.Table:
+    if AT in misfits.schema.names:
+        return misfits
+    places: Any = pa.repeat(pa.scalar(place), misfits.num_rows)
+    return misfits.append_column(AT, places)
+
+
 def without_misfits(
-    table: pa.Table, fitting: Fitting, count: str | None
+    table: pa.Table, fitting: Fitting, count: str | None, place: str
 ) -> tuple[pa.Table, pa.Table]:
-    """The rows of a relation that fit, and the others as they came in the table."""
+    """The rows of a relation that fit, and the others as they came in the table, at a place."""
     reasons = fitting.reasons()
     places = sorted(reasons)
     at: Any = pa.array(places, pa.int64())
@@ -105,7 +117,7 @@ def without_misfits(
         schema=MISFITS,
     )
     keep = pc.invert(pc.is_in(pa.array(range(table.num_rows), pa.int64()), value_set=at))
-    return fitting.relation.filter(keep), misfits
+    return fitting.relation.filter(keep), _placed(misfits, place)
 
 
 def texts_of(rows: pa.Table) -> pa.Array[Any]:

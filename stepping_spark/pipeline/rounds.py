@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stepping_spark.pipeline.catching_up import deliver
 from stepping_spark.pipeline.feeds import Feed, Taken, shown
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.positions import STATE, offsets_of, position_of, without
 from stepping_spark.pipeline.protocols import Batch, Portion
-from stepping_spark.pipeline.reporting import Reporting, StepReport
+from stepping_spark.pipeline.reporting import Reporting, StepReport, rows_of
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Now, Store
 from stepping_spark.zsets.spark import ZSetSpark
@@ -19,7 +20,10 @@ from stepping_spark.zsets.spark import ZSetSpark
 
 @dataclass(frozen=True)
 class Rounds:
-    """What a pipeline takes its rounds with. `rejecting` are the inputs with a view of misfits."""
+    """What a pipeline takes its rounds with. `rejecting` are the inputs with a view of misfits.
+
+    `state_path` is where a state is that can go back by a step.
+    """
 
     feeds: Sequence[Feed]
     outlets: Sequence[Outlet]
@@ -27,6 +31,7 @@ class Rounds:
     portion: Portion
     now: Callable[[], Now] | None
     reporting: Reporting
+    state_path: str | None
 
     def take(self, stepper: Stepper[Any, Any], state: int) -> tuple[bool, bool]:
         """Take what is new as a step; gives whether anything was read, and whether it is a step.
@@ -53,7 +58,7 @@ class Rounds:
         before = [shown(feed.position) for feed in self.feeds]
         self._advance(batches)
         step = stepper.store.last_step()
-        rows = [outlet.write(step, outputs[outlet.number]) for outlet in self.outlets]
+        rows = deliver(step, outputs, self.outlets, self.state_path)
         for feed in self.feeds:
             feed.confirm()
         self.reporting.tell(
@@ -64,7 +69,7 @@ class Rounds:
                     for feed, old, batch in zip(self.feeds, before, batches, strict=True)
                     if batch is not None
                 ),
-                tuple(_rows(t.change) for t in taken),
+                tuple(0 if t.change is None else rows_of(t.change) for t in taken),
                 tuple(rows) if rows else None,
                 (time.perf_counter() - begun) * 1e3,
                 misfits,
@@ -106,9 +111,3 @@ class Rounds:
         for outlet in self.outlets:
             offsets.update(outlet.kept)
         return offsets
-
-
-def _rows(change: ZSetSpark[Any] | None) -> int | None:
-    if change is None:
-        return 0
-    return None if change.in_spark else len(change)

@@ -41,6 +41,7 @@ FLOATS = ("percent_rank", "cume_dist")
 
 def window(
     a: ZSet[T],
+    /,
     by: Key[T] | None,
     order: OrderGiven[T],
     into: type[R],

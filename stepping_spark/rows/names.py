@@ -7,15 +7,43 @@ metadata, at any depth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.atoms import Column, RowType
 from stepping_spark.rows.types import ListOf, Optional, Struct, unwrap
 
 _KEY = b"column"
+
+
+def columns_said(row: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The fields of a row class whose annotation names a column, each with the column."""
+    taken: dict[str, str] = {}
+    for name, annotation in fields.items():
+        for column in _said(annotation):
+            if column.name != name:
+                yield name, column.name
+            other = taken.setdefault(column.name, name)
+            if other != name:
+                raise TypeError(
+                    f"{row}: fields {other!r} and {name!r} are both column {column.name!r}; leave "
+                    "one out, or name another column"
+                )
+
+
+def _said(annotation: Any) -> Iterator[Column]:
+    """The `Column` of an annotation, also beside None: `Annotated[int, st.Column("n")] | None`."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        yield from (a for a in args[1:] if isinstance(a, Column))
+        yield from _said(args[0])
+    elif origin in (typing.Union, types.UnionType):
+        for arg in args:
+            yield from _said(arg)
 
 
 def column_of(field: pa.Field[Any]) -> str:

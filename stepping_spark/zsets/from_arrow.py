@@ -237,7 +237,7 @@ def _is_list(t: pa.DataType) -> bool:
 def _atoms(array: Array, t: Atom, where: str) -> Fitted:
     if not _TAKEN[t.name](array.type):
         raise _other_type(array, t, where)
-    values, at = _cast(array, t.arrow)
+    values, at = cast_or_null(array, t.arrow)
 
     def beyond(i: int) -> str:
         return f"expected {t} ({t.arrow}), found {_shown(array[int(at[i])])} ({array.type})"
@@ -255,7 +255,7 @@ def _atoms(array: Array, t: Atom, where: str) -> Fitted:
     return values, wrong
 
 
-def _cast(array: Array, to: pa.DataType) -> tuple[Array, Any]:
+def cast_or_null(array: Array, to: pa.DataType) -> tuple[Array, Any]:
     """The values in another type, and the places of those that it does not have, which are NULL."""
     try:
         return array.cast(to), np.empty(0, np.int64)
@@ -263,7 +263,7 @@ def _cast(array: Array, to: pa.DataType) -> tuple[Array, Any]:
         if len(array) == 1:
             return _nulls(1, to), np.zeros(1, np.int64)
     half = len(array) // 2
-    (low, wrong), (high, above) = (_cast(part, to) for part in (array[:half], array[half:]))
+    (low, wrong), (high, above) = (cast_or_null(part, to) for part in (array[:half], array[half:]))
     return pa.concat_arrays([low, high]), np.concatenate([wrong, above + half])
 
 

@@ -34,13 +34,17 @@ class Files:
     and double quotes around a field that contains commas or line breaks; an empty field is an empty
     text if its type is `str` or `str | None`, and otherwise NULL). Rows are only added, so the
     query may be compiled with `append_only`. Columns that the row class does not have are not read.
+    In text, an int has no fraction, a `datetime` has a zone (`Z` or an offset), and a
+    `st.LocalDateTime` has none. `columns={field: column}` names columns that have other names than
+    their fields. A line that is no row of the input is an error, or goes where `on_invalid` says:
+    `"fail"`, `"drop"`, or a sink, which gets it as `st.Rejected`.
 
     Names that begin with `_` or `.` are ignored: write a file under such a name and rename it, so
     that it appears whole. Subdirectories are not read; they raise `SourceError`. Spark's file names
     have no order (`part-00000-…` with a UUID): read what Spark writes with `order="time"`, and run
     the pipeline while no Spark job writes there, because a job names its files one after another. A
-    file that was read and is then changed or removed, or a new file that sorts before files that
-    were read, raises `SourceError`. `lag` counts files.
+    file that was read and is then written again or removed, or a new file that sorts before files
+    that were read, raises `SourceError`. `lag` counts files.
 
     **As a sink** it writes a Parquet file for each step that changed the view, `step-….parquet`:
     the whole view after the step, at the cost of the whole view. The newest file is the view; the
