@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 
 import stepping_spark as st
 from stepping_spark.errors import SinkError
+from stepping_spark.pipeline.changes import ByKey
+from stepping_spark.pipeline.delta import sink as delta_sink
 from stepping_spark.rows.names import arrow_schema
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
@@ -304,14 +307,14 @@ def test_a_table_that_is_there_with_other_types_is_refused(
 def test_a_step_is_computed_once_for_its_check_and_for_its_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times: list[st.ZSetSpark[Any]] = []
-    to_arrow = st.ZSetSpark.to_arrow
+    times: list[pa.Table] = []
+    by_key = delta_sink.by_key
 
-    def counted(change: st.ZSetSpark[Any]) -> pa.Table:
+    def counted(change: pa.Table, key: Sequence[str], where: str) -> ByKey:
         times.append(change)
-        return to_arrow(change)
+        return by_key(change, key, where)
 
-    monkeypatch.setattr(st.ZSetSpark, "to_arrow", counted)
+    monkeypatch.setattr(delta_sink, "by_key", counted)
     table = st.DeltaTable(tmp_path / "table", key="id")
     pipeline(Note, [(1, Z({Note(id=1, text="a"): 1}))], table).run()
     assert len(times) == 1

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -18,6 +18,7 @@ from stepping_spark.errors import SourceError
 from stepping_spark.pipeline import Portion, Position
 from stepping_spark.rows.names import arrow_field
 from stepping_spark.rows.types import row_type
+from tests.cases import Z
 from tests.pipeline.delta_writers import (
     actions_of,
     add,
@@ -27,6 +28,7 @@ from tests.pipeline.delta_writers import (
     remove,
     without,
 )
+from tests.pipeline.shop import View, names
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 LONG_AND_TEXT = {"id": "long", "name": "string"}
@@ -496,3 +498,57 @@ def test_columns_that_a_batch_has_of_its_own_may_be_columns_of_the_table(table: 
     write_deltalake(str(table), pa.table(more), mode="append")
     reader.read()
     assert reader.rows == Counter({"{'count': 7, 'a_b': 'x', 'quote': 'y', 'again': 7}": 2})
+
+
+# -- in a pipeline
+
+
+class Penguin(st.Data):
+    number: Annotated[int, st.Column("Sample Number")]
+    kind: str
+
+
+def penguins(penguins: st.ZSet[Penguin]) -> st.ZSet[Penguin]:
+    return penguins
+
+
+@pytest.mark.parametrize("diff", BOTH)
+def test_columns_and_rows_that_do_not_fit_are_told_to_the_table(table: Path, diff: str) -> None:
+    # findings 25 and 30
+    made: dict[str, list[Any]] = {"Sample Number": [1, 2, None], "class": ["a", None, "c"]}
+    write_deltalake(str(table), pa.table(made), configuration=FEED)
+    source = st.DeltaTable(table, diff=diff, columns={"kind": "class"}, on_invalid="drop")
+    view = View()
+    pipeline = st.Pipeline(penguins, store="memory", penguins=source, into={"penguins": view})
+    pipeline.run()
+    write_deltalake(str(table), pa.table({"Sample Number": [4], "class": ["d"]}), mode="append")
+    DeltaTable(str(table)).delete("class IS NULL")
+    pipeline.run()
+    assert view.rows == Z({Penguin(number=1, kind="a"): 1, Penguin(number=4, kind="d"): 1})
+
+
+def test_a_pipeline_goes_on_with_a_table_that_is_replaced(table: Path, tmp_path: Path) -> None:
+    # findings 27 and 35
+    write_deltalake(str(table), rows(id=[1, 2], name=["a", "b"]), configuration=FEED)
+    seen: list[Any] = []
+
+    def pipeline() -> st.Pipeline:
+        return st.Pipeline(
+            names,
+            store=f"parquet:{tmp_path / 'state'}",
+            users=st.DeltaTable(table),
+            into={"names": lambda step, change: seen.append((step, change.to_python()))},
+        )
+
+    with pipeline() as running:
+        assert running.run() == 1
+    replaced(table, rows(name=["b", "z"], id=[2, 9]), LONG_AND_TEXT, "second")
+    with pipeline() as running:
+        assert running.dry_run().waiting == {"users": 1}
+        assert running.run() == 1
+    DeltaTable(str(table)).optimize.compact()
+    DeltaTable(str(table)).alter.set_table_properties({"delta.checkpointInterval": "20"})
+    with pipeline() as running:
+        assert running.dry_run().waiting == {"users": 0}
+        assert running.run() == 0
+    assert seen[-1] == (2, Z({"a": -1, "z": 1}))
