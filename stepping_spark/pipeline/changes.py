@@ -19,6 +19,9 @@ pc: Any = pyarrow.compute
 KIND = "_change_type"
 STEP = "_step"
 
+RANGES = 16
+"""In so many ranges the keys of a step are looked up, by the bounds of files."""
+
 
 @dataclass(frozen=True)
 class ByKey:
@@ -115,6 +118,15 @@ def _said(rows: pa.Table, kind: str, step: int) -> pa.Table:
     n = rows.num_rows
     said = rows.append_column(KIND, pa.repeat(pa.scalar(kind), n))
     return said.append_column(STEP, pa.repeat(pa.scalar(step, pa.int64()), n))
+
+
+def ranges_of(values: Any) -> list[tuple[Any, Any]]:
+    """Some ranges in which all values of a column are that are not NULL, in order."""
+    known = values.drop_null().unique()
+    ordered = known.take(pc.sort_indices(known)).to_pylist()
+    size = -(-len(ordered) // RANGES) or 1
+    parts = [ordered[i : i + size] for i in range(0, len(ordered), size)]
+    return [(part[0], part[-1]) for part in parts]
 
 
 def key_ids(rows: pa.Table, key: Sequence[str]) -> Any:

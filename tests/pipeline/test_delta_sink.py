@@ -19,6 +19,7 @@ from stepping_spark.rows.names import arrow_schema
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 from tests.cases import Z
+from tests.pipeline.delta_writers import commit, metadata, protocol
 from tests.pipeline.field_types import FIELDS, nested
 from tests.pipeline.shop import Note, View
 from tests.pipeline.test_delta import rows_of
@@ -308,13 +309,65 @@ def test_a_step_is_computed_once_for_its_check_and_for_its_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times: list[pa.Table] = []
-    by_key = delta_sink.by_key
+    module: Any = delta_sink
+    by_key = module.by_key
 
     def counted(change: pa.Table, key: Sequence[str], where: str) -> ByKey:
         times.append(change)
-        return by_key(change, key, where)
+        found: ByKey = by_key(change, key, where)
+        return found
 
     monkeypatch.setattr(delta_sink, "by_key", counted)
     table = st.DeltaTable(tmp_path / "table", key="id")
     pipeline(Note, [(1, Z({Note(id=1, text="a"): 1}))], table).run()
     assert len(times) == 1
+
+
+KEYS: dict[str, Any] = {
+    "int": (int, lambda i: i),
+    "text": (str, lambda i: f"it's é \\ {i:05d}"),
+    "date": (dt.date, lambda i: dt.date(1, 1, 1) + dt.timedelta(i)),
+    "time": (
+        dt.datetime,
+        lambda i: dt.datetime(1, 1, 1, 0, 0, 0, 1, dt.UTC) + dt.timedelta(i),
+    ),
+    "local": (st.LocalDateTime, lambda i: dt.datetime(9999, 1, 1) - dt.timedelta(i)),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_new_keys_are_looked_up_in_the_files_that_may_hold_them(tmp_path: Path, name: str) -> None:
+    t, value = KEYS[name]
+    made: Any = type("Row", (st.Data,), {"__annotations__": {"k": t | None, "n": int}})
+    path = tmp_path / "table"
+    steps = [(n, Z({made(k=value(100 * n + i), n=i): 1 for i in range(100)})) for n in range(1, 6)]
+    first, last = made(k=value(1_000), n=0), made(k=value(105), n=0)
+    table = st.DeltaTable(path, key="k")
+    items = [*steps, (6, Z({first: 1})), (7, Z({made(k=None, n=1): 1}))]
+    with pipeline(made, [*items, (8, Z({last: 1}))], table) as running:
+        running.run(max_steps=5)
+        hidden = {file: file.read_bytes() for file in path.glob("*.parquet")}
+        for file in hidden:
+            file.unlink()
+        assert running.run(max_steps=1) == 1  # no file may hold the key
+        for file, data in hidden.items():
+            file.write_bytes(data)
+        assert running.run(max_steps=1) == 1
+        with pytest.raises(SinkError, match="several rows with the key k"):
+            running.run()
+
+
+@pytest.mark.parametrize("features", ["deletionVectors", "columnMapping"])
+def test_a_table_that_others_made_with_newer_features_is_written(
+    tmp_path: Path, features: str
+) -> None:
+    path = tmp_path / "table"
+    mapped = {"id": "c1", "text": "c2"} if features == "columnMapping" else None
+    properties = {} if mapped else {"delta.enableDeletionVectors": "true"}
+    fields = metadata({"id": "long", "text": "string"}, properties=properties, physical=mapped)
+    commit(path, protocol([features], ["changeDataFeed"]), fields)
+    a, b, c = (Note(id=i, text=x) for i, x in enumerate("abc"))
+    items = [(1, Z({a: 1})), (2, Z({b: 1})), (3, Z({a: -1, c: 1}))]
+    table = st.DeltaTable(path, key="id")
+    pipeline(Note, items, table).run()
+    assert read(table, Note) == Z({b: 1, c: 1})

@@ -150,6 +150,39 @@ def test_partitions_may_have_any_text(table: Path, diff: str) -> None:
         assert reader.rows == there(table, USERS)
 
 
+PARTITIONS: dict[str, pa.Array[Any]] = {
+    "int": pa.array([-1, None, 2], pa.int32()),
+    "bool": pa.array([True, None, False]),
+    "date": pa.array([dt.date(1, 1, 1), None, dt.date(9999, 12, 31)]),
+    "time": pa.array(
+        [dt.datetime(2024, 1, 1, 12, 30, 0, 5, dt.UTC), None], pa.timestamp("us", "UTC")
+    ),
+    "local": pa.array([dt.datetime(2024, 1, 1, 12, 30), None], pa.timestamp("us")),
+    "decimal": pa.array([Decimal("1.50"), None], pa.decimal128(5, 2)),
+    "float": pa.array([0.1, None, -1e10]),
+}
+
+
+@pytest.mark.parametrize("diff", BOTH)
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_partitions_may_be_of_any_type(table: Path, kind: str, diff: str) -> None:
+    # finding 20
+    keys = PARTITIONS[kind]
+    columns = schema(id=pa.int64(), k=keys.type)
+
+    def written(first: int) -> pa.Table:
+        return rows(id=range(first, first + len(keys)), k=keys)
+
+    write_deltalake(str(table), written(0), partition_by=["k"], configuration=FEED)
+    reader = Reader(table, columns, diff=diff)
+    reader.read()
+    write_deltalake(str(table), written(10), mode="append")
+    DeltaTable(str(table)).delete("id = 0")
+    reader.read()
+    assert reader.rows == there(table, columns)
+    assert sum(reader.rows.values()) == 2 * len(keys) - 1
+
+
 def test_a_comparison_reads_only_the_partitions_that_changed(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +196,18 @@ def test_a_comparison_reads_only_the_partitions_that_changed(
     (change,) = batch.changes
     assert isinstance(change, pa.Table)
     assert change.num_rows == 501
+
+
+def test_a_full_disk_for_pieces_is_said(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_deltalake(str(table), rows(id=list(range(100))), configuration=FEED)
+    reader = Reader(table, IDS, diff="feed")
+
+    def full(path: str, mode: str) -> object:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pa, "OSFile", full)
+    with pytest.raises(SourceError, match=r"No space left on device.* TMPDIR, or raise max_rows"):
+        reader.read(Portion(rows=10))
 
 
 # -- columns and types that change

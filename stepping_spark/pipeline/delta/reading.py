@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 from deltalake import DeltaTable as Table
 from deltalake import QueryBuilder
 
-from stepping_spark.pipeline.delta.versions import Meta, Version
+from stepping_spark.pipeline.changes import ranges_of
+from stepping_spark.pipeline.delta.versions import Meta, Version, meta_of
+from stepping_spark.pipeline.plain import plain, plain_field
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.from_change_feed import CHANGE, counted_feed
+
+pc: Any = pyarrow.compute
 
 MOST = 1_000
 """Partitions that a comparison of two versions names; more are read whole."""
@@ -122,14 +128,36 @@ def literal(value: str) -> str:
 def with_one_of(table: Table, values: Any, columns: Sequence[str]) -> pa.Table:
     """These columns of the rows whose first column has one of the values.
 
-    The bounds of files say which files are read. Within a file each value is cast before it is
-    compared: a merge of deltalake writes text as `string_view`, and Arrow cannot compare text with
-    bounds of that type.
+    The bounds of files say which files are read: values are given as a few ranges.
     """
-    rows = table.to_pyarrow_dataset()
-    field = pa.dataset.field(columns[0])
-    files = rows.get_fragments(filter=field.isin(values))
-    wanted = field.cast(values.type).isin(values)
-    names = list(columns)
-    found = [f.to_table(schema=rows.schema, columns=names, filter=wanted) for f in files]
-    return pa.concat_tables([rows.schema.empty_table().select(names), *found])
+    name = quoted(columns[0])
+    ranges = [f"{name} BETWEEN {a} AND {b}" for a, b in _ranges(values)]
+    unknown = [f"{name} IS NULL"] if ranges and values.null_count else []
+    types = meta_of(table).fields
+    schema = pa.schema([plain_field(types.field(n), n) for n in columns])
+    found = [schema.empty_table()]
+    for rows in scanned(table, columns, " OR ".join(ranges + unknown)):
+        made = pa.table([plain(rows.column(n)) for n in columns], schema=schema)
+        found.append(made.filter(pc.is_in(made.column(0), value_set=values.cast(schema.types[0]))))
+    return pa.concat_tables(found)
+
+
+def _ranges(values: Any) -> list[tuple[str, str]]:
+    """Ranges in SQL in which the values are; none for a type without literals."""
+    for is_one, told in _LITERALS.items():
+        if is_one(values.type):
+            return [(told(least), told(most)) for least, most in ranges_of(values)]
+    return []
+
+
+_LITERALS: dict[Callable[[Any], bool], Callable[[Any], str]] = {
+    pa.types.is_integer: str,
+    pa.types.is_string: literal,
+    pa.types.is_date: lambda value: f"CAST('{value.isoformat()}' AS DATE)",
+    pa.types.is_timestamp: lambda value: _time(value),
+}
+
+
+def _time(value: dt.datetime) -> str:
+    zone = "None" if value.tzinfo is None else 'Some("UTC")'
+    return f"arrow_cast('{value.isoformat()}', 'Timestamp(Microsecond, {zone})')"

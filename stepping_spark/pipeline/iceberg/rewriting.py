@@ -10,9 +10,8 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 import pyiceberg.expressions
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
 from pyiceberg.io.pyarrow import (
     ArrowScan,
     bin_pack_arrow_table,
@@ -23,14 +22,10 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table, WriteTask
 
-from stepping_spark.pipeline.changes import key_ids
+from stepping_spark.pipeline.changes import key_ids, ranges_of
 from stepping_spark.pipeline.plain import plain_type
 
-pc: Any = pyarrow.compute
 ex: Any = pyiceberg.expressions
-
-FEW = 200
-"""Keys that a filter lists; pyiceberg compares no longer list with the bounds of files."""
 
 FILE_BYTES = 32 << 20
 """How large a data file gets: a step rewrites the files that hold its keys."""
@@ -66,12 +61,11 @@ def _within(name: str, values: Any) -> BooleanExpression | None:
     known = pa.types.is_integer(t) or pa.types.is_string(t) or pa.types.is_date(t)
     if not (known or pa.types.is_timestamp(t)) or values.null_count or not len(values):
         return None
-    unique = values.unique()
-    if len(unique) <= FEW:
-        listed: BooleanExpression = ex.In(name, unique.to_pylist())
-        return listed
-    ends = pc.min_max(unique).as_py()
-    return And(ex.GreaterThanOrEqual(name, ends["min"]), ex.LessThanOrEqual(name, ends["max"]))
+    ranges: list[BooleanExpression] = [
+        And(ex.GreaterThanOrEqual(name, least), ex.LessThanOrEqual(name, most))
+        for least, most in ranges_of(values)
+    ]
+    return functools.reduce(Or, ranges)
 
 
 def rows_in(table: Table, task: FileScanTask, columns: Sequence[str] = ()) -> pa.Table:
