@@ -93,6 +93,7 @@ from stepping_spark.reference.evaluator import reference
 from stepping_spark.report import Report
 from stepping_spark.rows.atoms import Column, LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair, Session, Update
+from stepping_spark.rows.row_class import row
 from stepping_spark.spark.session import get_session
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Store
@@ -218,6 +219,7 @@ __all__ = [
     "reduce",
     "reference",
     "rollup",
+    "row",
     "row_class",
     "semijoin",
     "sessions",

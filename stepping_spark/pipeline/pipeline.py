@@ -71,10 +71,11 @@ class Pipeline:
 
     A step takes from each source at most `max_versions` versions, with about `max_rows` rows
     together. A single version with more rows, such as a first load, is several steps, between which
-    readers of a sink see a part of it. `max_rows=None` reads each version in one step. If `now` is given, a function without
-    arguments, each round is a step at the time it returns, with or without changes, as
-    `st.temporal_filter` needs it. `append_only`, `strict` and `lateness` are as for `st.compile`,
-    `limits` and `profile` as for `st.Stepper`. Rows are late by step, the pieces of a version, too.
+    readers of a sink see a part of it. `max_rows=None` reads each version in one step. If `now` is
+    given, a function without arguments, each round is a step at the time it returns, with or
+    without changes, as `st.temporal_filter` needs it. `append_only`, `strict` and `lateness` are as
+    for `st.compile`, `limits` and `profile` as for `st.Stepper`. Rows are late by step, the pieces
+    of a version, too.
 
     Each step logs a line to `stepping_spark.pipeline` (INFO), with the rows that the sinks got.
     `stepper` is the stepper, with its metrics.
