@@ -7,7 +7,7 @@ and a row that goes is in the piece in which the same row comes. The pieces lie 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -34,34 +34,6 @@ def at_most(tables: Iterator[pa.Table], schema: pa.Schema, rows: int | None) -> 
                 return None
         found.append(table)
     return pa.concat_tables([schema.empty_table(), *found])
-
-
-def common_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """The schema that rows of all these have without loss, for the same columns in one order.
-
-    Raises `ValueError`, which says which column has no such type.
-    """
-    first, *others = schemas
-    fields = []
-    for i, field in enumerate(first):
-        types = list(dict.fromkeys([field.type, *(schema.field(i).type for schema in others)]))
-        fields.append(field.with_type(types[0] if len(types) == 1 else _common(field.name, types)))
-    return pa.schema(fields)
-
-
-def _common(name: str, types: Sequence[pa.DataType]) -> pa.DataType:
-    texts = [pa.types.is_string(t) for t in types]
-    try:
-        if any(texts) and not all(texts):
-            raise pa.ArrowTypeError
-        alone = [pa.schema([pa.field("x", t)]) for t in types]
-        found: pa.DataType = pa.unify_schemas(alone, promote_options="permissive").field(0).type
-        if pa.types.is_decimal256(found):
-            raise pa.ArrowTypeError
-    except pa.ArrowException:
-        shown = " and then ".join(map(str, types))
-        raise ValueError(f"column {name} is {shown}, and no type holds both") from None
-    return found
 
 
 class Pieces:

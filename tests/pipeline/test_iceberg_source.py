@@ -322,6 +322,43 @@ def test_columns_may_be_added_dropped_renamed_reordered_and_widened(
             reader.read(portion)
 
 
+def test_a_renamed_column_is_followed_under_its_new_name_at_any_depth(lake: Catalog) -> None:
+    inner = StructType(NestedField(10, "x", LongType()))
+    found = table(lake, ("id", LongType()), ("s", inner))
+    t = pa.struct([("x", pa.int64())])
+    found.append(rows(id=[1], s=pa.array([{"x": 1}], t)))
+    reader = Reader(lake, pa.schema([*IDS, pa.field("s", t)]))
+    reader.read()
+    with found.update_schema() as update:
+        update.rename_column("id", "number")
+        update.rename_column(("s", "x"), "y")
+    other = pa.struct([("y", pa.int64())])
+    found.append(rows(number=[2], s=pa.array([{"y": 2}], other)))
+    found.delete("number = 1")
+    with pytest.raises(SourceError, match="there is no column id; the columns are number, s"):
+        reader.read()
+    later = Reader(lake, pa.schema([pa.field("number", pa.int64()), pa.field("s", other)]))
+    later.position = reader.position
+    later.read()
+    assert later.rows == Counter(
+        {"{'number': 1, 's': {'y': 1}}": -1, "{'number': 2, 's': {'y': 2}}": 1}
+    )
+
+
+def test_a_part_of_a_struct_that_is_gone_is_an_error_and_no_null(lake: Catalog) -> None:
+    inner = StructType(NestedField(10, "x", LongType()), NestedField(11, "y", LongType()))
+    found = table(lake, ("s", inner))
+    t = pa.struct([("x", pa.int64()), ("y", pa.int64())])
+    found.append(rows(s=pa.array([{"x": 1, "y": 2}], t)))
+    reader = Reader(lake, pa.schema([pa.field("s", t)]))
+    reader.read()
+    with found.update_schema() as update:
+        update.delete_column(("s", "y"))
+    found.append(rows(s=pa.array([{"x": 1}], pa.struct([("x", pa.int64())]))))
+    with pytest.raises(SourceError, match=r"in column s there is no column y; the columns are x"):
+        reader.read()
+
+
 # -- what pyiceberg does not read, or would lose
 
 

@@ -11,12 +11,13 @@ from stepping_spark.errors import SourceError
 from stepping_spark.pipeline.delta.log import Log
 from stepping_spark.pipeline.delta.reading import Span, by_feed, scanned, spans_of
 from stepping_spark.pipeline.delta.versions import FEED, Meta, Version
-from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most, common_schema
+from stepping_spark.pipeline.evolving import common_schema, found_columns
+from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
 from stepping_spark.pipeline.plain import plain_field
 from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.pipeline.remedies import ANEW, RETRY
-from stepping_spark.rows.names import column_of, matched
+from stepping_spark.rows.names import column_of
 from stepping_spark.rows.schema import COUNT
 
 _VACUUMED = (
@@ -255,11 +256,27 @@ class DeltaSource(InPieces):
             )
 
     def _names(self, meta: Meta, version: int) -> dict[str, str]:
-        """The column of each field; others are not read."""
-        return matched(
-            self._columns,
-            meta.fields.names,
-            lambda said: self._failure(f"at version {version} {said}"),
+        """The column of each field; others are not read.
+
+        By column mapping a column that was renamed since is found under its older name.
+        """
+        try:
+            return self._found(meta, version)
+        except SourceError:
+            now = self._log.meta()
+            if not meta.physical or now.table != meta.table or now.physical == meta.physical:
+                raise
+            before = {physical: name for name, physical in meta.physical.items()}
+            names = self._found(now, self._log.newest().version())
+            found = {field: before.get(now.physical[name]) for field, name in names.items()}
+            old = {field: name for field, name in found.items() if name is not None}
+            if len(old) < len(names):
+                raise
+            return old
+
+    def _found(self, meta: Meta, version: int) -> dict[str, str]:
+        return found_columns(
+            self._columns, meta.fields, lambda said: self._failure(f"at version {version} {said}")
         )
 
     def _schema_at(self, version: int) -> pa.Schema:

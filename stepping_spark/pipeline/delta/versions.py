@@ -14,6 +14,7 @@ from deltalake import Schema
 FEED = "delta.enableChangeDataFeed"
 APPEND_ONLY = "delta.appendOnly"
 _MAPPING = "delta.columnMapping.mode"
+_PHYSICAL = "delta.columnMapping.physicalName"
 
 NO_ARROW = ("variant", "interval", "geometry", "geography")
 """Types of Delta, by how their names begin, for which deltalake has another type in Arrow."""
@@ -21,13 +22,21 @@ NO_ARROW = ("variant", "interval", "geometry", "geography")
 
 @dataclass(frozen=True)
 class Meta:
-    """What the metadata of a table says that matters here."""
+    """What the metadata of a table says that matters here.
+
+    `physical` are the names of columns in files, where column mapping gives them other ones.
+    """
 
     table: str
     fields: pa.Schema
     partitions: tuple[str, ...]
     feed: bool
-    mapped: bool
+    physical: Mapping[str, str]
+
+    @property
+    def mapped(self) -> bool:
+        """Whether columns have other names in files."""
+        return bool(self.physical)
 
     @property
     def texts(self) -> list[str]:
@@ -68,8 +77,7 @@ class Version:
 def meta_of(table: Table) -> Meta:
     """The metadata of an opened table."""
     said = table.metadata()
-    fields: Any = table.schema().to_arrow()
-    return _meta(str(said.id), fields, said.partition_columns, said.configuration)
+    return _meta(str(said.id), table.schema(), said.partition_columns, said.configuration)
 
 
 def told_schema(table: Table) -> pa.Schema:
@@ -129,14 +137,16 @@ def commit_of(version: int, text: str) -> Commit:
 
 
 def _meta_said(said: Mapping[str, Any]) -> Meta:
-    fields: Any = Schema.from_json(said["schemaString"]).to_arrow()
+    schema = Schema.from_json(said["schemaString"])
     columns, configuration = said.get("partitionColumns") or (), said.get("configuration") or {}
-    return _meta(str(said["id"]), fields, columns, configuration)
+    return _meta(str(said["id"]), schema, columns, configuration)
 
 
-def _meta(table: str, fields: Any, partitions: Any, said: Mapping[str, Any]) -> Meta:
+def _meta(table: str, schema: Schema, partitions: Any, said: Mapping[str, Any]) -> Meta:
+    fields: Any = schema.to_arrow()
     mapped = str(said.get(_MAPPING) or "none").lower() != "none"
-    return Meta(table, pa.schema(fields), tuple(partitions), is_on(said, FEED), mapped)
+    physical = {f.name: str(f.metadata[_PHYSICAL]) for f in schema.fields} if mapped else {}
+    return Meta(table, pa.schema(fields), tuple(partitions), is_on(said, FEED), physical)
 
 
 def is_on(configuration: Mapping[str, Any], name: str) -> bool:

@@ -15,14 +15,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
 from stepping_spark.errors import SourceError
+from stepping_spark.pipeline.evolving import common_schema, found_columns
 from stepping_spark.pipeline.iceberg.lists import loss
 from stepping_spark.pipeline.iceberg.place import Place, rewrites
 from stepping_spark.pipeline.iceberg.types import converted, readable
-from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most, common_schema
+from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
 from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.pipeline.remedies import ANEW, RETRY
-from stepping_spark.rows.names import matched
 from stepping_spark.rows.schema import COUNT
 
 NOTHING = 0
@@ -242,9 +242,9 @@ class IcebergSource(InPieces):
 
     def _names(self, schema: Schema, snapshot: int) -> dict[str, str]:
         """The column of each field; others are not read."""
-        return matched(
+        return found_columns(
             self._columns,
-            [field.name for field in schema.fields],
+            self._told(schema),
             lambda said: self._failure(f"at snapshot {snapshot} {said}"),
         )
 
