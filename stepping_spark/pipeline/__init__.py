@@ -10,8 +10,9 @@ source and a sink are. `feeds` is one source and its input, `outlets` one view a
 `stopping` signals and waiting, `prospect` what a run would do, `reporting` logs, bars and metrics,
 `telemetry` the same metrics for OpenTelemetry, `given` checks what a pipeline is made of,
 `remedies` what messages tell a user to do. `delta`, `files`, `iceberg` and `postgres` are tables of
-one kind each; `changes` is what they write, `paths` where they are, `plain` the types that they
-read, and `pieces` cuts what is too large for a step.
+one kind each; `changes` is what they write, `writable` what they cannot, `paths` where they are,
+`plain` the types that they read, `evolving` is for columns that change, and `pieces` cuts what is
+too large for a step.
 
 Exactly-once delivery rests on three things. The store commits a step together with the positions of
 its sources. A sink commits the rows of a step together with the step's number. And the store keeps

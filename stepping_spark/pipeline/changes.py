@@ -19,6 +19,9 @@ pc: Any = pyarrow.compute
 KIND = "_change_type"
 STEP = "_step"
 
+RANGES = 16
+"""In so many ranges the keys of a step are looked up, by the bounds of files."""
+
 
 @dataclass(frozen=True)
 class ByKey:
@@ -38,7 +41,7 @@ def by_key(change: pa.Table, key: Sequence[str], where: str) -> ByKey:
     counts = change.column(COUNT).to_numpy()
     rows = change.drop_columns([COUNT])
     comes, goes = counts > 0, counts < 0
-    ids = _ids(rows, key)
+    ids = key_ids(rows, key)
     for side in (comes, goes):
         here = ids[side]
         found, first, times = np.unique(here, return_index=True, return_counts=True)
@@ -65,7 +68,7 @@ def not_unique(where: str, key: Sequence[str], values: object) -> SinkError:
 
 def first_in_both(a: pa.Table, b: pa.Table, key: Sequence[str]) -> dict[str, Any] | None:
     """A key that two tables of the same columns have; NULL equals NULL."""
-    ids = _ids(pa.concat_tables([a, b]), key)
+    ids = key_ids(pa.concat_tables([a, b]), key)
     both = np.flatnonzero(np.isin(ids[: a.num_rows], ids[a.num_rows :]))
     if not len(both):
         return None
@@ -117,5 +120,15 @@ def _said(rows: pa.Table, kind: str, step: int) -> pa.Table:
     return said.append_column(STEP, pa.repeat(pa.scalar(step, pa.int64()), n))
 
 
-def _ids(rows: pa.Table, key: Sequence[str]) -> Any:
+def ranges_of(values: Any) -> list[tuple[Any, Any]]:
+    """Some ranges in which all values of a column are that are not NULL, in order."""
+    known = values.drop_null().unique()
+    ordered = known.take(pc.sort_indices(known)).to_pylist()
+    size = -(-len(ordered) // RANGES) or 1
+    parts = [ordered[i : i + size] for i in range(0, len(ordered), size)]
+    return [(part[0], part[-1]) for part in parts]
+
+
+def key_ids(rows: pa.Table, key: Sequence[str]) -> Any:
+    """Numbers that are equal where the keys of rows are; NULL equals NULL, and NaN equals NaN."""
     return row_ids([part for name in key for part in flat(canonical(rows.column(name)))])

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from stepping_spark.errors import SourceError
 from stepping_spark.pipeline.protocols import Position
 from stepping_spark.relations.hashes import key_hashes
 from stepping_spark.rows.schema import COUNT
@@ -50,9 +51,15 @@ class Pieces:
                 tables, n = _tables(whole), min(MOST, max(1, -(-total // rows)))
             self.n = n
             self._cut(tables)
-        except BaseException:
+        except BaseException as e:
             self.close()
-            raise
+            if not isinstance(e, OSError):
+                raise
+            raise SourceError(
+                f"a version of many rows is read in pieces, which could not be written to "
+                f"{self._scratch.name}: {e}; make room there, name another folder as TMPDIR, or "
+                "raise max_rows"
+            ) from e
 
     def read(self, number: int) -> pa.Table:
         """The rows of one piece."""

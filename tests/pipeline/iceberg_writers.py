@@ -38,20 +38,31 @@ FIELDS: list[pa.Field[Any]] = [
 def delete_positions(table: Table, positions: Mapping[str, Sequence[int]]) -> None:
     """Commit a file that says which rows of which data files are deleted."""
     pairs = sorted((path, n) for path, listed in positions.items() for n in listed)
+    rows = [{"file_path": path, "pos": n} for path, n in pairs]
+    _delete(table, pa.Table.from_pylist(rows, pa.schema(FIELDS)), DataFileContent.POSITION_DELETES)
+
+
+def delete_equal(table: Table, rows: pa.Table) -> None:
+    """Commit a file that says by their columns which rows are deleted."""
+    _delete(table, rows, DataFileContent.EQUALITY_DELETES, [1])
+
+
+def _delete(
+    table: Table, rows: pa.Table, content: DataFileContent, columns: list[int] | None = None
+) -> None:
     where = f"{table.location()}/data/deletes-{uuid4().hex}.parquet"
     local = Path(unquote(urlsplit(where).path))
-    rows = [{"file_path": path, "pos": n} for path, n in pairs]
-    pq.write_table(pa.Table.from_pylist(rows, pa.schema(FIELDS)), local)
+    pq.write_table(rows, local)
     file = DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
+        content=content,
         file_path=where,
         file_format=FileFormat.PARQUET,
         partition=Record(),
-        record_count=len(pairs),
+        record_count=rows.num_rows,
         file_size_in_bytes=local.stat().st_size,
         sort_order_id=None,
         spec_id=table.spec().spec_id,
-        equality_ids=None,
+        equality_ids=columns,
         key_metadata=None,
     )
     with table.transaction() as transaction:

@@ -23,6 +23,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from deltalake.table import TableMerger
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Transaction
 
 import stepping_spark as st
 from stepping_spark.errors import StoreUnavailable
@@ -32,6 +35,9 @@ from stepping_spark.pipeline.delta.source import DeltaSource
 from stepping_spark.pipeline.files import directory
 from stepping_spark.pipeline.files.sink import FilesSink
 from stepping_spark.pipeline.files.source import FilesSource
+from stepping_spark.pipeline.iceberg import rewriting
+from stepping_spark.pipeline.iceberg.sink import IcebergSink
+from stepping_spark.pipeline.iceberg.source import IcebergSource
 from stepping_spark.pipeline.postgres.sink import PostgresSink
 from stepping_spark.pipeline.postgres.source import PostgresSource
 from stores.parquet.inspection import ParquetState
@@ -41,8 +47,11 @@ from tests.pipeline.shop import names
 from tests.stores.lives import Place, told, watched
 
 STEPS = 4
-OURS = (DeltaSource, DeltaSink, FilesSource, FilesSink, PostgresSource, PostgresSink)
-CALLS = ("read", "open", "last_step", "write", "close")
+OURS = (
+    *(DeltaSource, DeltaSink, FilesSource, FilesSink),
+    *(IcebergSource, IcebergSink, PostgresSource, PostgresSink),
+)
+CALLS = ("read", "open", "last_step", "prepare", "write", "close")
 
 
 def batches() -> list[tuple[list[User], list[int]]]:
@@ -75,6 +84,9 @@ class World:
         elif self.source == "delta":
             feed = {"delta.enableChangeDataFeed": "true"}
             write_deltalake(f"{self.folder}/users", _rows([], [])[:0], configuration=feed)
+        elif self.source == "iceberg":
+            self._lake.create_namespace("shop")
+            self._lake.create_table("shop.users", _rows([], []).schema)
         else:
             Path(self.folder, "users").mkdir()
 
@@ -93,6 +105,11 @@ class World:
                 .when_not_matched_insert({"id": "s.id", "name": "s.name"})
                 .execute()
             )
+        elif self.source == "iceberg":
+            with self._lake.load_table("shop.users").transaction() as transaction:
+                if gone:
+                    transaction.delete(f"id in ({', '.join(map(str, gone))})")
+                transaction.append(_rows(came, []))
         else:
             values = ", ".join(f"({u.id}, '{u.name}')" for u in came)
             text = f"INSERT INTO {self.schema}.users VALUES {values};"
@@ -108,6 +125,9 @@ class World:
         if self.sink == "delta":
             with suppress(TableNotFoundError):
                 found = _values(DeltaTable(f"{self.folder}/names").to_pyarrow_table())
+        elif self.sink == "iceberg":
+            with suppress(NoSuchTableError):
+                found = _values(self._lake.load_table("shop.names").scan().to_arrow())
         elif self.sink == "files":
             files = sorted(Path(self.folder, "names").glob("step-*.parquet"))
             found = _values(pq.read_table(files[-1])) if files else []
@@ -123,11 +143,13 @@ class World:
         sources: dict[str, Any] = {
             "delta": lambda: st.DeltaTable(f"{folder}/users"),
             "files": lambda: st.Files(f"{folder}/users"),
+            "iceberg": lambda: self._iceberg("shop.users"),
             "postgres": lambda: self.table("users"),
         }
         sinks: dict[str, Any] = {
             "delta": lambda: st.DeltaTable(f"{folder}/names", key="_value_"),
             "files": lambda: st.Files(f"{folder}/names"),
+            "iceberg": lambda: self._iceberg("shop.names", key="_value_"),
             "postgres": lambda: self.table("names", key="_value_"),
         }
         return st.Pipeline(
@@ -135,7 +157,7 @@ class World:
             store=store,
             users=sources[self.source](),
             into={"names": sinks[self.sink]()},
-            max_versions=1,
+            max_versions=None if self.source == "iceberg" else 1,
         )
 
     def step(self) -> int:
@@ -155,6 +177,19 @@ class World:
 
     def table(self, name: str, **given: Any) -> st.Postgres:
         return st.Postgres(self.url, table=name, schema=self.schema, **given)
+
+    @property
+    def _options(self) -> dict[str, str]:
+        folder = self.folder
+        uri, warehouse = f"sqlite:///{folder}/lake.db", f"file://{folder}/warehouse"
+        return {"type": "sql", "uri": uri, "warehouse": warehouse}
+
+    @property
+    def _lake(self) -> Catalog:
+        return load_catalog("lake", **self._options)
+
+    def _iceberg(self, name: str, **given: Any) -> st.IcebergTable:
+        return st.IcebergTable(name, catalog="lake", options=self._options, **given)
 
     def _sql(self, text: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url) as connection:
@@ -201,7 +236,12 @@ def live(world: World, number: int, moment: int, answer: Connection) -> None:
         for call in CALLS:
             if hasattr(kind, call):
                 setattr(kind, call, told(getattr(kind, call), f"{kind.__name__}.{call}", at))
-    for module, name in ((delta_sink, "write_deltalake"), (directory, "_settle")):
+    for module, name in (
+        (delta_sink, "write_deltalake"),
+        (directory, "_settle"),
+        (rewriting, "write_file"),
+        (Transaction, "commit_transaction"),
+    ):
         setattr(module, name, told(getattr(module, name), name, at))
     TableMerger.execute = told(TableMerger.execute, "merge", at)  # type: ignore[method-assign]
     with world.pipeline(watched(world.place().store(), at_store)) as pipeline:

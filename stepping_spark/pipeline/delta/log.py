@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -16,34 +14,16 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from stepping_spark.errors import SteppingError
+from stepping_spark.pipeline.delta.versions import Commit, Meta, commit_of, meta_of, told_schema
 from stepping_spark.pipeline.remedies import ANEW
 from stepping_spark.spark.errors import first_line
 
-FEED = "delta.enableChangeDataFeed"
+OTHER = "deltalake cannot do this: read it with st.CatalogTable, or leave that feature out"
 
 _MISSING = re.compile(r"(?:location|file) (\S+?):? not found")
 _THROUGH = re.compile(
     r"^(?:(?:C Data interface|External|Arrow|Parquet|Kernel|Object Store) error: )+"
 )
-
-
-@dataclass(frozen=True)
-class Meta:
-    """What the metadata of a table says that matters here."""
-
-    table: str
-    columns: tuple[str, ...]
-    feed: bool
-
-
-@dataclass(frozen=True)
-class Commit:
-    """One version: whether rows may have changed, new metadata, and the steps it says it is."""
-
-    version: int
-    changes_rows: bool
-    meta: Meta | None
-    steps: Mapping[str, int] = field(default_factory=dict)
 
 
 class Log:
@@ -74,11 +54,16 @@ class Log:
             raise self._failure(
                 f"there is no Delta table; create it, or check the path: {_said(e)}"
             ) from e
-        except (DeltaError, OSError, pa.ArrowException) as e:
+        except SteppingError:
+            raise
+        except BaseException as e:
+            if not _foreign(e):
+                raise
             missing = _MISSING.search(str(e))
             if gone is not None and missing is not None:
                 raise self._failure(f"{what}: {missing[1]} is not there; {gone}") from e
             would_do = gone if gone is not None and "not found" in str(e) else remedy
+            would_do = OTHER if "unsupported" in str(e).lower() else would_do
             raise self._failure(f"{what}: {_said(e)}; {would_do}") from e
 
     def exists(self) -> bool:
@@ -116,20 +101,15 @@ class Log:
 
     def schema(self) -> pa.Schema:
         """The columns of the table as it is now."""
-        made: Any = self.newest().schema().to_arrow()
-        return pa.schema(made)
+        table = self.newest()
+        with self.trying("its columns are not known", OTHER):
+            return told_schema(table)
 
-    def meta(self, version: int) -> Meta:
-        """The metadata at a version."""
-        table = self.at(version)
-        said = table.metadata()
-        names = tuple(f.name for f in table.schema().fields)
-        return Meta(str(said.id), names, _is_on(said.configuration))
-
-    def commits(self, first: int, last: int) -> Iterator[Commit]:
-        """What each of these versions did."""
-        for version in range(first, last + 1):
-            yield self.commit(version)
+    def meta(self, version: int | None = None) -> Meta:
+        """The metadata at a version, or as it is now."""
+        table = self.newest() if version is None else self.at(version)
+        with self.trying("its columns are not known", OTHER):
+            return meta_of(table)
 
     def back_to(self, version: int) -> Iterator[Commit]:
         """The commits after a version, the newest first, as far as their log is kept."""
@@ -147,7 +127,7 @@ class Log:
             f"the log of version {version} cannot be read",
             f"it was cleaned up before this pipeline had read it: {ANEW}",
         ):
-            return _commit(version, self._text(version))
+            return commit_of(version, self._text(version))
 
     def _text(self, version: int) -> str:
         if self._files is None:
@@ -158,32 +138,14 @@ class Log:
         return text.decode()
 
 
-def quoted(name: str) -> str:
-    """The name of a column in SQL: it may be a keyword, and have capitals."""
-    return '"{}"'.format(name.replace('"', '""'))
-
-
 def _said(e: BaseException) -> str:
     """The first line of an error, without the names of the libraries that it came through."""
     return _THROUGH.sub("", first_line(e))
 
 
-def _commit(version: int, text: str) -> Commit:
-    changes, meta = False, None
-    steps: dict[str, int] = {}
-    for line in text.splitlines():
-        match json.loads(line):
-            case {"cdc": _}:
-                changes = True
-            case {"add": {"dataChange": True}} | {"remove": {"dataChange": True}}:
-                changes = True
-            case {"txn": {"appId": str(app), "version": int(step)}}:
-                steps[app] = step
-            case {"metaData": {"id": str(table), "schemaString": str(schema), **rest}}:
-                names = tuple(f["name"] for f in json.loads(schema)["fields"])
-                meta = Meta(table, names, _is_on(rest.get("configuration") or {}))
-    return Commit(version, changes, meta, steps)
-
-
-def _is_on(configuration: Any) -> bool:
-    return str(configuration.get(FEED)).lower() == "true"
+def _foreign(e: BaseException) -> bool:
+    """Whether deltalake or Arrow raised an error; a panic of Rust is no Exception."""
+    told = isinstance(
+        e, DeltaError | OSError | pa.ArrowException | ValueError | NotImplementedError
+    )
+    return told or type(e) is Exception or type(e).__name__ == "PanicException"

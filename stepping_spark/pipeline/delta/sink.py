@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from stepping_spark.errors import SinkError
 from stepping_spark.pipeline.changes import (
+    ByKey,
     by_key,
     check_key,
     feed_of,
@@ -20,18 +22,43 @@ from stepping_spark.pipeline.changes import (
     first_in_both,
     not_unique,
 )
-from stepping_spark.pipeline.delta.log import FEED, Log, quoted
+from stepping_spark.pipeline.delta.log import Log
+from stepping_spark.pipeline.delta.reading import quoted, with_one_of
+from stepping_spark.pipeline.delta.versions import APPEND_ONLY, FEED, is_on
 from stepping_spark.pipeline.remedies import KEPT
+from stepping_spark.pipeline.writable import check_names, check_same, check_years, parts_of
+from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
 
 ANY = "stepping_spark"
 """The application of every pipeline: two that write at the same moment are in each other's way."""
 
-GONE = "_gone_"
-
 MERGED_EVERY = 64
 """Steps after which small files are merged: each step writes some, and a step by key reads keys."""
+
+_APPEND_ONLY = (
+    f"the table is append-only ({APPEND_ONLY}), and the step takes rows away: set it to false "
+    "(ALTER TABLE … SET TBLPROPERTIES), or write what changed to another table: changes=True"
+)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A step as it is written: all its rows, or by key. `of` is the change that it is made of."""
+
+    step: int
+    of: ZSetSpark[Any]
+    rows: pa.Table
+    by_key: ByKey | None
+
+    @property
+    def takes_away(self) -> bool:
+        """Whether rows of the table go, as far as the step tells it."""
+        if self.by_key is not None:
+            return bool(self.by_key.changed.num_rows or self.by_key.gone.num_rows)
+        counts = self.rows.column(COUNT).to_numpy() if COUNT in self.rows.column_names else None
+        return counts is not None and bool((counts < 0).any())
 
 
 class DeltaSink:
@@ -55,13 +82,14 @@ class DeltaSink:
         self._feed = changes
         self._columns = pa.schema([])
         self._owner = ""
+        self._ready: Ready | None = None
         self._written = 0  # steps, by this process
         self._seen = -1  # the version up to which nobody else wrote rows
         self._where = f"Delta table {uri}"
 
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Make the table, or see that it is this owner's."""
-        self._prepare(columns, owner)
+        self._get_ready(columns, owner)
         if not self._log.exists():
             with self._writing("it could not be made"):
                 Table.create(
@@ -75,16 +103,17 @@ class DeltaSink:
 
     def look(self, columns: pa.Schema, owner: str) -> int:
         """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
-        self._prepare(columns, owner)
+        self._get_ready(columns, owner)
         if not self._log.exists():
             return 0
         self._check_schema()
         self._check_owner(self._log.newest())
         return self.last_step()
 
-    def _prepare(self, columns: pa.Schema, owner: str) -> None:
+    def _get_ready(self, columns: pa.Schema, owner: str) -> None:
         check_key(self._key, columns, self._where)
-        self._columns, self._owner = columns, f"{ANY} {owner}"
+        self._columns, self._owner, self._ready = columns, f"{ANY} {owner}", None
+        check_names(as_in_table(columns), self._schema.names[len(columns) :], self._where)
         self._check_types()
 
     def close(self) -> None:
@@ -94,23 +123,46 @@ class DeltaSink:
         """The last step of this owner."""
         return self._log.newest().transaction_version(self._owner) or 0
 
+    def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
+        """Refuse what `write` would refuse; it writes what is computed here."""
+        table = self._log.newest()
+        self._check_owner(table)
+        self._ready = self._checked(table, step, change)
+
     def write(self, step: int, change: ZSetSpark[Any]) -> None:
         """Write the rows of a step, with its number."""
         table = self._log.newest()
         self._check_owner(table)
-        rows = change.to_arrow()
+        ready, self._ready = self._ready, None
+        if ready is None or ready.step != step or ready.of is not change:
+            ready = self._checked(table, step, change)
         properties = CommitProperties(
             app_transactions=[Transaction(name, step) for name in (ANY, self._owner)]
         )
-        if self._feed:
-            self._append(table, feed_of(rows, step, self._key, self._where), properties)
-        elif self._key:
-            self._by_key(table, rows, properties)
+        if ready.by_key is not None:
+            self._by_key(table, ready.by_key, properties)
+        elif self._feed:
+            self._append(table, ready.rows, properties)
         else:
-            self._by_count(table, rows, properties)
+            self._by_count(table, ready.rows, properties)
         self._written += 1
         if self._written % MERGED_EVERY == 0:
             self._merge_files()
+
+    def _checked(self, table: Table, step: int, change: ZSetSpark[Any]) -> Ready:
+        """A step as it is written; a SinkError where its rows and the table do not allow it."""
+        rows = change.to_arrow()
+        check_years(rows, self._where)
+        found = None
+        if self._feed:
+            rows = feed_of(rows, step, self._key, self._where)
+        elif self._key:
+            found = by_key(rows, self._key, self._where)
+            self._check_new(table, found.came)
+        ready = Ready(step, change, rows, found)
+        if ready.takes_away and is_on(table.metadata().configuration, APPEND_ONLY):
+            raise self._failure(_APPEND_ONLY)
+        return ready
 
     def _merge_files(self) -> None:
         """Merge small files, which changes no rows; if somebody else does it just now, leave it."""
@@ -120,35 +172,36 @@ class DeltaSink:
     # -- the three forms
 
     def _append(self, table: Table, rows: pa.Table, properties: CommitProperties) -> None:
+        made = to_table(rows, self._columns).cast(self._schema)
         with self._writing("a step could not be appended"):
-            write_deltalake(
-                table, rows.cast(self._schema), mode="append", commit_properties=properties
-            )
+            write_deltalake(table, made, mode="append", commit_properties=properties)
 
-    def _by_key(self, table: Table, change: pa.Table, properties: CommitProperties) -> None:
-        found = by_key(change, self._key, self._where)
-        self._check_new(table, found.came)
+    def _by_key(self, table: Table, found: ByKey, properties: CommitProperties) -> None:
         if not found.changed.num_rows and not found.gone.num_rows:
             self._append(table, found.came, properties)
             return
+        names = self._schema.names
+        mark = "_gone_"
+        while mark in names:
+            mark += "_"
         parts = [(found.came, False), (found.changed, False), (found.gone, True)]
         rows = pa.concat_tables(
-            rows.append_column(GONE, pa.repeat(pa.scalar(gone), rows.num_rows))
+            rows.append_column(mark, pa.repeat(pa.scalar(gone), rows.num_rows))
             for rows, gone in parts
         )
-        columns = {quoted(n): f"s.{quoted(n)}" for n in self._columns.names}
+        columns = {quoted(n): f"s.{quoted(n)}" for n in names}
         with self._writing("a step could not be merged"):
             (
                 table.merge(
-                    rows,
-                    _same(self._key, self._columns),
+                    to_table(rows, self._columns),
+                    self._same(self._key),
                     source_alias="s",
                     target_alias="t",
                     commit_properties=properties,
                 )
-                .when_matched_delete(f"s.{GONE}")
+                .when_matched_delete(f"s.{mark}")
                 .when_matched_update(columns)
-                .when_not_matched_insert(columns, f"NOT s.{GONE}")
+                .when_not_matched_insert(columns, f"NOT s.{mark}")
                 .execute()
             )
 
@@ -158,8 +211,8 @@ class DeltaSink:
         with self._writing("a step could not be merged"):
             (
                 table.merge(
-                    change,
-                    _same(self._columns.names, self._columns),
+                    to_table(change, self._columns),
+                    self._same(self._columns.names),
                     source_alias="s",
                     target_alias="t",
                     commit_properties=properties,
@@ -170,14 +223,29 @@ class DeltaSink:
                 .execute()
             )
 
+    def _same(self, fields: Sequence[str]) -> str:
+        """Whether a row of the table and one of the step are equal in some fields, in SQL."""
+        conditions = []
+        for field in map(self._in_table, fields):
+            name = quoted(field.name)
+            equal = "IS NOT DISTINCT FROM" if field.nullable else "="
+            conditions.append(f"(t.{name} {equal} s.{name})")
+        return " AND ".join(conditions)
+
+    def _in_table(self, name: str) -> pa.Field[Any]:
+        """The table's column of a field."""
+        return as_in_table(self._columns).field(self._columns.get_field_index(name))
+
     def _check_new(self, table: Table, came: pa.Table) -> None:
         """See that the keys of new rows are not there: then the view has two rows of one."""
-        first = self._key[0]
         if not came.num_rows:
             return
         wanted = came.select(list(self._key))
+        names = [self._in_table(n).name for n in self._key]
         with self._log.trying("its keys could not be read", "check the files of the table"):
-            found = _with_one_of(table, wanted.column(first).unique(), first, list(self._key))
+            found = with_one_of(table, wanted.column(0).unique(), names).rename_columns(
+                list(self._key)
+            )
         double = first_in_both(wanted, found.cast(wanted.schema), self._key)
         if double is not None:
             raise not_unique(self._where, self._key, double)
@@ -186,18 +254,20 @@ class DeltaSink:
 
     @property
     def _schema(self) -> pa.Schema:
+        columns = as_in_table(self._columns)
         if self._feed:
-            return feed_schema(self._columns)
+            return feed_schema(columns)
         if self._key:
-            return self._columns
-        return pa.schema([*self._columns, pa.field(COUNT, pa.int64(), nullable=False)])
+            return columns
+        return pa.schema([*columns, pa.field(COUNT, pa.int64(), nullable=False)])
 
     def _check_types(self) -> None:
+        for path, t in parts_of(as_in_table(self._columns)):
+            if pa.types.is_duration(t):
+                raise self._failure(f"column {path}: Delta has no durations; make it a number")
+            if isinstance(t, pa.StructType) and not t.num_fields:
+                raise self._failure(f"column {path}: Delta has no structs without fields")
         for field in self._columns:
-            if pa.types.is_duration(field.type):
-                raise self._failure(
-                    f"column {field.name}: Delta has no durations; make it a number"
-                )
             if self._feed or (self._key and field.name not in self._key):
                 continue
             if pa.types.is_nested(field.type) or pa.types.is_floating(field.type):
@@ -208,12 +278,7 @@ class DeltaSink:
                 )
 
     def _check_schema(self) -> None:
-        there = self._log.schema()
-        if set(there.names) != set(self._schema.names):
-            raise self._failure(
-                f"the table has the columns {', '.join(there.names)}, and the view is written as "
-                f"{', '.join(self._schema.names)}; give a new path"
-            )
+        check_same(self._log.schema(), self._schema, self._where, "give a new path")
 
     def _check_owner(self, table: Table) -> None:
         """Refuse a table with rows that this owner did not write."""
@@ -260,37 +325,14 @@ class DeltaSink:
             with self._log.trying(what, KEPT):
                 yield
         except SinkError as e:
-            if isinstance(e.__cause__, CommitFailedError):
-                raise self._failure(
-                    f"{what}, because somebody else wrote it at the same time: "
-                    f"{e.__cause__}; one pipeline writes a table: stop the other"
-                ) from e.__cause__
-            raise
+            if not isinstance(e.__cause__, CommitFailedError):
+                raise
+            if "append-only" in str(e.__cause__):
+                raise self._failure(f"{what}: {_APPEND_ONLY}") from e.__cause__
+            raise self._failure(
+                f"{what}, because somebody else wrote it at the same time: "
+                f"{e.__cause__}; one pipeline writes a table: stop the other"
+            ) from e.__cause__
 
     def _failure(self, said: str) -> SinkError:
         return SinkError(f"Delta table {self._log.uri}: {said}")
-
-
-def _same(names: Sequence[str], columns: pa.Schema) -> str:
-    """Whether a row of the table and one of the step are equal in some columns, in SQL."""
-    return " AND ".join(
-        f"(t.{quoted(n)} IS NOT DISTINCT FROM s.{quoted(n)})"
-        if columns.field(n).nullable
-        else f"(t.{quoted(n)} = s.{quoted(n)})"
-        for n in names
-    )
-
-
-def _with_one_of(table: Table, values: Any, name: str, columns: list[str]) -> pa.Table:
-    """These columns of the rows whose column `name` has one of the values.
-
-    The bounds of files say which files are read. Within a file each value is cast before it is
-    compared: a merge of deltalake writes text as `string_view`, and Arrow cannot compare text with
-    bounds of that type.
-    """
-    rows = table.to_pyarrow_dataset()
-    field = pa.dataset.field(name)
-    files = rows.get_fragments(filter=field.isin(values))
-    wanted = field.cast(values.type).isin(values)
-    found = [f.to_table(schema=rows.schema, columns=columns, filter=wanted) for f in files]
-    return pa.concat_tables([rows.schema.empty_table().select(columns), *found])

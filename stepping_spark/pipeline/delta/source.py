@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable as Table
-from deltalake import QueryBuilder
 
 from stepping_spark.errors import SourceError
-from stepping_spark.pipeline.delta.log import FEED, Log, Meta, quoted
+from stepping_spark.pipeline.delta.log import Log
+from stepping_spark.pipeline.delta.reading import Span, by_feed, scanned, spans_of
+from stepping_spark.pipeline.delta.versions import FEED, Meta, Version
+from stepping_spark.pipeline.evolving import common_schema, found_columns
 from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
-from stepping_spark.pipeline.plain import plain, plain_field
+from stepping_spark.pipeline.plain import plain_field
 from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.pipeline.remedies import ANEW, RETRY
+from stepping_spark.rows.names import column_of
 from stepping_spark.rows.schema import COUNT
-from stepping_spark.zsets.from_change_feed import CHANGE, counted_feed
 
 _VACUUMED = (
     f"its files were removed (VACUUM) before this pipeline had read them: {ANEW}, and let the "
     "retention be longer than a pipeline may stand still"
 )
+
+UNCHANGED = 8
+"""Versions without changed rows, after which the position is committed all the same.
+
+The log of versions is cleaned up in time, so a position must not stay behind for ever.
+"""
 
 
 class DeltaSource(InPieces):
@@ -40,19 +47,41 @@ class DeltaSource(InPieces):
         super().__init__()
         self._log = Log(uri, options, self._failure)
         self._by_snapshot = by_snapshot
-        self._names: dict[str, str] = {}
-        self._meta: tuple[int, Meta] | None = None  # what holds after a version
+        self._metas: dict[int, Meta] = {}  # by version: what holds after it
+        self._versions: dict[int, Version] = {}
+        self._committed: int | None = None
+
+    def open(self, columns: pa.Schema) -> None:
+        """Say which columns are wanted; a SourceError where their changes could not be read."""
+        super().open(columns)
+        self._metas, self._versions, self._committed = {}, {}, None
+        if len(columns):
+            self._check_feed()
+
+    def schema(self) -> pa.Schema:
+        """The columns of the table as it is now."""
+        return self._log.schema()
 
     def behind(self, after: Position | None) -> int | None:
-        """The versions that were not read."""
+        """The versions with changed rows that were not read."""
         newest = self._log.newest().version()
-        return newest + 1 if after is None else newest - numbers_of(after)[0]
+        if after is None:
+            return newest + 1
+        version, _, *piece = numbers_of(after)
+        changed = sum(v.commit.changes_rows for v in self._after(version, newest))
+        return changed + (bool(piece) and piece[0] < 0)
+
+    def confirm(self, position: Position) -> None:
+        """Know which position is committed."""
+        self._committed = numbers_of(position)[0]
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The snapshot, the changes of some versions, or the next piece of one."""
         if after is None:
             return self._snapshot(self._log.newest().version(), portion)
         version, table, *piece = numbers_of(after)
+        if self._committed is None:
+            self._committed = version
         if piece:
             n, k = piece
             return self._piece((version, table), n, k)
@@ -61,53 +90,57 @@ class DeltaSource(InPieces):
         if newest == version:
             return None
         last = newest if portion.versions is None else min(newest, version + portion.versions)
-        return self._changes(version, table, last, portion)
+        return self._changes(version, last, portion)
 
     def look(self, after: Position | None, portion: Portion) -> Batch | None:
         """What `read` would give, without its rows."""
+        self._check_feed()
         newest = self._log.newest().version()
         version, table, *piece = (newest, 0) if after is None else numbers_of(after)
-        last = newest if portion.versions is None else min(newest, version + portion.versions)
         if after is None or (piece and piece[0] < 0):
-            self._check_columns(self._log.meta(version), version)
-        else:
-            self._check_table(table, version, newest)
-            last = version + 1 if piece else last
-            if last == version or not self._changing(version, last):
-                return None
-        return Batch((last, table), (self._schema.empty_table(),))
+            return Batch((version, table), (self._schema_at(version).empty_table(),))
+        self._check_table(table, version, newest)
+        last = newest if portion.versions is None else min(newest, version + portion.versions)
+        spans = self._spans(version, version + 1 if piece else last)
+        return Batch((last, table), (self._schema_of(spans).empty_table(),)) if spans else None
 
     # -- what is read
 
     def _snapshot(self, version: int, portion: Portion) -> Batch:
-        meta = self._log.meta(version)
-        self._check_columns(meta, version)
+        meta, schema = self._meta(version), self._schema_at(version)
         table = number_of(meta.table)
-        found = at_most(self._rows_of(version, 1), self._schema, portion.rows)
+        found = at_most(self._rows_of(version, 1, schema), schema, portion.rows)
         if found is not None:
             return Batch((version, table), (found,), 1)
-        pieces = Pieces(self._rows_of(version, 1), self._schema, rows=portion.rows or 1)
+        pieces = Pieces(self._rows_of(version, 1, schema), schema, rows=portion.rows or 1)
         self._keep((version, table), pieces)
         return self._piece((version, table), -pieces.n, 0)
 
-    def _changes(self, version: int, table: int, last: int, portion: Portion) -> Batch:
+    def _changes(self, version: int, last: int, portion: Portion) -> Batch:
         """What versions after one, up to another, changed; of fewer, where they are too large."""
-        changing = self._changing(version, last)
         while True:
-            wanted = [v for v in changing if v <= last]
-            if not wanted:
-                return Batch((last, table), (), last - version)
-            found = at_most(self._stream(version, wanted), self._schema, portion.rows)
+            spans = self._spans(version, last)
+            if not spans:
+                return self._nothing(version, last)
+            schema = self._schema_of(spans)
+            found = at_most(self._stream(spans, schema), schema, portion.rows)
             if found is not None:
-                return Batch((last, table), (found,), last - version)
-            if len(wanted) == 1:
+                return Batch(self._position(last), (found,), last - version)
+            changed = [v.number for v in self._after(version, last) if v.commit.changes_rows]
+            if len(changed) == 1:
                 break
-            last = wanted[len(wanted) // 2 - 1]
-        if wanted[0] > version + 1:  # what comes before it changed nothing
-            return Batch((wanted[0] - 1, table), (), wanted[0] - 1 - version)
-        pieces = Pieces(self._stream(version, wanted), self._schema, rows=portion.rows or 1)
-        self._keep((version, table), pieces)
-        return self._piece((version, table), pieces.n, 0)
+            last = changed[len(changed) // 2 - 1]
+        if changed[0] > version + 1:  # what comes before it changed nothing
+            return self._nothing(version, changed[0] - 1)
+        pieces = Pieces(self._stream(spans, schema), schema, rows=portion.rows or 1)
+        at = version, number_of(self._meta(version).table)
+        self._keep(at, pieces)
+        return self._piece(at, pieces.n, 0)
+
+    def _nothing(self, version: int, last: int) -> Batch:
+        """A batch without rows; its position is committed once it is far from the one that is."""
+        far = self._committed is not None and last - self._committed >= UNCHANGED
+        return Batch(self._position(last), (), last - version, final=far)
 
     def _piece(self, at: tuple[int, int], n: int, k: int) -> Batch:
         """One piece of what comes after a version; made again where another process made them."""
@@ -115,103 +148,160 @@ class DeltaSource(InPieces):
         found = self._pieces(at, abs(n), lambda: self._cut(version, n)).read(k)
         if k + 1 < abs(n):
             return Batch((version, table, n, k + 1), (found,), 0)
-        return Batch((version + 1 if n > 0 else version, table), (found,), 1)
+        return Batch(self._position(version + 1) if n > 0 else at, (found,), 1)
 
     def _cut(self, version: int, n: int) -> Pieces:
         if n > 0:
-            tables = self._stream(version, self._changing(version, version + 1))
-        else:
-            self._check_columns(self._log.meta(version), version)
-            tables = self._rows_of(version, 1)
-        return Pieces(tables, self._schema, n=abs(n))
+            spans = self._spans(version, version + 1)
+            schema = self._schema_of(spans)
+            return Pieces(self._stream(spans, schema), schema, n=n)
+        schema = self._schema_at(version)
+        return Pieces(self._rows_of(version, 1, schema), schema, n=-n)
 
-    def _stream(self, version: int, wanted: list[int]) -> Iterator[pa.Table]:
-        """What the versions changed, that come after one, as rows with counts."""
-        if self._by_snapshot:
-            yield from self._rows_of(wanted[-1], 1)
-            yield from self._rows_of(version, -1)
-            return
-        with self._log.trying(
-            f"the changes of version {wanted[0]} cannot be read", RETRY, _VACUUMED
-        ):
-            reader = self._log.newest().load_cdf(
-                wanted[0], wanted[-1], columns=[*map(quoted, self._names.values()), CHANGE]
-            )
-            for batch in pa.RecordBatchReader.from_stream(reader):
-                yield self._counted(pa.Table.from_batches([batch]))
+    def _stream(self, spans: Sequence[Span], schema: pa.Schema) -> Iterator[pa.Table]:
+        """What versions changed, as rows with counts."""
+        for span in spans:
+            if not span.by_feed:
+                yield from self._rows_of(span.last, 1, schema, span.where)
+                yield from self._rows_of(span.first - 1, -1, schema, span.where)
+                continue
+            names = self._names(span.after, span.last)
+            at_newest = span.last == self._log.newest().version()
+            table = self._log.newest() if at_newest else self._log.at(span.last)
+            what = f"the changes of version {span.first} cannot be read"
+            with self._log.trying(what, RETRY, _VACUUMED):
+                for found, counts in by_feed(table, span, list(names.values())):
+                    yield self._made(found, names, counts, schema)
 
-    def _rows_of(self, version: int, count: int) -> Iterator[pa.Table]:
+    def _rows_of(
+        self, version: int, count: int, schema: pa.Schema, where: str = ""
+    ) -> Iterator[pa.Table]:
         """The rows of a version, each with this count."""
+        names = self._names(self._meta(version), version)
         table = self._log.at(version)
         with self._log.trying(f"the rows of version {version} cannot be read", RETRY, _VACUUMED):
-            for found in _scanned(table, list(self._names.values())):
+            for found in scanned(table, list(names.values()), where):
                 counts = pa.repeat(pa.scalar(count, pa.int64()), found.num_rows)
-                yield self._with_counts(found, counts)
+                yield self._made(found, names, counts, schema)
 
-    def _counted(self, table: pa.Table) -> pa.Table:
-        counted = counted_feed(table, f"Delta table {self._log.uri}")
-        return self._with_counts(counted, counted.column(COUNT))
+    def _made(
+        self, found: pa.Table, names: Mapping[str, str], counts: Any, schema: pa.Schema
+    ) -> pa.Table:
+        columns: list[Any] = [found.column(names[n]) for n in schema.names if n != COUNT]
+        try:
+            made = [c.cast(f.type) for c, f in zip(columns, schema, strict=False)]
+        except pa.ArrowException as e:
+            raise self._failure(
+                f"a value does not fit the type that its column has in another version: {e}; "
+                f"change the row class, and {ANEW}"
+            ) from e
+        return pa.table([*made, counts], schema=schema)
 
-    def _with_counts(self, table: pa.Table, counts: Any) -> pa.Table:
-        columns = [plain(table.column(said)) for said in self._names.values()]
-        return pa.table([*columns, counts], names=[*self._names, COUNT])
+    # -- which versions
 
-    @property
-    def _schema(self) -> pa.Schema:
-        """The schema of what is read, by the newest version that was looked at."""
-        found = self._log.schema()
-        fields = [plain_field(found.field(said), name) for name, said in self._names.items()]
-        return pa.schema([*fields, pa.field(COUNT, pa.int64())])
+    def _meta(self, version: int) -> Meta:
+        if version not in self._metas:
+            self._metas[version] = self._log.meta(version)
+        return self._metas[version]
+
+    def _position(self, version: int) -> tuple[int, int]:
+        return version, number_of(self._meta(version).table)
+
+    def _after(self, version: int, last: int) -> list[Version]:
+        """The versions after one, up to another; what is older is forgotten."""
+        self._versions = {n: v for n, v in self._versions.items() if n > version}
+        self._metas = {n: meta for n, meta in self._metas.items() if n >= version}
+        for number in range(version + 1, last + 1):
+            if number not in self._versions:
+                before, commit = self._meta(number - 1), self._log.commit(number)
+                self._metas[number] = commit.meta or before
+                self._versions[number] = Version(commit, before, self._metas[number])
+        return [self._versions[n] for n in range(version + 1, last + 1)]
+
+    def _spans(self, version: int, last: int) -> list[Span]:
+        """How the versions that changed rows are read; those that are read alike together."""
+        changed = [v for v in self._after(version, last) if v.commit.changes_rows]
+        dark = [v.number for v in changed if not v.meta.feed]
+        if dark and not self._by_snapshot and not self._log.meta().feed:
+            raise self._failure(
+                f"version {dark[0]} was written without the change feed, so nobody knows which "
+                f"rows it changed; {_SWITCH}"
+            )
+        spans = spans_of(changed, by_snapshot=self._by_snapshot, wanted=self._wanted)
+        self._names(self._meta(last), last)
+        return spans
+
+    def _wanted(self, meta: Meta) -> pa.Schema:
+        """The wanted columns as they are with these metadata, those that are there."""
+        names = {column_of(field).lower() for field in self._columns}
+        return pa.schema([f for f in meta.fields if f.name.lower() in names])
 
     # -- what is checked
 
+    def _check_feed(self) -> None:
+        """Refuse a table whose later versions could not be read."""
+        if not self._by_snapshot and not self._log.meta().feed:
+            raise self._failure(
+                f"its change feed is off, so nobody will know what its versions change; {_SWITCH}"
+            )
+
     def _check_table(self, table: int, version: int, newest: int) -> None:
-        found = str(self._log.newest().metadata().id)
-        if number_of(found) != table or newest < version:
+        """Refuse another table; one that was replaced (CREATE OR REPLACE) goes on in its log."""
+        now = number_of(str(self._log.newest().metadata().id))
+        same = now == table or number_of(self._log.meta(version).table) == table
+        if newest < version or not same:
             raise self._failure(
                 f"this is another table than the one that was read up to version {version}: it "
                 f"was deleted and created again, or restored from a copy; {ANEW}"
             )
 
-    def _changing(self, version: int, last: int) -> list[int]:
-        """The versions after one, up to another, that changed rows, each of which can be read."""
-        if self._meta is None or self._meta[0] != version:
-            self._meta = version, self._log.meta(version)
-        meta = self._meta[1]
-        found = []
-        for commit in self._log.commits(version + 1, last):
-            meta = commit.meta or meta
-            if not commit.changes_rows:
-                continue
-            if not meta.feed and not self._by_snapshot:
-                raise self._failure(
-                    f"version {commit.version} was written without the change feed, so nobody "
-                    "knows which rows it changed; read the table with st.DeltaTable(path, "
-                    f'diff="snapshot"), which compares versions, or set {FEED} = true and go on '
-                    "from there with a new store"
-                )
-            found.append(commit.version)
-        self._check_columns(meta, last)
-        self._meta = last, meta
-        return found
+    def _names(self, meta: Meta, version: int) -> dict[str, str]:
+        """The column of each field; others are not read.
 
-    def _check_columns(self, meta: Meta, version: int) -> None:
-        """Find the wanted columns by their names, in any case; others are not read."""
-        there = {name.lower(): name for name in meta.columns}
-        missing = [n for n in self._columns.names if n.lower() not in there]
-        if missing:
+        By column mapping a column that was renamed since is found under its older name.
+        """
+        try:
+            return self._found(meta, version)
+        except SourceError:
+            now = self._log.meta()
+            if not meta.physical or now.table != meta.table or now.physical == meta.physical:
+                raise
+            before = {physical: name for name, physical in meta.physical.items()}
+            names = self._found(now, self._log.newest().version())
+            found = {field: before.get(now.physical[name]) for field, name in names.items()}
+            old = {field: name for field, name in found.items() if name is not None}
+            if len(old) < len(names):
+                raise
+            return old
+
+    def _found(self, meta: Meta, version: int) -> dict[str, str]:
+        return found_columns(
+            self._columns, meta.fields, lambda said: self._failure(f"at version {version} {said}")
+        )
+
+    def _schema_at(self, version: int) -> pa.Schema:
+        """The schema of what is read of a version, with counts."""
+        meta = self._meta(version)
+        names = self._names(meta, version)
+        fields = [plain_field(meta.fields.field(said), name) for name, said in names.items()]
+        return pa.schema([*fields, pa.field(COUNT, pa.int64())])
+
+    def _schema_of(self, spans: Sequence[Span]) -> pa.Schema:
+        """The schema of what is read of some versions, whose types may differ."""
+        versions = {n for s in spans for n in ((s.last,) if s.by_feed else (s.first - 1, s.last))}
+        try:
+            return common_schema([self._schema_at(n) for n in sorted(versions)])
+        except ValueError as e:
             raise self._failure(
-                f"at version {version} there is no column {', '.join(missing)}; the columns are "
-                f"{', '.join(meta.columns)}; change the row class, or the table"
-            )
-        self._names = {n: there[n.lower()] for n in self._columns.names}
+                f"between versions {min(versions)} and {max(versions)} {e}; change the row class, "
+                f"and {ANEW}"
+            ) from None
 
     def _failure(self, said: str) -> SourceError:
         return SourceError(f"Delta table {self._log.uri}: {said}")
 
 
-def _scanned(table: Table, columns: list[str]) -> Iterator[pa.Table]:
-    names = ", ".join(map(quoted, columns))
-    reader = QueryBuilder().register("t", table).execute(f"SELECT {names} FROM t")
-    for batch in pa.RecordBatchReader.from_stream(reader):
-        yield pa.Table.from_batches([batch])
+_SWITCH = (
+    f"set {FEED} = true (ALTER TABLE … SET TBLPROPERTIES), or read the table with "
+    'st.DeltaTable(path, diff="snapshot"), which compares versions'
+)

@@ -21,12 +21,18 @@ class DeltaTable:
     deltalake's `storage_options`, for object stores.
 
     **As a source** it gives the table's rows, then what each version changed, by the change data
-    feed (`delta.enableChangeDataFeed`), which must be on for each version that is read. With
-    `diff="snapshot"` it need not be on: each step then compares two versions, and costs what both
-    hold. Columns are found by name; those that the row class does not have are not read, so the
-    table may gain columns. OPTIMIZE and VACUUM change nothing. An overwrite of the rows is an
-    ordinary change. The store keeps (version, table) as the position, so that a table that was
-    deleted and created again is recognized. `lag` counts versions.
+    feed (`delta.enableChangeDataFeed`), which must be on. Versions from before it was switched on
+    are compared, as far as their files are there. With `diff="snapshot"` all are: a step then costs
+    what two versions hold in the partitions that changed. So do those of which deltalake cannot
+    read the feed: tables with column mapping, partitions whose paths are encoded (a space, a colon,
+    an accent), a version that changes the type of a column, and one that replaces the table.
+
+    Columns are found by name; those that the row class does not have are not read. Columns may be
+    added, dropped and reordered, renamed by column mapping, and become wider. OPTIMIZE and VACUUM
+    change nothing. An overwrite and `CREATE OR REPLACE TABLE` are ordinary changes: what differs
+    between the two versions. Deletion vectors are read. A table that was deleted and created again
+    is refused: the store keeps (version, table) as the position. `lag` counts versions that changed
+    rows.
 
     **As a sink** it is created if it does not exist, with a change data feed, so that another
     pipeline can read it. Its content depends on the arguments:
@@ -39,6 +45,13 @@ class DeltaTable:
       `delete`), and `_step`, the step's number. With `key`, a key occurs once in a step: `insert`,
       `update_postimage` or `delete`, as Spark's `create_auto_cdc_flow` takes it, with
       `sequence_by="_step"` and `apply_as_deletes="_change_type = 'delete'"`.
+
+    `columns={field: column}` are the columns that have other names in the table than fields in the
+    row class; `key` names fields. `on_invalid` says what becomes of rows of a source that are no
+    rows of the class: `"fail"`, `"drop"`, or a sink for them.
+
+    Types that Delta does not have (durations) are refused when the pipeline is opened. A key that
+    is not unique and an append-only table are refused before the step is committed.
 
     Every 64 steps small files are merged (OPTIMIZE); call VACUUM yourself.
 
@@ -77,6 +90,8 @@ class DeltaTable:
         key: str | Sequence[str] = (),
         changes: bool = False,
         diff: str = "feed",
+        columns: Mapping[str, str] | None = None,
+        on_invalid: object = "fail",
         options: Mapping[str, str] | None = None,
     ) -> None:
         if diff not in DIFFS:
@@ -87,6 +102,8 @@ class DeltaTable:
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self.changes = changes
         self.diff = diff
+        self.columns = dict(columns or {})
+        self.on_invalid = on_invalid
         self._options = options
 
     def __repr__(self) -> str:

@@ -4,42 +4,29 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyiceberg.exceptions
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.snapshots import Operation
 
 from stepping_spark.errors import SourceError
+from stepping_spark.pipeline.evolving import common_schema, found_columns
+from stepping_spark.pipeline.iceberg.lists import loss
+from stepping_spark.pipeline.iceberg.place import Place, rewrites
+from stepping_spark.pipeline.iceberg.types import converted, readable
 from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
-from stepping_spark.pipeline.plain import plain, plain_field
 from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.pipeline.remedies import ANEW, RETRY
 from stepping_spark.rows.schema import COUNT
-from stepping_spark.spark.errors import first_line
 
 NOTHING = 0
 """In a position, the snapshot before the first: a table without rows."""
-
-_ERRORS: tuple[type[BaseException], ...] = (
-    OSError,
-    ValueError,
-    pa.ArrowException,
-    *(
-        e
-        for e in vars(pyiceberg.exceptions).values()
-        if isinstance(e, type) and issubclass(e, Exception)
-    ),
-)
-"""What pyiceberg raises: its own errors have no class in common."""
 
 Files: TypeAlias = "Mapping[object, FileScanTask]"
 
@@ -69,17 +56,21 @@ class IcebergSource(InPieces):
 
     def __init__(self, name: str, catalog: str | Catalog, options: Mapping[str, str]) -> None:
         super().__init__()
-        self._name = name
-        self._catalog = catalog
-        self._options = options
+        self._place = Place(name, catalog, options, self._failure)
+
+    def schema(self) -> pa.Schema:
+        """The columns of the table as it is now."""
+        return self._told(self._place.table().schema())
 
     def behind(self, after: Position | None) -> int | None:
-        """The snapshots that were not read."""
-        return len(self._ends(self._newest(), NOTHING if after is None else numbers_of(after)[0]))
+        """The snapshots that were not read and changed rows."""
+        table = self._place.table()
+        ends = self._ends(table, NOTHING if after is None else numbers_of(after)[0])
+        return sum(not rewrites(table.snapshot_by_id(end)) for end in ends)
 
     def look(self, after: Position | None, portion: Portion) -> Batch | None:
         """What `read` would give, without its rows."""
-        table = self._newest()
+        table = self._place.table()
         before, number, *piece = self._numbers(table, after)
         ends = piece[2:] or self._ends(table, before)[-1:]
         if not ends:
@@ -90,7 +81,7 @@ class IcebergSource(InPieces):
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """What some snapshots changed, or the next piece of what one did."""
-        table = self._newest()
+        table = self._place.table()
         before, number, *piece = self._numbers(table, after)
         if piece:
             return self._piece(table, before, number, *piece)
@@ -113,13 +104,6 @@ class IcebergSource(InPieces):
         return found
 
     # -- which snapshots
-
-    def _newest(self) -> Table:
-        """The table as it is now."""
-        with self._trying("it cannot be loaded", "check the catalog and the name", Exception):
-            if isinstance(self._catalog, str):
-                self._catalog = load_catalog(self._catalog, **self._options)
-            return self._catalog.load_table(self._name)
 
     def _ends(self, table: Table, before: int) -> list[int]:
         """The snapshots after one, the oldest first.
@@ -146,7 +130,8 @@ class IcebergSource(InPieces):
         """What leads to one of some snapshots: as far as so many rows allow."""
         rewritten = self._rewritten(table, before, ends)
         if rewritten:
-            return Batch((ends[rewritten - 1], number), (), rewritten)
+            # Its position is committed: the snapshot before it may expire.
+            return Batch((ends[rewritten - 1], number), (), rewritten, final=True)
         planned = functools.cache(functools.partial(self._files, table))
         while True:
             difference = self._difference(table, before, ends[-1], planned)
@@ -154,12 +139,13 @@ class IcebergSource(InPieces):
                 break
             ends = ends[: len(ends) // 2]
         to = ends[-1]
-        tables = self._read(table, before, to, difference)
+        schema = self._schema_of(difference, before, to)
+        tables = self._read(table, before, to, difference, schema)
         if portion.rows is None or difference.rows <= portion.rows:
-            found = at_most(tables, self._schema_at(table, to), None)
+            found = at_most(tables, schema, None)
             assert found is not None
             return Batch((to, number), (found,), len(ends))
-        pieces = Pieces(tables, self._schema_at(table, to), rows=portion.rows)
+        pieces = Pieces(tables, schema, rows=portion.rows)
         self._keep((before, number, pieces.n, to), pieces)
         return self._piece(table, before, number, pieces.n, 0, to)
 
@@ -167,12 +153,10 @@ class IcebergSource(InPieces):
         """How many of the next snapshots only rewrote files."""
         for n, end in enumerate(ends):
             found = table.snapshot_by_id(end)
-            if (
-                found is None
-                or found.parent_snapshot_id != (ends[n - 1] if n else before)
-                or found.summary is None
-                or found.summary.operation != Operation.REPLACE
-            ):
+            follows = found is not None and found.parent_snapshot_id == (
+                ends[n - 1] if n else before
+            )
+            if not follows or not rewrites(found):
                 return n
         return len(ends)
 
@@ -186,14 +170,16 @@ class IcebergSource(InPieces):
 
     def _cut(self, table: Table, before: int, to: int, *, n: int) -> Pieces:
         difference = self._difference(table, before, to, functools.partial(self._files, table))
-        tables = self._read(table, before, to, difference)
-        return Pieces(tables, self._schema_at(table, to), n=n)
+        schema = self._schema_of(difference, before, to)
+        return Pieces(self._read(table, before, to, difference, schema), schema, n=n)
 
     def _difference(
         self, table: Table, before: int, to: int, planned: Callable[[int], Files]
     ) -> Difference:
         """The files that only one of two snapshots has; `planned` gives those of each."""
-        with self._trying(f"the files of snapshots {before} and {to} cannot be listed", RETRY):
+        with self._place.trying(
+            f"the files of snapshots {before} and {to} cannot be listed", RETRY
+        ):
             schema, new = self._wanted(table, to), planned(to)
             if before == NOTHING:
                 return Difference(((schema, new, 1),))
@@ -207,26 +193,24 @@ class IcebergSource(InPieces):
             return Difference(((old_schema, old, -1), (schema, new, 1)))
 
     def _read(
-        self, table: Table, before: int, to: int, difference: Difference
+        self, table: Table, before: int, to: int, difference: Difference, schema: pa.Schema
     ) -> Iterator[pa.Table]:
         """The rows of a difference, with the counts 1 and -1."""
-        target = self._schema_at(table, to)
-        with self._trying(f"what leads from snapshot {before} to {to} cannot be read", RETRY):
+        with self._place.trying(f"what leads from snapshot {before} to {to} cannot be read", RETRY):
             for wanted, files, count in difference.parts:
                 scan = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue())
+                names = self._names(wanted, to if count > 0 else before)
+                for task in files.values():
+                    if (lost := loss(table, task, wanted)) is not None:
+                        raise self._failure(lost)
                 for batch in scan.to_record_batches(files.values()):
-                    yield self._counted(batch, count, target)
-
-    def _counted(self, batch: pa.RecordBatch, count: int, target: pa.Schema) -> pa.Table:
-        """A batch with the wanted columns, under the names of the rows, and its count."""
-        there = {name.lower(): name for name in batch.schema.names}
-        columns = [
-            plain(batch.column(there[field.name.lower()])).cast(field.type)
-            for field in target
-            if field.name != COUNT
-        ]
-        counts = pa.repeat(pa.scalar(count, pa.int64()), batch.num_rows)
-        return pa.table([*columns, counts], schema=target)
+                    columns = [
+                        converted(batch.column(names[field.name]), field.type)
+                        for field in schema
+                        if field.name != COUNT
+                    ]
+                    counts = pa.repeat(pa.scalar(count, pa.int64()), batch.num_rows)
+                    yield pa.table([*columns, counts], schema=schema)
 
     # -- what a snapshot has
 
@@ -238,53 +222,74 @@ class IcebergSource(InPieces):
         }
 
     def _wanted(self, table: Table, snapshot: int) -> Schema:
-        """The wanted columns as a snapshot has them, by their names in any case."""
+        """The wanted columns as a snapshot has them.
+
+        A column that was added since the snapshot is read by the schema of the table: it is NULL.
+        """
         if table.snapshot_by_id(snapshot) is None:
             raise self._failure(
                 f"snapshot {snapshot}, which was read last, was expired; {ANEW}, and keep "
                 "snapshots for longer than a pipeline may stand still"
             )
-        schema = table.scan(snapshot_id=snapshot).projection()
-        names = [field.name for field in schema.fields]
-        there = {name.lower(): name for name in names}
-        missing = [n for n in self._columns.names if n.lower() not in there]
-        if missing:
-            raise self._failure(
-                f"at snapshot {snapshot} there is no column {', '.join(missing)}; the columns are "
-                f"{', '.join(names)}; change the row class, or the table"
-            )
-        return schema.select(*(there[n.lower()] for n in self._columns.names))
+        for schema in (table.scan(snapshot_id=snapshot).projection(), table.schema()):
+            try:
+                names = self._names(schema, snapshot)
+            except SourceError as e:
+                missing = e
+            else:
+                return schema.select(*dict.fromkeys(names.values()))
+        raise missing
+
+    def _names(self, schema: Schema, snapshot: int) -> dict[str, str]:
+        """The column of each field; others are not read."""
+        return found_columns(
+            self._columns,
+            self._told(schema),
+            lambda said: self._failure(f"at snapshot {snapshot} {said}"),
+        )
 
     def _schema_at(self, table: Table, snapshot: int) -> pa.Schema:
-        """The schema of what is read, with counts, under the names of the rows."""
-        with self._trying(f"snapshot {snapshot} cannot be read", RETRY):
-            found = schema_to_pyarrow(self._wanted(table, snapshot), include_field_ids=False)
-        there = {field.name.lower(): field for field in found}
-        fields = [plain_field(there[n.lower()], n) for n in self._columns.names]
+        """The schema of what is read of a snapshot, with counts."""
+        with self._place.trying(f"snapshot {snapshot} cannot be read", RETRY):
+            return self._rows_of(self._wanted(table, snapshot), snapshot)
+
+    def _rows_of(self, wanted: Schema, snapshot: int) -> pa.Schema:
+        """The schema of rows with these columns, under the names of the fields, with counts."""
+        found = self._told(wanted)
+        names = self._names(wanted, snapshot).items()
+        fields = [found.field(found.names.index(said)).with_name(name) for name, said in names]
         return pa.schema([*fields, pa.field(COUNT, pa.int64())])
+
+    def _schema_of(self, difference: Difference, before: int, to: int) -> pa.Schema:
+        """The schema of what a difference holds, whose two snapshots may have other types."""
+        schemas = [
+            self._rows_of(wanted, to if count > 0 else before)
+            for wanted, _, count in difference.parts
+        ]
+        try:
+            return common_schema(schemas)
+        except ValueError as e:
+            raise self._failure(
+                f"between snapshots {before} and {to} {e}; change the row class, and {ANEW}"
+            ) from None
+
+    def _told(self, schema: Schema) -> pa.Schema:
+        """Columns in Arrow, with the types that are given; an opaque type where Arrow has none."""
+        with self._place.trying("its columns are not known", RETRY):
+            return pa.schema(told_fields(schema))
 
     # -- errors
 
-    @contextmanager
-    def _trying(self, what: str, remedy: str, *others: type[Exception]) -> Iterator[None]:
-        """Errors of pyiceberg as ours: what could not be done, why, and what would do.
-
-        A catalog may raise those of what it is made of: `others`.
-        """
-        try:
-            yield
-        except SourceError:
-            raise
-        except (*_ERRORS, *others) as e:
-            raise self._failure(f"{what}: {self._said(e)}; {remedy}") from e
-
-    def _said(self, e: BaseException) -> str:
-        """The first line of an error, without what options hold: passwords may be among them."""
-        line = first_line(e)
-        for name, value in self._options.items():
-            if name not in ("type", "warehouse") and value:
-                line = line.replace(value, "***")
-        return line
-
     def _failure(self, said: str) -> SourceError:
-        return SourceError(f"Iceberg table {self._name}: {said}")
+        return SourceError(f"Iceberg table {self._place.name}: {said}")
+
+
+def told_fields(schema: Schema) -> Iterator[pa.Field[Any]]:
+    """Columns in Arrow, with the types that are given; an opaque type where Arrow has none."""
+    for field in schema.fields:
+        try:
+            found = schema_to_pyarrow(Schema(field), include_field_ids=False).field(0)
+            yield found.with_type(readable(found.type))
+        except (NotImplementedError, TypeError, AttributeError):
+            t = pa.opaque(pa.null(), type_name=str(field.field_type), vendor_name="Iceberg")
+            yield pa.field(field.name, t, not field.required)

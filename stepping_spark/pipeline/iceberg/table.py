@@ -1,41 +1,55 @@
-"""`st.IcebergTable`: an Iceberg table that a pipeline reads."""
+"""`st.IcebergTable`: an Iceberg table that a pipeline reads, or writes a view to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError
-from stepping_spark.pipeline.protocols import Source
+from stepping_spark.pipeline.protocols import Sink, Source
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 
 class IcebergTable:
-    """An Iceberg table as a source: `st.IcebergTable("shop.orders", catalog="prod")`.
+    """An Iceberg table, as a source or as a sink: `st.IcebergTable("shop.orders", catalog="prod")`.
 
     Needs `pip install 'stepping-spark[iceberg]'`, and what pyiceberg needs for the catalog, such as
-    `pip install 'pyiceberg[sql-sqlite]'`; reads without Spark. `name` has the namespace and the
-    table. `catalog` is the name of a catalog, which `options`, pyiceberg's configuration file or
-    its environment variables describe, or a catalog that pyiceberg has loaded.
+    `pip install 'pyiceberg[sql-sqlite]'`; reads and writes without Spark. `name` has the namespace
+    and the table. `catalog` is the name of a catalog, which `options`, pyiceberg's configuration
+    file or its environment variables describe, or a catalog that pyiceberg has loaded.
 
-    It gives the rows of the current snapshot, then what each newer one changed. A change is the
-    difference between two snapshots: files that both have are not read, and a row that stays in a
-    rewritten file cancels out. So rows may be appended, overwritten, merged and deleted, and a
-    table may be rolled back; compaction changes nothing. pyiceberg applies position deletes, and
-    cannot read equality deletes. A step costs the files that differ, and the lists of files of both
-    snapshots.
+    **As a source** it gives the rows of the current snapshot, then what each newer one changed. A
+    change is the difference between two snapshots: files that both have are not read, and a row
+    that stays in a rewritten file cancels out. So rows may be appended, overwritten, merged and
+    deleted, and a table may be rolled back; compaction changes nothing. A step costs the files that
+    differ, and the lists of files of both snapshots.
 
     The snapshot that was read last must still exist: keep snapshots for longer than the pipeline
-    may stand still. Columns are found by name; those that the row class does not have are not read.
-    A position is (snapshot, table), and `lag` counts snapshots. A transaction of several snapshots,
-    such as pyiceberg's `upsert`, is one step, unless `max_versions` or `max_rows` end a step within
-    it.
+    may stand still. Columns are found by name; those that the row class does not have are not read,
+    and columns may be added, dropped, reordered and become wider. A UUID is a text. pyiceberg
+    applies position deletes. It cannot read equality deletes, and would lose NULL for a list of
+    structs: both are refused. A position is (snapshot, table), and `lag` counts snapshots that
+    changed rows. A transaction of several snapshots, such as pyiceberg's `upsert`, is one step,
+    unless `max_versions` or `max_rows` end a step within it.
 
-    Raises `SourceError`, which names the table and the snapshot.
+    **As a sink** the table, and its namespace, are created if they do not exist. A step is one
+    snapshot. `key`, `changes` and `columns` are as for `st.DeltaTable`: the rows of the view by
+    key, all rows with `_count_`, or a change feed. A step by key rewrites the files that hold its
+    keys; only files whose bounds allow a key are read. Every 64 steps small files are merged; call
+    `expire_snapshots` yourself. The number of the step is in the snapshot's summary and in the
+    table's properties. A table that already has rows of others, rows that others write between two
+    steps, and a second pipeline raise `SinkError`; compaction and expired snapshots do not. Rows of
+    a view go to tables without partitions. Types that Iceberg does not have (durations) are refused
+    when the pipeline is opened.
+
+    `on_invalid` says what becomes of rows of a source that are no rows of the class: `"fail"`,
+    `"drop"`, or a sink for them.
+
+    Raises `SourceError` and `SinkError`, which name the table.
 
     >>> from pyiceberg.catalog import load_catalog
     >>> lake = load_catalog("lake", type="sql", uri="sqlite:///lake.db", warehouse="warehouse")
@@ -44,18 +58,19 @@ class IcebergTable:
     >>> orders.append(pa.table({"_value_": [5, 20, 30]}))
     >>> def big(orders: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.filter(orders, f=lambda x: x > 10)
-    >>> seen = {}
     >>> pipeline = st.Pipeline(
     ...     big,
     ...     store="memory",
     ...     orders=st.IcebergTable("shop.orders", catalog=lake),
-    ...     into={"big": seen.setdefault},
+    ...     into={"big": st.IcebergTable("shop.big", catalog=lake, key="_value_")},
     ... )
     >>> pipeline.run()
     1
     >>> orders.delete("_value_ = 20")
-    >>> pipeline.run(), pipeline.lag(), seen[2] == st.ZSetPython({20: -1})
-    (1, {'orders': 0}, True)
+    >>> pipeline.run(), pipeline.lag()
+    (1, {'orders': 0})
+    >>> lake.load_table("shop.big").scan().to_arrow().to_pylist()
+    [{'_value_': 30}]
     """
 
     def __init__(
@@ -63,6 +78,10 @@ class IcebergTable:
         name: str,
         *,
         catalog: str | Catalog = "default",
+        key: str | Sequence[str] = (),
+        changes: bool = False,
+        columns: Mapping[str, str] | None = None,
+        on_invalid: object = "fail",
         options: Mapping[str, str] | None = None,
     ) -> None:
         if not isinstance(name, str) or "." not in name.strip("."):
@@ -81,6 +100,10 @@ class IcebergTable:
                 "that is loaded; give its name, or leave options= out"
             )
         self.name = name
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.changes = changes
+        self.columns = dict(columns or {})
+        self.on_invalid = on_invalid
         self._catalog = catalog
         self._options = dict(options or {})
 
@@ -95,14 +118,25 @@ class IcebergTable:
 
     def source(self) -> Source:
         """The table as a source; an InputError where pyiceberg is not installed."""
-        try:
-            made: Any = import_module("stepping_spark.pipeline.iceberg.source")
-        except ImportError as e:
-            if "pyiceberg" not in f"{e.name} {e}":
-                raise
-            raise InputError(
-                f"st.IcebergTable needs pyiceberg, and importing it gives: {e}; install it with "
-                "pip install 'stepping-spark[iceberg]'"
-            ) from e
-        source: Source = made.IcebergSource(self.name, self._catalog, self._options)
+        source: Source = _of("source").IcebergSource(self.name, self._catalog, self._options)
         return source
+
+    def sink(self) -> Sink:
+        """The table as a sink; an InputError where pyiceberg is not installed."""
+        sink: Sink = _of("sink").IcebergSink(
+            self.name, self._catalog, self._options, self.key, changes=self.changes
+        )
+        return sink
+
+
+def _of(module: str) -> Any:
+    """A module that needs pyiceberg."""
+    try:
+        return import_module(f"stepping_spark.pipeline.iceberg.{module}")
+    except ImportError as e:
+        if "pyiceberg" not in f"{e.name} {e}":
+            raise
+        raise InputError(
+            f"st.IcebergTable needs pyiceberg, and importing it gives: {e}; install it with "
+            "pip install 'stepping-spark[iceberg]'"
+        ) from e

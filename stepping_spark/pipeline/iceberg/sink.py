@@ -1,0 +1,356 @@
+"""An Iceberg table as a sink: the rows of a view, or its changes, a snapshot for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from stepping_spark.errors import SinkError
+from stepping_spark.pipeline.changes import by_key, check_key, feed_of, feed_schema, not_unique
+from stepping_spark.pipeline.iceberg.lists import lost_list, lost_name
+from stepping_spark.pipeline.iceberg.place import Place, rewrites
+from stepping_spark.pipeline.iceberg.rewriting import (
+    FILE_BYTES,
+    Rewrite,
+    arrow_of,
+    holding,
+    places,
+    rows_in,
+    small,
+    written,
+)
+from stepping_spark.pipeline.iceberg.types import NoType, schema_of
+from stepping_spark.pipeline.remedies import KEPT
+from stepping_spark.pipeline.writable import check_names, check_same, check_years
+from stepping_spark.rows.names import as_in_table, to_table
+from stepping_spark.rows.schema import COUNT
+from stepping_spark.zsets.spark import ZSetSpark
+
+pc: Any = pyarrow.compute
+
+OWNER = "stepping-spark.owner"
+STEP = "stepping-spark.step"
+"""Which view of which state wrote a snapshot, and with which step; the table has the last ones."""
+
+MERGED_EVERY = 64
+"""Steps after which small files are merged."""
+
+PROPERTIES = {
+    "write.target-file-size-bytes": str(FILE_BYTES),
+    "commit.manifest-merge.enabled": "true",
+}
+_NO_RETRY = {"commit.retry.num-retries": "0"}
+
+_ANOTHER = "give another name, or drop the table to write it again"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A step as it is written to a table whose current snapshot is `at`."""
+
+    step: int
+    of: ZSetSpark[Any]
+    at: int | None
+    rewrite: Rewrite
+
+    def fits(self, table: Table, step: int, change: ZSetSpark[Any]) -> bool:
+        """Whether it was computed for this step, and for the table as it is."""
+        return self.of is change and (self.step, self.at) == (step, _current(table))
+
+
+class IcebergSink:
+    """Writes the steps of one view.
+
+    A step is one snapshot. Its summary says the owner and the step, and so do the properties of the
+    table, in the same commit: they stay when snapshots expire. A commit is refused when the table
+    has another snapshot than the one that was read, so of two that write at once one gets through.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        catalog: str | Catalog,
+        options: Mapping[str, str],
+        key: Sequence[str],
+        *,
+        changes: bool,
+    ) -> None:
+        self._place = Place(name, catalog, options, self._failure)
+        self._key = tuple(key)
+        self._feed = changes
+        self._columns = pa.schema([])
+        self._owner = ""
+        self._ready: Ready | None = None
+        self._where = f"Iceberg table {name}"
+
+    def open(self, columns: pa.Schema, owner: str) -> None:
+        """Make the table, or see that it is this owner's."""
+        self._get_ready(columns, owner)
+        table = self._place.table_if_there()
+        if table is None:
+            table = self._made()
+        self._check(table)
+
+    def look(self, columns: pa.Schema, owner: str) -> int:
+        """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
+        self._get_ready(columns, owner)
+        table = self._place.table_if_there()
+        if table is None:
+            return 0
+        self._check(table)
+        return self._step_of(table)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def last_step(self) -> int:
+        """The last step of this owner."""
+        return self._step_of(self._place.table())
+
+    def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
+        """Refuse what `write` would refuse; it writes what is computed here."""
+        table = self._place.table()
+        self._check_owner(table)
+        self._ready = self._computed(table, step, change)
+
+    def write(self, step: int, change: ZSetSpark[Any]) -> None:
+        """Write the rows of a step, with its number."""
+        table = self._place.table()
+        self._check_owner(table)
+        ready, self._ready = self._ready, None
+        if ready is None or not ready.fits(table, step, change):
+            ready = self._computed(table, step, change)
+        with self._writing(f"step {step} could not be written"):
+            self._commit(table, step, ready.rewrite)
+
+    # -- a step
+
+    def _computed(self, table: Table, step: int, change: ZSetSpark[Any]) -> Ready:
+        """What a step does to a table; a SinkError where its rows and the table do not allow it."""
+        rows = change.to_arrow()
+        check_years(rows, self._where)
+        if (lost := lost_list(rows)) is not None:
+            raise self._failure(
+                f"column {lost} has NULL for a list of structs, which pyiceberg writes as an empty "
+                "list; make it an empty list in the query, or write the view to another table"
+            )
+        with self._place.trying("its rows cannot be read", KEPT):
+            if self._feed:
+                feed = feed_of(rows, step, self._key, self._where)
+                rewrite = Rewrite(rows=[self._in_table(feed)])
+            elif self._key:
+                rewrite = self._by_key(table, rows)
+            else:
+                rewrite = self._by_count(table, self._in_table(rows))
+            if not self._feed and step // MERGED_EVERY > self._step_of(table) // MERGED_EVERY:
+                self._merge(table, rewrite)
+        return Ready(step, change, _current(table), rewrite)
+
+    def _by_key(self, table: Table, change: pa.Table) -> Rewrite:
+        found = by_key(change, self._key, self._where)
+        came, changed, gone = map(self._in_table, (found.came, found.changed, found.gone))
+        names = [self._column(name) for name in self._key]
+        keys = pa.concat_tables([rows.select(names) for rows in (came, changed, gone)])
+        rewrite = Rewrite(rows=[came, changed])
+        for task in holding(table, keys):
+            at = places(rows_in(table, task, names), keys)
+            double = at[(at >= 0) & (at < came.num_rows)]
+            if len(double):
+                row = keys.slice(int(double[0]), 1).to_pylist()[0]
+                values = {field: row[self._column(field)] for field in self._key}
+                raise not_unique(self._where, self._key, values)
+            if (at >= 0).any():
+                rewrite.gone.append(task.file)
+                rewrite.rows.append(rows_in(table, task).filter(pa.array(at < 0)))
+        return rewrite
+
+    def _by_count(self, table: Table, change: pa.Table) -> Rewrite:
+        keys = change.drop_columns([COUNT])
+        counts = change.column(COUNT).to_numpy().copy()
+        rewrite = Rewrite()
+        for task in holding(table, keys):
+            at = places(rows_in(table, task, keys.column_names), keys)
+            if (at >= 0).any():
+                rows = rows_in(table, task)
+                rewrite.gone.append(task.file)
+                rewrite.rows.append(rows.filter(pa.array(at < 0)))
+                np.add.at(counts, at[at >= 0], rows.column(COUNT).to_numpy()[at >= 0])
+        if (counts < 0).any():
+            row = keys.slice(int(np.flatnonzero(counts < 0)[0]), 1).to_pylist()[0]
+            raise self._failure(
+                f"the view takes away more of the row {row} than the table has: somebody else has "
+                "changed its rows; drop it and start with a new store"
+            )
+        new = keys.append_column(change.schema.field(COUNT), pa.array(counts))
+        rewrite.rows.append(new.filter(pa.array(counts > 0)))
+        return rewrite
+
+    def _merge(self, table: Table, rewrite: Rewrite) -> None:
+        """Write the rows of small files anew, together with those of the step."""
+        gone = {file.file_path for file in rewrite.gone}
+        for task in small(table.scan().plan_files()):
+            if task.file.file_path not in gone:
+                rewrite.gone.append(task.file)
+                rewrite.rows.append(rows_in(table, task))
+
+    def _commit(self, table: Table, step: int, rewrite: Rewrite) -> None:
+        """One snapshot and the properties of the table, both or neither."""
+        said = {OWNER: self._owner, STEP: str(step)}
+        properties = {**table.metadata.properties, **_NO_RETRY}
+        # A commit that is tried again would be on top of what another pipeline wrote meanwhile.
+        table.metadata = table.metadata.model_copy(update={"properties": properties})
+        schema = arrow_of(table)
+        rows = pa.concat_tables(part.select(schema.names).cast(schema) for part in rewrite.rows)
+        transaction = table.transaction()
+        if self._feed:
+            transaction.append(rows, snapshot_properties=said)
+        else:
+            order = [self._column(name) for name in self._key or self._columns.names]
+            files: list[DataFile] = list(written(table, rows, order))
+            update = transaction.update_snapshot(snapshot_properties=said)
+            producer: Any = update.overwrite() if rewrite.gone else update.merge_append()
+            with producer as snapshot:
+                for file in rewrite.gone:
+                    snapshot.delete_data_file(file)
+                for file in files:
+                    snapshot.append_data_file(file)
+        transaction.set_properties(said)
+        transaction.commit_transaction()
+
+    # -- the table
+
+    def _get_ready(self, columns: pa.Schema, owner: str) -> None:
+        check_key(self._key, columns, self._where)
+        self._columns, self._owner, self._ready = columns, owner, None
+        check_names(as_in_table(columns), self._schema.names[len(columns) :], self._where)
+        try:
+            schema_of(self._schema)
+        except NoType as e:
+            raise self._failure(f"column {e}, which Iceberg does not have; make it another") from e
+        except ValueError as e:  # names with a dot, and names of parts of structs
+            raise self._failure(f"{e}; give a field another column: columns={{field: name}}") from e
+        if (lost := lost_name(as_in_table(columns))) is not None:
+            raise self._failure(
+                f"column {lost} is in a list of lists, where pyiceberg loses the values of fields "
+                "with such names; use letters, digits and _ only"
+            )
+
+    def _made(self) -> Table:
+        catalog, name, schema = self._place.catalog(), self._place.name, schema_of(self._schema)
+        with self._place.trying("it could not be made", "check the catalog and what it allows"):
+            try:
+                return catalog.create_table_if_not_exists(name, schema, properties=PROPERTIES)
+            except NoSuchNamespaceError:
+                catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+                return catalog.create_table_if_not_exists(name, schema, properties=PROPERTIES)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        columns = as_in_table(self._columns)
+        if self._feed:
+            return feed_schema(columns)
+        if self._key:
+            return columns
+        return pa.schema([*columns, pa.field(COUNT, pa.int64(), nullable=False)])
+
+    def _in_table(self, rows: pa.Table) -> pa.Table:
+        """Rows as the table has them."""
+        return to_table(rows, self._columns).cast(self._schema)
+
+    def _column(self, name: str) -> str:
+        """The table's column of a field."""
+        return self._schema.names[self._columns.get_field_index(name)]
+
+    def _check(self, table: Table) -> None:
+        check_same(arrow_of(table), self._schema, self._where, "give another name")
+        if not self._feed and not table.spec().is_unpartitioned():
+            raise self._failure(
+                "it is partitioned, and rows of a view are written to tables without partitions; "
+                "give another name, or write what changed: changes=True"
+            )
+        self._check_owner(table)
+
+    def _step_of(self, table: Table) -> int:
+        """The last step of this owner that the rows of the table are of."""
+        for snapshot in _back(table):
+            if (step := self._mine(snapshot)) is not None:
+                return step
+            if not rewrites(snapshot):
+                return 0
+        properties = {} if table.current_snapshot() is None else table.properties
+        return int(properties[STEP]) if properties.get(OWNER) == self._owner else 0
+
+    def _mine(self, snapshot: Snapshot) -> int | None:
+        """The step that a snapshot is of; None: it is none of this owner."""
+        said = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        return int(said[STEP]) if said.get(OWNER) == self._owner else None
+
+    def _check_owner(self, table: Table) -> None:
+        """Refuse a table with rows that this owner did not write."""
+        owner, step = table.properties.get(OWNER), table.properties.get(STEP)
+        if owner is not None and owner != self._owner:
+            raise self._failure(
+                f"another pipeline writes it, and has written step {step}, or this pipeline has "
+                f"lost its state; {_ANOTHER}"
+            )
+        for snapshot in _back(table):
+            if self._mine(snapshot) is not None:
+                return
+            if rewrites(snapshot):
+                continue
+            if owner is None and _has_rows(table):
+                raise self._failure(
+                    "it has rows that no pipeline wrote; give a name that no table has, or that of "
+                    "an empty one"
+                )
+            if owner is not None:
+                raise self._failure(
+                    f"somebody else has changed its rows in snapshot {snapshot.snapshot_id}; "
+                    "nobody else may write a table that a pipeline writes: roll back to the "
+                    "snapshot before it, and run again; or drop it and start with a new store"
+                )
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        try:
+            with self._place.trying(what, KEPT):
+                yield
+        except SinkError as e:
+            if not isinstance(e.__cause__, CommitFailedException):
+                raise
+            raise self._failure(
+                f"{what}, because somebody else wrote it at the same time: {e.__cause__}; one "
+                "pipeline writes a table: stop the other"
+            ) from e.__cause__
+
+    def _failure(self, said: str) -> SinkError:
+        return SinkError(f"Iceberg table {self._place.name}: {said}")
+
+
+def _current(table: Table) -> int | None:
+    snapshot = table.current_snapshot()
+    return None if snapshot is None else snapshot.snapshot_id
+
+
+def _back(table: Table) -> Iterator[Snapshot]:
+    """The snapshots from the current one back, as far as they are kept."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        before = snapshot.parent_snapshot_id
+        snapshot = None if before is None else table.snapshot_by_id(before)
+
+
+def _has_rows(table: Table) -> bool:
+    return any(True for _ in table.scan().plan_files())
