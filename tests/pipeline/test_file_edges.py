@@ -342,3 +342,20 @@ def test_a_key_that_is_not_unique_is_refused_before_the_commit(tmp_path: Path) -
         assert made.stepper.store.last_step() == 1
         items[1] = (2, Z({Line(id=1, text="a"): -1, Line(id=1, text="b"): 1}))
         assert made.run() == 1
+
+
+def test_a_column_that_the_sink_adds_is_refused_when_the_pipeline_is_opened(tmp_path: Path) -> None:
+    class Odd(st.Data):
+        step: Annotated[int, st.Column("_step")]
+
+    def odd(rows: st.ZSet[Odd]) -> st.ZSet[Odd]:
+        return rows
+
+    for changes in (False, True):
+        out = st.Files(tmp_path / "out", changes=changes)
+        made = st.Pipeline(odd, store="memory", rows=[], into=out)
+        if changes:
+            with pytest.raises(SinkError, match="_step and _step would be one column"):
+                made.dry_run()
+        else:
+            assert made.run() == 0

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stepping_spark.errors import SinkError
-from stepping_spark.pipeline.changes import check_key, feed_of
+from stepping_spark.pipeline.changes import KIND, STEP, check_key, feed_of
 from stepping_spark.pipeline.files.directory import Directory
+from stepping_spark.pipeline.writable import check_names
 from stepping_spark.relations.arrow import canonical, flat, row_ids
 from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
@@ -37,17 +38,19 @@ class FilesSink:
 
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Make the directory, or see that it is this owner's."""
-        self._prepare(columns, owner)
+        self._get_ready(columns, owner)
         self._directory.make()
         self._steps()
 
     def look(self, columns: pa.Schema, owner: str) -> int:
         """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
-        self._prepare(columns, owner)
+        self._get_ready(columns, owner)
         return self.last_step() if self._directory.is_there() else 0
 
-    def _prepare(self, columns: pa.Schema, owner: str) -> None:
-        check_key(self._key, columns, f"directory {self._directory.shown}")
+    def _get_ready(self, columns: pa.Schema, owner: str) -> None:
+        where = f"directory {self._directory.shown}"
+        check_key(self._key, columns, where)
+        check_names(as_in_table(columns), (KIND, STEP) if self._changes else (), where)
         self._columns = columns
         self._prepared = None
         self._owner = hashlib.sha256(owner.encode()).hexdigest()[:12]
