@@ -17,7 +17,7 @@ from stepping_spark.relations.arrow import Array, lengths_of, one_array
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.names import arrow_schema, matched
 from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
-from stepping_spark.rows.types import ListOf, Optional, Struct
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
 from stepping_spark.zsets.from_dataframe import count_column, names_of
 
 pc: Any = pyarrow.compute
@@ -227,7 +227,18 @@ def _parts(array: Array, t: RowType, where: str) -> Fitted:
         lists = pa.ListArray.from_arrays(offsets, items, type=t.arrow)
         rows = [Wrong(w.where, np.searchsorted(ends, w.at, side="right"), w.said) for w in wrong]
         return lists, rows
+    if isinstance(t, ZSetOf) and _is_list(array.type):
+        return _zsets(array, t, where)
     raise _other_type(array, t, where)
+
+
+def _zsets(array: Array, t: ZSetOf, where: str) -> Fitted:
+    """Z-sets within rows: lists of rows and counts, in any order and of any length."""
+    lists, wrong = _parts(array, ListOf(t.item), where)
+    misfits = {int(at) for w in wrong for at in w.at}
+    found: list[Any] = [[] if i in misfits else v for i, v in enumerate(lists.to_pylist())]
+    made: Array = pa.array([t.encode(t.decode(v), where) for v in found], t.arrow)
+    return made, wrong
 
 
 def _is_list(t: pa.DataType) -> bool:

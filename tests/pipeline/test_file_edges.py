@@ -17,6 +17,8 @@ import pytest
 import stepping_spark as st
 from stepping_spark.errors import InputError, SinkError, SourceError
 from tests.cases import Z
+from tests.pipeline.field_types import FIELDS as FIELD_TYPES
+from tests.pipeline.field_types import nested
 
 
 class Line(st.Data):
@@ -359,3 +361,21 @@ def test_a_column_that_the_sink_adds_is_refused_when_the_pipeline_is_opened(tmp_
                 made.dry_run()
         else:
             assert made.run() == 0
+
+
+@pytest.mark.parametrize("changes", [False, True])
+@pytest.mark.parametrize("name", FIELD_TYPES)
+def test_each_type_of_a_field_is_written_and_read_two_deep(
+    tmp_path: Path, name: str, changes: bool
+) -> None:
+    of, rows = nested(name)
+
+    def same(rows: Any) -> Any:
+        return st.distinct(rows)
+
+    same.__annotations__ = {"rows": st.ZSet[of]}  # type: ignore[valid-type]
+    out, seen = st.Files(tmp_path / "out", changes=changes), dict[int, Any]()
+    table = Z(dict.fromkeys(rows, 1))
+    st.Pipeline(same, store="memory", rows=[(1, table)], into=out).run()
+    st.Pipeline(same, store="memory", rows=out, into=seen.__setitem__).run()
+    st.assert_equal(seen[1], table)
