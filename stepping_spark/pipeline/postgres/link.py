@@ -89,8 +89,8 @@ class Link:
 def run(
     connection: Connection, text: str, *params: Any, **names: sql.Composable
 ) -> psycopg.Cursor[Any]:
-    """Run a statement with names in braces and parameters as $1, $2, …"""
-    return connection.execute(sql.SQL(text).format(**names).as_string(), params)
+    """Run a statement with names in braces and parameters as $1, $2, …; several, without these."""
+    return connection.execute(sql.SQL(text).format(**names).as_string(), params or None)
 
 
 def columns_of(connection: Connection, schema: str, table: str) -> dict[str, str]:

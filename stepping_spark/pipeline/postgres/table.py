@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stepping_spark.pipeline.postgres.link import database_of
 from stepping_spark.pipeline.postgres.sink import PostgresSink
@@ -57,11 +57,15 @@ class Postgres:
         key: str | Sequence[str] = (),
         changes: bool = False,
         trim: bool = False,
+        columns: Mapping[str, str] | None = None,
+        on_invalid: object = "fail",
     ) -> None:
         self.table = table
         self.schema = schema
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self.changes = changes
+        self.columns = dict(columns or {})
+        self.on_invalid = on_invalid
         self._url = url
         self._trim = trim
 
@@ -73,11 +77,16 @@ class Postgres:
         """What is the same for two that name the same table."""
         return database_of(self._url), self.schema, self.table
 
-    def install(self) -> bool:
-        """Create the log of changes and its triggers; False if they exist already."""
+    def install(self, *, again: bool = False) -> bool:
+        """Create the log of changes and its triggers; False if they exist already.
+
+        With `again`, a log that may lack changes is mended: what differs between the log and the
+        table is written to the log, so pipelines that read it go on. A log that was trimmed does
+        not tell what it has lacked, and is created anew: its pipelines start with a new store.
+        """
         source = self.source()
         try:
-            return source.install()
+            return source.install(again=again)
         finally:
             source.close()
 
