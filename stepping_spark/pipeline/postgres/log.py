@@ -399,10 +399,10 @@ class Log:
         if gone:
             raise self._broken(f"{gone} of its parts were detached or dropped")
         for member in table.with_rows:
-            if str(member.oid) not in known and self._lacks(connection, member):
+            if str(member.oid) not in known and self._lacks(connection, note, member):
                 raise self._broken(f"its part {'.'.join(member.place)} was attached with rows")
 
-    def _lacks(self, connection: Connection, member: Member) -> bool:
+    def _lacks(self, connection: Connection, note: Note, member: Member) -> bool:
         """Whether a part that came after the installation has other rows than the log says."""
         shown = ".".join(member.place)
         if not member.readable:
@@ -413,9 +413,10 @@ class Log:
             )
         text = (
             "SELECT (SELECT count(*) FROM ONLY {on}) "
-            "<> (SELECT coalesce(sum(_count_), 0) FROM {log} WHERE _part = $1)"
+            "<> (SELECT coalesce(sum(_count_), 0) FROM {log} "
+            "WHERE _part = $1 AND (_id > $2 OR _row IS NULL))"
         )
-        found = run(connection, text, member.oid, on=member.name, **self._names)
+        found = run(connection, text, member.oid, note.mended, on=member.name, **self._names)
         return bool(found.fetchall()[0][0])
 
     def _check_triggers(self, connection: Connection, note: Note, table: Followed) -> None:

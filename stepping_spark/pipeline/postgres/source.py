@@ -67,8 +67,12 @@ class PostgresSource:
     def open(self, columns: pa.Schema) -> None:
         """Say which columns are wanted; see that the log is as it should be."""
         self._columns = columns
-        with self._link.transaction("could not be looked at") as connection:
-            self._there(connection)
+        try:
+            with self._link.transaction("could not be looked at") as connection:
+                self._there(connection)
+        except BaseException:
+            self._link.close()
+            raise
 
     def close(self) -> None:
         """Close the connection."""
@@ -244,9 +248,10 @@ class PostgresSource:
             text = """
                 WITH gone AS (
                     DELETE FROM {log} WHERE (_xid, _id) <= ($1::text::xid8, $2)
-                    RETURNING _part, _count_
+                    RETURNING _part, _count_ * (_id > $3 OR _row IS NULL)::int AS rows
                 )
                 INSERT INTO {log} (_xid, _id, _shape, _part, _count_) OVERRIDING SYSTEM VALUE
-                SELECT $1::text::xid8, $2, 0, _part, sum(_count_) FROM gone GROUP BY _part
+                SELECT $1::text::xid8, $2, 0, _part, sum(rows) FROM gone GROUP BY _part
             """
-            run(connection, text, str(transaction), number, log=self._name)
+            since = self._noted(connection).mended
+            run(connection, text, str(transaction), number, since, log=self._name)
