@@ -13,7 +13,8 @@ from stepping_spark.pipeline.postgres.followed import Followed, followed_of
 from stepping_spark.pipeline.postgres.kinds import Kind, arrow_of
 from stepping_spark.pipeline.postgres.lines import Lines
 from stepping_spark.pipeline.postgres.link import Link, run
-from stepping_spark.pipeline.postgres.log import Log, Note, log_of
+from stepping_spark.pipeline.postgres.log import Log
+from stepping_spark.pipeline.postgres.marks import Note, log_of
 from stepping_spark.pipeline.protocols import MISFITS, Batch, Portion, Position
 from stepping_spark.pipeline.remedies import ANEW
 from stepping_spark.rows.names import matched
@@ -204,11 +205,11 @@ class PostgresSource:
         """The log's note and the table, both of which are as they should be."""
         table = followed_of(connection, self._link)
         note = self._noted(connection)
-        self._log.check(connection, note, table, list(self._matched(table).values()))
+        self._log.doubts.check(connection, note, table, list(self._matched(table).values()))
         return note, table
 
     def _noted(self, connection: Connection) -> Note:
-        note = self._log.note(connection)
+        note = self._log.marks.note(connection)
         if note is None:
             raise self._not_installed()
         return note
