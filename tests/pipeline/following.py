@@ -98,4 +98,6 @@ class Follower:
 def _hashed(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_hashed, value))
-    return tuple(sorted(value.items())) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return tuple((name, _hashed(value[name])) for name in sorted(value))
+    return value

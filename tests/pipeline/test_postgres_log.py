@@ -14,19 +14,11 @@ from click.testing import CliRunner
 from stepping_spark.cli import main
 from stepping_spark.errors import SourceError
 from tests.pipeline.following import Database, Follower
-from tests.postgres_server import PostgresServer, has
+from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import role
 
 INT, TEXT = pa.int64(), pa.string()
 AGAIN = r"Install it again: stepping-spark source install --again URL"
-
-
-@pytest.fixture(scope="module", params=["system", "package"])
-def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
-    if not has(request.param):
-        pytest.skip(f"there is no Postgres of the {request.param}")
-    with PostgresServer(which=request.param, autovacuum="off") as server:
-        yield server
 
 
 @pytest.fixture

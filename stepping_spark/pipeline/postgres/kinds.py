@@ -170,9 +170,10 @@ class Number(str):
 
 
 DECODER = json.JSONDecoder(parse_int=Number, parse_float=Number)
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # which JSON has as texts
 _BY_TEXT: tuple[Callable[[Any], bool], ...] = (
-    pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_date,
-    pa.types.is_timestamp, pa.types.is_string,
+    pa.types.is_integer, pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp,
+    pa.types.is_string,
 )  # fmt: skip
 
 
@@ -186,7 +187,9 @@ def array_of(values: Sequence[Any], t: pa.DataType) -> tuple[pa.Array[Any], Mapp
             return pa.array(values, pa.string()).cast(t), {}
         if pa.types.is_boolean(t):
             return pa.array(values, t), {}
-    except (pa.ArrowException, TypeError, UnicodeError):
+        if pa.types.is_decimal(t):  # Arrow's own cast of text wraps around where it overflows
+            return pa.array([None if v is None else Decimal(v) for v in values], t), {}
+    except (pa.ArrowException, TypeError, UnicodeError, InvalidOperation):
         pass  # one of them does not fit, and is looked for
     found: list[Any] = []
     wrong: dict[int, str] = {}
@@ -232,9 +235,9 @@ def _atom(given: Any, t: pa.DataType) -> Any:
         raise _unfit(given, t)
     if not isinstance(given, str):
         raise _unfit(given, t)
-    if isinstance(given, Number) and not (
-        pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_decimal(t)
-    ):
+    number = pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_decimal(t)
+    text_too = t == pa.uint32() or given in _NO_NUMBERS
+    if isinstance(given, Number) != number and not (number and text_too):
         raise _unfit(given, t)
     if pa.types.is_integer(t):
         return int(given)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,8 @@ from stepping_spark.pipeline.postgres.kinds import DECODER, Kind, array_of, is_e
 from stepping_spark.pipeline.protocols import MISFITS
 from stepping_spark.rows.schema import COUNT
 
+_SPACE = re.compile(r"[ \t\n\r]*")
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 _ABSENT = object()  # the line was written when its table had no column of that name
 
 
@@ -69,26 +71,45 @@ class Lines:
 
     def _keyed(self, text: str, said: Iterable[str]) -> str:
         """Why a row does not fit, after its key."""
-        found = DECODER.decode(text)
+        found = _fields(text)
         key = ", ".join(f"{name} = {found.get(name)}" for name in self._key)
         return f"{key}: {'; '.join(said)}" if key else "; ".join(said)
 
     def _values(self, text: str) -> tuple[Any, ...]:
-        """The values of the columns; lists and objects as the text that they have in JSON."""
-        found: dict[str, Any] = {}
-        at = 1
-        while text[at : at + 1] == '"':
-            name, at = json.decoder.scanstring(text, at + 1, True)  # type: ignore[attr-defined]
-            start = at + 1
-            while text[(at := at + 1)] in " \t\n\r":
-                pass
-            value, at = DECODER.raw_decode(text, at)
-            while text[at] in " \t\n\r":
-                at += 1
-            exact = name in self._exact and value is not None
-            found[name] = text[start:at] if exact or isinstance(value, dict | list) else value
-            at += 1
+        found = _fields(text, self._exact)
         return tuple(found.get(name, _ABSENT) for name in self._names)
+
+
+def _fields(text: str, exact: Container[str] = ()) -> dict[str, Any]:
+    """The values of a row; lists and objects, and all that is `exact`, as the text in JSON."""
+    found: dict[str, Any] = {}
+    at = 1
+    while text[at : at + 1] == '"':
+        name, at = DECODER.raw_decode(text, at)
+        start = at + 1
+        at = _SPACE.match(text, start).end()  # type: ignore[union-attr]
+        if text[at] in "[{":
+            at = end = _end_of(text, at)
+            value: Any = text[start:end]
+        else:
+            value, end = DECODER.raw_decode(text, at)
+        at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
+        found[name] = text[start:at] if name in exact and value is not None else value
+        at += 1
+    return found
+
+
+def _end_of(text: str, at: int) -> int:
+    """Where a list or an object ends, however deep it is."""
+    depth = 0
+    for token in _TOKEN.finditer(text, at):
+        if token[0] in "[{":
+            depth += 1
+        elif token[0] in "]}":
+            depth -= 1
+            if not depth:
+                return token.end()
+    raise ValueError(f"a line of the log is no JSON: {text[:100]}")
 
 
 def _array(values: list[Any], t: pa.DataType) -> tuple[pa.Array[Any], Mapping[int, str]]:
