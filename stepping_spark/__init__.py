@@ -55,8 +55,11 @@ from stepping_spark.pipeline.catalog_tables import CatalogTable
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.iceberg import IcebergTable
+from stepping_spark.pipeline.iterators import Items
 from stepping_spark.pipeline.micro_batches import MicroBatches
 from stepping_spark.pipeline.postgres import Postgres
+from stepping_spark.pipeline.rejects import Rejected
+from stepping_spark.pipeline.row_class import row_class
 from stepping_spark.plan.explain import explain
 from stepping_spark.query import agg, linear, win
 from stepping_spark.query.cache import Cache
@@ -116,6 +119,7 @@ __all__ = [
     "IcebergTable",
     "Index",
     "InputError",
+    "Items",
     "Limits",
     "LocalDateTime",
     "Lookup",
@@ -128,6 +132,7 @@ __all__ = [
     "Precision",
     "Prospect",
     "ReducePlan",
+    "Rejected",
     "Report",
     "Session",
     "Sink",
@@ -211,6 +216,7 @@ __all__ = [
     "reduce",
     "reference",
     "rollup",
+    "row_class",
     "semijoin",
     "sessions",
     "shortest_paths",

@@ -6,9 +6,9 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Generic, Never, TypeVar, overload
+from typing import Any, Generic, Never, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypeVarTuple
 
@@ -34,6 +34,8 @@ from stepping_spark.store import Now, Store, now_to_text
 from stepping_spark.zsets.spark import ZSetSpark
 
 KEPT_METRICS = 1_000  # the number of last steps
+
+BeforeCommit: TypeAlias = Callable[[int, tuple[Any, ...]], Mapping[str, int]]
 
 Outs = TypeVarTuple("Outs")
 One = TypeVar("One")
@@ -100,6 +102,7 @@ class Stepper(Generic[In, Out]):
         step: int | None = None,
         now: Now = None,
         offsets: Mapping[str, int] | None = None,
+        before_commit: BeforeCommit | None = None,
     ) -> tuple[Any, ...]: ...
     @overload
     def step(  # type: ignore[overload-overlap]
@@ -109,6 +112,7 @@ class Stepper(Generic[In, Out]):
         step: int | None = None,
         now: Now = None,
         offsets: Mapping[str, int] | None = None,
+        before_commit: BeforeCommit | None = None,
     ) -> tuple[*Outs]: ...
     @overload
     def step(
@@ -118,6 +122,7 @@ class Stepper(Generic[In, Out]):
         step: int | None = None,
         now: Now = None,
         offsets: Mapping[str, int] | None = None,
+        before_commit: BeforeCommit | None = None,
     ) -> tuple[One]: ...
     def step(
         self,
@@ -126,6 +131,7 @@ class Stepper(Generic[In, Out]):
         step: int | None = None,
         now: Now = None,
         offsets: Mapping[str, int] | None = None,
+        before_commit: BeforeCommit | None = None,
     ) -> Any:
         """Take one step: a change for each input. Returns the change, or value, of each output.
 
@@ -140,12 +146,15 @@ class Stepper(Generic[In, Out]):
         - `offsets` is the position up to which each source is read after this step. It is committed
           with the step, and replaces the previous `store.last_offsets()`. None leaves that as it
           is.
+        - `before_commit` is called with the step's number and its outputs when they are computed.
+          What it raises ends the step like any other error: nothing is committed. What it returns
+          is committed beside `offsets`.
 
         Raises `InputError` for a value that does not fit, `StepError` for a vertex that fails, and
         `StoreError` for errors of the store.
         """
         with self._lock:
-            return self._step(inputs, step, now, offsets)
+            return self._step(inputs, step, now, offsets, before_commit)
 
     def step_from(self, source: str, position: int, inputs: In) -> bool:
         """Take a step with changes from a source that numbers them, exactly once.
@@ -169,6 +178,7 @@ class Stepper(Generic[In, Out]):
         step: int | None,
         now: Now,
         offsets: Mapping[str, int] | None,
+        before_commit: BeforeCommit | None = None,
     ) -> tuple[Any, ...]:
         last = self.store.last_step()
         if step is not None:
@@ -182,6 +192,8 @@ class Stepper(Generic[In, Out]):
         with self._all_or_nothing(number, inputs), self._scheduler.counting(metrics):
             outputs = self._scheduler.run(metrics, self._held(inputs, first=not last), now)
             answers = self._answers(outputs)
+            if before_commit is not None:
+                offsets = {**(offsets or {}), **before_commit(number, answers)}
             settings = self._scheduler.settings
             self.store.commit(number, now, outputs, offsets, settings, self.graph.made_by)
             self._scheduler.committed()

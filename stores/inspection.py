@@ -101,6 +101,12 @@ class InspectedState(Protocol):
     def compact(self) -> str:
         """Take the lock, and merge batches, without Spark. Returns a note on the result."""
 
+    def rewind(self, to: int) -> None:
+        """Take the lock, and go back to an earlier step: the steps after it are dropped.
+
+        Raises `StoreError` for a step that is not kept.
+        """
+
 
 def _outline(text: str) -> str:
     """The text without parentheses and what is in them."""

@@ -18,6 +18,7 @@ from stepping_spark.cli.quiet import examples
 from stepping_spark.errors import SteppingError
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.reporting import serve
+from stepping_spark.pipeline.retries import RETRIES
 from stepping_spark.pipeline.stopping import seconds_in
 
 IN_FULL = 1
@@ -54,6 +55,13 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     metavar="TIME",
     help="Keep following the sources, and look for changes this often: 10s, 5min, or 10 (seconds).",
 )
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    default=RETRIES,
+    show_default=True,
+    help="With --every: attempts in a row that may fail, as when a connection is lost.",
+)
 @click.option("--max-steps", type=click.IntRange(min=1), help="Stop after this number of steps.")
 @click.option("--progress", is_flag=True, help="Show a line with the last step and the lag.")
 @click.option("--metrics-port", type=int, help="Serve metrics for Prometheus on this machine.")
@@ -71,6 +79,7 @@ def run(
     file: str,
     store: str | None,
     every: float | None,
+    retries: int,
     max_steps: int | None,
     progress: bool,
     metrics_port: int | None,
@@ -85,7 +94,8 @@ def run(
     machine can see the command line (ps), so put passwords into a password file (~/.pgpass), not
     into --store.
 
-    The command processes all new changes, and exits. With --every it keeps following the sources.
+    The command processes all new changes, and exits. With --every it keeps following the sources,
+    and tries again, with growing pauses, if a connection is lost or a server does not answer.
     Each step writes a line to the log, on standard error. Ctrl-C and SIGTERM stop it between two
     steps.
 
@@ -101,7 +111,9 @@ def run(
                 Output().print_lines(found.in_detail() if verbose else str(found))
                 sys.exit(IN_FULL if found.in_full else 0)
             with _served(pipeline, metrics_port), _reported(pipeline, report):
-                steps = pipeline.run(every=every, max_steps=max_steps, progress=progress)
+                steps = pipeline.run(
+                    every=every, max_steps=max_steps, progress=progress, retries=retries
+                )
             stopped = pipeline.stopped_by
     except SteppingError as e:
         say(str(e))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import click
 
 from stepping_spark.cli.output import NOT_DONE, Output, say
 from stepping_spark.cli.quiet import Commands, Quiet, examples
 from stepping_spark.errors import SteppingError
+from stepping_spark.pipeline.iceberg import IcebergTable
 from stepping_spark.pipeline.postgres import Postgres
+from stepping_spark.pipeline.row_class import row_class
+from stepping_spark.rows.row_class import code_of, field_name
 
 
 @click.group(
@@ -61,6 +65,48 @@ def uninstall(url: str, table: str, schema: str) -> None:
     """Remove the log of changes of TABLE; pipelines that read it cannot go on."""
     _told(lambda: Postgres(url, table=table, schema=schema).uninstall())
     Output().print(f"{schema}.{table} has no log of changes")
+
+
+@source.command(
+    "class",
+    cls=Quiet,
+    epilog=examples(
+        "stepping-spark source class lake/orders --name Order",
+        "stepping-spark source class postgresql://user@host/shop orders",
+    ),
+    short_help="Print a row class for a table.",
+)
+@click.argument("path")
+@click.argument("table", required=False)
+@click.option("--name", help="The name of the class; by default that of the table.")
+@click.option("--schema", default="public", show_default=True, help="The schema, in Postgres.")
+@click.option("--catalog", help="The catalog of an Iceberg table, as pyiceberg is configured.")
+@click.option("--required", multiple=True, metavar="COLUMN", help="A column that is never NULL.")
+def row_class_of(
+    path: str,
+    table: str | None,
+    name: str | None,
+    schema: str,
+    catalog: str | None,
+    required: tuple[str, ...],
+) -> None:
+    """Print the row class of a table as Python code, for a query on it.
+
+    PATH is a Delta table, a directory of Parquet files, the URL of a database with TABLE, or with
+    --catalog the name of an Iceberg table.
+    """
+
+    def made() -> str:
+        of: Any = path
+        if table is not None:
+            of = Postgres(path, table=table, schema=schema)
+        elif catalog is not None:
+            of = IcebergTable(path, catalog=catalog)
+        last = table or path.rstrip("/").rpartition("." if catalog else "/")[2]
+        chosen = name or "".join(part.capitalize() for part in field_name(last).split("_"))
+        return code_of(row_class(of, name=chosen, required=required))
+
+    Output().print(_told(made), soft_wrap=True)
 
 
 def _told(work: Callable[[], object]) -> object:

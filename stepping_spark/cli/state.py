@@ -94,10 +94,10 @@ def _of_a_place(
     epilog=examples(
         "stepping-spark state show state", "stepping-spark state verify s3://bucket/state"
     ),
-    short_help="Show, check or compact a state.",
+    short_help="Show, check, compact or rewind a state.",
 )
 def state() -> None:
-    """Show, check or compact the state in a store.
+    """Show, check, compact or rewind the state in a store.
 
     PATH is a directory, or a URI of an object store (s3://bucket/state). URL is
     postgresql://user@host/database?schema=NAME.
@@ -188,6 +188,27 @@ def compact(console: Console, kept: InspectedState) -> None:
         console.print(f"{decimal(sizes[0] - sizes[1])} saved, of {decimal(sizes[0])}. {note}")
     else:
         console.print("Nothing saved: there was nothing to merge or to reclaim.")
+
+
+@state.command(
+    cls=OnePlace,
+    epilog=examples("stepping-spark state rewind state --to 41"),
+    short_help="Go back to an earlier step.",
+)
+@_of_a_place
+@click.option("--to", type=click.IntRange(min=1), required=True, help="The step to go back to.")
+def rewind(console: Console, kept: InspectedState, to: int) -> None:
+    """Go back to an earlier step, and drop the steps after it.
+
+    For a step that a sink refuses: when the rows are corrected in the source, the next run reads
+    them again, as another step. A sink that has written a dropped step already does not fit the
+    state any more. A state in Parquet files keeps the last few steps, a state in Postgres none.
+    The command takes the lock: no other process may be writing.
+    """
+    before = kept.summary().step
+    kept.rewind(to)
+    dropped = f"steps {to + 1:,} to {before:,} are" if before > to + 1 else f"step {before:,} is"
+    console.print(f"The state is at step {to:,}; {dropped} dropped.")
 
 
 # -- tables

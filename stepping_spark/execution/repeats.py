@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from stepping_spark.errors import StoreError
 from stepping_spark.graph.graph import AnyGraph
 
 
-def check_made_by(kept: Sequence[str] | None, graph: AnyGraph, step: int) -> None:
+def check_made_by(
+    kept: Sequence[str] | None, graph: AnyGraph, step: int, *, beside: Collection[str] = ()
+) -> None:
     """Refuse to answer for a committed step where another query took it.
 
     `kept` is what the store says of who computed each output. The step cannot be recomputed:
-    its state is the one before it, and that is gone.
+    its state is the one before it, and that is gone. Outputs that are computed like one of
+    `beside` may be there or not.
     """
     if kept is None:
         raise StoreError(
@@ -21,7 +24,9 @@ def check_made_by(kept: Sequence[str] | None, graph: AnyGraph, step: int) -> Non
             f"did not say it. Go on with step {step + 1}, and read what you need from a cache; or "
             f"repeat step {step} with the version and the query that took it"
         )
-    if _digests(kept) != _digests(graph.made_by):
+    left_out = set(_digests(list(beside)))
+    then, now = ([d for d in _digests(told) if d not in left_out] for told in (kept, graph.made_by))
+    if then != now:
         raise StoreError(
             f"step {step} is committed already, and its outputs came from another query than "
             f"{graph.name} is now:\n"

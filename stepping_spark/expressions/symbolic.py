@@ -60,6 +60,12 @@ class SymbolicColumn(ExprColumn):
             f"{name!r}; {use}"
         )
 
+    @property
+    def __row_names__(self) -> tuple[str, ...] | None:
+        """The names of the fields of a row, for `Data.of`; None: it is a single value."""
+        bare = unwrap(self.__expr__.type)
+        return tuple(n for n, _ in bare.fields) if isinstance(bare, Struct) else None
+
     def __getitem__(self, k: Any) -> Any:
         bare = unwrap(self.__expr__.type)
         if isinstance(bare, Struct) and bare.python is tuple and isinstance(k, int):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from stepping_spark.callsite import Line
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class ReducePlan:
     by: str
     into: str
     parts: tuple[ReducePart, ...]
+    line: Line | None = field(default=None, compare=False, repr=False)  # of the user
 
     @property
     def collated(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -12,9 +12,11 @@ from pyspark.sql.types import IntegralType
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, SourceError
+from stepping_spark.pipeline.frames import as_fields
 from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.pipeline.remedies import RETRY
+from stepping_spark.spark.arrow_schema import arrow_schema_of
 from stepping_spark.spark.errors import OF_SPARK, first_line
 from stepping_spark.spark.session import get_session
 from stepping_spark.zsets.from_change_feed import counted_changes
@@ -33,7 +35,8 @@ class CatalogTable:
     Versions are whole numbers that grow: `_commit_version` is the position. Each round asks Spark
     which versions there are, by a job. Many versions may be one step; one version is not cut in
     pieces, and more rows than the driver takes stay in Spark. A table that is dropped and made anew
-    is not recognized. `lag` counts versions that changed rows.
+    is not recognized. `lag` counts versions that changed rows. `columns` and `on_invalid` are as
+    for `st.DeltaTable`; one more job finds rows that do not fit, unless they are an error.
 
     Raises `SourceError`, which names the table.
 
@@ -45,7 +48,15 @@ class CatalogTable:
     CatalogTable('lake.orders')
     """
 
-    def __init__(self, name: str, *, version: int = 0, spark: SparkSession | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: int = 0,
+        spark: SparkSession | None = None,
+        columns: Mapping[str, str] | None = None,
+        on_invalid: object = "fail",
+    ) -> None:
         if not isinstance(name, str) or not name:
             raise InputError(
                 f"{user_line()}: expected the name of a table, as 'lake.orders', found {name!r}"
@@ -56,6 +67,8 @@ class CatalogTable:
                 "read first, from 0 on"
             )
         self.name = name
+        self.columns = dict(columns or {})
+        self.on_invalid = on_invalid
         self._version = version
         self._spark = spark
 
@@ -82,9 +95,16 @@ class CatalogSource:
         self._name = name
         self._version = version
         self._spark = spark
+        self._columns = pa.schema([])
 
     def open(self, columns: pa.Schema) -> None:
-        """Nothing to do: the columns are found by their names."""
+        """Say which columns are wanted."""
+        self._columns = columns
+
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        with self._trying("its columns cannot be read"):
+            return arrow_schema_of(self._session.table(self._name).schema)
 
     def close(self) -> None:
         """Nothing to do: the session is not this source's."""
@@ -101,7 +121,7 @@ class CatalogSource:
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The rows at the first version, then the changes of later ones."""
         if after is None:
-            return Batch(self._version, (self._rows(),))
+            return Batch(self._version, (self._wanted(self._rows()),))
         before = numbers_of(after)[0]
         there = self._versions(before, portion.versions)
         if not there:
@@ -114,7 +134,10 @@ class CatalogSource:
             n += 1
         to = there[n - 1][0]
         changes = self._after(before).where(F.col(VERSION) <= to)
-        return Batch(to, (counted_changes(changes),), n)
+        return Batch(to, (self._wanted(counted_changes(changes)),), n)
+
+    def _wanted(self, frame: DataFrame) -> DataFrame:
+        return as_fields(frame, self._columns, self._failure)
 
     def _rows(self) -> DataFrame:
         with self._trying(f"its rows at version {self._version} cannot be read"):

@@ -9,12 +9,46 @@ from stepping_spark.errors import SinkError, StoreError, StoreMismatch
 from stepping_spark.execution.repeats import check_made_by
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.pipeline.outlets import Outlet
+from stepping_spark.pipeline.rejects import told_of_rejected
 from stepping_spark.pipeline.reporting import log
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Store
 
 
-def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet]) -> None:
+def deliver(
+    step: int,
+    outputs: Sequence[Any],
+    outlets: Sequence[Outlet],
+    state: str | None,
+    *,
+    is_written: bool = False,
+) -> list[int | None]:
+    """Write a committed step into sinks; gives the rows of each.
+
+    `state` is the path of a state that can go back by a step, and `is_written` says that another
+    sink has this step. The error of a sink that refuses it says what would do.
+    """
+    rows: list[int | None] = []
+    for outlet in outlets:
+        try:
+            rows.append(outlet.write(step, outputs[outlet.number]))
+        except SinkError as e:
+            raise SinkError(f"{e}. {_ways_on(step, None if is_written else state)}") from e
+        is_written = is_written or bool(outlet.kept)
+    return rows
+
+
+def _ways_on(step: int, state: str | None) -> str:
+    told = f"Step {step} is committed, and waits for this sink: the next run writes it"
+    if state is None or step < 2:
+        return told
+    return (
+        f"{told}. If the sink can never take it, take the step back, and correct the rows in the "
+        f"source: stepping-spark state rewind {state} --to {step - 1}"
+    )
+
+
+def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet], state: str | None) -> None:
     """Give the last step again to the sinks that may not have it."""
     step = stepper.store.last_step()
     offsets = stepper.store.last_offsets()
@@ -32,8 +66,8 @@ def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet]) -> None:
             ) from e
         log.warning("step %d cannot be delivered again to functions: %s", step, e)
         return
-    for outlet in lacking:
-        outlet.write(step, outputs[outlet.number])
+    others = any(outlet.kept and outlet not in lacking for outlet in outlets)
+    deliver(step, outputs, lacking, state, is_written=others)
 
 
 def check_query(store: Store, graph: AnyGraph, outlets: Sequence[Outlet]) -> None:
@@ -42,7 +76,7 @@ def check_query(store: Store, graph: AnyGraph, outlets: Sequence[Outlet]) -> Non
     if not step or not any(outlet.kept for outlet in outlets):
         return
     try:
-        check_made_by(store.last_made_by(), graph, step)
+        check_made_by(store.last_made_by(), graph, step, beside=told_of_rejected(graph))
     except StoreError as e:
         raise StoreMismatch(
             f"the tables that views go into have rows of another query than {graph.name} is now; "

@@ -10,14 +10,16 @@ from stepping_spark.errors import InputError
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits
 from stepping_spark.pipeline.feeds import Feed, told
+from stepping_spark.pipeline.iterators import Items
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.protocols import ReadTable, Sink, Source, WrittenTable
+from stepping_spark.pipeline.rejects import TYPE, view_of
 from stepping_spark.pipeline.views import input_names
 from stepping_spark.rows.atoms import short
 from stepping_spark.store import Store
-from stores.address import Place, place_of
+from stores.address import PARQUET, Place, place_of
 
-Given: TypeAlias = "Source | ReadTable | Iterable[tuple[int, object]]"
+Given: TypeAlias = "Source | ReadTable | Items | Iterable[tuple[int, object]]"
 To: TypeAlias = "Sink | WrittenTable | Callable[[int, Any], object]"
 Into: TypeAlias = "To | Sequence[To]"
 
@@ -38,8 +40,10 @@ def feeds_of(
     return [Feed(name, t, given[name], limits) for name, t in zip(names, types, strict=True)]
 
 
-def outlets_of(graph: AnyGraph, views: Sequence[str], into: Mapping[str, Into]) -> list[Outlet]:
-    """The sinks of each view that has some."""
+def outlets_of(
+    graph: AnyGraph, views: Sequence[str], into: Mapping[str, Into], rejects: Mapping[str, Any]
+) -> list[Outlet]:
+    """The sinks of each view that has some, then those of rows that do not fit an input."""
     outlets = []
     for view, given in into.items():
         if view not in views:
@@ -51,6 +55,10 @@ def outlets_of(graph: AnyGraph, views: Sequence[str], into: Mapping[str, Into]) 
         t = graph.outputs[number].type
         sinks = given if isinstance(given, list | tuple) else [given]
         outlets += [Outlet(view, i, number, t, sink) for i, sink in enumerate(sinks)]
+    outlets += [
+        Outlet(view_of(name), 0, len(views) + i, TYPE, sink, later=True)
+        for i, (name, sink) in enumerate(rejects.items())
+    ]
     return outlets
 
 
@@ -95,6 +103,11 @@ def place_given(store: str | Store | Place) -> Store | Place:
         return place_of(store)
     except ValueError as e:
         raise InputError(f"{user_line()}: store=: {e}") from None
+
+
+def path_of(place: Store | Place) -> str | None:
+    """The path of a state in files, which can go back by a step; None: it cannot."""
+    return str(place) if isinstance(place, Place) and place.kind == PARQUET else None
 
 
 def at_least_1(name: str, given: int | None) -> int | None:

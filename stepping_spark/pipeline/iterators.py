@@ -14,6 +14,32 @@ from stepping_spark.zsets.spark import ZSetSpark
 
 
 class Items:
+    """An iterable of `(position, change)` as a source, with more to say than the iterable has.
+
+    A plain iterable will do where there is nothing to say. `on_invalid` is what becomes of rows
+    that do not fit the row class: `"fail"`, an error; `"drop"`, they are left out and counted; or a
+    sink, which gets them as `st.Rejected`.
+
+    >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(people)
+    >>> people = st.Items([(1, pa.table({"name": ["ann", None]}))], on_invalid="drop")
+    >>> seen = {}
+    >>> st.Pipeline(names, store="memory", people=people, into={"names": seen.setdefault}).run()
+    1
+    >>> seen[1] == st.ZSetPython({"ann": 1})
+    True
+    """
+
+    def __init__(self, items: Iterable[tuple[int, Change]], *, on_invalid: object = "fail") -> None:
+        self.items = items
+        self.on_invalid = on_invalid
+
+    def __repr__(self) -> str:
+        n = f"{len(self.items)} items" if isinstance(self.items, list | tuple) else "…"
+        return f"Items({n})"
+
+
+class ItemSource:
     """The items of an iterable: `(position, change)`, with positions that grow; each is a step.
 
     A position that does not rise is a `SourceError`, for it would be taken for one that was read.

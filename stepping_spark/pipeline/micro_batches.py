@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, SourceError, SteppingError
+from stepping_spark.pipeline.frames import as_fields
 from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Change, Portion, Position
+from stepping_spark.rows.names import as_in_table
+from stepping_spark.spark.arrow_schema import arrow_schema_of
 from stepping_spark.spark.session import streaming_query
 from stepping_spark.spark.streams import Stream
 
@@ -32,7 +35,8 @@ class MicroBatches:
     which Spark keeps how far the stream is read. Each line of a batch is a row that is added, as
     often as a column `_count_` says, if there is one. `to_zset` is a function from the batch to a
     Z-set for everything else, such as `lambda batch: st.from_change_feed(batch, Order)` for a
-    change feed or Debezium's records.
+    change feed or Debezium's records. `columns` and `on_invalid` are as for `st.DeltaTable`; one
+    more job of each batch finds rows that do not fit, unless they are an error.
 
     Each round of the pipeline reads what is there (`trigger(availableNow=True)`). A batch is a
     step, even without rows; the stream's own options bound its size (`maxFilesPerTrigger`,
@@ -67,6 +71,8 @@ class MicroBatches:
         *,
         checkpoint: str | os.PathLike[str],
         to_zset: Callable[[DataFrame], Change] | None = None,
+        columns: Mapping[str, str] | None = None,
+        on_invalid: object = "fail",
     ) -> None:
         if not getattr(df, "isStreaming", False):
             raise InputError(
@@ -78,6 +84,8 @@ class MicroBatches:
                 f"{user_line()}: st.MicroBatches needs a session that is not Spark Connect: there "
                 "foreachBatch runs in another process; use one with a master"
             )
+        self.columns = dict(columns or {})
+        self.on_invalid = on_invalid
         self._df = df
         self._checkpoint = os.fspath(checkpoint)
         self._to_zset = to_zset
@@ -106,6 +114,7 @@ class MicroBatchSource:
         self._df = df
         self._checkpoint = checkpoint
         self._to_zset = to_zset
+        self._columns = pa.schema([])
         self._query: Stream | None = None
         self._changed = threading.Condition()
         # Both threads use these, and only while they hold `_changed`:
@@ -115,7 +124,14 @@ class MicroBatchSource:
         self._closing = False
 
     def open(self, columns: pa.Schema) -> None:
-        """Nothing to do: the query starts when the source is read."""
+        """Say which columns are wanted; the query starts when the source is read."""
+        self._columns = columns
+
+    def schema(self) -> pa.Schema:
+        """The columns of the stream; of what `to_zset` gives, those that are wanted."""
+        if self._to_zset is not None:
+            return as_in_table(self._columns)
+        return arrow_schema_of(self._df.schema)
 
     def close(self) -> None:
         """End the query; a batch that is not committed comes again."""
@@ -148,7 +164,11 @@ class MicroBatchSource:
                 self._check_ended(query)
                 return None
             number, key, batch = self._offered
-        change: Change = batch if self._to_zset is None else self._to_zset(batch)
+        change: Change
+        if self._to_zset is None:
+            change = as_fields(batch, self._columns, self._failure)
+        else:
+            change = self._to_zset(batch)
         return Batch((number, key), (change,), final=True)
 
     def _release(self, position: Position | None) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, SinkError
-from stepping_spark.pipeline.feeds import arrow_of, told
+from stepping_spark.pipeline.feeds import columns_given, told
 from stepping_spark.pipeline.iterators import Given
 from stepping_spark.pipeline.positions import sink_key
 from stepping_spark.pipeline.protocols import Sink
@@ -25,6 +25,10 @@ AGAIN = (
 )
 
 
+EMPTY = ".empty"
+"""Behind the key of a sink: the last step, if it has no rows for the sink."""
+
+
 class Outlet:
     """A sink of one view.
 
@@ -33,7 +37,16 @@ class Outlet:
     is what the sink has after a restart, or else the committed step itself.
     """
 
-    def __init__(self, view: str, place: int, number: int, t: StreamType, given: object) -> None:
+    def __init__(
+        self,
+        view: str,
+        place: int,
+        number: int,
+        t: StreamType,
+        given: object,
+        *,
+        later: bool = False,
+    ) -> None:
         self.view = view
         self._key = sink_key(view, place)
         self.number = number
@@ -41,8 +54,8 @@ class Outlet:
         self.shown = told(given)
         self._sink = sink_of(view, given)
         self._last = 0
-        named: Mapping[str, str] = getattr(given, "columns", {})
-        self._arrow = arrow_of(t, named) if isinstance(t, ZSetType) else pa.schema([])
+        self._later = later  # it may come when the state has steps already: it has missed nothing
+        self._arrow = columns_given(given, t) if isinstance(t, ZSetType) else pa.schema([])
         if isinstance(self._sink, Given):
             check_called(view, given)
         if not isinstance(t, ZSetType) and not isinstance(self._sink, Given):
@@ -55,17 +68,17 @@ class Outlet:
         """Get ready to write for a state, which its number tells from others."""
         self._sink.open(self._arrow, f"{state:012x} {self.view}")
 
-    def look(self, state: int, step: int, offsets: Mapping[str, int]) -> None:
-        """See whether a run could write, and change nothing; a sink without `look` is left alone.
+    def look(self, state: int, step: int, offsets: Mapping[str, int]) -> bool:
+        """Whether the sink is without the last committed step; changes nothing.
 
-        Raises what `open` and `lacks` raise.
+        A sink without `look` is left alone. Raises what `open` and `lacks` raise.
         """
         look = getattr(self._sink, "look", None)
         if not callable(look):
-            return
+            return False
         try:
             found = look(self._arrow, f"{state:012x} {self.view}")
-            self._lacks(found, step, offsets)
+            return self._lacks(found, step, offsets)
         finally:
             self._sink.close()
 
@@ -86,8 +99,10 @@ class Outlet:
 
     def _lacks(self, found: int, step: int, offsets: Mapping[str, int]) -> bool:
         """Whether a sink that has the steps up to `found` is without the last committed one."""
-        had = offsets.get(self._key)
+        had = offsets.get(self._key, 0 if self._later else None)
         if step == 0 and found == 0:
+            return False
+        if self._later and self._key not in offsets and found == 0:
             return False
         if had is None:
             raise SinkError(
@@ -95,6 +110,8 @@ class Outlet:
                 f"sink, {self.shown}, which has {found or 'none'}; {AGAIN}"
             )
         if found == step:
+            return False
+        if found == had and offsets.get(f"{self._key}{EMPTY}") == step:
             return False
         if found == 0 and had:
             raise SinkError(
@@ -115,6 +132,18 @@ class Outlet:
     def kept(self) -> dict[str, int]:
         """What the store keeps of it with the next step."""
         return {} if self._sink_forgets else {self._key: self._last}
+
+    def prepare(self, step: int, change: Any) -> dict[str, int]:
+        """Let the sink refuse the view's change of a step that is not committed yet.
+
+        Gives what the store keeps of it: whether there is nothing to write.
+        """
+        if isinstance(change, ZSetSpark) and not change.in_spark and change.empty():
+            return {} if self._sink_forgets else {f"{self._key}{EMPTY}": step}
+        prepare = getattr(self._sink, "prepare", None)
+        if callable(prepare):
+            prepare(step, change)
+        return {}
 
     def write(self, step: int, change: Any) -> int | None:
         """Write the view's change of a step, if there is one; gives its rows, if they are known."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from stepping_spark.errors import SteppingError
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.pipeline.catching_up import catch_up
 from stepping_spark.pipeline.declared import Queries, by_name, comments_of, into_of, sources_of
-from stepping_spark.pipeline.feeds import shown
 from stepping_spark.pipeline.given import (
     Given,
     Into,
@@ -21,20 +20,23 @@ from stepping_spark.pipeline.given import (
     feeds_of,
     into_by_view,
     outlets_of,
+    path_of,
     place_given,
 )
-from stepping_spark.pipeline.positions import STATE, offsets_of, position_of, state_of, without
+from stepping_spark.pipeline.positions import position_of, state_of
 from stepping_spark.pipeline.prospect import Prospect, prospect_of, unstepped
-from stepping_spark.pipeline.protocols import Batch, Portion
-from stepping_spark.pipeline.reporting import PipelineCollector, Reporting, StepReport, text_of
+from stepping_spark.pipeline.protocols import Portion
+from stepping_spark.pipeline.rejects import view_of, with_rejected
+from stepping_spark.pipeline.reporting import PipelineCollector, Reporting, text_of
+from stepping_spark.pipeline.retries import RETRIES, is_transient, pause_after
+from stepping_spark.pipeline.rounds import Rounds
 from stepping_spark.pipeline.stopping import Stopping, seconds_of
 from stepping_spark.pipeline.telemetry import observe
 from stepping_spark.pipeline.views import graph_of, input_names
 from stepping_spark.report import Report
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Now, Store
-from stepping_spark.zsets.spark import ZSetSpark
-from stores.address import Place
+from stores.address import MEMORY, Place
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -106,22 +108,33 @@ class Pipeline:
         self.graph, self.views = graph_of(by_name(query), append_only, strict, lateness)
         self._limits, self._profile = checked_limits(limits), profile
         versions, rows = at_least_1("max_versions", max_versions), at_least_1("max_rows", max_rows)
-        self._portion = Portion(versions, rows)
-        self._now = now
+        portion = Portion(versions, rows)
         self._place = place_given(store)
         into = into_of(query) if into is None else into
         chosen = {**(sources or {}), **inputs}
         said = sources_of(query, set(input_names(self.graph)) - set(chosen))
         given = {**said, **chosen}
         self._feeds = feeds_of(self.graph, self.views, given, self._limits)
+        rejects = {feed.name: feed.rejects_to for feed in self._feeds if feed.rejects_to}
+        self.graph = with_rejected(self.graph, list(rejects))
         sinks = into_by_view(self.views, into)
-        self._outlets = outlets_of(self.graph, self.views, sinks)
-        check_apart(given, sinks)
+        self._outlets = outlets_of(self.graph, self.views, sinks, rejects)
+        check_apart(given, {**sinks, **{view_of(name): sink for name, sink in rejects.items()}})
         self._comments = comments_of(query)
         self._stepper: Stepper[Any, Any] | None = None
         self._state = 0
+        self._tables_open = False
         self._stopping = Stopping()
         self._reporting = Reporting(self.graph.name, self.lag)
+        self._rounds = Rounds(
+            self._feeds,
+            self._outlets,
+            tuple(rejects),
+            portion,
+            now,
+            self._reporting,
+            path_of(self._place),
+        )
 
     # -- what users call
 
@@ -131,26 +144,38 @@ class Pipeline:
         every: str | float | dt.timedelta | None = None,
         max_steps: int | None = None,
         progress: bool = False,
+        retries: int = RETRIES,
     ) -> int:
         """Take steps until there is nothing new. Returns how many steps it took.
 
         With `every`, such as "10s", it follows the sources: it takes all steps there are, waits for
-        that time, and looks again. Ctrl-C, SIGTERM and `stop` end it after the current step, and so
-        does `max_steps`. A source that waits for its next item is not interrupted. `progress` shows
-        a line with the last step and how far the views are behind.
+        that time, and looks again. If a connection is lost or a server does not answer, it opens
+        the store, the sources and the sinks again after a pause of 1 s, 2 s, 4 s, up to a minute,
+        and ends with the error when `retries` attempts in a row have failed. Ctrl-C, SIGTERM and
+        `stop` end it after the current step, and so does `max_steps`. A source that waits for its
+        next item is not interrupted. `progress` shows a line with the last step and how far the
+        views are behind.
 
         Raises `SourceError`, `SinkError`, and what a step raises. Committed steps stay committed;
         when the reason is corrected, the same call goes on.
         """
         pause = None if every is None else seconds_of(every)
         self._stopping = Stopping()
-        taken = 0
+        taken = failures = 0
         with self._stopping.listening(), self._reporting.shown(progress) as show:
-            stepper = self._opened()
-            self._go_back(stepper.store)
-            catch_up(stepper, self._outlets)
+            stepper = self._ready()
             while not self._stopping.asked and taken != max_steps:
-                read, stepped = self._round(stepper)
+                try:
+                    if not self._tables_open:
+                        stepper = self._ready()
+                    read, stepped = self._rounds.take(stepper, self._state)
+                except SteppingError as e:
+                    failures += 1
+                    if pause is None or failures > retries or not is_transient(e):
+                        raise
+                    self._try_again(e, failures)
+                    continue
+                failures = 0
                 taken += stepped
                 self._stopping.listen()
                 show()
@@ -255,7 +280,7 @@ class Pipeline:
             opened,
             self._feeds,
             self._outlets,
-            self._portion,
+            self._rounds.portion,
             self._comments,
         )
 
@@ -272,7 +297,7 @@ class Pipeline:
         [1]
         """
         if self._stepper is not None:
-            return self._stepper.report()
+            return self._reporting.told_in(self._stepper.report())
         return unstepped(self.graph, self._place)
 
     @property
@@ -300,96 +325,59 @@ class Pipeline:
 
     # -- opening
 
+    def _ready(self) -> Stepper[Any, Any]:
+        """The stepper, when each sink has the last step, and sources go on from there."""
+        stepper = self._opened()
+        self._rounds.go_back(stepper.store)
+        catch_up(stepper, self._outlets, self._rounds.state_path)
+        return stepper
+
+    def _try_again(self, error: SteppingError, failures: int) -> None:
+        """Close what may be broken, and wait; `run` opens it again. A memory store stays."""
+        pause = pause_after(failures)
+        self._reporting.retry(error, pause)
+        with suppress(Exception):
+            if isinstance(self._place, Place) and self._place.kind != MEMORY:
+                self.close()
+            else:
+                self._close_tables()
+        self._stopping.wait(pause)
+
     def _opened(self) -> Stepper[Any, Any]:
         """The stepper; sources and sinks are ready."""
-        if self._stepper is not None:
+        if self._stepper is not None and self._tables_open:
             return self._stepper
         place = self._place
-        store = place.store(self.graph) if isinstance(place, Place) else place
+        store = self._stepper.store if self._stepper is not None else None
+        if store is None:
+            store = place.store(self.graph) if isinstance(place, Place) else place
         try:
-            stepper = Stepper(self.graph, store, limits=self._limits, profile=self._profile)
-            offsets = store.last_offsets()
-            self._state = state_of(store.last_step(), offsets)
-            for feed in self._feeds:
-                feed.open(position_of(feed.name, offsets))
-            for outlet in self._outlets:
-                outlet.open(self._state)
+            if self._stepper is None:
+                self._stepper = Stepper(
+                    self.graph, store, limits=self._limits, profile=self._profile
+                )
+            self._open_tables(store)
         except BaseException:
             with suppress(Exception):
                 self._close_tables()
-            if isinstance(place, Place):
+            if isinstance(place, Place) and place.kind != MEMORY:
+                self._stepper = None
                 store.close()
             raise
-        self._stepper = stepper
-        return stepper
+        return self._stepper
+
+    def _open_tables(self, store: Store) -> None:
+        offsets = store.last_offsets()
+        self._state = state_of(store.last_step(), offsets)
+        for feed in self._feeds:
+            feed.open(position_of(feed.name, offsets))
+        for outlet in self._outlets:
+            outlet.open(self._state)
+        self._tables_open = True
 
     def _close_tables(self) -> None:
+        self._tables_open = False
         for feed in self._feeds:
             feed.close()
         for outlet in self._outlets:
             outlet.close()
-
-    # -- a step
-
-    def _round(self, stepper: Stepper[Any, Any]) -> tuple[bool, bool]:
-        """Take what is new as a step; gives whether anything was read, and whether it is a step."""
-        begun = time.perf_counter()
-        taken = [feed.take(self._portion) for feed in self._feeds]
-        batches = [batch for batch, _ in taken]
-        read = any(batch is not None for batch in batches)
-        final = any(batch is not None and batch.final for batch in batches)
-        if self._now is None and not final and all(change is None for _, change in taken):
-            self._advance(batches)
-            return read, False
-        offsets = self._offsets(stepper.store, batches)
-        now = None if self._now is None else self._now()
-        outputs = stepper.step([change for _, change in taken], now=now, offsets=offsets)
-        before = [shown(feed.position) for feed in self._feeds]
-        self._advance(batches)
-        step = stepper.store.last_step()
-        rows = [outlet.write(step, outputs[outlet.number]) for outlet in self._outlets]
-        for feed in self._feeds:
-            feed.confirm()
-        self._reporting.tell(
-            StepReport(
-                step,
-                tuple(
-                    (feed.name, old, shown(feed.position))
-                    for feed, old, batch in zip(self._feeds, before, batches, strict=True)
-                    if batch is not None
-                ),
-                tuple(_rows(change) for _, change in taken),
-                tuple(rows) if rows else None,
-                (time.perf_counter() - begun) * 1e3,
-            )
-        )
-        return read, True
-
-    def _go_back(self, store: Store) -> None:
-        """Read on from what is committed, whatever became of the last step that was tried."""
-        offsets = store.last_offsets()
-        for feed in self._feeds:
-            feed.position = position_of(feed.name, offsets)
-
-    def _advance(self, batches: list[Batch | None]) -> None:
-        for feed, batch in zip(self._feeds, batches, strict=True):
-            if batch is not None:
-                feed.position = batch.position
-
-    def _offsets(self, store: Store, batches: list[Batch | None]) -> dict[str, int]:
-        """What is committed with a step: positions of sources, and which step each sink has."""
-        offsets = without(store.last_offsets(), [feed.name for feed in self._feeds])
-        offsets[STATE] = self._state
-        for feed, batch in zip(self._feeds, batches, strict=True):
-            position = feed.position if batch is None else batch.position
-            if position is not None:
-                offsets.update(offsets_of(feed.name, position))
-        for outlet in self._outlets:
-            offsets.update(outlet.kept)
-        return offsets
-
-
-def _rows(change: ZSetSpark[Any] | None) -> int | None:
-    if change is None:
-        return 0
-    return None if change.in_spark else len(change)

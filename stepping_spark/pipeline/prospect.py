@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,15 +11,18 @@ from stepping_spark.errors import StoreUnavailable
 from stepping_spark.graph.graph import AnyGraph, Vertex
 from stepping_spark.graph.operators import Input
 from stepping_spark.pipeline.catching_up import check_query
-from stepping_spark.pipeline.feeds import NOT_READ, Feed, shown
+from stepping_spark.pipeline.feeds import NOT_READ, Feed, shown, told
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.positions import position_of, state_of
 from stepping_spark.pipeline.protocols import Portion
+from stepping_spark.pipeline.rejects import DROP, FAIL
 from stepping_spark.plan.explain import explain
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.register_words import words_of
 from stepping_spark.plan.terms import Read, nodes
 from stepping_spark.report import KeptState, Report, report_of, sizes_of, state_of_store
 from stepping_spark.store import Size, Store
+from stepping_spark.zsets.boxes import html_table
 from stores.address import MEMORY, Place
 
 FULL = "recomputed in full"
@@ -29,12 +33,13 @@ class Prospect:
     """What a run would do. Printed, it is a page of text, and `in_detail()` a longer one.
 
     `waiting` is how much each source has that was not read yet (None if unknown), and `units` is
-    what that counts: versions, files, log rows. `state` is the key by
-    which each register is kept, with its rows if the state knows them: rows as stored, of which
-    several may add up to one row. `views` is what a step reads for each view, and `costs` how each
-    vertex computes a step. `in_full` lists the vertices whose cost grows with the tables instead of
+    what that counts: versions, files, log rows. `state` says what each register holds, in words of
+    the query, with its rows if the state knows them: rows as stored, of which several may add up to
+    one row. `views` is what a step reads for each view, and `costs` how each vertex computes a
+    step. `in_full` lists the vertices whose cost grows with the tables instead of
     the change. `writer` is who else writes the state now (None: nobody); a run is refused
-    meanwhile. `comments` are those of `st.view`s.
+    meanwhile. `comments` are those of `st.view`s. `waits` are the sinks that do not have the
+    last step yet, and `invalid` says what becomes of rows that do not fit an input.
 
     >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(people)
@@ -56,6 +61,8 @@ class Prospect:
     writer: str | None = None
     comments: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
+    waits: tuple[tuple[str, str], ...] = ()
+    invalid: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"pipeline {self.name}: state {self.place}, step {self.step:,}"]
@@ -66,9 +73,11 @@ class Prospect:
             n = self.waiting[name]
             left = "unknown how much there is" if n is None else self._left(n, name)
             read = "not read yet" if position == NOT_READ else f"read up to {position}"
-            lines.append(f"  {name}: {source}, {read}; {left}")
+            misfits = f"; {self.invalid[name]}" if name in self.invalid else ""
+            lines.append(f"  {name}: {source}, {read}; {left}{misfits}")
         lines.append("writes")
         lines += [f"  {view}: {sink}" for view, sink in self.into] or ["  nothing"]
+        lines += [f"  step {self.step:,} waits for {view}: {sink}" for view, sink in self.waits]
         lines.append("keeps")
         kept = [f"  {register}: {how}" if how else f"  {register}" for register, how in self.state]
         lines += kept or ["  nothing"]
@@ -76,6 +85,31 @@ class Prospect:
         lines += [f"  {view}{self._comment(view)}: {does}" for view, does in self.views]
         lines += [f"{path} is {FULL} at each step" for path in self.in_full]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The page as tables, for a notebook."""
+        waiting = [
+            (
+                name,
+                source,
+                position,
+                "unknown"
+                if self.waiting[name] is None
+                else self._left(self.waiting[name] or 0, name),
+                self.invalid.get(name, ""),
+            )
+            for name, source, position in self.sources
+        ]
+        tables: list[tuple[tuple[str, ...], Sequence[Sequence[str]]]] = [
+            (("input", "source", "read up to", "to read", "rows that do not fit"), waiting),
+            (("view", "sink"), list(self.into)),
+            (("keeps", "rows"), list(self.state)),
+            (("view", "a step"), list(self.views)),
+        ]
+        shown = "".join(html_table(h, (False,) * len(h), rows) for h, rows in tables if rows)
+        full = "".join(f"<p>{html.escape(path)} is {FULL}</p>" for path in self.in_full)
+        head = html.escape(str(self).partition("\n")[0])
+        return f"<div><strong>{head}</strong>{shown}{full}</div>"
 
     def _left(self, n: int, source: str) -> str:
         unit = self.units.get(source, "change")
@@ -108,8 +142,7 @@ def prospect_of(
             sizes = sizes_of(store, plan_of(graph).registers)
             rows = {name: size.rows for name, size in sizes.items()}
         state = state_of(step, offsets)
-        for outlet in outlets:
-            outlet.look(state, step, offsets)
+        lacking = [outlet for outlet in outlets if outlet.look(state, step, offsets)]
         if store is not None:
             check_query(store, graph, outlets)
     waiting = {}
@@ -121,6 +154,7 @@ def prospect_of(
         finally:
             feed.close()
     found = explain(graph)
+    words = words_of(plan_of(graph))
     return Prospect(
         name=graph.name,
         place=str(place) if isinstance(place, Place) else repr(place),
@@ -128,14 +162,22 @@ def prospect_of(
         sources=tuple((f.name, f.shown, shown(position_of(f.name, offsets))) for f in feeds),
         waiting=waiting,
         into=tuple((outlet.view, outlet.shown) for outlet in outlets),
-        state=tuple((name, _kept(name, key, rows.get(name))) for name, key in found.arrangements),
-        views=tuple(zip(views, _steps_of(graph), strict=True)),
+        state=tuple((words[name], _rows(rows.get(name))) for name, _ in found.arrangements),
+        views=tuple(zip(views, _steps_of(graph)[: len(views)], strict=True)),
         costs=tuple((v.path, v.how, v.line) for v in found.vertices),
         in_full=tuple(v.path for v in found.vertices if v.how.startswith(FULL)),
         writer=_writer(place, opened),
         comments=comments,
         units={f.name: f.counts for f in feeds},
+        waits=tuple((outlet.view, outlet.shown) for outlet in lacking),
+        invalid={f.name: _told_of_misfits(f) for f in feeds if f.on_invalid != FAIL},
     )
+
+
+def _told_of_misfits(feed: Feed) -> str:
+    if feed.on_invalid == DROP:
+        return "rows that do not fit are left out"
+    return f"rows that do not fit go to {told(feed.on_invalid)}"
 
 
 def unstepped(graph: AnyGraph, place: Store | Place) -> Report:
@@ -224,10 +266,6 @@ def _above(output: Vertex, graph: AnyGraph) -> list[Vertex]:
     return [v for v in graph.walk() if v in found]
 
 
-def _kept(register: str, key: tuple[str, ...], rows: int | None) -> str:
-    """The key of a register, unless its name says it, and the number of its rows."""
-    by = f"by {', '.join(key)}" if key else "whole"
-    said = [] if register.endswith(f" {by}") else [by]
-    if rows is not None:
-        said.append(f"{rows:,} {'row' if rows == 1 else 'rows'} as stored")
-    return ", ".join(said)
+def _rows(rows: int | None) -> str:
+    """The number of rows of a register, if it is known."""
+    return "" if rows is None else f"{rows:,} {'row' if rows == 1 else 'rows'} as stored"

@@ -58,8 +58,13 @@ class Batch:
     misfits: pa.Table | None = None
 
 
-MISFITS = pa.schema([("row", pa.string()), ("reason", pa.string()), (COUNT, pa.int64())])
-"""The columns of `Batch.misfits`."""
+_TEXT: pa.DataType = pa.string()
+MISFITS = pa.schema({"row": _TEXT, "reason": _TEXT, COUNT: pa.int64()})
+"""The columns of `Batch.misfits`; it may have one more, `AT`."""
+
+AT = "at"
+"""Where in its source a row was read: the metadata of a table's schema may say it under this name,
+and misfits may have a column of this name. It is more than the position of the batch says."""
 
 
 class Source(Protocol):
@@ -72,9 +77,10 @@ class Source(Protocol):
     - a text `counts`: what `behind` counts, if that is something else, such as "log row";
     - a method `confirm(position)`, which is called when the step that read up to this position is
       committed and all sinks have its rows;
-    - a method `schema()`, called when the source is open: the columns that the table has now, under
-      their own names, with Arrow types. The pipeline compares them with the row class at once, and
-      `st.row_class` makes a row class of them. A type that Arrow does not have is a `pa.opaque` one;
+    - a method `schema()`, called when the source is open: the columns that the table has now,
+      under their own names, with Arrow types. The pipeline compares them with the row class at
+      once, and `st.row_class` makes a row class of them. A type that Arrow does not have is a
+      `pa.opaque` one;
     - an attribute `on_invalid`: what becomes of rows that are no rows of the input;
     - a method `look(after, portion)`, which a dry run calls: it raises what `read` would raise as
       far as it can tell that without reading rows, changes nothing, and returns None, or the batch

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stepping_spark.errors import InputError
 from stepping_spark.execution.progress import bar_of
+from stepping_spark.report import Report
 
 log = logging.getLogger("stepping_spark.pipeline")
 
@@ -23,7 +25,8 @@ class StepReport:
     """A step of a pipeline: how far each source was read before and after, rows, milliseconds.
 
     Rows are those that the driver has: of what is in Spark only a job could tell. `rows_out` are
-    those that were given to sinks; None: there are no sinks.
+    those that were given to sinks; None: there are no sinks. `misfits` are the rows that did not
+    fit, by input.
     """
 
     step: int
@@ -31,13 +34,16 @@ class StepReport:
     rows_in: tuple[int | None, ...]
     rows_out: tuple[int | None, ...] | None
     ms: float
+    misfits: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         read = ", ".join(f"{name} {old} -> {new}" for name, old, new in self.read)
         out = "no sinks" if self.rows_out is None else f"out {_shown(self.rows_out)}"
+        misfits = ", ".join(f"{n:,} of {name}" for name, n in self.misfits.items())
         return (
             f"step {self.step}: {read or 'no changes'}; rows in {_shown(self.rows_in)}, {out}; "
-            f"{self.ms:.0f} ms"
+            + (f"rows that do not fit: {misfits}; " if misfits else "")
+            + f"{self.ms:.0f} ms"
         )
 
 
@@ -53,6 +59,8 @@ class Reporting:
     steps: int = 0
     rows_in: int = 0
     rows_out: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    retries: int = 0
     seconds: float = 0.0
     last_step: int = 0
     last_time: float = 0.0
@@ -63,6 +71,7 @@ class Reporting:
     def tell(self, report: StepReport) -> None:
         """Log a step, and count it."""
         log.info("%s", report)
+        self.reject(report.misfits)
         with self._lock:
             self.steps += 1
             self.rows_in += sum(n or 0 for n in report.rows_in)
@@ -70,12 +79,32 @@ class Reporting:
             self.seconds += report.ms / 1e3
             self.last_step, self.last_time = report.step, time.time()
 
+    def reject(self, misfits: Mapping[str, int]) -> None:
+        """Count rows that did not fit, by input."""
+        with self._lock:
+            self.rejected.update(misfits)
+
+    def retry(self, error: Exception, pause: float) -> None:
+        """Log an error that may pass, and count it."""
+        log.warning("%s; trying again in %g s", error, pause)
+        with self._lock:
+            self.retries += 1
+
     def look(self) -> None:
         """Ask how far the views are behind, where it is wanted."""
         if self._wanted:
             behind = self.lag()
             with self._lock:
                 self.behind = behind
+
+    def told_in(self, report: Report) -> Report:
+        """A report of the steps, which says also how many rows did not fit their input."""
+        if not self.rejected:
+            return report
+        rows = ", ".join(f"{n:,} of {name}" for name, n in self.rejected.items())
+        sentence = f"{report.numbers['sentence']} Rows that did not fit: {rows}."
+        numbers = {**report.numbers, "sentence": sentence, "rejected": dict(self.rejected)}
+        return replace(report, numbers=numbers)
 
     @contextmanager
     def shown(self, progress: bool) -> Iterator[Callable[[], None]]:
@@ -109,6 +138,8 @@ class Reporting:
                 "steps": self.steps,
                 "rows_in": self.rows_in,
                 "rows_out": self.rows_out,
+                "rows_rejected": self.rejected.total(),
+                "retries": self.retries,
                 "step_seconds": self.seconds,
                 "last_step": self.last_step,
                 "last_step_time_seconds": self.last_time,
@@ -119,6 +150,8 @@ WORDS = {
     "steps": "Steps that this process took.",
     "rows_in": "Rows of changes that were read, as far as the driver has them.",
     "rows_out": "Rows of changes that were written into sinks.",
+    "rows_rejected": "Rows that sources gave and that do not fit the row class of their input.",
+    "retries": "Attempts that failed, and were made again.",
     "step_seconds": "Seconds that the steps took, reading and writing included.",
     "last_step": "The number of the last step.",
     "last_step_time_seconds": "When the last step ended, in seconds since 1970.",

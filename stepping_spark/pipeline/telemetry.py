@@ -24,6 +24,8 @@ UNITS = {
     "steps": "{step}",
     "rows_in": "{row}",
     "rows_out": "{row}",
+    "rows_rejected": "{row}",
+    "retries": "{attempt}",
     "step_seconds": "s",
     "last_step": "{step}",
     "last_step_time_seconds": "s",

@@ -92,7 +92,7 @@ def aggregate(
     monotonic = grows(vertex_of(a, "aggregate"))
     levels = levels_of(group_size)
     parts = tuple(r.part(monotonic, levels) for r in planner.reductions)
-    plan = ReducePlan("" if groups is None else groups.shown, str(target), parts)
+    plan = ReducePlan("" if groups is None else groups.shown, str(target), parts, user_line())
     tracer().reductions.append(plan)
     pieces = collated(stream, groups, planner)
     values = _values(asked, planner, groups)

@@ -7,15 +7,15 @@ import functools
 import inspect
 import keyword
 import sys
-import types
 import typing
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from typing_extensions import dataclass_transform, get_original_bases
 
-from stepping_spark.rows.atoms import ATOMS, STORABLE, Column, RowType
+from stepping_spark.rows.atoms import ATOMS, STORABLE, RowType, short
+from stepping_spark.rows.names import columns_said
 from stepping_spark.rows.types import Optional, Struct, bound, canonical, is_open, row_type, unwrap
 
 L = TypeVar("L", covariant=True)  # covariant, because rows are immutable
@@ -60,6 +60,13 @@ class Data:
         _check_are_names(cls, cls.__row_annotations__)
         _check_have_types(cls)
         own_init = "__init__" in vars(cls)
+        for name in cls.__row_annotations__:
+            if (
+                name in vars(Data)
+                and name not in vars(cls)
+                and name in inspect.get_annotations(cls)
+            ):
+                setattr(cls, name, dataclasses.field())  # a field, and not the method of this name
         try:
             dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         except ValueError as e:
@@ -76,7 +83,7 @@ class Data:
             except TypeError as e:
                 raise TypeError(f"{cls.__name__}.{name}: {e}") from None
         cls.__row_nulls__ = frozenset(nulls)
-        cls.__row_columns__ = dict(_columns(cls))
+        cls.__row_columns__ = dict(columns_said(cls.__name__, cls.__row_fields__()))
 
     def __post_init__(self) -> None:
         for name, value in self.__dict__.items():
@@ -87,12 +94,64 @@ class Data:
                 object.__setattr__(self, name, canonical(value))
 
     @classmethod
+    def of(cls, *rows: Any, **values: Any) -> Self:
+        """A row with the fields of other rows, by name, and with the given values.
+
+        It spares a copy of each field, in a function of rows and in Python: `SELECT *, …`. A `Pair`
+        stands for its two rows. Fields that this class does not have are left out. A field that
+        two rows have must be given, because nobody knows which one is meant.
+
+        >>> class Order(st.Data):
+        ...     id: int
+        ...     cents: int
+        >>> class Priced(Order):
+        ...     euros: float
+        >>> def priced(orders: st.ZSet[Order]) -> st.ZSet[Priced]:
+        ...     return st.map(orders, f=lambda o: Priced.of(o, euros=o.cents / 100))
+        >>> Priced.of(Order(id=1, cents=250), euros=2.5)
+        Priced(id=1, cents=250, euros=2.5)
+        """
+        found = dict(values)
+        given = [row for one in rows for row in _sides(one)]
+        for name in cls.__row_fields__():
+            having = [row for row in given if name in _names_of(row, cls)]
+            if name in values or not having:
+                continue
+            if len(having) > 1:
+                raise NoSuchRow(
+                    f"{cls.__name__}.of: {len(having)} rows have a field {name!r}; say which one "
+                    f"is meant: {name}=…"
+                )
+            found[name] = getattr(having[0], name)
+        return cls(**found)
+
+    @property
+    def __row_names__(self) -> tuple[str, ...]:
+        """The names of the fields; a symbolic row has this too."""
+        return tuple(self.__row_fields__())
+
+    @classmethod
     def __row_fields__(cls) -> dict[str, Any]:
         return {f.name: cls.__row_annotations__[f.name] for f in dataclasses.fields(cls)}
 
 
 class NoSuchRow(TypeError):
     """Raised by a row's constructor if the values are not those of its fields."""
+
+
+def _names_of(row: Any, cls: type[Data]) -> tuple[str, ...]:
+    names: tuple[str, ...] | None = getattr(row, "__row_names__", None)
+    if names is None:
+        raise NoSuchRow(
+            f"{cls.__name__}.of: expected rows, found {short(row)}; give single values by name"
+        )
+    return names
+
+
+def _sides(row: Any) -> tuple[Any, ...]:
+    """A row, or the two rows of a Pair."""
+    names = getattr(row, "__row_names__", ())
+    return (row.left, row.right) if names == ("left", "right") else (row,)
 
 
 def _none(cls: type[Data], name: str) -> NoSuchRow:
@@ -176,32 +235,6 @@ def _check_name(cls: type, name: str, seen: dict[str, str]) -> None:
             f"{cls.__name__}: fields {other!r} and {name!r} are one column to Spark, which "
             "ignores case; rename one"
         )
-
-
-def _columns(cls: type[Data]) -> Iterator[tuple[str, str]]:
-    """The fields whose annotation names a column, each with the column."""
-    fields: dict[str, str] = {}
-    for name, annotation in cls.__row_fields__().items():
-        for column in _annotations(annotation):
-            if column.name != name:
-                yield name, column.name
-            other = fields.setdefault(column.name, name)
-            if other != name:
-                raise TypeError(
-                    f"{cls.__name__}: fields {other!r} and {name!r} are both column "
-                    f"{column.name!r}; leave one out, or name another column"
-                )
-
-
-def _annotations(annotation: Any) -> Iterator[Column]:
-    """The `Column` of an annotation, also beside None: `Annotated[int, st.Column("n")] | None`."""
-    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        yield from (a for a in args[1:] if isinstance(a, Column))
-        yield from _annotations(args[0])
-    elif origin in (typing.Union, types.UnionType):
-        for arg in args:
-            yield from _annotations(arg)
 
 
 def _check_are_names(cls: type, fields: Collection[str]) -> None:

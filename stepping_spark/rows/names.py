@@ -7,15 +7,43 @@ metadata, at any depth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.atoms import Column, RowType
 from stepping_spark.rows.types import ListOf, Optional, Struct, unwrap
 
 _KEY = b"column"
+
+
+def columns_said(row: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The fields of a row class whose annotation names a column, each with the column."""
+    taken: dict[str, str] = {}
+    for name, annotation in fields.items():
+        for column in _said(annotation):
+            if column.name != name:
+                yield name, column.name
+            other = taken.setdefault(column.name, name)
+            if other != name:
+                raise TypeError(
+                    f"{row}: fields {other!r} and {name!r} are both column {column.name!r}; leave "
+                    "one out, or name another column"
+                )
+
+
+def _said(annotation: Any) -> Iterator[Column]:
+    """The `Column` of an annotation, also beside None: `Annotated[int, st.Column("n")] | None`."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        yield from (a for a in args[1:] if isinstance(a, Column))
+        yield from _said(args[0])
+    elif origin in (typing.Union, types.UnionType):
+        for arg in args:
+            yield from _said(arg)
 
 
 def column_of(field: pa.Field[Any]) -> str:
@@ -84,10 +112,13 @@ def to_table(rows: pa.Table, columns: pa.Schema) -> pa.Table:
             field = _as_in_table(columns.field(i))
             fields.append(field)
             if pa.types.is_nested(field.type):
-                chunks: list[Any] = [chunk.view(field.type) for chunk in column.chunks]
-                column = pa.chunked_array(chunks, field.type)
+                column = _viewed(column, field.type)
         made.append(column)
     return pa.Table.from_arrays(made, schema=pa.schema(fields))
+
+
+def _viewed(column: Any, t: Any) -> Any:
+    return pa.chunked_array([chunk.view(t) for chunk in column.chunks], t)
 
 
 def matched(
@@ -95,27 +126,24 @@ def matched(
 ) -> dict[str, str]:
     """The column of a table for each field, by the field's name.
 
-    A name that is there exactly is the one; otherwise the only one that differs in case. Raises
+    A column that is there exactly is the one; otherwise the only one that differs in case. Raises
     what `failure` makes of the message, where a column is missing or two differ in case only.
     """
     there = list(there)
-    by_case: dict[str, list[str]] = {}
-    for name in there:
-        by_case.setdefault(name.lower(), []).append(name)
+    exact = set(there)
     found: dict[str, str] = {}
     missing = []
     for field in columns:
         wanted = column_of(field)
-        if wanted in there:
+        if wanted in exact:
             found[field.name] = wanted
             continue
-        candidates = by_case.get(wanted.lower(), [])
+        candidates = [name for name in there if name.lower() == wanted.lower()]
         if len(candidates) > 1:
-            shown = " and ".join(map(repr, candidates))
             raise failure(
-                f"field {field.name} is column {wanted!r}, and there are {shown}, which differ in "
-                "case only; say which one with Annotated[…, st.Column(name)] in the row class, or "
-                "columns={field: name}"
+                f"field {field.name} is column {wanted!r}, and there are "
+                f"{' and '.join(map(repr, candidates))}, which differ in case only; say which one: "
+                f"{field.name}: Annotated[…, st.Column({candidates[0]!r})]"
             )
         if candidates:
             found[field.name] = candidates[0]
@@ -124,7 +152,7 @@ def matched(
     if missing:
         raise failure(
             f"there is no column {', '.join(missing)}; the columns are "
-            f"{', '.join(there) or 'none'}; change the row class, or say which column a field is: "
-            "columns={field: name}"
+            f"{', '.join(there) or 'none'}; change the row class, or the table; a field may have a "
+            "column of another name: Annotated[…, st.Column(name)]"
         )
     return found

@@ -1,10 +1,13 @@
-"""Converts an Arrow table to a relation, after checks of its columns and its values."""
+"""Converts an Arrow table to a relation: checks its columns, and tells which rows do not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
@@ -12,13 +15,12 @@ from stepping_spark.errors import InputError
 from stepping_spark.expressions.guards import UUID_TEXT
 from stepping_spark.relations.arrow import Array, lengths_of, one_array
 from stepping_spark.rows.atoms import Atom, RowType
+from stepping_spark.rows.names import arrow_schema, matched
 from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
 from stepping_spark.rows.types import ListOf, Optional, Struct
-from stepping_spark.zsets.from_dataframe import by_name, compare
+from stepping_spark.zsets.from_dataframe import count_column, names_of
 
 pc: Any = pyarrow.compute
-
-ADDED = "rename one with table.rename_columns(…), or make it with table.append_column(…)"
 
 
 def _is_text(t: pa.DataType) -> bool:
@@ -35,10 +37,10 @@ def _is_bytes(t: pa.DataType) -> bool:
 _TAKEN: dict[str, Callable[[Any], bool]] = {
     "bool": pa.types.is_boolean,
     "int": pa.types.is_integer,
-    "float": pa.types.is_floating,
+    "float": lambda t: pa.types.is_floating(t) or pa.types.is_integer(t),
     "str": _is_text,
     "bytes": _is_bytes,
-    "Decimal": pa.types.is_decimal,
+    "Decimal": lambda t: pa.types.is_decimal(t) or pa.types.is_integer(t),
     "date": pa.types.is_date,
     "datetime": lambda t: pa.types.is_timestamp(t) and t.tz is not None,
     "LocalDateTime": lambda t: pa.types.is_timestamp(t) and t.tz is None,
@@ -54,8 +56,14 @@ _SHOWN = {
 }
 """How messages write a type whose name alone would be wrong."""
 
+_YEARS = (dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, tzinfo=dt.UTC))
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_DAYS = tuple((year - _EPOCH).days for year in _YEARS)
+_DAY = 86_400_000_000
+"""Microseconds."""
 
-class Misfit(InputError):
+
+class OtherType(InputError):
     """A column of another type. `said` is the message without the advice to make a DataFrame."""
 
     def __init__(self, said: str) -> None:
@@ -63,111 +71,247 @@ class Misfit(InputError):
         self.said = said
 
 
-def relation_of_arrow(table: pa.Table, t: ZSetType, count: str | None, where: str) -> pa.Table:
-    """The table with the columns of the Z-set's schema.
+@dataclass(frozen=True)
+class Wrong:
+    """Values of a column that do not fit its type: where they are, and what is wrong with one."""
 
-    Raises InputError for a column that is missing, additional or of another type, and for a value
-    that does not fit.
+    where: str
+    at: Any  # of numpy
+    said: Callable[[int], str]  # of the value at a place of `at`
+
+    def reason(self, i: int) -> str:
+        """What is wrong with the i-th of them."""
+        return f"{self.where}: {self.said(i)}"
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """A table as the rows of a Z-set have it. The rows that are wrong hold NULL somewhere."""
+
+    relation: pa.Table
+    wrong: Sequence[Wrong]
+    where: str
+
+    def reasons(self) -> dict[int, str]:
+        """What is wrong with a row, by its place: the column, and its first value that is wrong."""
+        found: dict[int, str] = {}
+        for wrong in self.wrong:
+            for i, at in enumerate(wrong.at.tolist()):
+                if at not in found:
+                    found[at] = wrong.reason(i).removeprefix(f"{self.where}, ")
+        return found
+
+
+def relation_of_arrow(table: pa.Table, t: ZSetType, count: str | None, where: str) -> pa.Table:
+    """The table with the columns of the Z-set's schema; columns are found by those of the class.
+
+    Raises InputError for a column that is missing or of another type, and for a value that does
+    not fit.
     """
-    columns = by_name(table.schema, where)
+    fitting = fitted(table, t, count, where, names_of(t))
+    if fitting.wrong:
+        raise InputError(f"{fitting.wrong[0].reason(0)}; {ALLOW}")
+    return fitting.relation
+
+
+ALLOW = "filter such rows out, correct them, or allow them in the row type"
+
+
+def fitted(
+    table: pa.Table, t: ZSetType, count: str | None, where: str, names: Mapping[str, str]
+) -> Fitting:
+    """The table with the columns of the Z-set's schema, and the values that do not fit.
+
+    `names` are the columns of fields that have other names. Raises InputError for a column that is
+    missing or of another type.
+    """
+    there = table.schema.names
     weights: Array = pa.array([1] * table.num_rows, pa.int64())
     if count is not None:
-        field = columns.pop(count.lower(), None)
-        if field is None:
-            have = ", ".join(table.schema.names)
-            raise InputError(f"{where}: there is no count column {count!r}; the columns are {have}")
-        if not pa.types.is_integer(field.type):
-            raise InputError(
-                f"{where}, count column {field.name!r}: expected an integer type, found "
-                f"{field.type}; weights are whole numbers: cast it to int64"
-            )
-        weights = converted(_column(table, field), _INT, f"{where}, count column {field.name!r}")
-    if not isinstance(t.row, Struct) and len(columns) == 1:
-        # A single column must be the value, whatever its name.
-        columns = {VALUE: next(iter(columns.values()))}
+        count = count_column(there, count, where)
+        weights = _weights(table, count, where)
+        there = [name for name in there if name != count]
+    elif COUNT in there:
+        raise InputError(f"{where}: there is a column {COUNT!r}; say count={COUNT!r}, or drop it")
     wanted = t.schema.columns
-    compare(columns, [n for n, _ in wanted], where, count, ADDED)
+    if not isinstance(t.row, Struct) and len(there) == 1:
+        # A single column must be the value, whatever its name.
+        columns = {VALUE: there[0]}
+    else:
+        columns = columns_of(wanted, names, there, where)
     made = [
-        converted(_column(table, columns[n.lower()]), ft, f"{where}, column {n!r}")
+        fit(one_array(table.column(table.schema.get_field_index(columns[n]))), ft, _in(where, n))
         for n, ft in wanted
     ]
-    return pa.Table.from_arrays([*made, weights], schema=t.schema.arrow)
+    relation = pa.Table.from_arrays([a for a, _ in made] + [weights], schema=t.schema.arrow)
+    return Fitting(relation, [w for _, wrong in made for w in wrong], where)
+
+
+def columns_of(
+    wanted: Sequence[tuple[str, RowType]],
+    names: Mapping[str, str],
+    there: Sequence[str],
+    where: str,
+) -> dict[str, str]:
+    """The column of each field; an InputError where one is missing or not known."""
+    twice = next((name for i, name in enumerate(there) if name in there[:i]), None)
+    if twice is not None:
+        raise InputError(f"{where}: column {twice!r} is there twice; rename or drop one")
+    return matched(arrow_schema(wanted, names), there, lambda said: InputError(f"{where}: {said}"))
+
+
+def _in(where: str, column: str) -> str:
+    return f"{where}, column {column!r}"
+
+
+def _weights(table: pa.Table, count: str, where: str) -> Array:
+    where = f"{where}, count column {count!r}"
+    column = table.column(table.schema.get_field_index(count))
+    if not pa.types.is_integer(column.type):
+        raise InputError(
+            f"{where}: expected an integer type, found {column.type}; weights are whole numbers: "
+            "cast it to int64"
+        )
+    weights, wrong = fit(one_array(column), _INT, where)
+    if wrong:
+        raise InputError(f"{wrong[0].reason(0)}; a weight is a whole number of 64 bits")
+    return weights
 
 
 _INT = dict(ZSetType(Atom("int", int)).schema.all)[COUNT]
 
+Fitted = tuple[Array, list[Wrong]]
+"""Values in the row type's own Arrow type, and those that do not fit, in whose places is NULL."""
 
-def _column(table: pa.Table, field: pa.Field[Any]) -> Array:
-    return one_array(table.column(table.schema.get_field_index(field.name)))
 
-
-def converted(array: Array, t: RowType, where: str) -> Array:
-    """The values in the row type's own Arrow type. Raises InputError for values that do not fit."""
-    if isinstance(t, Optional):
-        if pa.types.is_null(array.type):
-            return array.cast(t.arrow)
-        if not array.null_count:
-            return converted(array, t.inner, where)
-        known = converted(array.drop_null(), t.inner, where)
+def fit(array: Array, t: RowType, where: str) -> Fitted:
+    """The values in the row type's own Arrow type. Raises InputError for a column of another."""
+    bare = t.inner if isinstance(t, Optional) else t
+    if pa.types.is_null(array.type):
+        values, wrong = _nulls(len(array), bare.arrow), list[Wrong]()
+    elif array.null_count:
+        known, inner = fit(array.drop_null(), bare, where)
+        there = np.flatnonzero(np.asarray(array.is_valid()))
         at = pc.subtract(pc.cumulative_sum(pc.cast(array.is_valid(), pa.int64())), 1)
-        return known.take(pc.if_else(array.is_valid(), at, None))
-    if array.null_count:
-        raise InputError(
-            f"{where}: expected {t}, found NULL; filter such rows out, or allow them in the row "
-            "type (`| None`)"
-        )
+        values = known.take(pc.if_else(array.is_valid(), at, None))
+        wrong = [Wrong(w.where, there[w.at], w.said) for w in inner]
+    else:
+        return _parts(array, bare, where)
+    if not isinstance(t, Optional) and len(array):
+        nulls = np.flatnonzero(np.asarray(array.is_null()))
+        wrong.insert(0, Wrong(where, nulls, lambda _: f"expected {t}, found NULL"))
+    return values, wrong
+
+
+def _parts(array: Array, t: RowType, where: str) -> Fitted:
+    """The same of values without NULL at the top."""
+    whole: Any = array
     if isinstance(t, Atom):
         return _atoms(array, t, where)
-    whole: Any = array
     if isinstance(t, Struct) and pa.types.is_struct(array.type):
-        fields = by_name(array.type, where)
-        compare(fields, [n for n, _ in t.fields], where, None, ADDED)
-        parts = [
-            converted(whole.field(fields[n.lower()].name), ft, f"{where}.{n}") for n, ft in t.fields
+        names = [field.name for field in array.type]
+        columns = columns_of(t.fields, t.column_names, names, where)
+        made = [
+            fit(whole.field(array.type.get_field_index(columns[n])), ft, f"{where}.{n}")
+            for n, ft in t.fields
         ]
-        return pa.StructArray.from_arrays(parts, fields=list(t.arrow))  # type: ignore[call-overload]
+        values: Any = pa.StructArray.from_arrays(
+            [part for part, _ in made],
+            fields=list(t.arrow),  # type: ignore[call-overload]
+        )
+        return values, [w for _, wrong in made for w in wrong]
     if isinstance(t, ListOf) and _is_list(array.type):
-        items = converted(one_array(whole.flatten()), t.inner, f"{where}, items")
+        items, wrong = fit(one_array(whole.flatten()), t.inner, f"{where}, items")
         ends = lengths_of(whole.cast(pa.list_(array.type.value_type))).cumsum()
         offsets = pa.array([0, *ends.tolist()], pa.int32())
-        return pa.ListArray.from_arrays(offsets, items, type=t.arrow)
-    raise _misfit(array, t, where)
+        lists = pa.ListArray.from_arrays(offsets, items, type=t.arrow)
+        rows = [Wrong(w.where, np.searchsorted(ends, w.at, side="right"), w.said) for w in wrong]
+        return lists, rows
+    raise _other_type(array, t, where)
 
 
 def _is_list(t: pa.DataType) -> bool:
     return pa.types.is_list(t) or pa.types.is_large_list(t) or pa.types.is_fixed_size_list(t)
 
 
-def _atoms(array: Array, t: Atom, where: str) -> Array:
+def _atoms(array: Array, t: Atom, where: str) -> Fitted:
     if not _TAKEN[t.name](array.type):
-        raise _misfit(array, t, where)
-    try:
-        values: Any = array.cast(t.arrow)
-    except pa.ArrowInvalid as e:
-        raise InputError(f"{where}: expected {t} ({t.arrow}), found {array.type}: {e}") from None
+        raise _other_type(array, t, where)
+    values, at = cast_or_null(array, t.arrow)
+
+    def beyond(i: int) -> str:
+        return f"expected {t} ({t.arrow}), found {_shown(array[int(at[i])])} ({array.type})"
+
+    wrong = [Wrong(where, at, beyond)] if len(at) else []
     if t.name == "UUID":
         values = pc.utf8_lower(values)
-        _check(values, pc.match_substring_regex(values, UUID_TEXT), "a UUID", where)
+        wrong += _not(values, pc.match_substring_regex(values, UUID_TEXT), "a UUID", where)
     elif t.name == "Enum":
         names = t.members
-        one_of = f"one of {', '.join(names)}"
-        _check(values, pc.is_in(values, value_set=pa.array(names, pa.string())), one_of, where)
-    fitting: Array = values
-    return fitting
+        known = pc.is_in(values, value_set=pa.array(names, pa.string()))
+        wrong += _not(values, known, f"one of {', '.join(names)}", where)
+    elif t.name in ("date", "datetime", "LocalDateTime"):
+        wrong += _not(values, _in_years(values), "a year from 1 to 9999", where)
+    return values, wrong
 
 
-def _check(values: Array, right: Any, expected: str, where: str) -> None:
-    wrong = values.filter(pc.invert(right))
-    if len(wrong):
-        raise InputError(
-            f"{where}: expected {expected}, found {wrong[0].as_py()!r}; correct these rows"
-        )
+def cast_or_null(array: Array, to: pa.DataType) -> tuple[Array, Any]:
+    """The values in another type, and the places of those that it does not have, which are NULL."""
+    try:
+        return array.cast(to), np.empty(0, np.int64)
+    except pa.ArrowInvalid:
+        if len(array) == 1:
+            return _nulls(1, to), np.zeros(1, np.int64)
+    half = len(array) // 2
+    (low, wrong), (high, above) = (cast_or_null(part, to) for part in (array[:half], array[half:]))
+    return pa.concat_arrays([low, high]), np.concatenate([wrong, above + half])
 
 
-def _misfit(array: Array, t: RowType, where: str) -> InputError:
+def _nulls(n: int, t: Any) -> Array:
+    nulls: Array = pa.nulls(n, t)
+    return nulls
+
+
+def _in_years(values: Any) -> Any:
+    """Whether a date or a time is of a year that Spark and Python have."""
+    if pa.types.is_date(values.type):
+        numbers, unit = values.cast(pa.int32()), 1
+    else:
+        numbers, unit = values.cast(pa.int64()), _DAY
+    least, beyond = _DAYS[0] * unit, (_DAYS[1] + 1) * unit
+    return pc.and_(pc.greater_equal(numbers, least), pc.less(numbers, beyond))
+
+
+def _not(values: Any, right: Any, expected: str, where: str) -> list[Wrong]:
+    """The values that are not as they should be."""
+    at = np.flatnonzero(~np.asarray(pc.fill_null(right, True)))
+    if not len(at):
+        return []
+    return [Wrong(where, at, lambda i: f"expected {expected}, found {_shown(values[int(at[i])])}")]
+
+
+def _shown(scalar: Any) -> str:
+    return repr(python_of(scalar))
+
+
+def python_of(scalar: Any) -> object:
+    """A value of Arrow in Python; as text where Python does not have it, as a year beyond 9999."""
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        values: Any = pa.array([scalar.value], scalar.type)
+        return values.cast(pa.string())[0].as_py()
+
+
+def _other_type(array: Array, t: RowType, where: str) -> InputError:
     named = [name for name, takes in _TAKEN.items() if takes(array.type)]
     fitting = f" ({_SHOWN.get(named[0], named[0])})" if named else ""
-    return Misfit(
-        f"{where}: expected {t} ({t.arrow}), found {array.type}; cast it, change the type of the "
-        f"field{fitting}"
+    return OtherType(
+        f"{where}: expected {t} ({t.arrow}), found {told_type(array.type)}; cast it, change the "
+        f"type of the field{fitting}"
     )
+
+
+def told_type(t: pa.DataType) -> str:
+    """A type for a message; one that Arrow does not have by the name that its system has for it."""
+    return t.type_name if isinstance(t, pa.OpaqueType) else str(t)

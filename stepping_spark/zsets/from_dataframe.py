@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
@@ -14,8 +13,9 @@ from pyspark.sql import types as T
 
 from stepping_spark.errors import InputError
 from stepping_spark.expressions.guards import UUID_TEXT
-from stepping_spark.rows.atoms import INT, Atom, RowType
+from stepping_spark.rows.atoms import FLOAT_INT_MAX, INT, Atom, RowType
 from stepping_spark.rows.literals import literal, text
+from stepping_spark.rows.names import arrow_schema, matched
 from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
 from stepping_spark.rows.sql_text import all_of, closed
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
@@ -27,6 +27,7 @@ _MARK = "stepping_spark: "  # the prefix of the errors that the guard raises ins
 PASSED = "monotonically_increasing_id() >= -1"
 """A condition on rows that passed the check, in SQL and in Spark's plan. It is always true."""
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_DIGITS: dict[type[T.DataType], int] = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
 _TAKEN: dict[str, tuple[type[T.DataType], ...]] = {
     "bool": (T.BooleanType,),
     "int": _INTEGERS,
@@ -53,90 +54,86 @@ def check_frame(df: object, where: str) -> None:
         )
 
 
-def relation_of(df: DataFrame, t: ZSetType, count: str | None, where: str) -> DataFrame:
+def relation_of(
+    df: DataFrame,
+    t: ZSetType,
+    count: str | None,
+    where: str,
+    names: Mapping[str, str] | None = None,
+) -> DataFrame:
     """The DataFrame with the columns of the Z-set's schema. Runs no job.
 
-    Raises InputError for a column that is missing, additional or of another type.
+    `names` are the columns of fields that have other names, by default those of the row class.
+    Raises InputError for a column that is missing or of another type.
     """
-    columns = by_name(df.schema.fields, where)
+    return df.selectExpr(*_shown_as(df, t, count, where, names_of(t) if names is None else names))
+
+
+def names_of(t: ZSetType) -> Mapping[str, str]:
+    """The columns of a row class that have other names than their fields."""
+    return t.row.column_names if isinstance(t.row, Struct) else {}
+
+
+def _shown_as(
+    df: DataFrame, t: ZSetType, count: str | None, where: str, names: Mapping[str, str]
+) -> list[str]:
+    """The columns of the Z-set's schema in SQL, made of those of a DataFrame."""
+    there = {f.name: f for f in df.schema.fields}
     counted = "1L"
     if count is not None:
-        counted = _count(columns, count, where)
-        del columns[count.lower()]
-    if not isinstance(t.row, Struct) and len(columns) == 1:
+        count = count_column(list(there), count, where)
+        counted = _count(there[count], where)
+        del there[count]
+    elif COUNT in there:
+        raise InputError(f"{where}: there is a column {COUNT!r}; say count={COUNT!r}, or drop it")
+    if not isinstance(t.row, Struct) and len(there) == 1:
         # A single column must be the value, whatever its name.
-        columns = {VALUE: next(iter(columns.values()))}
-    wanted = t.schema.columns
-    compare(columns, [n for n, _ in wanted], where, count)
-    shown = [
-        f"{_converted(quote(f.name), f.dataType, ft, f'{where}, column {f.name!r}')} AS {quote(n)}"
-        for (n, ft), f in ((w, columns[w[0].lower()]) for w in wanted)
-    ]
-    return df.selectExpr(*shown, f"{counted} AS {COUNT}")
+        columns = {VALUE: next(iter(there))}
+    else:
+        columns = columns_of(t.schema.columns, names, df.schema.names, where)
+    shown = []
+    for n, ft in t.schema.columns:
+        f = there[columns[n]]
+        made = _converted(quote(f.name), f.dataType, ft, f"{where}, column {f.name!r}")
+        shown.append(f"{made} AS {quote(n)}")
+    return [*shown, f"{counted} AS {COUNT}"]
 
 
-class Named(Protocol):
-    """A field of a Spark or an Arrow schema."""
-
-    @property
-    def name(self) -> str: ...
-
-
-N = TypeVar("N", bound=Named)
-
-
-def by_name(fields: Iterable[N], where: str) -> dict[str, N]:
-    """The fields by their names in lower case, because Spark ignores case."""
-    found: dict[str, N] = {}
-    for f in fields:
-        other = found.setdefault(f.name.lower(), f)
-        if other is not f:
+def columns_of(
+    wanted: Sequence[tuple[str, RowType]],
+    names: Mapping[str, str],
+    there: Sequence[str],
+    where: str,
+) -> dict[str, str]:
+    """The column of each field; an InputError where one is missing, or two are one to Spark."""
+    found = matched(arrow_schema(wanted, names), there, lambda said: InputError(f"{where}: {said}"))
+    for column in found.values():
+        same = [name for name in there if name.lower() == column.lower()]
+        if len(same) > 1:
             raise InputError(
-                f"{where}: columns {other.name!r} and {f.name!r} are one name to Spark, which "
+                f"{where}: columns {same[0]!r} and {same[1]!r} are one name to Spark, which "
                 "ignores case; rename or drop one"
             )
     return found
 
 
-def _count(columns: dict[str, T.StructField], count: str, where: str) -> str:
-    f = columns.get(count.lower())
-    if f is None:
-        have = ", ".join(c.name for c in columns.values())
-        raise InputError(f"{where}: there is no count column {count!r}; the columns are {have}")
+def count_column(there: Sequence[str], count: str, where: str) -> str:
+    """The column of weights, by its name in any case."""
+    found = count if count in there else next((n for n in there if n.lower() == count.lower()), "")
+    if not found:
+        raise InputError(
+            f"{where}: there is no count column {count!r}; the columns are {', '.join(there)}"
+        )
+    return found
+
+
+def _count(f: T.StructField, where: str) -> str:
     if not isinstance(f.dataType, _INTEGERS):
         raise InputError(
             f"{where}, count column {f.name!r}: expected an integer type, found "
             f"{_shown(f.dataType)}; weights are whole numbers: cast it to BIGINT"
         )
     return f"CAST({quote(f.name)} AS BIGINT)"
-
-
-ADDED = "rename one with df.withColumnRenamed(…), or make it with df.withColumn(…)"
-
-
-def compare(
-    columns: Mapping[str, Named],
-    wanted: list[str],
-    where: str,
-    count: str | None = None,
-    remedy: str = ADDED,
-) -> None:
-    """Refuse missing columns, with a remedy in the message, and additional ones."""
-    missing = [n for n in wanted if n.lower() not in columns]
-    known = {n.lower() for n in wanted}
-    extra = [f.name for n, f in columns.items() if n not in known]
-    if missing:
-        have = ", ".join(f.name for f in columns.values()) or "none"
-        raise InputError(
-            f"{where}: column {', '.join(map(repr, missing))} is missing; expected "
-            f"{', '.join(wanted)}, found {have}; {remedy}"
-        )
-    if extra:
-        hint = f" (or say count={COUNT!r})" if COUNT in extra and count is None else ""
-        raise InputError(
-            f"{where}: column {', '.join(map(repr, extra))} is not one of the row's; expected "
-            f"{', '.join(wanted)}: drop it{hint}"
-        )
 
 
 def _converted(sql: str, found: T.DataType, t: RowType, where: str, depth: int = 0) -> str:
@@ -159,7 +156,18 @@ def _converted(sql: str, found: T.DataType, t: RowType, where: str, depth: int =
 
 
 def _converted_atom(sql: str, found: T.DataType, t: Atom, where: str) -> str:
-    if t.name == "Decimal":
+    whole = _DIGITS.get(type(found))
+    if t.name == "Decimal" and whole is not None:
+        if whole > t.precision - t.scale:
+            raise _misfit(found, t, where, f"its {whole} digits may not fit: cast it")
+    elif t.name == "float" and isinstance(found, T.LongType):
+        said = f"{where}: expected float, found an int beyond 2^53, which a float cannot hold: "
+        failed = failure(f"concat({text(said)}, {sql})")
+        beyond = f"{sql} NOT BETWEEN -{FLOAT_INT_MAX}L AND {FLOAT_INT_MAX}L"
+        return f"IF({beyond}, CAST({failed} AS DOUBLE), CAST({sql} AS DOUBLE))"
+    elif t.name == "float" and whole is not None:
+        pass
+    elif t.name == "Decimal":
         if not isinstance(found, T.DecimalType):
             raise _misfit(found, t, where)
         if found.precision - found.scale > t.precision - t.scale or found.scale > t.scale:
@@ -178,14 +186,14 @@ def _converted_atom(sql: str, found: T.DataType, t: Atom, where: str) -> str:
 
 
 def _converted_struct(sql: str, found: T.StructType, t: Struct, where: str, depth: int) -> str:
-    fields = by_name(found.fields, where)
-    compare(fields, [n for n, _ in t.fields], where)
+    there = {f.name: f for f in found.fields}
+    columns = columns_of(t.fields, t.column_names, found.names, where)
     parts = []
     for n, ft in t.fields:
-        f = fields[n.lower()]
+        f = there[columns[n]]
         part = f"{sql}.{quote(f.name)}"
         parts.append((n, part, _converted(part, f.dataType, ft, f"{where}.{f.name}", depth)))
-    same = [f.name for f in found.fields] == [n for n, _ in t.fields]
+    same = found.names == [n for n, _ in t.fields]
     if same and all(part == made for _, part, made in parts):
         return sql
     built = ", ".join(f"{text(n)}, {made}" for n, _, made in parts)
@@ -244,6 +252,16 @@ def guarded_count(t: ZSetType) -> Column:
 
 def _checks(t: ZSetType) -> tuple[str, str]:
     """What is wrong with a row, or NULL, and an error that says it, in SQL."""
+    reason = _reason(t)
+    names = ", ".join(quote(n) for n, _ in t.schema.all)
+    row = f"to_json(struct({names}), map('ignoreNullFields', 'false'))"
+    remedy = text("; filter such rows out, or allow them in the row type")
+    said = f"concat({reason}, ', in the row ', {row}, {remedy})"
+    return reason, failure(said)
+
+
+def _reason(t: ZSetType) -> str:
+    """What is wrong with a row, or NULL, in SQL."""
     wrongs = [w for n, ft in t.schema.columns for w in _wrongs(quote(n), ft, n)]
     wrongs.append(Wrong(COUNT, "a whole number", "NULL", closed(f"{COUNT} IS NULL")))
     cases = " ".join(
@@ -251,11 +269,21 @@ def _checks(t: ZSetType) -> tuple[str, str]:
         f"THEN {text(f'column {w.column!r}: expected {w.expected}, found {w.found}')}"
         for w in wrongs
     )
-    names = ", ".join(quote(n) for n, _ in t.schema.all)
-    row = f"to_json(struct({names}), map('ignoreNullFields', 'false'))"
-    remedy = text("; filter such rows out, or allow them in the row type")
-    said = f"concat(CASE {cases} END, ', in the row ', {row}, {remedy})"
-    return f"(CASE {cases} END)", failure(said)
+    return f"(CASE {cases} END)"
+
+
+RAW, REASON = "_row_", "_reason_"
+
+
+def split(
+    df: DataFrame, t: ZSetType, count: str | None, where: str, names: Mapping[str, str]
+) -> tuple[DataFrame, DataFrame]:
+    """The rows that fit, as `relation_of` has them, and the others: as text, why, and the count."""
+    raw = f"to_json(struct({', '.join(quote(n) for n in df.columns if n != count)}))"
+    shown = df.selectExpr(*_shown_as(df, t, count, where, names), f"{raw} AS {RAW}")
+    reasons = shown.withColumn(REASON, F.expr(_reason(t)))
+    fit = reasons.where(f"{REASON} IS NULL").drop(RAW, REASON)
+    return fit, reasons.where(f"{REASON} IS NOT NULL").select(RAW, REASON, COUNT)
 
 
 def failure(said: str) -> str:

@@ -171,6 +171,19 @@ class ParquetState:
             "steps can be opened again."
         )
 
+    def rewind(self, to: int) -> None:
+        """Open the state at an earlier step, which is then the last one."""
+        with self._reaching():
+            registers = self._registers()
+            store = StoreParquet(
+                self._path,
+                registers,
+                at_step=to,
+                filesystem=self._filesystem,
+                limits=self._limits,
+            )
+            store.close()
+
     def _registers(self) -> list[Register]:
         kept = registers_there(self._directory)
         if kept is None:

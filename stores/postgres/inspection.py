@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from stepping_spark.errors import StoreUnavailable
+from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.relations.arrow import Array
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
@@ -114,6 +114,13 @@ class PostgresState:
         with StorePostgres(self._url, registers, schema=self._address.schema) as store:
             store.compact()
         return "The room of rows that are gone is free for new rows of the same table."
+
+    def rewind(self, to: int) -> None:
+        """Refuse: the tables have the last step only."""
+        raise StoreError(
+            f"{self._address}: a state in Postgres has its last step only; restore the schema "
+            "from a backup, or start with a new store"
+        )
 
     @contextmanager
     def _looking(self) -> Iterator[tuple[Connection, Catalog]]:

@@ -55,6 +55,8 @@ def test_a_provider_reads_steps_rows_seconds_and_lag(reader: InMemoryMetricReade
         ("stepping_spark.steps", "names"): 2,
         ("stepping_spark.rows_in", "names"): 2,
         ("stepping_spark.rows_out", "names"): 2,
+        ("stepping_spark.rows_rejected", "names"): 0,
+        ("stepping_spark.retries", "names"): 0,
         ("stepping_spark.last_step", "names"): 2,
         ("stepping_spark.lag", "names", "users"): 1,
     }

@@ -244,6 +244,7 @@ def test_an_example_imports_only_what_is_public(example: str) -> None:
 # Where what a user gives is looked at: it may be anything.
 OF_USERS = {
     "stepping_spark.pipeline.feeds",
+    "stepping_spark.pipeline.row_class",
     "stepping_spark.zsets.from_change_feed",
     "stepping_spark.zsets.from_dataframe",
     "stepping_spark.zsets.python",

@@ -237,12 +237,11 @@ def test_a_step_with_a_bad_feed_changes_nothing(spark: SparkSession) -> None:
     [
         (ROW, "expected Delta's column _change_type, or Debezium's op, before and after .* found"),
         (f"op STRING, after {STRUCT}", "found op, after; a DataFrame of whole rows"),
-        ("_change_type STRING, id INT, name STRING", "column 'price' is missing"),
-        (f"_change_type STRING, {ROW}, more INT", "column 'more' is not one of the row's"),
+        ("_change_type STRING, id INT, name STRING", "there is no column price; the"),
         ("_change_type STRING, id STRING, name STRING, price INT", "'id': expected int"),
         (f"op INT, before {STRUCT}, after {STRUCT}", "column 'op': expected STRING, found INT"),
         (f"op STRING, before STRING, after {STRUCT}", "before: expected a struct .*from_json"),
-        (f"op STRING, before {STRUCT}, after STRUCT<id: INT>", "after: column 'name', 'price' is"),
+        (f"op STRING, before {STRUCT}, after STRUCT<id: INT>", "after: there is no column name"),
         (f"payload STRUCT<op: STRING, after: {STRUCT}>", "expected Delta's column"),
     ],
 )

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow.fs as pafs
 
@@ -34,13 +34,17 @@ class Files:
     and double quotes around a field that contains commas or line breaks; an empty field is an empty
     text if its type is `str` or `str | None`, and otherwise NULL). Rows are only added, so the
     query may be compiled with `append_only`. Columns that the row class does not have are not read.
+    In text, an int has no fraction, a `datetime` has a zone (`Z` or an offset), and a
+    `st.LocalDateTime` has none. `columns={field: column}` names columns that have other names than
+    their fields. A line that is no row of the input is an error, or goes where `on_invalid` says:
+    `"fail"`, `"drop"`, or a sink, which gets it as `st.Rejected`.
 
     Names that begin with `_` or `.` are ignored: write a file under such a name and rename it, so
     that it appears whole. Subdirectories are not read; they raise `SourceError`. Spark's file names
     have no order (`part-00000-…` with a UUID): read what Spark writes with `order="time"`, and run
     the pipeline while no Spark job writes there, because a job names its files one after another. A
-    file that was read and is then changed or removed, or a new file that sorts before files that
-    were read, raises `SourceError`. `lag` counts files.
+    file that was read and is then written again or removed, or a new file that sorts before files
+    that were read, raises `SourceError`. `lag` counts files.
 
     **As a sink** it writes a Parquet file for each step that changed the view, `step-….parquet`:
     the whole view after the step, at the cost of the whole view. The newest file is the view; the
@@ -73,6 +77,8 @@ class Files:
         order: str = "name",
         key: str | Sequence[str] = (),
         changes: bool = False,
+        columns: Mapping[str, str] | None = None,
+        on_invalid: object = "fail",
         filesystem: pafs.FileSystem | None = None,
     ) -> None:
         for name, given, known in (("kind", kind, FORMATS), ("order", order, ORDERS)):
@@ -86,6 +92,8 @@ class Files:
         self.order = order
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self.changes = changes
+        self.columns = dict(columns or {})
+        self.on_invalid = on_invalid
         self._filesystem = filesystem
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -66,7 +66,7 @@ class Directory:
             yield
         except FileNotFoundError as e:
             raise self._failure(f"{what}: it is not there ({first_line(e)}); {remedy}") from e
-        except (OSError, pa.ArrowException) as e:
+        except (OSError, ValueError, pa.ArrowException) as e:
             raise self._failure(f"{what}: {first_line(e)}; {remedy}") from e
 
     def make(self) -> None:
@@ -132,9 +132,17 @@ class Directory:
 
 
 def digest(files: Sequence[File]) -> int:
-    """A whole number that other files, or other sizes, do not have."""
-    told = "\n".join(f"{file.name} {file.size}" for file in files)
-    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:6], "big")
+    """A whole number that other files, or files that were written again, do not have."""
+    return _number(f"{file.name} {file.size} {file.time}" for file in files)
+
+
+def is_digest(number: int, files: Sequence[File]) -> bool:
+    """Whether a number is the digest of these files; version 0.1 left out the times."""
+    return number in (digest(files), _number(f"{file.name} {file.size}" for file in files))
+
+
+def _number(lines: Iterable[str]) -> int:
+    return int.from_bytes(hashlib.sha256("\n".join(lines).encode()).digest()[:6], "big")
 
 
 def _settle(made: str, final: str) -> None:

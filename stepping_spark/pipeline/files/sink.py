@@ -14,6 +14,7 @@ from stepping_spark.errors import SinkError
 from stepping_spark.pipeline.changes import check_key, feed_of
 from stepping_spark.pipeline.files.directory import Directory
 from stepping_spark.relations.arrow import canonical, flat, row_ids
+from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
 
@@ -32,6 +33,7 @@ class FilesSink:
         self._key = key
         self._owner = ""
         self._columns = pa.schema([])
+        self._prepared: tuple[int, pa.Table] | None = None
 
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Make the directory, or see that it is this owner's."""
@@ -47,6 +49,7 @@ class FilesSink:
     def _prepare(self, columns: pa.Schema, owner: str) -> None:
         check_key(self._key, columns, f"directory {self._directory.shown}")
         self._columns = columns
+        self._prepared = None
         self._owner = hashlib.sha256(owner.encode()).hexdigest()[:12]
 
     def close(self) -> None:
@@ -56,29 +59,41 @@ class FilesSink:
         """The last step of this owner."""
         return max(self._steps(), default=0)
 
+    def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
+        """Refuse a key that is not unique, and a row that goes and never was."""
+        self._prepared = step, self._file_of(step, change, self._steps())
+
     def write(self, step: int, change: ZSetSpark[Any]) -> None:
         """Write the step's file; of snapshots the oldest goes."""
         steps = self._steps()
-        rows = change.to_arrow()
-        if self._changes:
-            table = feed_of(rows, step, self._key, f"directory {self._directory.shown}")
-        else:
-            table = self._whole(max(steps, default=0), rows)
+        known, table = self._prepared or (0, None)
+        if known != step or table is None:
+            table = self._file_of(step, change, steps)
+        self._prepared = None
         self._directory.write(self._name(step), lambda file: pq.write_table(table, file))
         if not self._changes:
             for old in sorted(steps)[: 1 - KEPT]:
                 self._directory.remove(self._name(old))
 
+    def _file_of(self, step: int, change: ZSetSpark[Any], steps: list[int]) -> pa.Table:
+        """What the step's file has."""
+        rows = change.to_arrow()
+        if self._changes:
+            where = f"directory {self._directory.shown}"
+            return to_table(feed_of(rows, step, self._key, where), self._columns)
+        return self._whole(max(steps, default=0), to_table(rows, self._columns))
+
     def _whole(self, last: int, change: pa.Table) -> pa.Table:
         """The view after a change of what it was."""
         system, _ = self._directory.place
-        rows = self._columns.empty_table()
+        columns = as_in_table(self._columns)
+        rows = columns.empty_table()
         if last:
             path = self._directory.path_of(self._name(last))
             with self._directory.trying(f"{path} cannot be read", "restore the file"):
-                rows = pq.read_table(path, filesystem=system).cast(self._columns)
+                rows = pq.read_table(path, filesystem=system).cast(columns)
         counts = np.concatenate([np.ones(rows.num_rows, np.int64), change.column(COUNT).to_numpy()])
-        both = pa.concat_tables([rows, change.drop_columns([COUNT]).cast(self._columns)])
+        both = pa.concat_tables([rows, change.drop_columns([COUNT]).cast(columns)])
         ids = row_ids([c for name in both.schema.names for c in flat(canonical(both.column(name)))])
         _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
         sums = np.zeros(len(first), np.int64)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from stepping_spark.errors import SourceError
-from stepping_spark.pipeline.files.directory import Directory, File, digest
-from stepping_spark.pipeline.files.formats import FORMATS, as_wanted
+from stepping_spark.pipeline.files.directory import Directory, File, digest, is_digest
+from stepping_spark.pipeline.files.formats import FORMATS
+from stepping_spark.pipeline.files.text import Part, has_no_text
 from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
 from stepping_spark.pipeline.positions import numbers_of
-from stepping_spark.pipeline.protocols import Batch, Portion, Position
+from stepping_spark.pipeline.protocols import AT, MISFITS, Batch, Portion, Position
+from stepping_spark.rows.names import as_in_table
 from stepping_spark.rows.schema import COUNT
 
 
 class FilesSource(InPieces):
     """The files that come after others.
 
-    A position is (files, digest): so many files are read, which have these names and sizes. Within
+    A position is (files, digest): so many files are read, with these names, sizes and times. Within
     a file that is read in pieces it is (files, digest, n, k): of the next one k of n are read.
     """
 
@@ -32,6 +33,30 @@ class FilesSource(InPieces):
         self._directory = Directory(path, filesystem, self._failure)
         self._kind = kind
         self._order = order
+
+    def open(self, columns: pa.Schema) -> None:
+        """Say which columns are wanted; a SourceError for a type that the files cannot hold."""
+        super().open(columns)
+        if self._kind == "parquet":
+            return
+        for field in columns:
+            if has_no_text(field.type, nested=self._kind == "json"):
+                raise self._failure(
+                    f"field {field.name} is {field.type}, and {self._kind.upper()} has no such "
+                    "values; read it as str or int, and convert it in the query"
+                )
+
+    def schema(self) -> pa.Schema:
+        """The columns of the newest file. Fields of text have the types that are wanted of them."""
+        files = self._files()
+        if self._columns.names and (self._kind != "parquet" or not files):
+            return as_in_table(self._columns)
+        if not files:
+            raise self._failure("it has no file, which would say the columns; add one")
+        system, _ = self._directory.place
+        with self._directory.trying(f"{files[-1].name} cannot be read", CORRECT):
+            path = self._directory.path_of(files[-1].name)
+            return FORMATS[self._kind].schema(system, path)
 
     def behind(self, after: Position | None) -> int | None:
         """The files that were not read."""
@@ -48,33 +73,50 @@ class FilesSource(InPieces):
         done, known, *piece = (0, digest([])) if after is None else numbers_of(after)
         self._check(files, done, known)
         if piece:
-            return self._piece(files, done, *piece)
+            n, k = piece
+            return self._piece(files, done, n, k)
         new = files[done:]
         if not new:
             return None
         found: list[pa.Table] = []
+        misfits: list[pa.Table] = []
         left = portion.rows
         for file in new[: portion.versions]:
-            table = at_most(self._rows_of(file), self._schema, left)
+            rows = _Rows(self._parts(file), file.name)
+            table = at_most(rows.tables(), rows.schema, left)
             if table is None:
                 break
             found.append(table)
+            misfits.append(rows.misfits)
             if left is not None:
                 left -= table.num_rows
         if found:
             at = done + len(found)
-            return Batch((at, digest(files[:at])), tuple(found), len(found))
-        pieces = Pieces(self._rows_of(new[0]), self._schema, rows=portion.rows or 1)
+            position = at, digest(files[:at])
+            return Batch(position, tuple(found), len(found), misfits=pa.concat_tables(misfits))
+        rows = _Rows(self._parts(new[0]), new[0].name)
+        pieces = Pieces(rows.tables(), rows.schema, rows=portion.rows or 1)
         self._keep((done, known), pieces)
-        return self._piece(files, done, pieces.n, 0)
+        return self._piece(files, done, pieces.n, 0, rows.misfits)
 
-    def _piece(self, files: list[File], done: int, n: int, k: int) -> Batch:
+    def _piece(
+        self,
+        files: list[File],
+        done: int,
+        n: int,
+        k: int,
+        misfits: pa.Table | None = None,
+    ) -> Batch:
+        """One piece of a file; lines that are no rows are those of the first."""
         known = digest(files[:done])
-        cut = functools.partial(Pieces, self._rows_of(files[done]), self._schema, n=n)
-        found = self._pieces((done, known), n, cut).read(k)
+        found = self._pieces((done, known), n, lambda: self._cut(files[done], n)).read(k)
         if k + 1 < n:
-            return Batch((done, known, n, k + 1), (found,), 0)
-        return Batch((done + 1, digest(files[: done + 1])), (found,), 1)
+            return Batch((done, known, n, k + 1), (found,), 0, misfits=misfits)
+        return Batch((done + 1, digest(files[: done + 1])), (found,), 1, misfits=misfits)
+
+    def _cut(self, file: File, n: int) -> Pieces:
+        rows = _Rows(self._parts(file), file.name)
+        return Pieces(rows.tables(), rows.schema, n=n)
 
     def _files(self) -> list[File]:
         files = self._directory.files(only=True)
@@ -84,27 +126,50 @@ class FilesSource(InPieces):
 
     def _check(self, files: list[File], done: int, known: int) -> None:
         """See that the files that were read are the first ones, and as they were."""
-        if len(files) < done or digest(files[:done]) != known:
+        if len(files) < done or not is_digest(known, files[:done]):
             raise self._failure(
                 f"the first {done} files, by {self._order}, are not those that were read: one of "
-                "them was removed or changed, or a file came that is before them. Files are only "
-                "added, behind the others, and appear whole: write them under a name that begins "
-                "with _ and rename them. Restore what was there, or start with a new store"
+                "them was removed or written again, or a file came that is before them. Files are "
+                "only added, behind the others, and appear whole: write them under a name that "
+                "begins with _ and rename them. Restore what was there, with its times (cp -p), or "
+                "start with a new store"
             )
 
-    def _rows_of(self, file: File) -> Iterator[pa.Table]:
+    def _parts(self, file: File) -> Iterator[Part]:
         system, _ = self._directory.place
-        with self._directory.trying(f"{file.name} cannot be read", "correct or remove the file"):
-            for table in FORMATS[self._kind](
-                system, self._directory.path_of(file.name), self._columns
-            ):
-                counts = pa.repeat(pa.scalar(1, pa.int64()), table.num_rows)
-                yield as_wanted(table, self._columns).append_column(COUNT, counts)
-
-    @property
-    def _schema(self) -> pa.Schema:
-        fields = [pa.field(f.name, f.type) for f in self._columns]
-        return pa.schema([*fields, pa.field(COUNT, pa.int64())])
+        with self._directory.trying(f"{file.name} cannot be read", CORRECT):
+            path = self._directory.path_of(file.name)
+            yield from FORMATS[self._kind].read(system, path, self._columns)
 
     def _failure(self, said: str) -> SourceError:
         return SourceError(f"directory {self._directory.shown}: {said}")
+
+
+CORRECT = "correct or remove the file"
+
+
+class _Rows:
+    """The rows of one file, each with the count 1. Once they are read, `misfits` are the others."""
+
+    def __init__(self, parts: Iterator[Part], name: str) -> None:
+        first = next(parts)
+        self._parts = parts
+        self._name = name
+        count = pa.field(COUNT, pa.int64())
+        self.schema = first.rows.schema.append(count).with_metadata({AT: name})
+        self._misfits = [first.misfits]
+
+    @property
+    def misfits(self) -> pa.Table:
+        """The lines that are no rows."""
+        found: pa.Table = pa.concat_tables(self._misfits).cast(MISFITS)
+        places: Any = pa.repeat(pa.scalar(self._name), found.num_rows)
+        return found.append_column(AT, places)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows."""
+        for part in self._parts:
+            self._misfits.append(part.misfits)
+            counts = pa.repeat(pa.scalar(1, pa.int64()), part.rows.num_rows)
+            rows = part.rows.append_column(COUNT, counts)
+            yield rows.replace_schema_metadata(self.schema.metadata)

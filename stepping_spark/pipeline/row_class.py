@@ -1,0 +1,107 @@
+"""`st.row_class`: a row class with the columns of a source, of a table, or of a schema."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import InputError
+from stepping_spark.pipeline.delta import DeltaTable
+from stepping_spark.pipeline.files import Files
+from stepping_spark.rows.atoms import short
+from stepping_spark.rows.row_class import class_of
+from stepping_spark.spark.arrow_schema import arrow_schema_of
+from stepping_spark.spark.errors import first_line
+from stepping_spark.spark.session import get_session
+
+
+def row_class(of: Any, *, name: str = "Row", required: Collection[str] = ()) -> type[Any]:
+    """A row class with a field for each column of a table, so that nobody need write it.
+
+    `of` is a source, such as `st.DeltaTable(path)`; the path of a Delta table or of a directory of
+    Parquet files; a schema of Arrow or of Spark; a table or a DataFrame; or a DDL text ("id INT,
+    name STRING"), which Spark parses. `name` is what messages call the class. A field may be None
+    if its column may be NULL, which is so for each column of most tables; `required` names columns
+    that are never NULL. A column whose name is no name in Python gets a field of a similar name
+    (`class_` for `class`), as with `st.Column`. A column of a type that a row cannot hold is left
+    out; the docstring of the class names it. `stepping-spark source class` prints the class as
+    code, which type checkers and readers prefer.
+
+    Raises `InputError` if there is no such table, and `SourceError` if it cannot be read.
+
+    >>> Order = st.row_class(pa.schema([("id", pa.int64()), ("class", pa.string())]), name="Order")
+    >>> Order(id=1, class_=None)
+    Order(id=1, class_=None)
+    >>> def total(orders: st.ZSet[Order]) -> st.ZSet[int | None]:
+    ...     return st.map(orders, f=lambda o: o.id)
+    >>> len(st.compile(total).inputs)
+    1
+    """
+    try:
+        return class_of(_schema_of(of), name, required)
+    except TypeError as e:
+        raise InputError(f"{user_line()}: {e}") from None
+
+
+def _schema_of(of: Any) -> pa.Schema:
+    if isinstance(of, pa.Schema):
+        return of
+    if isinstance(of, pa.Table):
+        return of.schema
+    if isinstance(of, DataFrame):
+        return arrow_schema_of(of.schema)
+    if isinstance(of, T.StructType):
+        return arrow_schema_of(of)
+    if isinstance(of, str | os.PathLike):
+        text = os.fspath(of)
+        if isinstance(of, str) and "://" not in text and " " in text and not Path(text).exists():
+            return _of_ddl(text)
+        return _of_source(table_at(text))
+    return _of_source(of)
+
+
+def table_at(path: str) -> Any:
+    """The table at a path: of Delta if it has a log, otherwise a directory of Parquet files."""
+    if "://" in path or Path(path, "_delta_log").is_dir():
+        return DeltaTable(path)
+    if Path(path).is_dir():
+        return Files(path)
+    raise InputError(
+        f"{user_line()}: there is no table at {path!r}; give the path of a Delta table or of a "
+        "directory of Parquet files, or a source such as st.Postgres(url, table=…)"
+    )
+
+
+def _of_source(given: Any) -> pa.Schema:
+    """The columns of a source, which is opened for it."""
+    made = getattr(given, "source", None)
+    source = made() if callable(made) and not isinstance(given, type) else given
+    schema = getattr(source, "schema", None)
+    if not callable(schema):
+        raise InputError(
+            f"{user_line()}: {short(given)} does not say its columns; give a table such as "
+            "st.DeltaTable(path), a schema of Arrow or Spark, or a DDL text"
+        )
+    source.open(pa.schema([]))
+    try:
+        found: pa.Schema = schema()
+        return found
+    finally:
+        source.close()
+
+
+def _of_ddl(text: str) -> pa.Schema:
+    get_session()  # Spark parses it
+    try:
+        parsed: Any = T.StructType.fromDDL(text)
+    except PySparkException as e:
+        raise InputError(f"{user_line()}: {text!r} is no DDL: {first_line(e)}") from e
+    return arrow_schema_of(parsed)

@@ -1,0 +1,170 @@
+"""Row classes from schemas: a class with a field for each column, and its source code."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import keyword
+import re
+import typing
+import unicodedata
+from collections.abc import Collection, Iterator
+from typing import Annotated, Any
+
+import pyarrow as pa
+
+from stepping_spark.rows.atoms import Column, LocalDateTime, Precision
+from stepping_spark.rows.data import Data
+
+_SIMPLE: tuple[tuple[Any, Any], ...] = (
+    (pa.types.is_boolean, bool),
+    (pa.types.is_integer, int),
+    (pa.types.is_floating, float),
+    (pa.types.is_string, str),
+    (pa.types.is_large_string, str),
+    (pa.types.is_string_view, str),
+    (pa.types.is_binary, bytes),
+    (pa.types.is_large_binary, bytes),
+    (pa.types.is_binary_view, bytes),
+    (pa.types.is_fixed_size_binary, bytes),
+    (pa.types.is_date, dt.date),
+    (pa.types.is_duration, dt.timedelta),
+)
+
+
+def class_of(schema: pa.Schema, name: str, required: Collection[str] = ()) -> type[Data]:
+    """A row class with a field for each column of a schema.
+
+    `required` are columns that are never NULL, whatever the schema says. Columns of types that rows
+    cannot hold are left out; the docstring of the class names them.
+    """
+    unknown = [column for column in required if column not in schema.names]
+    if unknown:
+        raise TypeError(
+            f"required= names {', '.join(map(repr, unknown))}, and the columns are "
+            f"{', '.join(schema.names)}"
+        )
+    annotations: dict[str, Any] = {}
+    left_out = []
+    for field in schema:
+        annotation = _annotation(field.type, f"{name}{_capital(field.name)}")
+        if annotation is None:
+            left_out.append(f"{field.name} ({_told(field.type)})")
+            continue
+        if field.nullable and field.name not in required:
+            annotation = annotation | None
+        attribute = field_name(field.name, annotations)
+        if attribute != field.name:
+            annotation = Annotated[annotation, Column(field.name)]
+        annotations[attribute] = annotation
+    if not annotations:
+        raise TypeError(
+            f"a row class needs a column that a row can hold; there are {', '.join(left_out)}"
+            if left_out
+            else "a row class needs a column, and the schema has none"
+        )
+    doc = f"Left out: {', '.join(left_out)}." if left_out else None
+    made: type[Data] = type(name, (Data,), {"__annotations__": annotations, "__doc__": doc})
+    return made
+
+
+def field_name(column: str, taken: Collection[str] = ()) -> str:
+    """The name of a field for a column: the same, if it can be one in Python."""
+    name = re.sub(r"\W", "_", unicodedata.normalize("NFKC", column)).lstrip("_")
+    if not name or not name[0].isalpha():
+        name = f"c_{name}" if name else "c"
+    if keyword.iskeyword(name):
+        name = f"{name}_"
+    names = {other.lower() for other in taken}
+    made, n = name, 2
+    while made.lower() in names:
+        made, n = f"{name}_{n}", n + 1
+    return made
+
+
+def _capital(column: str) -> str:
+    return "".join(part.capitalize() for part in field_name(column).split("_"))
+
+
+def _annotation(t: Any, name: str) -> Any:
+    """The annotation of a field of an Arrow type; None: a row cannot hold it."""
+    if isinstance(t, pa.DictionaryType):
+        return _annotation(t.value_type, name)
+    if isinstance(t, pa.Decimal128Type | pa.Decimal256Type):
+        if t.precision > 38 or not 0 <= t.scale <= t.precision:
+            return None
+        return Annotated[decimal.Decimal, Precision(t.precision, t.scale)]
+    if isinstance(t, pa.TimestampType):
+        return dt.datetime if t.tz is not None else LocalDateTime
+    if isinstance(t, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+        inner = _annotation(t.value_type, name)
+        if inner is None:
+            return None
+        return list[inner | None] if t.value_field.nullable else list[inner]  # type: ignore[valid-type]
+    if isinstance(t, pa.StructType):
+        held = t.num_fields and all(_annotation(f.type, name) is not None for f in t)
+        return class_of(pa.schema(list(t)), name) if held else None
+    return next((annotation for is_one, annotation in _SIMPLE if is_one(t)), None)
+
+
+def _told(t: Any) -> str:
+    return str(t.type_name) if isinstance(t, pa.OpaqueType) else str(t)
+
+
+def code_of(cls: type[Data]) -> str:
+    """The source code of a row class, with those of its fields before it."""
+    lines: list[str] = []
+    imports: set[str] = set()
+    for one in _needed(cls):
+        lines += ["", "", f"class {one.__name__}(st.Data):"]
+        if one.__doc__ and one.__doc__.startswith("Left out"):
+            lines += [f'    """{one.__doc__}"""', ""]
+        lines += [
+            f"    {name}: {_written(annotation, imports)}"
+            for name, annotation in one.__row_fields__().items()
+        ]
+    known = ("import datetime as dt", "from decimal import Decimal", "from typing import Annotated")
+    head = [line for line in known if line in imports]
+    return "\n".join([*head, *([""] if head else []), "import stepping_spark as st", *lines])
+
+
+def _needed(cls: type[Data]) -> Iterator[type[Data]]:
+    """The row classes that a class holds, each before those that hold it."""
+    for annotation in cls.__row_fields__().values():
+        for one in _classes(annotation):
+            yield from _needed(one)
+    yield cls
+
+
+def _classes(annotation: Any) -> Iterator[type[Data]]:
+    if isinstance(annotation, type) and issubclass(annotation, Data):
+        yield annotation
+    for arg in typing.get_args(annotation):
+        yield from _classes(arg)
+
+
+def _written(annotation: Any, imports: set[str]) -> str:
+    """An annotation as Python has it; adds what it needs to `imports`."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        imports.add("from typing import Annotated")
+        return f"Annotated[{', '.join([_written(args[0], imports), *map(_beside, args[1:])])}]"
+    if origin is list:
+        return f"list[{_written(args[0], imports)}]"
+    if type(None) in args:
+        rest = " | ".join(_written(a, imports) for a in args if a is not type(None))
+        return f"{rest} | None"
+    if annotation is decimal.Decimal:
+        imports.add("from decimal import Decimal")
+        return "Decimal"
+    if annotation in (dt.date, dt.datetime, dt.timedelta):
+        imports.add("import datetime as dt")
+        return f"dt.{annotation.__name__}"
+    return "st.LocalDateTime" if annotation is LocalDateTime else str(annotation.__name__)
+
+
+def _beside(told: Any) -> str:
+    """What stands beside a type in `Annotated`, as it is written."""
+    if isinstance(told, Column):
+        return f"st.Column({told.name!r})"
+    return f"st.Precision({told.precision}, {told.scale})"

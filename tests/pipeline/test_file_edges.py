@@ -1,0 +1,344 @@
+"""Files as other programs write them: every type, odd values, records of any length."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import stepping_spark as st
+from stepping_spark.errors import InputError, SinkError, SourceError
+from tests.cases import Z
+
+
+class Line(st.Data):
+    id: int
+    text: str | None
+    size: int | None = None
+
+
+class Deed(st.Data):
+    at: dt.datetime | None
+    local: st.LocalDateTime | None
+    day: dt.date | None
+    price: Annotated[Decimal, st.Precision(6, 2)] | None
+    ratio: float | None
+    done: bool | None
+
+
+class Inner(st.Data):
+    at: Annotated[dt.datetime | None, st.Column("a.b")]
+    days: list[dt.date]
+
+
+class Nested(st.Data):
+    number: Annotated[int, st.Column("Sample Number")]
+    inner: Annotated[list[Inner | None] | None, st.Column("_in")]
+
+
+def read(folder: Path, of: Any, kind: str, **given: Any) -> tuple[Any, list[tuple[str, str]]]:
+    """The rows of the files of a folder, and the others with their reasons."""
+
+    def query(rows: Any) -> Any:
+        return st.distinct(rows)
+
+    query.__annotations__ = {"rows": st.ZSet[of], "return": st.ZSet[of]}
+    seen: dict[int, Any] = {}
+    rejected: list[tuple[str, str]] = []
+
+    def reject(step: int, rows: Any) -> None:
+        rejected.extend((r.row, r.reason) for r, _ in rows.iter())
+
+    rows = st.Files(folder, kind, on_invalid=reject, **given)
+    st.Pipeline(query, store="memory", rows=rows, into=seen.__setitem__).run()
+    return seen.get(1, Z({})), rejected
+
+
+def strict(folder: Path, of: Any, kind: str) -> Any:
+    def query(rows: Any) -> Any:
+        return st.distinct(rows)
+
+    query.__annotations__ = {"rows": st.ZSet[of], "return": st.ZSet[of]}
+    return st.Pipeline(query, store="memory", rows=st.Files(folder, kind), into=print)
+
+
+def test_only_an_empty_field_of_csv_is_null(tmp_path: Path) -> None:
+    """Finding 12."""
+    (tmp_path / "a").write_text("id,text\n1,NaN\n2,NA\n3,null\n4,n/a\n5,\n")
+    rows, rejected = read(tmp_path, Line, "csv", columns={"size": "id"})
+    assert {r.text for r, _ in rows.iter()} == {"NaN", "NA", "null", "n/a", ""}
+    assert not rejected
+    (tmp_path / "a").write_text("id,text,size\n1,x,\n2,x,NaN\n3,x,null\n")
+    rows, rejected = read(tmp_path, Line, "csv")
+    assert rows == Z({Line(id=1, text="x"): 1})
+    assert [reason for _, reason in rejected] == [
+        "column 'size': expected int64, found 'NaN'",
+        "column 'size': expected int64, found 'null'",
+    ]
+
+
+RIGHT = {
+    "at": "2024-02-29T12:00:00+02:00",
+    "local": "2024-02-29T12:00:00",
+    "day": "2024-02-29",
+    "price": "12.50",
+    "ratio": "0.5",
+    "done": "true",
+}
+WRONG = {
+    "at": "2024-02-29T12:00:00",
+    "local": "2024-02-29T12:00:00Z",
+    "day": "2024-02-30",
+    "price": "12.505",
+    "ratio": "half",
+    "done": "maybe",
+}
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize("field", WRONG)
+def test_a_text_that_is_no_value_of_its_type_is_one_row_that_does_not_fit(
+    tmp_path: Path, kind: str, field: str
+) -> None:
+    """Finding 12: a time without a zone is no datetime, one with a zone no LocalDateTime."""
+    lines: list[dict[str, str | None]] = [
+        {**RIGHT},
+        {**RIGHT, field: WRONG[field]},
+        dict.fromkeys(RIGHT),
+    ]
+    if kind == "csv":
+        texts = [",".join(RIGHT), *(",".join(v or "" for v in line.values()) for line in lines)]
+    else:
+        numbers = {"true": True, "0.5": 0.5, "12.50": 12.5}
+        texts = [json.dumps({n: numbers.get(v or "", v) for n, v in x.items()}) for x in lines]
+    (tmp_path / "a").write_text("\n".join(texts))
+    rows, rejected = read(tmp_path, Deed, kind)
+    local: Any = dt.datetime(2024, 2, 29, 12)
+    right = Deed(
+        at=dt.datetime(2024, 2, 29, 10, tzinfo=dt.UTC),
+        local=local,
+        day=dt.date(2024, 2, 29),
+        price=Decimal("12.50"),
+        ratio=0.5,
+        done=True,
+    )
+    nothing = Deed(at=None, local=None, day=None, price=None, ratio=None, done=None)
+    assert rows == Z({right: 1, nothing: 1})
+    ((row, reason),) = rejected
+    assert WRONG[field] in row
+    assert field in reason or "decimal128(6, 2)" in reason
+    with pytest.raises(InputError, match=r"a, .*on_invalid="):
+        strict(tmp_path, Deed, kind).run()
+
+
+def test_times_within_lists_of_json_are_converted_and_found_by_their_names(tmp_path: Path) -> None:
+    """Findings 12 and 25."""
+    good = {"a.b": "2024-02-29T12:00:00Z", "days": ["2024-02-29"]}
+    lines: list[dict[str, Any]] = [
+        {"Sample Number": 1, "_in": [good, None], "more": {"x": [1]}},
+        {"Sample Number": 2, "_in": [{**good, "days": ["29.2."]}]},
+        {"Sample Number": 3},
+    ]
+    (tmp_path / "a").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows, rejected = read(tmp_path, Nested, "json")
+    inner = Inner(at=dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC), days=[dt.date(2024, 2, 29)])
+    one = Nested(number=1, inner=[inner, None])
+    assert rows == Z({one: 1, Nested(number=3, inner=None): 1})
+    assert [json.loads(row)["number"] for row, _ in rejected] == [2]
+
+
+def test_lines_that_are_no_json_do_not_fit_and_the_others_do(tmp_path: Path) -> None:
+    broken = [b'{"id": 2', b"[1]", b'{"id": "x"}', b'{"id": 1.0}', b'{"id": 5, "text": "\xff"}']
+    good = [b'{"id": %d, "text": "t"}' % i for i in range(10, 40)]
+    lines = good[:7] + broken[:2] + good[7:20] + broken[2:] + good[20:]
+    (tmp_path / "a").write_bytes(b"\r\n".join(lines) + b"\n\n")
+    rows, rejected = read(tmp_path, Line, "json")
+    assert sorted(r.id for r, _ in rows.iter()) == list(range(10, 40))
+    assert [row.rstrip("\r") for row, _ in rejected] == [
+        line.decode(errors="backslashreplace") for line in broken
+    ]
+
+
+def test_lines_of_csv_with_more_or_fewer_fields_and_other_bytes_do_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b'id,text,size\n1,x,2\n2\n3,x,1,9\n4,\xff,1\n5,"a\nb",3\n')
+    rows, rejected = read(tmp_path, Line, "csv")
+    assert rows == Z({Line(id=1, text="x", size=2): 1, Line(id=5, text="a\nb", size=3): 1})
+    assert {(row, reason) for row, reason in rejected} == {
+        ("2", "expected 3 fields, found 1"),
+        ("3,x,1,9", "expected 3 fields, found 4"),
+        ('{"id": "4", "text": "\\\\xff", "size": "1"}', "column 'text': expected text in UTF-8"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_record_may_be_longer_than_what_is_read_at_once(tmp_path: Path, kind: str) -> None:
+    """Finding 18."""
+    long = "x" * (20 << 20)
+    texts = ["a", long, "b"]
+    if kind == "csv":
+        lines = ["id,text,size", *(f"{i},{text},1" for i, text in enumerate(texts))]
+    else:
+        lines = [json.dumps({"id": i, "text": t, "size": 1}) for i, t in enumerate(texts)]
+    (tmp_path / "a").write_text("\n".join(lines))
+    rows, rejected = read(tmp_path, Line, kind)
+    assert sorted((r.id, len(r.text)) for r, _ in rows.iter()) == [(0, 1), (1, len(long)), (2, 1)]
+    assert not rejected
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize("name", ["a", "a.gz"])
+def test_an_empty_file_has_no_rows(tmp_path: Path, kind: str, name: str) -> None:
+    """Finding 18."""
+    (tmp_path / name).write_bytes(gzip.compress(b"") if name.endswith("gz") else b"")
+    rows, _ = read(tmp_path, Line, kind)
+    assert rows == Z({})
+
+
+def test_a_header_that_names_a_column_twice_is_refused(tmp_path: Path) -> None:
+    """Finding 19."""
+    (tmp_path / "a").write_text("id,text,size,text\n1,x,1,y\n")
+    with pytest.raises(SourceError, match="the header has the column 'text' twice"):
+        strict(tmp_path, Line, "csv").run()
+    (tmp_path / "a").write_text("id,Text,text,size\n1,x,y,1\n")
+    rows, _ = read(tmp_path, Line, "csv")
+    assert rows == Z({Line(id=1, text="y", size=1): 1})
+    (tmp_path / "a").write_text("id,Text,TEXT,size\n1,x,y,1\n")
+    with pytest.raises(SourceError, match="there are 'Text' and 'TEXT', which differ in case only"):
+        strict(tmp_path, Line, "csv").run()
+
+
+def test_a_file_that_is_written_again_with_the_same_size_is_noticed(tmp_path: Path) -> None:
+    """Finding 13."""
+    (tmp_path / "a").write_text('{"id": 1, "text": "x"}\n')
+    with strict(tmp_path, Line, "json") as running:
+        running.run()
+        before = (tmp_path / "a").stat()
+        (tmp_path / "a").write_text('{"id": 1, "text": "y"}\n')
+        os.utime(tmp_path / "a", ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000))
+        with pytest.raises(SourceError, match="are not those that were read"):
+            running.run()
+        (tmp_path / "a").write_text('{"id": 1, "text": "x"}\n')
+        os.utime(tmp_path / "a", ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert running.run() == 0
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_type_that_text_does_not_have_is_refused_when_the_pipeline_is_opened(
+    tmp_path: Path, kind: str
+) -> None:
+    class Span(st.Data):
+        span: dt.timedelta
+
+    class Spans(st.Data):
+        spans: list[Span]
+
+    for of in (Span, Spans):
+        with pytest.raises(SourceError, match=rf"and {kind.upper()} has no such values"):
+            strict(tmp_path, of, kind).dry_run()
+
+
+PARQUET: dict[str, Any] = {
+    "null": pa.null(),
+    "int8": pa.int8(),
+    "uint64": pa.uint64(),
+    "float16": pa.float16(),
+    "float": pa.float32(),
+    "decimal256": pa.decimal256(50, 2),
+    "large text": pa.large_string(),
+    "dictionary": pa.dictionary(pa.int32(), pa.string()),
+    "fixed": pa.binary(3),
+    "date64": pa.date64(),
+    "time": pa.time64("us"),
+    "ns": pa.timestamp("ns"),
+    "zoned": pa.timestamp("ms", "Europe/Berlin"),
+    "duration": pa.duration("ns"),
+    "list": pa.list_(pa.float32()),
+    "large list": pa.large_list(pa.int8()),
+    "fixed list": pa.list_(pa.int8(), 2),
+    "struct": pa.struct([("x", pa.int16()), ("y", pa.list_(pa.struct([("z", pa.time32("s"))])))]),
+    "map": pa.map_(pa.string(), pa.int64()),
+}
+
+
+class X(st.Data):
+    x: int
+
+
+FIELDS: list[Any] = [
+    *(bool, int, float, str, bytes, Decimal, dt.date, dt.datetime, st.LocalDateTime, dt.timedelta),
+    *(list[float], list[int], X, list[X]),
+]
+
+
+@pytest.mark.parametrize("name", PARQUET)
+def test_each_type_of_parquet_meets_each_type_of_a_field(tmp_path: Path, name: str) -> None:
+    """It is read, or refused in our words: no error of pyarrow reaches a user."""
+    table = pa.table({"f": pa.nulls(2, PARQUET[name])})
+    try:
+        pq.write_table(table, tmp_path / "a")
+    except pa.ArrowNotImplementedError:
+        pytest.skip("Parquet does not have it")
+    taken, said = 0, list[str]()
+    for t in FIELDS:
+        Field: Any = type("Field", (st.Data,), {"__annotations__": {"f": t | None}})  # noqa: N806
+
+        try:
+            rows, rejected = read(tmp_path, Field, "parquet")
+        except SourceError as e:
+            said.append(str(e))
+        else:
+            taken += 1
+            assert rows == Z({Field(f=None): 1})
+            assert not rejected
+    assert all("expected" in text for text in said)
+    assert taken or name in ("time", "map", "struct")
+
+
+class Everything(st.Data):
+    number: Annotated[int, st.Column("Sample Number")]
+    kind: Annotated[str, st.Column("class")]
+    id: Annotated[int | None, st.Column("_id")]
+    span: dt.timedelta
+    nested: list[Inner]
+
+
+def test_what_a_sink_writes_a_source_reads(tmp_path: Path) -> None:
+    """Finding 25, in both directions."""
+    inner = Inner(at=dt.datetime(2024, 2, 29, tzinfo=dt.UTC), days=[dt.date(1, 1, 1)])
+    span = dt.timedelta(seconds=1)
+    rows = Z({Everything(number=1, kind="x", id=None, span=span, nested=[inner]): 2})
+
+    def same(rows: st.ZSet[Everything]) -> st.ZSet[Everything]:
+        return rows
+
+    out = st.Files(tmp_path / "out", columns={"span": "time span"})
+    st.Pipeline(same, store="memory", rows=[(1, rows)], into=out).run()
+    (path,) = (tmp_path / "out").iterdir()
+    assert pq.read_schema(path).names == ["Sample Number", "class", "_id", "time span", "nested"]
+    seen: dict[int, Any] = {}
+    st.Pipeline(same, store="memory", rows=out, into=seen.__setitem__).run()
+    assert seen == {1: rows}
+
+
+def test_a_key_that_is_not_unique_is_refused_before_the_commit(tmp_path: Path) -> None:
+    """Finding 26: a corrected source goes on."""
+
+    def lines(lines: st.ZSet[Line]) -> st.ZSet[Line]:
+        return lines
+
+    items = [(1, Z({Line(id=1, text="a"): 1})), (2, Z({Line(id=1, text="b"): 2}))]
+    out = st.Files(tmp_path / "out", changes=True, key="id")
+    with st.Pipeline(lines, store="memory", lines=items, into=out) as made:
+        with pytest.raises(SinkError, match="several rows with the key id"):
+            made.run()
+        assert made.stepper.store.last_step() == 1
+        items[1] = (2, Z({Line(id=1, text="a"): -1, Line(id=1, text="b"): 1}))
+        assert made.run() == 1
