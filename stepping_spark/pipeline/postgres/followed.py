@@ -22,7 +22,8 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'c')
 """
 _COLUMNS = """
-SELECT attnum, attname::text, atttypid::bigint, atttypmod, xmin::text, attgenerated::text
+SELECT attnum, attname::text, atttypid::bigint, atttypmod, xmin::text,
+    attgenerated = 'v', attnotnull
 FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped
 ORDER BY attnum
 """
@@ -65,6 +66,7 @@ class Column:
     kind: Kind
     version: str
     virtual: bool
+    required: bool
 
 
 @dataclass(frozen=True)
@@ -146,10 +148,8 @@ def followed_of(connection: Connection, link: Link) -> Followed:
         )
     kind_of = kinds_of(connection, oid)
     columns = [
-        Column(number, name, kind_of(of, modifier), version, generated == "v")
-        for number, name, of, modifier, version, generated in run(
-            connection, _COLUMNS, oid
-        ).fetchall()
+        Column(number, name, kind_of(of, modifier), *rest)
+        for number, name, of, modifier, *rest in run(connection, _COLUMNS, oid).fetchall()
     ]
     return Followed(oid, key, columns, members, triggers_of(connection, members))
 

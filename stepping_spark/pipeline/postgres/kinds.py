@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
@@ -265,7 +266,9 @@ def _atom(given: Any, t: pa.DataType) -> Any:
 
 def _float(given: str) -> float:
     value = float(given)
-    if given.lstrip("-").isdigit() and Decimal(value) != Decimal(given):
+    if math.isinf(value) and given not in _NO_NUMBERS:
+        raise ValueError("the number is beyond those of a float")
+    if given.lstrip("-").isdigit() and Decimal(given) not in (Decimal(value), Decimal(str(value))):
         raise ValueError("the integer is beyond those that a float holds exactly")
     return value
 

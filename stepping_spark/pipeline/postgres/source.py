@@ -66,8 +66,10 @@ class PostgresSource:
     # -- what a pipeline calls
 
     def open(self, columns: pa.Schema) -> None:
-        """Say which columns are wanted; see that the log is as it should be."""
+        """Say which columns are wanted; see that the log is as it should be, if there are any."""
         self._columns = columns
+        if not len(columns):
+            return
         try:
             with self._link.transaction("could not be looked at") as connection:
                 self._there(connection)
@@ -85,7 +87,11 @@ class PostgresSource:
             table = followed_of(connection, self._link)
         wanted = self._types(table)
         return pa.schema(
-            [(c.name, arrow_of(c.kind, wanted.get(c.name))) for c in table.columns if not c.virtual]
+            [
+                pa.field(c.name, arrow_of(c.kind, wanted.get(c.name)), nullable=not c.required)
+                for c in table.columns
+                if not c.virtual
+            ]
         )
 
     def behind(self, after: Position | None) -> int | None:
