@@ -22,7 +22,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = url
         self.schema = f"s{uuid4().hex}"
-        self.connection = psycopg.connect(url, autocommit=True)
+        self.connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
         self.run(f"CREATE SCHEMA {self.schema}; SET search_path = {self.schema}")
 
     def run(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
@@ -44,6 +44,7 @@ class Follower:
     """What a source has said so far, added up."""
 
     def __init__(self, table: st.Postgres, **columns: pa.DataType) -> None:
+        self.table = table
         self.columns = pa.schema([pa.field(name, t) for name, t in columns.items()])
         self.source: PostgresSource = table.source()
         self.position: Position | None = None

@@ -33,6 +33,17 @@ def notes(notes: st.ZSet[Note]) -> st.ZSet[Note]:
     return notes
 
 
+def as_they_are(row: Any) -> Any:
+    """A query of the rows of a class that is made while the test runs."""
+    zset: Any = st.ZSet
+
+    def query(rows: Any) -> Any:
+        return rows
+
+    query.__annotations__ = {"rows": zset[row], "return": zset[row]}
+    return query
+
+
 def delivered(sink: Any, *changes: dict[Note, int]) -> None:
     items = numbered(map(Z, changes))
     with st.Pipeline(notes, store="memory", notes=items, into={"notes": sink}) as running:
@@ -118,11 +129,7 @@ def test_values_of_each_type_go_into_a_table_and_come_back(
 ) -> None:
     generic: Any = Row
     of = generic[EDGES[kind][0]]
-
-    def query(rows: Any) -> Any:
-        return rows
-
-    query.__annotations__ = {"rows": st.ZSet[of], "return": st.ZSet[of]}
+    query = as_they_are(of)
     given = Z(dict.fromkeys(rows_of(kind, of), 1))
     options: dict[str, Any] = {"by key": {"key": "id"}, "counted": {}, "changes": {"changes": True}}
     sink = db.table("out", **options[sort])
@@ -151,11 +158,7 @@ def test_values_of_each_type_go_into_a_table_and_come_back(
 def test_what_is_nested_is_written_as_to_jsonb_writes_it(db: Database, kind: str) -> None:
     generic: Any = Row
     of = generic[EDGES[kind][0]]
-
-    def query(rows: Any) -> Any:
-        return rows
-
-    query.__annotations__ = {"rows": st.ZSet[of], "return": st.ZSet[of]}
+    query = as_they_are(of)
     given = Z(dict.fromkeys(rows_of(kind, of), 1))
     into = {"query": db.table("out", key="id")}
     with st.Pipeline(query, store="memory", rows=[(1, given)], into=into) as running:
@@ -268,11 +271,7 @@ def test_a_connection_that_is_lost_between_the_check_and_the_commit_loses_nothin
 def test_many_columns_need_no_key_and_too_many_in_a_key_are_refused(db: Database) -> None:
     # finding 21
     wide: Any = type("Wide", (st.Data,), {"__annotations__": {f"c{i}": int for i in range(200)}})
-
-    def query(rows: Any) -> Any:
-        return rows
-
-    query.__annotations__ = {"rows": st.ZSet[wide], "return": st.ZSet[wide]}
+    query = as_they_are(wide)
     row = wide(**{f"c{i}": i for i in range(200)})
     items = numbered([Z({row: 2}), Z({row: -1})])
     with st.Pipeline(query, store="memory", rows=items, into=db.table("out")) as running:
