@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
+from uuid import UUID
 
 import psycopg
 import pyarrow as pa
 import pytest
 
+import stepping_spark as st
+from stepping_spark.errors import InputError, SourceError
 from stepping_spark.pipeline.postgres.kinds import span_of
 from tests.pipeline.following import Database, Follower
 from tests.postgres_server import PostgresServer
@@ -307,3 +310,113 @@ def test_a_column_is_found_by_its_exact_name(db: Database) -> None:
     follower.columns = pa.schema([pa.field("n", pa.int32(), metadata={"column": "a b"})])
     follower.read()
     assert list(follower.left) == [(3,)]
+
+
+# -- in a pipeline
+
+
+def same(field: Any) -> Any:
+    """A query of rows with an `id` and a field `v`, as they are."""
+    row: Any = type("Row", (st.Data,), {"__annotations__": {"id": int, "v": field}})
+    zset: Any = st.ZSet
+
+    def rows(rows: Any) -> Any:
+        return rows
+
+    rows.__annotations__ = {"rows": zset[row], "return": zset[row]}
+    return rows
+
+
+def read(db: Database, field: Any, **given: Any) -> list[Any]:
+    """The values of `v` after each step of a pipeline."""
+    seen: list[Any] = []
+    into = {"rows": lambda step, change: seen.append([(r.v, n) for r, n in change.iter()])}
+    with st.Pipeline(same(field), store="memory", rows=db.table("t", **given), into=into) as run:
+        run.run()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("sort", "value", "field"),
+    [
+        ("numeric", "19.99", int),
+        ("numeric", "19.99", float),
+        ("numeric(10, 2)", "19.99", int),
+        ("float8", "19.99", int),
+        ("real", "19.99", int),
+        ("float8[]", "{19.99}", list[int]),
+        ("timestamp", "2024-05-01", dt.datetime),
+        ("timestamptz", "2024-05-01", st.LocalDateTime),
+        ("timestamp", "2024-05-01 10:00", dt.date),
+        ("timestamptz", "2024-05-01 10:00", dt.date),
+        ("date", "2024-05-01", st.LocalDateTime),
+        ("text", "abc", list[str]),
+        ("text", "abc", bytes),
+        ("bytea", "abc", str),
+        ("int", "1", str),
+        ("inet", "10.0.0.1", int),
+        ("regclass", "pg_type", str),
+        ("time", "10:00", dt.timedelta),
+        ("json", "1", int),
+    ],
+)
+def test_a_column_of_another_type_is_refused_when_it_is_opened(
+    db: Database, sort: str, value: str, field: Any
+) -> None:
+    # finding 3
+    db.run(f"CREATE TABLE t (id bigint, v {sort})")
+    db.table("t").install()
+    with pytest.raises((InputError, SourceError), match=r"column '?v"):
+        read(db, field)
+    db.run("INSERT INTO t VALUES (1, %s)", value)
+    with pytest.raises((InputError, SourceError), match=r"column '?v"):
+        read(db, field)
+
+
+@pytest.mark.parametrize(
+    ("sort", "value", "field", "found"),
+    [
+        ("smallint", "7", int, 7),
+        ("oid", "7", int, 7),
+        ("int", "7", float, 7.0),
+        ("real", "0.5", float, 0.5),
+        ("numeric(5, 2)", "1.25", Annotated[Decimal, st.Precision(12, 4)], Decimal("1.2500")),
+        ("numeric", "1.25", Annotated[Decimal, st.Precision(5, 2)], Decimal("1.25")),
+        ("numeric", "1.25", Decimal, Decimal("1.25")),
+        ("uuid", str(UUID(int=7)), UUID, UUID(int=7)),
+        ("uuid", str(UUID(int=7)), str, str(UUID(int=7))),
+        ("inet", "10.0.0.1", str, "10.0.0.1"),
+        ("json", '{"a": 1}', str, '{"a": 1}'),
+        ("jsonb", "[1, 2]", list[int], (1, 2)),
+        ("smallint[]", "{1,2}", list[int], (1, 2)),
+    ],
+)
+def test_a_column_of_a_narrower_type_is_read(
+    db: Database, sort: str, value: str, field: Any, found: Any
+) -> None:
+    db.run(f"CREATE TABLE t (id int, v {sort})")
+    db.table("t").install()
+    db.run("INSERT INTO t VALUES (1, %s)", value)
+    assert read(db, field) == [[(found, 1)]]
+
+
+def test_rows_that_do_not_fit_go_where_they_are_wanted_and_a_class_is_made_of_the_table(
+    db: Database,
+) -> None:
+    # finding 17
+    db.run("CREATE TABLE t (id bigint PRIMARY KEY, v numeric(10, 2), at point)")
+    row_of = st.row_class(db.table("t"), name="Row")
+    assert row_of(id=1, v=None).v is None
+    db.table("t").install()
+    db.run("INSERT INTO t VALUES (1, 1.5), (2, 'NaN')")
+    with pytest.raises((InputError, SourceError), match="id = 2: column v: 'NaN' does not fit"):
+        read(db, Annotated[Decimal, st.Precision(10, 2)])
+    rejected: list[Any] = []
+    sink = lambda step, change: rejected.extend(change.iter())  # noqa: E731
+    for on_invalid in ("drop", sink):
+        found = read(db, Annotated[Decimal, st.Precision(10, 2)], on_invalid=on_invalid)
+        assert found == [[(Decimal("1.50"), 1)]]
+    ((row, n),) = rejected
+    assert (n, row.reason) == (1, "id = 2: column v: 'NaN' does not fit decimal128(10, 2)")
+    db.run("UPDATE t SET v = 2 WHERE id = 2")
+    assert len(read(db, Annotated[Decimal, st.Precision(10, 2)])[0]) == 2
