@@ -89,8 +89,9 @@ def first_n(
 
 def aggregate(
     a: ZSet[T],
+    /,
     by: Index[T, Any] | Callable[[T], Any] | GroupingSets[T] | None,
-    into: type[R],
+    into: type[R] | None = None,
     *,
     fields: Mapping[str, Aggregate[T] | Callable[[T], ZSetPython[Any]]] | None = None,
     group_size: int | None = None,
@@ -100,11 +101,12 @@ def aggregate(
 
     This is D(aggregate(I(a))). `into` is a `Data` with a field of the same name for each aggregate,
     and a field for each part of the key: the one with the same name, or else the remaining fields,
-    in order. `fields` has further aggregates by field name, for the names that are arguments of
-    this function (`a`, `by`, `into`, `fields`, `group_size`). Fields have the types of Spark SQL:
-    see `st.agg`. A group without rows has no row in the result; a group whose sum is zero has one.
-    Without a key (`by=None`) there is one row from the first step on. If there are no rows, a count
-    is 0 and everything else is NULL, so those fields must be `X | None`.
+    in order. Without `into`, the rows have the parts of the key and the aggregates by their names,
+    and a class that is made: see `st.row`. `fields` has further aggregates by field name, for the
+    names that are arguments of this function (`by`, `into`, `fields`, `group_size`). Fields have
+    the types of Spark SQL: see `st.agg`. A group without rows has no row in the result; a group
+    whose sum is zero has one. Without a key (`by=None`) there is one row from the first step on. If
+    there are no rows, a count is 0 and everything else is NULL, so those fields must be `X | None`.
 
     Aggregates of one kind are computed together. Those of different kinds are computed separately
     and joined by key. `st.explain` prints the plan, and the state of each part:

@@ -25,10 +25,11 @@ R = TypeVar("R")
 
 def window(
     a: ZSet[T],
+    /,
     *,
     by: Index[T, Any] | Callable[[T], Any] | None = None,
     order: OrderGiven[T] = None,
-    into: type[R],
+    into: type[R] | None = None,
     fields: Mapping[str, WindowFunction[T] | Callable[[T], Any]] | None = None,
     **functions: WindowFunction[T] | Callable[[T], Any],
 ) -> ZSet[R]:
@@ -36,10 +37,12 @@ def window(
 
     This is D(window(I(a))). The result has a row `into` for each row of `a`, with the same weight.
     A field of `into` is the window function of its name (see `st.win`), the function of the row of
-    its name, or else the row's field of its name. `order` is a function of the row, a `st.Index`,
-    `st.win.asc` or `st.win.desc`, or several of them in a tuple. NULL comes first in ascending
-    order, as in Spark. For descending order write `st.win.desc(lambda a: a.x)`, or `lambda a:
-    a.x.desc()` as in PySpark. Ties are broken by the whole row, so the result is deterministic.
+    its name, or else the row's field of its name. Without `into`, the rows have the fields of the
+    row and the functions by their names, and a class that is made: see `st.row`. `order` is a
+    function of the row, a `st.Index`, `st.win.asc` or `st.win.desc`, or several of them in a tuple.
+    NULL comes first in ascending order, as in Spark. For descending order write `st.win.desc(lambda
+    a: a.x)`, or `lambda a: a.x.desc()` as in PySpark. Ties are broken by the whole row, so the
+    result is deterministic.
     `fields` has the functions whose names are arguments of this function. Rows without a positive
     weight are ignored.
 

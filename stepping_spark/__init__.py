@@ -93,10 +93,12 @@ from stepping_spark.reference.evaluator import reference
 from stepping_spark.report import Report
 from stepping_spark.rows.atoms import Column, LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair, Session, Update
+from stepping_spark.rows.row_class import row
 from stepping_spark.spark.session import get_session
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Store
 from stepping_spark.streaming import foreach_batch
+from stepping_spark.zsets.assertions import assert_equal
 from stepping_spark.zsets.from_change_feed import from_change_feed
 from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
 from stores.memory import StoreMemory
@@ -164,6 +166,7 @@ __all__ = [
     "aggregate",
     "antijoin",
     "asof_join",
+    "assert_equal",
     "compile",
     "connected_components",
     "count",
@@ -216,6 +219,7 @@ __all__ = [
     "reduce",
     "reference",
     "rollup",
+    "row",
     "row_class",
     "semijoin",
     "sessions",

@@ -11,6 +11,7 @@ from stepping_spark.errors import InputError, StoreError
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.graph.operators import Input
 from stepping_spark.rows.schema import COUNT, ZSetType
+from stepping_spark.spark.advice import advise
 from stepping_spark.spark.session import streaming_query
 from stepping_spark.stepper import Stepper
 from stepping_spark.zsets.from_change_feed import change_feed as from_feed
@@ -53,7 +54,10 @@ def foreach_batch(
     applied twice. `first_batch` is the id that the first batch must have, if it is not 0 because
     the rows before are in the store already.
 
-    Needs a session that is not Spark Connect: there such a function runs in another process.
+    Needs a session that is not Spark Connect: there such a function runs in another process. In a
+    local session with Spark's default of 200 shuffle partitions the first batch may take half a
+    minute; a line of the log says so. `spark.conf.set("spark.sql.shuffle.partitions", 4)` before
+    the stream starts.
 
     Raises `InputError` for an input that does not exist, or that is a number. What the function
     raises ends the streaming query, and the store is as before the batch: `InputError`,
@@ -70,6 +74,7 @@ def foreach_batch(
     called = name if source is None else source
 
     def take(batch: DataFrame, batch_id: int) -> None:
+        advise(batch.sparkSession)
         key = _key(called, streaming_query(batch))
         offsets = stepper.store.last_offsets()
         _check_stream(called, key, offsets)

@@ -22,7 +22,7 @@ from stepping_spark.expressions.directions import TAKERS, By, refuse_orders
 from stepping_spark.expressions.expr import Expr, PythonCall
 from stepping_spark.expressions.symbolic import trace_row
 from stepping_spark.rows.atoms import RowType
-from stepping_spark.rows.data import NoSuchRow
+from stepping_spark.rows.merging import NoSuchRow
 from stepping_spark.rows.types import ListOf, Optional, Struct, row_type
 from stepping_spark.spark.session import get_session
 

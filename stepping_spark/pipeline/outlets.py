@@ -14,6 +14,7 @@ from stepping_spark.pipeline.feeds import columns_given, told
 from stepping_spark.pipeline.iterators import Given
 from stepping_spark.pipeline.positions import sink_key
 from stepping_spark.pipeline.protocols import Sink
+from stepping_spark.pipeline.reporting import rows_of
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.zsets.spark import ZSetSpark
@@ -153,7 +154,7 @@ class Outlet:
                 if self._sink_forgets:
                     self._last = step
                 return 0
-            rows = None if change.in_spark else len(change)
+            rows = rows_of(change)
         self._sink.write(step, change)
         self._last = step
         return rows

@@ -62,15 +62,20 @@ class Pipeline:
     Exactly once: a step's commit in the store says how far each source was read. A sink writes the
     step's number in the transaction that writes the step's rows. The next step begins only when all
     sinks have the last one, whose output the store keeps. So whenever a process ends, the next one
-    writes this output to the sinks that do not have it. A function gets it once more, because it
-    cannot say what it has.
+    writes this output to the sinks that do not have it. A function cannot tell which steps it has
+    had, so after a restart it gets the last one again. What a sink would refuse, such as two rows
+    with one key, is an error before the step is committed: correct the source, and run again.
+
+    Rows that a source gives and that do not fit the row class are an error, unless its `on_invalid`
+    says what becomes of them: `"drop"`, or a sink, which gets them as `st.Rejected`.
 
     A step takes from each source at most `max_versions` versions, with about `max_rows` rows
-    together. A single version with more rows is read in pieces; between the pieces, the views are
-    those of no version. `max_rows=None` reads versions whole. If `now` is given, a function without
-    arguments, each round is a step at the time it returns, with or without changes, as
-    `st.temporal_filter` needs it. `append_only`, `strict` and `lateness` are as for `st.compile`,
-    `limits` and `profile` as for `st.Stepper`. Rows are late by step, the pieces of a version, too.
+    together. A single version with more rows, such as a first load, is several steps, between which
+    readers of a sink see a part of it. `max_rows=None` reads each version in one step. If `now` is
+    given, a function without arguments, each round is a step at the time it returns, with or
+    without changes, as `st.temporal_filter` needs it. `append_only`, `strict` and `lateness` are as
+    for `st.compile`, `limits` and `profile` as for `st.Stepper`. Rows are late by step, the pieces
+    of a version, too.
 
     Each step logs a line to `stepping_spark.pipeline` (INFO), with the rows that the sinks got.
     `stepper` is the stepper, with its metrics.

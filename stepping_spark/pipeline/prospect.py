@@ -162,7 +162,9 @@ def prospect_of(
         sources=tuple((f.name, f.shown, shown(position_of(f.name, offsets))) for f in feeds),
         waiting=waiting,
         into=tuple((outlet.view, outlet.shown) for outlet in outlets),
-        state=tuple((words[name], _rows(rows.get(name))) for name, _ in found.arrangements),
+        state=tuple(
+            (words.get(name, name), _rows(rows.get(name))) for name, _ in found.arrangements
+        ),
         views=tuple(zip(views, _steps_of(graph)[: len(views)], strict=True)),
         costs=tuple((v.path, v.how, v.line) for v in found.vertices),
         in_full=tuple(v.path for v in found.vertices if v.how.startswith(FULL)),

@@ -11,13 +11,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from stepping_spark.errors import InputError
 from stepping_spark.execution.progress import bar_of
 from stepping_spark.report import Report
+from stepping_spark.rows.schema import COUNT
+from stepping_spark.zsets.spark import ZSetSpark
 
 log = logging.getLogger("stepping_spark.pipeline")
 
 Lag = Mapping[str, "int | None"]
+
+
+def rows_of(change: ZSetSpark[Any]) -> int | None:
+    """How many rows a change adds and removes, each as often as it counts; None: Spark has them."""
+    if change.in_spark:
+        return None
+    counts = change.to_arrow().column(COUNT).to_numpy()
+    return int(np.abs(counts).sum())
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from stepping_spark.pipeline.feeds import Feed, Taken, shown
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.positions import STATE, offsets_of, position_of, without
 from stepping_spark.pipeline.protocols import Batch, Portion
-from stepping_spark.pipeline.reporting import Reporting, StepReport
+from stepping_spark.pipeline.reporting import Reporting, StepReport, rows_of
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Now, Store
 from stepping_spark.zsets.spark import ZSetSpark
@@ -69,7 +69,7 @@ class Rounds:
                     for feed, old, batch in zip(self.feeds, before, batches, strict=True)
                     if batch is not None
                 ),
-                tuple(_rows(t.change) for t in taken),
+                tuple(0 if t.change is None else rows_of(t.change) for t in taken),
                 tuple(rows) if rows else None,
                 (time.perf_counter() - begun) * 1e3,
                 misfits,
@@ -111,9 +111,3 @@ class Rounds:
         for outlet in self.outlets:
             offsets.update(outlet.kept)
         return offsets
-
-
-def _rows(change: ZSetSpark[Any] | None) -> int | None:
-    if change is None:
-        return 0
-    return None if change.in_spark else len(change)

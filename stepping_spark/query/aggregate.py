@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -38,6 +38,7 @@ from stepping_spark.query.reductions import (
 )
 from stepping_spark.query.trace import make, tracer, vertex_of
 from stepping_spark.rows.atoms import INT, RowType
+from stepping_spark.rows.row_class import open_class
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of
 from stepping_spark.zsets.spark import ZSet, ZSetPython
@@ -50,8 +51,9 @@ GROUPING_ID = "grouping_id"
 
 def aggregate(
     a: ZSet[T],
+    /,
     by: Index[T, Any] | Callable[[T], Any] | GroupingSets[T] | None,
-    into: type[R],
+    into: type[R] | None = None,
     *,
     fields: Mapping[str, Aggregate[T] | Callable[[T], ZSetPython[Any]]] | None = None,
     group_size: int | None = None,
@@ -76,11 +78,14 @@ def aggregate(
                 f"that name write fields={{{argument!r}: st.agg.…}}"
             )
     check_size(group_size, where)
-    target = target_of(into, "each aggregate and each part of the key", where)
+    target = None
+    if into is not None:
+        target = target_of(into, "each aggregate and each part of the key", where)
     wanted = _by_field(fields, aggregates, where)
     asked = [_asked(name, given, row, where) for name, given in wanted.items()]
     groups = groups_of(by, row)
-    note = (f"{target} by {groups.shown}" if groups else str(target), *map(str, asked))
+    named = "Row" if target is None else str(target)
+    note = (f"{named} by {groups.shown}" if groups else named, *map(str, asked))
     doubted = _doubted(groups, asked)
     said = {one.field: one.asked for one in asked}
     stream, groups, asked = _mapped(a, row, groups, asked)
@@ -92,10 +97,12 @@ def aggregate(
     monotonic = grows(vertex_of(a, "aggregate"))
     levels = levels_of(group_size)
     parts = tuple(r.part(monotonic, levels) for r in planner.reductions)
-    plan = ReducePlan("" if groups is None else groups.shown, str(target), parts, user_line())
+    plan = ReducePlan("" if groups is None else groups.shown, named, parts, user_line())
     tracer().reductions.append(plan)
     pieces = collated(stream, groups, planner)
     values = _values(asked, planner, groups)
+    if target is None:
+        target = _made(values, groups, where)
     filled = _fields(values, groups, target, doubted, where, said)
     return cast("ZSet[R]", make(Map(Build(target, filled), note=note), pieces))
 
@@ -301,6 +308,23 @@ def _fields(
         if name in believed and isinstance(found, Optional) and not isinstance(t, Optional):
             values[name] = Call(found.inner, "known", (values[name],))
     return tuple(coerced(values[n], t, n, where, said.get(n, "")) for n, t in target.fields)
+
+
+def _made(values: dict[str, Expr], groups: Groups | None, where: str) -> Struct:
+    """The type of rows that have the parts of the key and the aggregates, without a class."""
+    parts = {} if groups is None else dict(groups.fields())
+    for name in parts:
+        if not name.isidentifier() or name.startswith("_") or name in values:
+            raise CompileError(
+                f"{where}: a part of the key, {name}, has no name that a field may have; give "
+                "into= a class with a field for it"
+            )
+    return open_row([(n, e.type) for n, e in (parts | values).items()])
+
+
+def open_row(fields: Sequence[tuple[str, RowType]]) -> Struct:
+    """The type of rows without a class of their own."""
+    return Struct("Row", tuple(fields), open_class(tuple(n for n, _ in fields)))
 
 
 def _misfit(target: Struct, left: list[str], parts: list[str]) -> str:

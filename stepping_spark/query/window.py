@@ -17,7 +17,14 @@ from stepping_spark.physical import Frame, Sorting, WindowCall
 from stepping_spark.query import win
 from stepping_spark.query.accumulable import SUMMED, mean_type, summed_type
 from stepping_spark.query.agg import Aggregate
-from stepping_spark.query.aggregate import MANY, Together, check_share, coerced, target_of
+from stepping_spark.query.aggregate import (
+    MANY,
+    Together,
+    check_share,
+    coerced,
+    open_row,
+    target_of,
+)
 from stepping_spark.query.frames import frame_of
 from stepping_spark.query.miscalls import call_of
 from stepping_spark.query.orders import OrderGiven, sorting_of, under
@@ -41,9 +48,10 @@ FLOATS = ("percent_rank", "cume_dist")
 
 def window(
     a: ZSet[T],
+    /,
     by: Key[T] | None,
     order: OrderGiven[T],
-    into: type[R],
+    into: type[R] | None = None,
     *,
     fields: Mapping[str, WindowFunction[T] | Callable[[T], Any]] | None = None,
     **functions: WindowFunction[T] | Callable[[T], Any],
@@ -55,7 +63,7 @@ def window(
     row = row_of(a, "window")
     where = f"{user_line()}: window"
     needed = "each function, and for each field of the row that is to be there"
-    target = target_of(into, needed, where)
+    target = None if into is None else target_of(into, needed, where)
     wanted = _by_field(fields, functions, target, where)
     values = {n: _value(f, row) for n, f in wanted.items()}
     seconds = {n: row_expr(f.other, row) for n, f in wanted.items() if _is_of_two(f)}
@@ -85,6 +93,8 @@ def window(
         keys = tuple(map(moved, w.keys)) or ONE_GROUP
         stream = make(Window(keys, planned.sorting, tuple(planned.calls)), stream)
     own = ("left",) * len(windows)
+    if target is None:
+        target = _made(filled, row, where)
     built = Build(target, _fields(target, filled, row, (*own, *source.own), where))
     return cast("ZSet[R]", make(Map(built), stream))
 
@@ -115,13 +125,14 @@ ARGUMENTS = {"partition_by": "by", "partitionBy": "by", "order_by": "order", "or
 
 
 def _by_field(
-    fields: Any, functions: Mapping[str, Any], target: Struct, where: str
+    fields: Any, functions: Mapping[str, Any], target: Struct | None, where: str
 ) -> dict[str, Any]:
     """The requested functions, by the field that each fills."""
     for n in functions:
-        if n in ARGUMENTS and n not in dict(target.fields):
+        if n in ARGUMENTS and (target is None or n not in dict(target.fields)):
+            named = "" if target is None else f", and {target} has no field of that name"
             raise CompileError(
-                f"{where}: {n}= is not an argument, and {target} has no field of that name; write "
+                f"{where}: {n}= is not an argument{named}; write "
                 f"{ARGUMENTS[n]}=, as in by=lambda row: row.x, order=lambda row: row.y"
             )
     if fields is not None and not isinstance(fields, Mapping):
@@ -340,6 +351,14 @@ def _fields(
     left = [n for n in names if n not in filled]
     values = filled | _of_row(target, left, row, own, where)
     return tuple(coerced(values[n], t, n, where) for n, t in target.fields)
+
+
+def _made(filled: dict[str, Expr], row: RowType, where: str) -> Struct:
+    """The type of rows that have the fields of the row and the functions, without a class."""
+    if not isinstance(row, Struct) or row.python is tuple:
+        raise CompileError(f"{where}: a row that is {row} has no names of fields; give into=")
+    own = [(n, t) for n, t in row.fields if n not in filled]
+    return open_row([*own, *((n, e.type) for n, e in filled.items())])
 
 
 def _of_row(

@@ -259,6 +259,7 @@ def _encode_datetime(t: Atom, value: Any, where: str) -> dt.datetime:
             f"{where}: {value!r} has no time zone; give it one (tzinfo=datetime.UTC), or "
             "annotate the field st.LocalDateTime"
         )
+    _check_no_nanoseconds(value, where)
     try:
         return value.astimezone(dt.UTC)
     except OverflowError:
@@ -266,6 +267,15 @@ def _encode_datetime(t: Atom, value: Any, where: str) -> dt.datetime:
             f"{where}: {value!r} is before year 1 or after year 9999 in UTC; use a later or an "
             "earlier one"
         ) from None
+
+
+def _check_no_nanoseconds(value: dt.datetime, where: str) -> None:
+    """Refuse a `pandas.Timestamp` with nanoseconds, which a column would lose."""
+    if getattr(value, "nanosecond", 0):
+        raise InputError(
+            f"{where}: {value!r} has nanoseconds, and a column has microseconds; round it: "
+            ".floor('us')"
+        )
 
 
 def _encode_timedelta(t: Atom, value: Any, where: str) -> dt.timedelta:
@@ -287,6 +297,7 @@ def _encode_local(t: Atom, value: Any, where: str) -> dt.datetime:
             f"{where}: {value!r} has a time zone; a st.LocalDateTime field holds naive ones: "
             "annotate the field datetime, or drop its tzinfo"
         )
+    _check_no_nanoseconds(value, where)
     return value
 
 

@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from typing_extensions import dataclass_transform, get_original_bases
 
-from stepping_spark.rows.atoms import ATOMS, STORABLE, RowType, short
+from stepping_spark.rows.atoms import ATOMS, STORABLE, RowType
+from stepping_spark.rows.merging import NoSuchRow, merged
 from stepping_spark.rows.names import columns_said
 from stepping_spark.rows.types import Optional, Struct, bound, canonical, is_open, row_type, unwrap
 
@@ -111,19 +112,7 @@ class Data:
         >>> Priced.of(Order(id=1, cents=250), euros=2.5)
         Priced(id=1, cents=250, euros=2.5)
         """
-        found = dict(values)
-        given = [row for one in rows for row in _sides(one)]
-        for name in cls.__row_fields__():
-            having = [row for row in given if name in _names_of(row, cls)]
-            if name in values or not having:
-                continue
-            if len(having) > 1:
-                raise NoSuchRow(
-                    f"{cls.__name__}.of: {len(having)} rows have a field {name!r}; say which one "
-                    f"is meant: {name}=…"
-                )
-            found[name] = getattr(having[0], name)
-        return cls(**found)
+        return cls(**merged(rows, values, cls.__row_fields__(), f"{cls.__name__}.of"))
 
     @property
     def __row_names__(self) -> tuple[str, ...]:
@@ -133,25 +122,6 @@ class Data:
     @classmethod
     def __row_fields__(cls) -> dict[str, Any]:
         return {f.name: cls.__row_annotations__[f.name] for f in dataclasses.fields(cls)}
-
-
-class NoSuchRow(TypeError):
-    """Raised by a row's constructor if the values are not those of its fields."""
-
-
-def _names_of(row: Any, cls: type[Data]) -> tuple[str, ...]:
-    names: tuple[str, ...] | None = getattr(row, "__row_names__", None)
-    if names is None:
-        raise NoSuchRow(
-            f"{cls.__name__}.of: expected rows, found {short(row)}; give single values by name"
-        )
-    return names
-
-
-def _sides(row: Any) -> tuple[Any, ...]:
-    """A row, or the two rows of a Pair."""
-    names = getattr(row, "__row_names__", ())
-    return (row.left, row.right) if names == ("left", "right") else (row,)
 
 
 def _none(cls: type[Data], name: str) -> NoSuchRow:

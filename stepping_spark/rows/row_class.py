@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import functools
 import keyword
 import re
 import typing
 import unicodedata
 from collections.abc import Collection, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import pyarrow as pa
 
 from stepping_spark.rows.atoms import Column, LocalDateTime, Precision
 from stepping_spark.rows.data import Data
+from stepping_spark.rows.merging import merged
 
 _SIMPLE: tuple[tuple[Any, Any], ...] = (
     (pa.types.is_boolean, bool),
@@ -65,6 +67,35 @@ def class_of(schema: pa.Schema, name: str, required: Collection[str] = ()) -> ty
         )
     doc = f"Left out: {', '.join(left_out)}." if left_out else None
     made: type[Data] = type(name, (Data,), {"__annotations__": annotations, "__doc__": doc})
+    return made
+
+
+def row(*rows: Any, **values: Any) -> Any:
+    """A row without a class of its own: the fields of other rows, and the given values.
+
+    For functions of rows in a query whose result needs no name: `SELECT o.*, cents / 100 AS euros`.
+    A `Pair` stands for its two rows. A field that two rows have must be given. The types of the
+    fields are those of the values; messages and pictures call the class `Row`. An aggregate or a
+    window without `into=` gives such rows too.
+
+    >>> class Order(st.Data):
+    ...     id: int
+    ...     cents: int
+    >>> def priced(orders: st.ZSet[Order]) -> st.ZSet[Any]:
+    ...     return st.map(orders, f=lambda o: st.row(o, euros=o.cents / 100))
+    >>> (out,) = st.reference(st.compile(priced)).step((st.ZSetPython({Order(id=1, cents=50): 1}),))
+    >>> dict(out.iter())
+    {Row(id=1, cents=50, euros=0.5): 1}
+    """
+    found = merged(rows, values, None, "st.row")
+    return open_class(tuple(found))(**found)
+
+
+@functools.cache
+def open_class(names: tuple[str, ...]) -> type[Data]:
+    """The class of rows with these fields, of any types."""
+    annotations = {name: TypeVar(name) for name in names}
+    made: type[Data] = type("Row", (Data,), {"__annotations__": annotations})
     return made
 
 

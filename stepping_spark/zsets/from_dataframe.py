@@ -347,6 +347,18 @@ def blaming(where: str) -> Iterator[None]:
         raise blamed(e, where) from e
 
 
+_YEARS = {
+    "date": "DATE'0001-01-01' AND DATE'9999-12-31'",
+    "datetime": (
+        "TIMESTAMP_LTZ'0001-01-01T00:00:00Z' AND TIMESTAMP_LTZ'9999-12-31T23:59:59.999999Z'"
+    ),
+    "LocalDateTime": (
+        "TIMESTAMP_NTZ'0001-01-01T00:00:00' AND TIMESTAMP_NTZ'9999-12-31T23:59:59.999999'"
+    ),
+}
+"""The years that Python has, as bounds in SQL."""
+
+
 def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:
     if isinstance(t, Optional):
         null = closed(f"{sql} IS NULL")
@@ -362,6 +374,9 @@ def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:
         values = t.members
         condition = closed(f"{sql} NOT IN ({', '.join(map(text, values))})")
         yield Wrong(path, f"one of {', '.join(values)}", "other text", condition)
+    elif isinstance(t, Atom) and t.name in _YEARS:
+        condition = closed(f"{sql} NOT BETWEEN {_YEARS[t.name]}")
+        yield Wrong(path, "a year from 1 to 9999", "another one", condition)
     elif isinstance(t, Struct):
         for n, ft in t.fields:
             yield from _wrongs(f"{sql}.{quote(n)}", ft, f"{path}.{n}", depth)

@@ -110,7 +110,9 @@ def test_versions_are_taken_together_up_to_the_rows_of_a_step(lake: Lake) -> Non
 @needs_javac
 def test_what_cannot_be_read_names_the_table(lake: Lake, spark: SparkSession) -> None:
     view = View()
-    with pytest.raises(SourceError, match=rf"table {lake.name}\.nobody: its columns cannot be read"):
+    with pytest.raises(
+        SourceError, match=rf"table {lake.name}\.nobody: its columns cannot be read"
+    ):
         following(lake, view, lake.table("nobody")).run()
     with pytest.raises(SourceError, match=rf"table {lake.name}\.nobody: its changes from version"):
         following(lake, view, lake.table("nobody")).dry_run()

@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 import stepping_spark as st
 from stepping_spark.cli import main
 from stepping_spark.errors import CompileError, InputError
-from stepping_spark.rows.data import NoSuchRow
+from stepping_spark.rows.merging import NoSuchRow
 from stepping_spark.rows.row_class import class_of, code_of, field_name
 from tests.cases import Z
 
@@ -128,7 +128,7 @@ def test_a_class_is_made_of_a_source_a_path_and_a_table(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_class_is_made_of_a_schema_of_spark_and_of_ddl(spark: SparkSession) -> None:
-    ddl = "id INT NOT NULL, `class` DECIMAL(10, 2), items ARRAY<STRUCT<x: DATE>>, v VARCHAR(3)"
+    ddl = "id INT NOT NULL, `class` DECIMAL(10, 2), items ARRAY<STRUCT<x: DATE>>, v STRING"
     frame = spark.createDataFrame([], ddl)
     codes = {code_of(st.row_class(of, name="Order")) for of in (ddl, frame, frame.schema)}
     (code,) = codes
@@ -221,7 +221,7 @@ def test_what_is_no_row_and_what_is_missing_are_told() -> None:
 
 
 class Odd(st.Data):
-    of: str
+    of: str  # type: ignore[assignment]
     left: int
 
 
@@ -229,4 +229,38 @@ def test_a_field_may_have_the_name_of_the_method() -> None:
     assert Odd(of="x", left=1).of == "x"
     with pytest.raises(NoSuchRow, match="no value for 'of'"):
         Odd(left=1)  # type: ignore[call-arg]
-    assert Odd.of(Odd(of="x", left=1), left=2) == Odd(of="x", left=2)
+    made: Any = Odd.of
+    assert made(Odd(of="x", left=1), left=2) == Odd(of="x", left=2)
+
+
+def test_rows_need_no_class_of_their_own() -> None:
+    """Finding 33: a query whose result needs no name."""
+
+    def query(orders: st.ZSet[Order], customers: st.ZSet[Customer]) -> Any:
+        joined = st.join(orders, customers, on_left=lambda o: o.customer, on_right=lambda c: c.id)
+        priced = st.map(joined, f=lambda p: st.row(p, id=p.left.id, euros=p.left.cents / 100))
+        sums: Any = st.aggregate(priced, by=lambda r: r.country, n=st.agg.count())
+        return st.window(sums, order=lambda s: s.n, place=st.win.row_number())
+
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    orders = Z({Order(id=i, customer=7, cents=150): 1 for i in range(3)})
+    (out,) = stepper.step((orders, Z({Customer(id=7, country="Chile"): 1})))
+    ((row, n),) = out.iter()
+    assert (repr(row), n) == ("Row(country='Chile', n=3, place=1)", 1)
+    assert row == st.row(country="Chile", n=3, place=1)
+    assert st.compile(query) == graph
+
+
+def test_a_part_of_a_key_without_a_name_needs_a_class() -> None:
+    def parity(orders: st.ZSet[Order]) -> st.ZSet[Any]:
+        return st.aggregate(orders, by=lambda o: o.cents * 2, n=st.agg.count())
+
+    with pytest.raises(CompileError, match=r"a part of the key, .*has no name .*give into="):
+        st.compile(parity)
+
+    def ranked(numbers: st.ZSet[int]) -> st.ZSet[Any]:
+        return st.window(numbers, order=lambda n: n, place=st.win.row_number())
+
+    with pytest.raises(CompileError, match="a row that is int has no names of fields; give into="):
+        st.compile(ranked)

@@ -81,7 +81,7 @@ def test_a_dry_run_says_what_would_be_read_kept_and_cost_and_makes_nothing(file:
     assert max(map(len, text.replace(str(file.parent), "").splitlines())) <= 80
     assert "users: Files(" in " ".join(text.split())
     assert "1 file to read" in text
-    assert "by _value_, 2 rows as stored" in text
+    assert "2 rows as stored" in text
     assert "a step of\n  names: reads the change of users, and 1 register\n" in text
     assert "linear" not in text
     more = call("run", file, "--dry-run", "--verbose").stdout

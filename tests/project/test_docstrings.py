@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,7 +39,7 @@ NAMES = dict(public())
 def examples(name: str) -> doctest.DocTest:
     """The example of a name."""
     known = {"Annotated": Annotated, "Decimal": Decimal, "datetime": datetime, "st": st}
-    known |= {"Path": Path, "pa": pa, "pq": pq}
+    known |= {"Any": Any, "Path": Path, "pa": pa, "pq": pq}
     (found,) = FINDER.find(NAMES[name], name, globs=known)
     return found
 

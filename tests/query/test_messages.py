@@ -373,7 +373,7 @@ def test_an_aggregate_fills_a_field_that_is_called_as_an_argument() -> None:
     assert out == st.ZSetPython({Filled(a=2, by=2, into=2, fields=1, word="x"): 1})
 
 
-@pytest.mark.parametrize("name", ["a", "by", "into"])
+@pytest.mark.parametrize("name", ["by", "into"])
 def test_an_argument_that_is_given_twice_says_how_a_field_is_filled(name: str) -> None:
     def query(a: st.ZSet[Order]) -> Any:
         given: dict[str, Any] = {name: st.agg.count()}

@@ -23,7 +23,7 @@ from stepping_spark.errors import CompileError, InputError
 from stepping_spark.expressions.index import Index
 from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.relations.codec import encode
-from stepping_spark.rows.atoms import NAN, Precision
+from stepping_spark.rows.atoms import NAN, LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
@@ -879,3 +879,18 @@ def test_a_dataframe_that_spark_cannot_compute_is_one_clear_error(spark: SparkSe
     z = ZSetSpark.from_dataframe(frame, A)
     with pytest.raises(InputError, match=r"input 'a': the DataFrame cannot be computed: .*DIVIDE"):
         z.checked(z.type, "input 'a'", DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "of"),
+    [("date", dt.date), ("timestamp", dt.datetime), ("timestamp_ntz", LocalDateTime)],
+)
+def test_a_year_that_python_does_not_have_is_an_error(
+    spark: SparkSession, ddl: str, of: Any
+) -> None:
+    """Finding 14."""
+    late = spark.sql(f"SELECT CAST('+12024-02-29' AS {ddl}) AS x")
+    with pytest.raises(InputError, match="expected a year from 1 to 9999, found another one"):
+        ZSetSpark.from_dataframe(late, of).to_python()
+    right = spark.sql(f"SELECT CAST('9999-12-31' AS {ddl}) AS x")
+    assert len(list(ZSetSpark.from_dataframe(right, of).iter())) == 1

@@ -76,8 +76,17 @@ class Lines:
         return f"{key}: {'; '.join(said)}" if key else "; ".join(said)
 
     def _values(self, text: str) -> tuple[Any, ...]:
+        """The values of the columns, lists and objects as text, so that they can be counted."""
+        if not self._exact:
+            try:
+                found, _ = DECODER.raw_decode(text)
+            except RecursionError:
+                found = {}
+            values = tuple([found.get(name, _ABSENT) for name in self._names])
+            if found and not any(isinstance(value, list | dict) for value in values):
+                return values
         found = _fields(text, self._exact)
-        return tuple(found.get(name, _ABSENT) for name in self._names)
+        return tuple([found.get(name, _ABSENT) for name in self._names])
 
 
 def _fields(text: str, exact: Container[str] = ()) -> dict[str, Any]:

@@ -29,7 +29,8 @@ CREATE TABLE {log} (
     _count_ bigint NOT NULL,
     _row json
 );
-CREATE INDEX ON {log} (_xid, _id)
+CREATE INDEX ON {log} (_xid, _id);
+CREATE INDEX ON {log} (_id) WHERE _row IS NULL OR _count_ = 0
 """
 
 # The settings make a row the same JSON in each session. `*=` compares the stored images, so it

@@ -21,7 +21,7 @@ STEPS = "stepping_spark_steps"
 """The table of a schema that says, for each table of views, whose it is and its last step."""
 
 FEW = 1_000
-"""Rows of a step of which the planner needs no statistics."""
+"""Rows of a step that the planner finds by their key without statistics."""
 
 SAME = "hash_record_extended(ROW({names}), 0)"
 """What rows of a table without a key are found by: an index of it has no limits."""
@@ -70,6 +70,8 @@ class Staging:
             # Those that are taken away have negative counts, which a constraint may forbid.
             checked = "" if part == "counted" else " INCLUDING CONSTRAINTS"
             self._copy(connection, staged.name(part), parts[part], checked)
+            if part == "counted" or (part != "fed" and counts[part] > FEW):
+                run(connection, "ANALYZE {name}", name=staged.name(part))
         self._compare(connection, staged)
         return staged
 
@@ -92,8 +94,6 @@ class Staging:
         with connection.cursor().copy(copying) as copy:
             for row in values:
                 copy.write_row(row)
-        if rows.num_rows > FEW:
-            run(connection, "ANALYZE {name}", name=to)
 
     def has(
         self, connection: Connection, staged: Staged, step: int, change: ZSetSpark[Any]

@@ -150,12 +150,11 @@ function zoom(by, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) {
   view = { k, x: x - (x - view.x) * f, y: y - (y - view.y) * f };
   place();
 }
-function fit(whole) {
+// The whole circuit, enlarged up to so many times.
+function fit(most) {
   if (!drawing) return;
-  const kx = canvas.clientWidth / drawing.width, ky = canvas.clientHeight / drawing.height;
-  const k = whole ? Math.min(kx, ky, 2) : Math.min(1.15, Math.max(kx, 0.78));
-  view = { k, x: (canvas.clientWidth - drawing.width * k) / 2, y: whole ? (canvas.clientHeight - drawing.height * k) / 2 : 0 };
-  if (!whole && drawing.width * k > canvas.clientWidth) view.x = Math.min(0, view.x);
+  const k = Math.min(canvas.clientWidth / drawing.width, canvas.clientHeight / drawing.height, most);
+  view = { k, x: (canvas.clientWidth - drawing.width * k) / 2, y: (canvas.clientHeight - drawing.height * k) / 2 };
   place();
 }
 const isInside = (scope, frame) => frame.every((name, i) => scope[i] === name);
@@ -182,7 +181,7 @@ function draw() {
     g.addEventListener("keydown", (e) => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); open(); $("panel").focus({ preventScroll: true }); } });
   });
   drawing.frames.forEach(foldable);
-  fit(false);
+  fit(1.15);
   colour();
 }
 function foldable(g) {
@@ -300,7 +299,7 @@ canvas.addEventListener("keydown", (e) => {
   if (moves[e.key]) { view.x += moves[e.key][0]; view.y += moves[e.key][1]; place(); }
   else if (e.key === "+" || e.key === "=") zoom(1.25);
   else if (e.key === "-") zoom(0.8);
-  else if (e.key === "0") fit(true);
+  else if (e.key === "0") fit(2);
   else return;
   e.preventDefault();
 });
@@ -317,7 +316,7 @@ canvas.addEventListener("focusin", (e) => {
 canvas.addEventListener("scroll", () => { canvas.scrollLeft = canvas.scrollTop = 0; });
 $("zoom-in").addEventListener("click", () => zoom(1.3));
 $("zoom-out").addEventListener("click", () => zoom(1 / 1.3));
-$("zoom-fit").addEventListener("click", () => fit(true));
+$("zoom-fit").addEventListener("click", () => fit(2));
 function detail(to) {
   level = to;
   chosen = null;
