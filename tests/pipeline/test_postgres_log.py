@@ -109,6 +109,35 @@ def test_what_is_no_table_is_called_by_its_name(db: Database, made: str, said: s
         db.table("t").install()
 
 
+def test_a_table_that_a_crash_empties_is_refused_until_it_is_logged(db: Database) -> None:
+    db.run("CREATE UNLOGGED TABLE t (id bigint, name text)")
+    with pytest.raises(SourceError, match=r"t is unlogged.*SET LOGGED") as told:
+        db.table("t").install()
+    db.run(str(told.value).partition("sees it: ")[2])
+    db.table("t").install()
+    follower = Follower(db.table("t"), id=INT, name=TEXT)
+    db.run("ALTER TABLE t SET UNLOGGED")
+    with pytest.raises(SourceError, match=r"t is unlogged.*SET LOGGED"):
+        follower.read()
+
+
+@pytest.mark.parametrize("name", ['We"ird {t} %s', "it's $1", "ü" * 27])
+def test_a_table_may_have_any_name(db: Database, name: str) -> None:
+    quoted = '"' + name.replace('"', '""') + '"'
+    db.connection.execute(f"CREATE TABLE {quoted} (id bigint, name text)".encode())
+    db.table(name).install()
+    follower = Follower(db.table(name), id=INT, name=TEXT)
+    db.connection.execute(f"INSERT INTO {quoted} VALUES (1, 'a'), (2, 'b')".encode())
+    db.connection.execute(f"DELETE FROM {quoted} WHERE id = 1".encode())
+    follower.read()
+    db.connection.execute(f"TRUNCATE {quoted}; ALTER TABLE {quoted} ADD more int".encode())
+    db.table(name).install(again=True)
+    db.connection.execute(f"INSERT INTO {quoted} VALUES (3, 'c')".encode())
+    follower.read()
+    assert follower.left == {(3, "c"): 1}
+    db.table(name).uninstall()
+
+
 def test_the_command_line_installs_mends_and_removes(db: Database) -> None:
     follower = followed(db)
     db.run("ALTER TABLE t DISABLE TRIGGER ALL; DELETE FROM t")

@@ -34,7 +34,7 @@ WITH RECURSIVE tree (oid) AS (
 )
 SELECT c.oid::bigint, n.nspname::text, c.relname::text, c.relkind::text,
     c.relispartition AND c.oid <> $1::oid, pg_catalog.pg_relation_filenode(c.oid)::bigint,
-    pg_catalog.has_table_privilege(c.oid, 'SELECT')
+    pg_catalog.has_table_privilege(c.oid, 'SELECT'), c.relpersistence = 'p'
 FROM tree t JOIN pg_catalog.pg_class c ON c.oid = t.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace ORDER BY c.oid
 """
@@ -80,6 +80,7 @@ class Member:
     """Whether it has the triggers of the partitioned table that it is a part of."""
     file: int | None
     readable: bool
+    durable: bool
 
     @property
     def name(self) -> sql.Identifier:
@@ -145,6 +146,12 @@ def followed_of(connection: Connection, link: Link) -> Followed:
         raise link.failure(
             f"its part {', '.join(foreign)} is {_NO_TABLES['f']}; or follow the other parts one by "
             "one"
+        )
+    weak = [".".join(m.place) for m in members if not m.durable]
+    if weak:
+        raise link.failure(
+            f"{', '.join(weak)} is unlogged, so that a crash of the server empties it and no "
+            f"trigger sees it: ALTER TABLE {weak[0]} SET LOGGED"
         )
     kind_of = kinds_of(connection, oid)
     columns = [
