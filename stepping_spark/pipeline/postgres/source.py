@@ -2,79 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from psycopg import sql
 
 from stepping_spark.errors import SourceError, SteppingError
 from stepping_spark.pipeline.positions import numbers_of
-from stepping_spark.pipeline.postgres.link import Link, columns_of, run
-from stepping_spark.pipeline.postgres.types import arrays_of
-from stepping_spark.pipeline.protocols import Batch, Portion, Position
+from stepping_spark.pipeline.postgres.followed import Followed, followed_of
+from stepping_spark.pipeline.postgres.kinds import Kind, arrow_of
+from stepping_spark.pipeline.postgres.lines import Lines
+from stepping_spark.pipeline.postgres.link import Link, run
+from stepping_spark.pipeline.postgres.log import Log
+from stepping_spark.pipeline.postgres.marks import Note, log_of
+from stepping_spark.pipeline.protocols import MISFITS, Batch, Portion, Position
 from stepping_spark.pipeline.remedies import ANEW
-from stepping_spark.rows.schema import COUNT
-from stores.postgres.connection import LONGEST, Connection
-
-LOG = "_changes"
-
-_INSTALL = """
-LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE;
-CREATE TABLE {log} (
-    _id bigint GENERATED ALWAYS AS IDENTITY,
-    _xid xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
-    _count_ smallint NOT NULL,
-    _row jsonb,
-    PRIMARY KEY (_xid, _id)
-);
-CREATE FUNCTION {log}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = '' AS
-$stepping$
-BEGIN
-    IF TG_OP = 'TRUNCATE' THEN
-        INSERT INTO {log} (_count_, _row) SELECT -1, pg_catalog.to_jsonb(t) FROM {table} t;
-        RETURN NULL;
-    END IF;
-    IF TG_OP = 'UPDATE' AND OLD IS NOT DISTINCT FROM NEW THEN
-        RETURN NULL;
-    END IF;
-    IF TG_OP <> 'INSERT' THEN
-        INSERT INTO {log} (_count_, _row) VALUES (-1, pg_catalog.to_jsonb(OLD));
-    END IF;
-    IF TG_OP <> 'DELETE' THEN
-        INSERT INTO {log} (_count_, _row) VALUES (1, pg_catalog.to_jsonb(NEW));
-    END IF;
-    RETURN NULL;
-END
-$stepping$;
-REVOKE ALL ON FUNCTION {log}() FROM PUBLIC;
-CREATE TRIGGER {rows} AFTER INSERT OR UPDATE OR DELETE ON {table}
-    FOR EACH ROW EXECUTE FUNCTION {log}();
-CREATE TRIGGER {whole} BEFORE TRUNCATE ON {table}
-    FOR EACH STATEMENT EXECUTE FUNCTION {log}();
-ALTER TABLE {table} ENABLE ALWAYS TRIGGER {rows};
-ALTER TABLE {table} ENABLE ALWAYS TRIGGER {whole};
-INSERT INTO {log} (_count_, _row) SELECT 1, pg_catalog.to_jsonb(t) FROM {table} t;
-"""
-
-_UNINSTALL = """
-DROP TRIGGER IF EXISTS {rows} ON {table};
-DROP TRIGGER IF EXISTS {whole} ON {table};
-DROP FUNCTION IF EXISTS {log}();
-DROP TABLE IF EXISTS {log};
-"""
+from stepping_spark.rows.names import matched
+from stores.postgres.connection import Connection
 
 # All transactions before the oldest one that runs have ended, so nothing is added before it.
 _HORIZON = "SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::bigint"
 
-_NEW = "(_xid, _id) > ($1::text::xid8, $2) AND _xid < $3::text::xid8 AND _count_ <> 0"
+_AFTER = "(_xid, _id) > ($1::text::xid8, $2) AND _id > $3 AND _row IS NOT NULL AND _count_ <> 0"
+_NEW = f"{_AFTER} AND _xid < $4::text::xid8"
+
+Place = tuple[int, int, int, int]
+"""A position: the transaction, the line, the log, and the line after which the log begins."""
 
 
 class PostgresSource:
     """The changes that a log has after a position.
 
-    A position is (transaction, id, log): all is read up to the row of the log with this id of this
-    transaction, in the order of transactions; `log` tells whether it is still the same log. Read
-    are transactions before the oldest one that still runs: none that is read later is before them.
+    A position is (transaction, id, log, first): all is read up to the row of the log with this id
+    of this transaction, in the order of transactions; `log` tells whether it is still the same log.
+    Read are transactions before the oldest one that still runs: none that is read later is before
+    them. A source that begins with a log that was installed again reads what came `first` after
+    that, which is all rows.
     """
 
     unit = "transaction"
@@ -85,91 +48,94 @@ class PostgresSource:
         self._link = Link(url, schema, table, "source", SourceError)
         self._trim = trim
         self._columns = pa.schema([])
-        self._log = sql.Identifier(schema, log_of(table))
+        self._log = Log(self._link)
+        self._name = log_of(schema, table)
 
     # -- the log
 
-    def install(self) -> bool:
+    def install(self, *, again: bool = False) -> bool:
         """Make the log and the triggers; False: they are there already."""
-        if len(log_of(self._link.table).encode()) > LONGEST:
-            raise self._link.failure("its name is too long for that of its log")
         with self._link.changing("could not be given a log of changes") as connection:
-            self._check_table(connection)
-            if columns_of(connection, self._link.schema, log_of(self._link.table)):
-                return False
-            self._execute(connection, _INSTALL)
-        return True
+            return self._log.install(connection, again=again)
 
     def uninstall(self) -> None:
         """Remove the log and the triggers."""
         with self._link.changing("could not have its log of changes removed") as connection:
-            self._check_table(connection)
-            self._execute(connection, _UNINSTALL)
-
-    def _execute(self, connection: Connection, text: str) -> None:
-        names = {
-            "table": self._link.name,
-            "log": self._log,
-            "rows": sql.Identifier("stepping_spark_rows"),
-            "whole": sql.Identifier("stepping_spark_whole"),
-        }
-        connection.execute(sql.SQL(text).format(**names).as_string())
-
-    def _check_table(self, connection: Connection) -> None:
-        if not columns_of(connection, self._link.schema, self._link.table):
-            raise self._link.failure("it is not there; check the name and schema=")
+            self._log.uninstall(connection)
 
     # -- what a pipeline calls
 
     def open(self, columns: pa.Schema) -> None:
-        """Say which columns are wanted."""
+        """Say which columns are wanted; see that the log is as it should be, if there are any."""
         self._columns = columns
+        if not len(columns):
+            return
+        try:
+            with self._link.transaction("could not be looked at") as connection:
+                self._there(connection)
+        except BaseException:
+            self._link.close()
+            raise
 
     def close(self) -> None:
         """Close the connection."""
         self._link.close()
 
+    def schema(self) -> pa.Schema:
+        """The columns of the table; a wanted one has the type that suits, if it has several."""
+        with self._link.transaction("could not be looked at") as connection:
+            table = followed_of(connection, self._link)
+        wanted = self._types(table)
+        return pa.schema(
+            [
+                pa.field(c.name, arrow_of(c.kind, wanted.get(c.name)), nullable=not c.required)
+                for c in table.columns
+                if not c.virtual
+            ]
+        )
+
     def behind(self, after: Position | None) -> int | None:
         """The rows of the log that were not read, of transactions that can be."""
         with self._link.transaction("could not be looked at") as connection:
-            transaction, number, _ = self._after(connection, after)
-            horizon = self._horizon(connection)
-            text = f"SELECT count(*) FROM {{log}} WHERE {_NEW}"
-            found = run(connection, text, str(transaction), number, str(horizon), log=self._log)
+            transaction, number, _, first = self._after(connection, self._noted(connection), after)
+            bounds = str(transaction), number, first, str(self._horizon(connection))
+            found = run(
+                connection, f"SELECT count(*) FROM {{log}} WHERE {_NEW}", *bounds, log=self._name
+            )
             return int(found.fetchall()[0][0])
 
     def look(self, after: Position | None, portion: Portion) -> None:
         """Refuse a log and a table that `read` refuses."""
         with self._link.transaction("could not be looked at") as connection:
-            self._after(connection, after)
-            self._there(connection)
+            note, _ = self._there(connection)
+            self._after(connection, note, after)
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The changes of the next transactions, or of a part of one."""
         with self._link.transaction("could not be read") as connection:
-            transaction, number, log = self._after(connection, after)
-            horizon = self._horizon(connection)
-            bounds = str(transaction), number, str(horizon)
-            last = self._last(connection, bounds, portion)
+            note, table = self._there(connection)
+            transaction, number, log, first = self._after(connection, note, after)
+            bounds = str(transaction), number, first
+            last = self._last(connection, (*bounds, str(self._horizon(connection))), portion)
             if last is None:
                 return None
             until, rows, versions = last
-            found = self._rows(connection, (*bounds[:2], str(until)), rows)
-        counts, ids, *values = zip(*found, strict=True)
-        columns = arrays_of(values, self._columns, self._link.failure)
-        table = pa.table(
-            [*columns, pa.array(counts, pa.int64())], names=[*self._columns.names, COUNT]
-        )
-        return Batch((until, ids[-1], log), (table,), versions)
+            text = (
+                f"SELECT _id, _shape, _count_, _row::text FROM {{log}} WHERE {_AFTER} "
+                "AND _xid <= $4::text::xid8 ORDER BY _xid, _id"
+            ) + ("" if rows is None else f" LIMIT {rows}")
+            found = run(connection, text, *bounds, str(until), log=self._name).fetchall()
+        tables, misfits = self._rows(found, note, table)
+        return Batch((until, found[-1][0], log, first), tables, versions, misfits=misfits)
 
     def confirm(self, position: Position) -> None:
         """Remove from the log what is committed, where this is wanted."""
         if self._trim:
-            transaction, number, _ = numbers_of(position)
+            transaction, number, *_ = numbers_of(position)
             self._forget(transaction, number)
 
     def _last(
-        self, connection: Connection, bounds: tuple[str, int, str], portion: Portion
+        self, connection: Connection, bounds: tuple[str, int, int, str], portion: Portion
     ) -> tuple[int, int | None, int] | None:
         """The last transaction that is read now, how many of its rows if not all, and of how many.
 
@@ -180,7 +146,7 @@ class PostgresSource:
             "GROUP BY _xid ORDER BY _xid"
         )
         limit = "" if portion.versions is None else f" LIMIT {portion.versions}"
-        found = run(connection, text + limit, *bounds, log=self._log).fetchall()
+        found = run(connection, text + limit, *bounds, log=self._name).fetchall()
         if not found:
             return None
         total = versions = 0
@@ -194,61 +160,87 @@ class PostgresSource:
             return until, portion.rows, 0
         return until, None, versions
 
-    def _rows(
-        self, connection: Connection, bounds: tuple[str, int, str], rows: int | None
-    ) -> list[tuple[Any, ...]]:
-        """Counts, ids and columns of the rows of the log; in order."""
-        there = self._there(connection)
-        wanted = sql.SQL(", ").join(
-            sql.SQL("r.{}").format(sql.Identifier(there[n.lower()])) for n in self._columns.names
-        )
-        text = (
-            "SELECT c._count_, c._id, {wanted} FROM {log} c, "
-            "LATERAL pg_catalog.jsonb_populate_record(NULL::{table}, c._row) r "
-            "WHERE (_xid, _id) > ($1::text::xid8, $2) AND _xid <= $3::text::xid8 AND _count_ <> 0 "
-            "ORDER BY _xid, _id" + ("" if rows is None else f" LIMIT {rows}")
-        )
-        names: dict[str, sql.Composable] = {
-            "wanted": wanted, "log": self._log, "table": self._link.name,
-        }  # fmt: skip
-        return run(connection, text, *bounds, **names).fetchall()
+    # -- lines as rows
 
-    def _there(self, connection: Connection) -> dict[str, str]:
-        """The columns of the table by their names in small letters; all that are wanted."""
-        there = {n.lower(): n for n in columns_of(connection, self._link.schema, self._link.table)}
-        missing = [n for n in self._columns.names if n.lower() not in there]
-        if missing:
-            raise self._link.failure(
-                f"there is no column {', '.join(missing)}; the columns are "
-                f"{', '.join(there.values())}; change the row class, or the table"
-            )
-        return there
+    def _rows(
+        self, found: Sequence[tuple[Any, ...]], note: Note, table: Followed
+    ) -> tuple[tuple[pa.Table, ...], pa.Table]:
+        """The rows of lines, a table for each shape that they have; and what is no row."""
+        by_shape: dict[int, list[tuple[int, str]]] = {}
+        for _, shape, count, text in found:
+            by_shape.setdefault(shape, []).append((count, text))
+        tables, misfits = [], [MISFITS.empty_table()]
+        for shape, lines in by_shape.items():
+            rows, unfit = Lines(self._shape(note, shape, table), table.key).rows_of(lines)
+            tables.append(rows)
+            misfits.append(unfit)
+        return tuple(tables), pa.concat_tables(misfits)
+
+    def _shape(
+        self, note: Note, shape: int, table: Followed
+    ) -> dict[str, tuple[str, Kind, pa.DataType]]:
+        """For each field: the column that it was in a shape, its kind then and its type."""
+        oid, columns = note.shapes[shape - 1]
+        now = {c.name: c.number for c in table.columns}
+        of_number = {number: (name, kind) for number, name, kind in columns}
+        of_name = {name: (name, kind) for _, name, kind in columns}
+        found = {}
+        for field, column in self._matched(table).items():
+            then = of_number.get(now[column]) if oid == table.oid else of_name.get(column)
+            if then is None:
+                raise self._link.failure(
+                    f"its column {column} is not in lines of the log that this pipeline has not "
+                    f"read, which are older than the last installation; {ANEW}"
+                )
+            found[field] = *then, arrow_of(then[1], self._columns.field(field).type)
+        return found
+
+    def _matched(self, table: Followed) -> dict[str, str]:
+        return matched(self._columns, [c.name for c in table.columns], self._link.failure)
+
+    def _types(self, table: Followed) -> dict[str, pa.DataType]:
+        """The types that are wanted, by column."""
+        return {
+            column: self._columns.field(field).type
+            for field, column in self._matched(table).items()
+        }
+
+    # -- whether it can be read
+
+    def _there(self, connection: Connection) -> tuple[Note, Followed]:
+        """The log's note and the table, both of which are as they should be."""
+        table = followed_of(connection, self._link)
+        note = self._noted(connection)
+        self._log.doubts.check(connection, note, table, list(self._matched(table).values()))
+        return note, table
+
+    def _noted(self, connection: Connection) -> Note:
+        note = self._log.marks.note(connection)
+        if note is None:
+            raise self._not_installed()
+        return note
 
     def _horizon(self, connection: Connection) -> int:
         return int(connection.execute(_HORIZON).fetchall()[0][0])
 
-    def _after(self, connection: Connection, after: Position | None) -> tuple[int, int, int]:
+    def _after(self, connection: Connection, note: Note, after: Position | None) -> Place:
         """The position, which is checked: the log is the same, and has what comes after it."""
-        name = f"{self._log.as_string()}"
-        ((log,),) = connection.execute(
-            "SELECT pg_catalog.to_regclass($1)::oid::bigint", [name]
-        ).fetchall()
-        if log is None:
-            raise self._not_installed()
-        transaction, number, known = (0, 0, int(log)) if after is None else numbers_of(after)
-        if known != log:
+        transaction, number, known, *rest = (
+            (0, 0, note.oid, note.first) if after is None else numbers_of(after)
+        )
+        if known != note.oid or not rest:
             raise self._link.failure(
                 "its log of changes is another one than the one that was read: it was created "
                 f"again; {ANEW}"
             )
-        text = "SELECT _xid::text::bigint, _id FROM {log} WHERE _count_ = 0"
-        for trimmed in run(connection, text, log=self._log).fetchall():
+        text = "SELECT _xid::text::bigint, _id FROM {log} WHERE _row IS NULL"
+        for trimmed in run(connection, text, log=self._name).fetchall():
             if trimmed > (transaction, number):
                 raise self._link.failure(
                     "its log of changes was trimmed (trim=True), and what this pipeline has not "
                     f"read is gone: uninstall the log and install it again, and {ANEW}"
                 )
-        return transaction, number, int(log)
+        return transaction, number, note.oid, rest[0]
 
     def _not_installed(self) -> SteppingError:
         return self._link.failure(
@@ -258,17 +250,15 @@ class PostgresSource:
         )
 
     def _forget(self, transaction: int, number: int) -> None:
-        """Remove what is committed from the log; a row without a count says up to where."""
+        """Remove what is committed from the log; lines without a row say up to where."""
         with self._link.changing("could not be trimmed") as connection:
-            text = "DELETE FROM {log} WHERE (_xid, _id) <= ($1::text::xid8, $2)"
-            run(connection, text, str(transaction), number, log=self._log)
-            text = (
-                "INSERT INTO {log} (_xid, _id, _count_) OVERRIDING SYSTEM VALUE "
-                "VALUES ($1::text::xid8, $2, 0)"
-            )
-            run(connection, text, str(transaction), number, log=self._log)
-
-
-def log_of(table: str) -> str:
-    """The name of a table's log."""
-    return f"{table}{LOG}"
+            text = """
+                WITH gone AS (
+                    DELETE FROM {log} WHERE (_xid, _id) <= ($1::text::xid8, $2)
+                    RETURNING _part, _count_ * (_id > $3 OR _row IS NULL)::int AS rows
+                )
+                INSERT INTO {log} (_xid, _id, _shape, _part, _count_) OVERRIDING SYSTEM VALUE
+                SELECT $1::text::xid8, $2, 0, _part, sum(rows) FROM gone GROUP BY _part
+            """
+            since = self._noted(connection).mended
+            run(connection, text, str(transaction), number, since, log=self._name)

@@ -1,15 +1,15 @@
-"""Values between Arrow and Postgres, as psycopg has them."""
+"""Values of Arrow as Postgres takes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import datetime as dt
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
-from psycopg.types.json import Jsonb
-
-from stepping_spark.errors import SteppingError
 
 _KINDS: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (pa.types.is_boolean, "boolean"),
@@ -21,41 +21,109 @@ _KINDS: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (pa.types.is_duration, "interval"),
     (pa.types.is_nested, "jsonb"),
 )
+_ALSO: Mapping[str, tuple[str, ...]] = {
+    "bigint": ("integer", "smallint", "numeric"),
+    "text": ("character varying", "uuid"),
+}
+"""Types of columns that somebody else made, which hold such values or refuse them."""
 
 
 def pg_type(t: pa.DataType) -> str:
-    """The type of a column that holds these values."""
+    """The type of a column that holds these values, as Postgres calls it."""
     if isinstance(t, pa.Decimal128Type):
         return f"numeric({t.precision},{t.scale})"
     if isinstance(t, pa.TimestampType):
-        return "timestamp" if t.tz is None else "timestamptz"
+        return f"timestamp with{'out' if t.tz is None else ''} time zone"
     return next(name for known, name in _KINDS if known(t))
 
 
-def arrays_of(
-    values: Sequence[Sequence[Any]], columns: pa.Schema, failure: Callable[[str], SteppingError]
-) -> list[pa.Array[Any]]:
-    """Columns of Python values as arrays of the wanted types."""
-    found = []
-    for column, field in zip(values, columns, strict=True):
-        given = [str(v) for v in column] if any(isinstance(v, UUID) for v in column) else column
-        try:
-            found.append(pa.array(given, field.type))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:
-            first = next((v for v in column if v is not None), None)
-            raise failure(
-                f"column {field.name} has values as {first!r}, and the row class takes "
-                f"{field.type} ({str(e).splitlines()[0]}); change the row class, or the table"
-            ) from e
-    return found
+def holds(column: str, t: pa.DataType) -> bool:
+    """Whether a column of this type holds such values, without a conversion that loses any."""
+    wanted = pg_type(t)
+    if isinstance(t, pa.Decimal128Type):
+        digits, _, scale = column.removeprefix("numeric(").rstrip(")").partition(",")
+        return column == "numeric" or (
+            column.startswith("numeric(") and int(digits) >= t.precision and int(scale) == t.scale
+        )
+    return column == wanted or column in _ALSO.get(wanted, ())
+
+
+class Unfit(ValueError):
+    """A value that Postgres cannot hold."""
 
 
 def rows_of(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table as psycopg takes them."""
-    columns = []
-    for field in table.schema:
-        values = table.column(field.name).to_pylist()
-        if pa.types.is_nested(field.type):
-            values = [None if v is None else Jsonb(v) for v in values]
-        columns.append(values)
+    """The rows of a table as psycopg takes them; Unfit for a value that Postgres cannot hold."""
+    columns = [_values(field, table.column(field.name)) for field in table.schema]
     return zip(*columns, strict=True)
+
+
+def _values(field: pa.Field[Any], column: Any) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+        if pa.types.is_nested(field.type):
+            return [None if v is None else json_of(v) for v in values]
+    except (ValueError, OverflowError) as e:
+        raise Unfit(f"column {field.name}: {e}") from e
+    if pa.types.is_string(field.type):
+        for value in values:
+            if value is not None and "\0" in value:
+                raise Unfit(f"column {field.name}: {_NUL.format(_short(value))}")
+    return values
+
+
+_NUL = "{} has the character NUL, which no text in Postgres can have; remove it, or use bytes"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) < 100 else text[:100] + "…")
+
+
+def json_of(value: Any) -> str:
+    """A value as JSON, in the way of Postgres' `to_jsonb`: what JSON does not have is text."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            return f"{{{', '.join(f'{_text(n)}: {json_of(v)}' for n, v in value.items())}}}"
+        case list():
+            return f"[{', '.join(map(json_of, value))}]"
+        case float() if math.isnan(value):
+            return '"NaN"'
+        case float() if math.isinf(value):
+            return '"Infinity"' if value > 0 else '"-Infinity"'
+        case Decimal():
+            return format(value, "f")
+        case int() | float():
+            return repr(value)
+        case bytes():
+            return _text(f"\\x{value.hex()}")
+        case dt.timedelta():
+            return _text(span_text(value))
+        case dt.datetime():
+            micros = f".{value.microsecond:06}"
+            return _text(value.isoformat().replace(micros, micros.rstrip("0")))
+        case dt.date():
+            return _text(value.isoformat())
+    return _text(str(value))
+
+
+def _text(value: str) -> str:
+    if "\0" in value:
+        raise Unfit(_NUL.format(_short(value)))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def span_text(span: dt.timedelta) -> str:
+    """A span of time as Postgres writes an interval."""
+    minutes, seconds = divmod(span.seconds, 60)
+    micros = f".{span.microseconds:06}".rstrip("0").rstrip(".")
+    time = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}{micros}"
+    days = f"{span.days} day{'' if span.days == 1 else 's'}"
+    if not span.days:
+        return time
+    if span == dt.timedelta(days=span.days):
+        return days
+    return f"{days} {'+' if span.days < 0 else ''}{time}"

@@ -1,0 +1,219 @@
+"""The log of changes of a table: what makes it, and what writes it.
+
+The log is a table, a function and triggers. A comment on the first two is the mark that they are
+ours. The comment of the table is a note, in JSON: which table is followed, the columns that it had,
+and its partitions and triggers. What has changed since, and no trigger could see, shows there.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from psycopg import sql
+
+from stepping_spark.pipeline.postgres.doubts import Doubts
+from stepping_spark.pipeline.postgres.followed import Followed, followed_of, triggers_of
+from stepping_spark.pipeline.postgres.link import Link, run
+from stepping_spark.pipeline.postgres.marks import EMPTIED, LOG, MARK, Marks, Note
+from stores.postgres.connection import LONGEST, Connection
+
+# A line has the JSON of a row, how often it came, and from which relation. A line without a row
+# says how many rows were trimmed; one with the count 0 says what could not be logged.
+_TABLE = """
+CREATE TABLE {log} (
+    _id bigint GENERATED ALWAYS AS IDENTITY,
+    _xid xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
+    _shape integer NOT NULL,
+    _part oid NOT NULL,
+    _count_ bigint NOT NULL,
+    _row json
+);
+CREATE INDEX ON {log} (_xid, _id);
+CREATE INDEX ON {log} (_id) WHERE _row IS NULL OR _count_ = 0
+"""
+
+# The settings make a row the same JSON in each session. `*=` compares the stored images, so it
+# needs no equality of types, and sees what equality does not. Nothing here may fail, since the
+# application's statement would fail with it: so names are looked up, and TRUNCATE, which needs
+# rights to read, notes its failure.
+_FUNCTION = """
+CREATE OR REPLACE FUNCTION {log}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = '' SET extra_float_digits = 1 SET IntervalStyle = 'postgres'
+SET DateStyle = 'ISO, MDY' SET TimeZone = 'UTC' SET bytea_output = 'hex' SET lc_monetary = 'C'
+SET quote_all_identifiers = off SET row_security = off AS
+$stepping$
+BEGIN
+    IF pg_catalog.to_regclass({name}) IS NULL THEN
+        RETURN NULL;
+    END IF;
+    IF TG_OP = 'TRUNCATE' THEN
+        BEGIN
+            EXECUTE pg_catalog.format(
+                'INSERT INTO %1$s (_shape, _part, _count_, _row) '
+                'SELECT {shape}, %2$s, -1, pg_catalog.row_to_json(t) FROM ONLY %3$s t',
+                {name}, TG_RELID, TG_RELID::pg_catalog.regclass
+            );
+        EXCEPTION WHEN OTHERS THEN
+            INSERT INTO {log} (_shape, _part, _count_, _row)
+            VALUES ({shape}, TG_RELID, 0, pg_catalog.to_json('TRUNCATE: ' || SQLERRM));
+        END;
+        RETURN NULL;
+    END IF;
+    IF TG_OP = 'UPDATE' AND OLD OPERATOR(pg_catalog.*=) NEW THEN
+        RETURN NULL;
+    END IF;
+    IF TG_OP <> 'INSERT' THEN
+        INSERT INTO {log} (_shape, _part, _count_, _row)
+        VALUES ({shape}, TG_RELID, -1, pg_catalog.row_to_json(OLD));
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        INSERT INTO {log} (_shape, _part, _count_, _row)
+        VALUES ({shape}, TG_RELID, 1, pg_catalog.row_to_json(NEW));
+    END IF;
+    RETURN NULL;
+END
+$stepping$
+"""
+_ROWS = """
+CREATE OR REPLACE TRIGGER {rows} AFTER INSERT OR UPDATE OR DELETE ON {on}
+    FOR EACH ROW EXECUTE FUNCTION {log}();
+ALTER TABLE {on} ENABLE ALWAYS TRIGGER {rows}
+"""
+_WHOLE = """
+CREATE OR REPLACE TRIGGER {whole} BEFORE TRUNCATE ON {on}
+    FOR EACH STATEMENT EXECUTE FUNCTION {log}();
+ALTER TABLE ONLY {on} ENABLE ALWAYS TRIGGER {whole}
+"""
+_EXISTING = """
+INSERT INTO {log} (_shape, _part, _count_, _row)
+SELECT $1, $2, 1, pg_catalog.row_to_json(t) FROM ONLY {on} t
+"""
+# What the lines of the log add up to, taken away.
+_AWAY = """
+INSERT INTO {log} (_shape, _part, _count_, _row)
+SELECT _shape, 0, -sum(_count_), _row::text::json FROM {log}
+WHERE _row IS NOT NULL GROUP BY _shape, _row::text HAVING sum(_count_) <> 0
+"""
+_DIFFERENCE = """
+INSERT INTO {log} (_shape, _part, _count_, _row)
+SELECT $1, 0, sum(n), shown::json FROM (
+    SELECT -_count_, _row::text FROM {log} WHERE _row IS NOT NULL AND _shape = $1
+    UNION ALL {rows}
+) d (n, shown) GROUP BY shown HAVING sum(n) <> 0
+"""
+_SETTINGS = "SET LOCAL lc_monetary = 'C'; SET LOCAL quote_all_identifiers = off"
+
+
+class Log:
+    """The log of one table."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.marks = Marks(link)
+        self.doubts = Doubts(link, self.marks)
+        self._names = self.marks.names
+
+    # -- install
+
+    def install(self, connection: Connection, *, again: bool) -> bool:
+        """Make the log and the triggers; False: they are there already, and as they should be."""
+        if len(f"{self._link.table}{LOG}".encode()) > LONGEST:
+            raise self._link.failure("its name is too long for that of its log")
+        followed_of(connection, self._link)
+        # It waits for all who write the table. Without a number of this transaction so far, its
+        # number is larger than those of all that have.
+        run(connection, "LOCK TABLE {on} IN SHARE ROW EXCLUSIVE MODE", on=self._link.name)
+        table = followed_of(connection, self._link)
+        note = self.marks.note(connection)
+        self.marks.check_names(connection, table)
+        if note is not None and not again:
+            self.doubts.check(connection, note, table, ())
+            return False
+        connection.execute(_SETTINGS)
+        if note is not None and self._is_trimmed(connection):
+            run(connection, "DROP TABLE {log}", **self._names)
+            note = None
+        self._restate(connection, table, note)
+        return True
+
+    def _is_trimmed(self, connection: Connection) -> bool:
+        text = "SELECT EXISTS (SELECT FROM {log} WHERE _row IS NULL)"
+        return bool(run(connection, text, **self._names).fetchall()[0][0])
+
+    def _restate(self, connection: Connection, table: Followed, note: Note | None) -> None:
+        """Write what the log lacks: all rows, or the difference if it has the same columns."""
+        shape = (table.oid, [(c.number, c.name, c.kind) for c in table.columns])
+        shapes = [] if note is None else note.shapes
+        first = 0 if note is None else note.first
+        same = bool(shapes) and json.dumps(shapes[-1]) == json.dumps(shape)
+        if note is None:
+            run(connection, _TABLE, **self._names)
+        elif not same:
+            run(connection, _AWAY, **self._names)
+            first = self._last(connection)
+        number = len(shapes) if same else len(shapes) + 1
+        if same:
+            self._write_difference(connection, table, number)
+        else:
+            shapes = [*shapes, shape]
+            for member in table.with_rows:
+                run(connection, _EXISTING, number, member.oid, on=member.name, **self._names)
+        self._watch(connection, table, number)
+        made = followed_of(connection, self._link)
+        function = self.marks.function(connection)
+        assert function is not None
+        self._comment(
+            connection,
+            {
+                "name": [self._link.schema, self._link.table],
+                "shapes": shapes,
+                "first": first,
+                "mended": self._last(connection),
+                "state": made.state(function),
+            },
+        )
+
+    def _last(self, connection: Connection) -> int:
+        text = "SELECT coalesce(max(_id), 0) FROM {log}"
+        return int(run(connection, text, **self._names).fetchall()[0][0])
+
+    def _write_difference(self, connection: Connection, table: Followed, shape: int) -> None:
+        text = "SELECT 1, pg_catalog.row_to_json(t)::text FROM ONLY {} t"
+        parts = [sql.SQL(text).format(m.name) for m in table.with_rows]
+        rows = sql.SQL(" UNION ALL ").join(parts)
+        run(connection, _DIFFERENCE, shape, rows=rows, log=self._names["log"])
+
+    def _watch(self, connection: Connection, table: Followed, shape: int) -> None:
+        """Make the function and the triggers, and remove ours from where they do not belong."""
+        run(connection, _FUNCTION, shape=sql.Literal(shape), **self._names)
+        text = "REVOKE ALL ON FUNCTION {log}() FROM PUBLIC; COMMENT ON FUNCTION {log}() IS {mark}"
+        run(connection, text, mark=sql.Literal(MARK), **self._names)
+        ours = (self._link.table + LOG, self._link.table + EMPTIED)
+        members = {m.oid for m in table.members}
+        for trigger in triggers_of(connection, (), self.marks.function(connection) or 0):
+            if trigger.cloned:
+                continue
+            if trigger.relation not in members or trigger.name not in ours:
+                text = "DROP TRIGGER {trigger} ON {on}"
+                on = sql.Identifier(*trigger.place)
+                run(connection, text, trigger=sql.Identifier(trigger.name), on=on)
+        for member in table.members:
+            if not member.cloned:
+                run(connection, _ROWS, on=member.name, **self._names)
+        for member in table.with_rows:
+            run(connection, _WHOLE, on=member.name, **self._names)
+
+    def _comment(self, connection: Connection, said: dict[str, Any]) -> None:
+        text = "COMMENT ON TABLE {log} IS {said}"
+        run(
+            connection, text, said=sql.Literal(f"{MARK} {json.dumps(said)}"), log=self._names["log"]
+        )
+
+    def uninstall(self, connection: Connection) -> None:
+        """Remove what is ours: the function with its triggers, and the log."""
+        note = self.marks.note(connection)
+        if self.marks.function(connection) is not None:
+            run(connection, "DROP FUNCTION {log}() CASCADE", **self._names)
+        if note is not None:
+            run(connection, "DROP TABLE {log}", **self._names)

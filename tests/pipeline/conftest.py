@@ -1,0 +1,18 @@
+"""What the tests of pipelines share as fixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.postgres_server import PostgresServer, has
+
+
+@pytest.fixture(scope="session", params=["system", "package"])
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """A Postgres server: the system's, and the newer one of the Python package."""
+    if not has(request.param):
+        pytest.skip(f"there is no Postgres of the {request.param}")
+    with PostgresServer(which=request.param, autovacuum="off") as server:
+        yield server
