@@ -18,6 +18,9 @@ _OF_CONNECTIONS = {
 }
 """The classes of packages that may not be installed, by the packages."""
 
+_OF_SERVERS = ("08", "40", "53", "57", "58")
+"""Classes of SQLSTATEs of a connection or a server: the same statement may succeed later."""
+
 
 def is_transient(error: BaseException) -> bool:
     """Whether an error may pass by itself: a lost connection, a server that does not answer."""
@@ -39,6 +42,9 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _may_pass(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return not isinstance(error, _LASTING)
+    state = getattr(error, "sqlstate", None)
+    if isinstance(state, str):
+        return state[:2] in _OF_SERVERS
     return any(
         c.__name__ in _OF_CONNECTIONS.get(c.__module__.partition(".")[0], ())
         for c in type(error).__mro__

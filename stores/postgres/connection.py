@@ -144,6 +144,11 @@ class Address:
         """The store's error for one of Postgres."""
         said = " ".join(str(e).split())
         state = e.sqlstate or ""
+        if state[:2] == "54":  # program limit exceeded: psycopg takes it for an OperationalError
+            return StoreError(
+                f"{self}: the {self._what} {what}: {said}; that is a limit of Postgres, as for a "
+                "long text in a key: keep a hash of it, or use another store"
+            )
         away = isinstance(e, psycopg.OperationalError | psycopg.InterfaceError)
         if away or state[:2] in ("08", "53", "57", "58"):
             return self._unavailable(what, said, _SERVER)

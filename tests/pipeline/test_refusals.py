@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
@@ -237,3 +238,16 @@ def test_errors_of_connections_are_known_at_any_depth() -> None:
     outer.__cause__ = inner
     assert is_transient(outer)
     assert not is_transient(SinkError("wrong rows"))
+
+
+@pytest.mark.parametrize(
+    ("state", "passes"), [(None, True), ("57P01", True), ("54000", False), ("23505", False)]
+)
+def test_an_error_of_postgres_passes_if_it_is_one_of_the_server(
+    state: str | None, passes: bool
+) -> None:
+    error = SinkError("cannot be written")
+    error.__cause__ = (
+        psycopg.OperationalError() if state is None else psycopg.errors.lookup(state)()
+    )
+    assert is_transient(error) is passes
