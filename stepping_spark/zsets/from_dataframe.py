@@ -84,7 +84,7 @@ def _shown_as(
         count = count_column(list(there), count, where)
         counted = _count(there[count], where)
         del there[count]
-    elif COUNT in there:
+    elif COUNT in there and COUNT not in names.values():
         raise InputError(f"{where}: there is a column {COUNT!r}; say count={COUNT!r}, or drop it")
     if not isinstance(t.row, Struct) and len(there) == 1:
         # A single column must be the value, whatever its name.
