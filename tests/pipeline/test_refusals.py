@@ -172,6 +172,17 @@ def test_a_step_that_is_not_kept_cannot_be_gone_back_to(tmp_path: Path, to: str)
     assert "is not kept; the steps that can be opened are" in done.stderr
 
 
+def test_an_error_of_a_function_says_in_which_step_it_was() -> None:
+    def fail(step: int, change: Any) -> None:
+        raise ValueError("boom")
+
+    made = st.Pipeline(names, store="memory", people=[(1, Z({"ann": 1}))], into=fail)
+    with pytest.raises(ValueError, match="boom") as e:
+        made.run()
+    (note,) = e.value.__notes__
+    assert "of view 'names': step 1 is committed" in note
+
+
 # -- retries
 
 
