@@ -36,8 +36,8 @@ def deliver(
             raise SinkError(f"{e}. {_ways_on(step, state, is_written=is_written)}") from e
         except Exception as e:  # of the user's own function or sink
             e.add_note(
-                f"in the sink {outlet.shown} of view {outlet.view!r}: step {step} is committed, and "
-                "the next run gives it to the sink again"
+                f"in the sink {outlet.shown} of view {outlet.view!r}: step {step} is committed, "
+                "and the next run gives it to the sink again"
             )
             raise
         is_written = is_written or bool(outlet.kept)
