@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from stepping_spark.callsite import user_line
 from stepping_spark.cli.output import NOT_DONE, Output, say
 from stepping_spark.cli.quiet import Commands, Quiet, examples
 from stepping_spark.errors import SteppingError
@@ -114,5 +115,6 @@ def _told(work: Callable[[], object]) -> object:
     try:
         return work()
     except SteppingError as e:
-        say(str(e))
+        # If no line of the user led here, the message begins with a line of click.
+        say(str(e).removeprefix(f"{user_line()}: "))
         raise click.exceptions.Exit(NOT_DONE) from None

@@ -196,16 +196,19 @@ def compact(console: Console, kept: InspectedState) -> None:
     short_help="Go back to an earlier step.",
 )
 @_of_a_place
-@click.option("--to", type=click.IntRange(min=1), required=True, help="The step to go back to.")
+@click.option("--to", type=click.IntRange(min=0), required=True, help="The step to go back to.")
 def rewind(console: Console, kept: InspectedState, to: int) -> None:
     """Go back to an earlier step, and drop the steps after it.
 
     For a step that a sink refuses: when the rows are corrected in the source, the next run reads
-    them again, as another step. A sink that has written a dropped step already does not fit the
-    state any more. A state in Parquet files keeps the last few steps, a state in Postgres none.
-    The command takes the lock: no other process may be writing.
+    them again, as another step. If another sink has written a dropped step already, do not go back:
+    that sink does not fit the state any more. A state in Parquet files keeps the last few steps, a
+    state in Postgres none. The command takes the lock: no other process may be writing.
     """
     before = kept.summary().step
+    if to == before:
+        console.print(f"The state is at step {to:,} already.")
+        return
     kept.rewind(to)
     dropped = f"steps {to + 1:,} to {before:,} are" if before > to + 1 else f"step {before:,} is"
     console.print(f"The state is at step {to:,}; {dropped} dropped.")

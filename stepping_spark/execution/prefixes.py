@@ -92,10 +92,7 @@ class KnownPrefixes:
         """The partitions that are touched, if they are few."""
         if keys.table is None or keys.table.num_rows > self._limits.cut_keys:
             return None
-        try:
-            rows = keys.table.select(list(state.register.key)).to_pylist()
-        except (ValueError, OverflowError):  # a time that Python does not have
-            return None
+        rows = keys.table.select(list(state.register.key)).to_pylist()
         return [tuple(row.values()) for row in rows]
 
 

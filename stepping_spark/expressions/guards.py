@@ -12,8 +12,7 @@ from stepping_spark.rows.types import ListOf, Optional, Struct
 
 UUID_TEXT = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
-# Spark's calendar has 290,000 years.
-_LEAST_AND_MOST = {
+YEARS = {
     "date": ("DATE'0001-01-01'", "DATE'9999-12-31'"),
     "datetime": ("timestamp_micros(-62135596800000000L)", "timestamp_micros(253402300799999999L)"),
     "LocalDateTime": (
@@ -21,6 +20,7 @@ _LEAST_AND_MOST = {
         "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'",
     ),
 }
+"""The least and the greatest value that Python has, in SQL: Spark's calendar has 290,000 years."""
 
 
 def guarded(column: Column, t: RowType) -> Column:
@@ -37,7 +37,7 @@ def _is_safe(t: RowType) -> bool:
         return _is_safe(t.inner)
     if isinstance(t, Struct):
         return all(_is_safe(f) for _, f in t.fields)
-    return not isinstance(t, Atom) or t.name not in (*_LEAST_AND_MOST, "UUID", "Enum")
+    return not isinstance(t, Atom) or t.name not in (*YEARS, "UUID", "Enum")
 
 
 def _guarded(c: Column, t: RowType) -> Column:
@@ -54,7 +54,7 @@ def _guarded(c: Column, t: RowType) -> Column:
         return _or_error(c, c.rlike(UUID_TEXT), "a UUID")
     if t.name == "Enum":
         return _or_error(c, c.isin(*t.members), f"one of {', '.join(t.members)}")
-    least, most = _LEAST_AND_MOST[t.name]
+    least, most = YEARS[t.name]
     return _or_error(c, c.between(F.expr(least), F.expr(most)), "a year from 1 to 9999")
 
 

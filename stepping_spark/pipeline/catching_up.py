@@ -33,14 +33,22 @@ def deliver(
         try:
             rows.append(outlet.write(step, outputs[outlet.number]))
         except SinkError as e:
-            raise SinkError(f"{e}. {_ways_on(step, None if is_written else state)}") from e
+            raise SinkError(f"{e}. {_ways_on(step, state, is_written=is_written)}") from e
+        except Exception as e:  # of the user's own function or sink
+            e.add_note(
+                f"in the sink {outlet.shown} of view {outlet.view!r}: step {step} is committed, and "
+                "the next run gives it to the sink again"
+            )
+            raise
         is_written = is_written or bool(outlet.kept)
     return rows
 
 
-def _ways_on(step: int, state: str | None) -> str:
+def _ways_on(step: int, state: str | None, *, is_written: bool) -> str:
     told = f"Step {step} is committed, and waits for this sink: the next run writes it"
-    if state is None or step < 2:
+    if is_written:
+        return f"{told}. It cannot be taken back, because another sink has it"
+    if state is None:
         return told
     return (
         f"{told}. If the sink can never take it, take the step back, and correct the rows in the "

@@ -217,7 +217,7 @@ class Feed:
         self, table: pa.Table, within: bytes | None, place: str
     ) -> tuple[Relation, pa.Table]:
         """A table, which may say where in its source it was read."""
-        count = COUNT if COUNT in table.schema.names else None
+        count = self._count(table.schema.names)
         place = place if within is None else within.decode()
         try:
             fitting = fitted(table, self.type, count, self._at(place), self._names)
@@ -231,7 +231,7 @@ class Feed:
 
     def _of_frame(self, frame: DataFrame, where: str) -> tuple[Relation, pa.Table]:
         """A DataFrame; one more job finds the rows that do not fit, where they are no error."""
-        count = COUNT if COUNT in frame.columns else None
+        count = self._count(frame.columns)
         misfits = MISFITS.empty_table()
         if self.on_invalid == FAIL:
             fit = relation_of(frame, self.type, count, where, self._names)
@@ -240,6 +240,10 @@ class Feed:
             misfits = others.toArrow().rename_columns(MISFITS.names).cast(MISFITS)
         held = ZSetSpark.unchecked(fit, self.type)
         return held_input(held, self.type, where, self._limits), misfits
+
+    def _count(self, there: Iterable[str]) -> str | None:
+        """The column of counts, unless a field of the rows is this column."""
+        return COUNT if COUNT in there and COUNT not in self._names.values() else None
 
     @property
     def _names(self) -> Mapping[str, str]:

@@ -55,10 +55,12 @@ def outlets_of(
         t = graph.outputs[number].type
         sinks = given if isinstance(given, list | tuple) else [given]
         outlets += [Outlet(view, i, number, t, sink) for i, sink in enumerate(sinks)]
-    outlets += [
-        Outlet(view_of(name), 0, len(views) + i, TYPE, sink, later=True)
-        for i, (name, sink) in enumerate(rejects.items())
-    ]
+    for number, (name, given) in enumerate(rejects.items(), len(views)):
+        sinks = given if isinstance(given, list | tuple) else [given]
+        outlets += [
+            Outlet(view_of(name), i, number, TYPE, sink, rejects_of=name)
+            for i, sink in enumerate(sinks)
+        ]
     return outlets
 
 

@@ -46,19 +46,21 @@ class Outlet:
         t: StreamType,
         given: object,
         *,
-        later: bool = False,
+        rejects_of: str | None = None,
     ) -> None:
+        named = f"into[{view!r}]" if rejects_of is None else f"on_invalid of input {rejects_of!r}"
         self.view = view
         self._key = sink_key(view, place)
         self.number = number
         self._type = t
         self.shown = told(given)
-        self._sink = sink_of(view, given)
+        self._sink = sink_of(named, given)
         self._last = 0
-        self._later = later  # it may come when the state has steps already: it has missed nothing
+        # Rows that do not fit may get a sink when the state has steps already: it has missed none.
+        self._later = rejects_of is not None
         self._arrow = columns_given(given, t) if isinstance(t, ZSetType) else pa.schema([])
         if isinstance(self._sink, Given):
-            check_called(view, given)
+            check_called(named, given)
         if not isinstance(t, ZSetType) and not isinstance(self._sink, Given):
             raise InputError(
                 f"{user_line()}: view {view!r} is {t}, and a table has rows; give a function of "
@@ -164,8 +166,8 @@ class Outlet:
         return isinstance(self._sink, Given)
 
 
-def sink_of(view: str, given: object) -> Sink:
-    """What was given for a view as a sink: a place says its own, a function is called."""
+def sink_of(named: str, given: object) -> Sink:
+    """What was given as a sink, under a name: a place says its own, a function is called."""
     made = getattr(given, "sink", None)
     found: Any = made() if callable(made) and not isinstance(given, type) else given
     if all(callable(getattr(found, m, None)) for m in METHODS) and not isinstance(found, type):
@@ -174,12 +176,12 @@ def sink_of(view: str, given: object) -> Sink:
     if callable(found) and not isinstance(found, type):
         return Given(found)
     raise InputError(
-        f"{user_line()}: into[{view!r}] is {short(given)}; give a table, as st.DeltaTable(path, "
+        f"{user_line()}: {named} is {short(given)}; give a table, as st.DeltaTable(path, "
         "key=…), a function of (step, change), or an object with the methods of st.Sink"
     )
 
 
-def check_called(view: str, given: Any) -> None:
+def check_called(named: str, given: Any) -> None:
     """Refuse a function that cannot be called with a step and a change."""
     try:
         signature = inspect.signature(given)
@@ -189,6 +191,6 @@ def check_called(view: str, given: Any) -> None:
         signature.bind(1, None)
     except TypeError as e:
         raise InputError(
-            f"{user_line()}: into[{view!r}] is {told(given)}{signature}, which cannot be called "
+            f"{user_line()}: {named} is {told(given)}{signature}, which cannot be called "
             f"with (step, change): {e}; write a function of these two: def f(step, change): …"
         ) from None

@@ -159,19 +159,19 @@ class Pipeline:
         """Take steps until there is nothing new. Returns how many steps it took.
 
         With `every`, such as "10s", it follows the sources: it takes all steps there are, waits for
-        that time, and looks again. If a connection is lost or a server does not answer, it opens
-        the store, the sources and the sinks again after a pause of 1 s, 2 s, 4 s, up to a minute,
-        and ends with the error when `retries` attempts in a row have failed. Ctrl-C, SIGTERM and
-        `stop` end it after the current step, and so does `max_steps`. A source that waits for its
-        next item is not interrupted. `progress` shows a line with the last step and how far the
-        views are behind.
+        that time, and looks again. If a connection is lost, a server does not answer, or a table is
+        away that was there, it opens the store, the sources and the sinks again after a pause of
+        1 s, 2 s, 4 s, up to a minute, and ends with the error when `retries` attempts in a row have
+        failed. Ctrl-C, SIGTERM and `stop` end it after the current step, and so does `max_steps`. A
+        source that waits for its next item is not interrupted. `progress` shows a line with the
+        last step and how far the views are behind.
 
         Raises `SourceError`, `SinkError`, and what a step raises. Committed steps stay committed;
         when the reason is corrected, the same call goes on.
         """
         pause = None if every is None else seconds_of(every)
         self._stopping = Stopping()
-        taken = failures = 0
+        taken = failures = rounds = 0
         with self._stopping.listening(), self._reporting.shown(progress) as show:
             stepper = self._ready()
             while not self._stopping.asked and taken != max_steps:
@@ -181,11 +181,15 @@ class Pipeline:
                     read, stepped = self._rounds.take(stepper, self._state)
                 except SteppingError as e:
                     failures += 1
-                    if pause is None or failures > retries or not is_transient(e):
+                    if (
+                        pause is None
+                        or failures > retries
+                        or not is_transient(e, was_there=rounds > 0)
+                    ):
                         raise
                     self._try_again(e, failures)
                     continue
-                failures = 0
+                failures, rounds = 0, rounds + 1
                 taken += stepped
                 self._stopping.listen()
                 show()

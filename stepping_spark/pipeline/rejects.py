@@ -142,8 +142,15 @@ def on_invalid_of(name: str, given: object) -> object:
     if isinstance(found, str) and found not in (FAIL, DROP):
         raise InputError(
             f"{user_line()}: input {name!r} has on_invalid={short(found)}; expected {FAIL!r}, "
-            f"{DROP!r}, or a sink for the rows that do not fit, as st.DeltaTable(path)"
+            f"{DROP!r}, or a sink for rows that do not fit, as st.DeltaTable(path, changes=True)"
         )
+    for sink in found if isinstance(found, list | tuple) else [found]:
+        if getattr(sink, "key", None):
+            raise InputError(
+                f"{user_line()}: on_invalid of input {name!r} is {short(sink)} with a key, and "
+                "rows that do not fit have none, because the same row may come again: write "
+                "changes=True and no key"
+            )
     return found
 
 

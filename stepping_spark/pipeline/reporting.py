@@ -83,18 +83,13 @@ class Reporting:
     def tell(self, report: StepReport) -> None:
         """Log a step, and count it."""
         log.info("%s", report)
-        self.reject(report.misfits)
         with self._lock:
             self.steps += 1
             self.rows_in += sum(n or 0 for n in report.rows_in)
             self.rows_out += sum(n or 0 for n in report.rows_out or ())
+            self.rejected.update(report.misfits)
             self.seconds += report.ms / 1e3
             self.last_step, self.last_time = report.step, time.time()
-
-    def reject(self, misfits: Mapping[str, int]) -> None:
-        """Count rows that did not fit, by input."""
-        with self._lock:
-            self.rejected.update(misfits)
 
     def retry(self, error: Exception, pause: float) -> None:
         """Log an error that may pass, and count it."""

@@ -18,13 +18,20 @@ _OF_CONNECTIONS = {
 }
 """The classes of packages that may not be installed, by the packages."""
 
+_AWAY = ("TableNotFoundError", "NoSuchTableError")
+"""What deltalake and pyiceberg raise if there is no table."""
+
 _OF_SERVERS = ("08", "40", "53", "57", "58")
 """Classes of SQLSTATEs of a connection or a server: the same statement may succeed later."""
 
 
-def is_transient(error: BaseException) -> bool:
-    """Whether an error may pass by itself: a lost connection, a server that does not answer."""
-    return any(map(_may_pass, _causes(error)))
+def is_transient(error: BaseException, *, was_there: bool = False) -> bool:
+    """Whether an error may pass by itself: a lost connection, a server that does not answer.
+
+    `was_there` says that all tables were there before: one that is not may come back.
+    """
+    causes = list(_causes(error))
+    return any(map(_may_pass, causes)) or (was_there and any(map(_is_away, causes)))
 
 
 def pause_after(failures: int) -> float:
@@ -37,6 +44,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__
+
+
+def _is_away(error: BaseException) -> bool:
+    return isinstance(error, FileNotFoundError) or type(error).__name__ in _AWAY
 
 
 def _may_pass(error: BaseException) -> bool:

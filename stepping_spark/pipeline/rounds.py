@@ -42,12 +42,12 @@ class Rounds:
         taken = [feed.take(self.portion) for feed in self.feeds]
         batches = [t.batch for t in taken]
         read = any(batch is not None for batch in batches)
-        final = any(batch is not None and batch.final for batch in batches)
         misfits = {f.name: t.misfits for f, t in zip(self.feeds, taken, strict=True) if t.misfits}
+        # The position is committed, so that nobody reads and counts the same misfits again.
+        final = bool(misfits) or any(batch is not None and batch.final for batch in batches)
         nothing = all(t.change is None and t.rejected is None for t in taken)
         if self.now is None and not final and nothing:
             self._advance(batches)
-            self.reporting.reject(misfits)
             return read, False
         outputs = stepper.step(
             self._changes(taken),

@@ -16,6 +16,7 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
+from stepping_spark.pipeline.files.directory import HIDDEN
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.row_class import class_of
 from stepping_spark.spark.arrow_schema import arrow_schema_of
@@ -27,13 +28,13 @@ def row_class(of: Any, *, name: str = "Row", required: Collection[str] = ()) -> 
     """A row class with a field for each column of a table, so that nobody need write it.
 
     `of` is a source, such as `st.DeltaTable(path)`; the path of a Delta table or of a directory of
-    Parquet files; a schema of Arrow or of Spark; a table or a DataFrame; or a DDL text ("id INT,
-    name STRING"), which Spark parses. `name` is what messages call the class. A field may be None
-    if its column may be NULL, which is so for each column of most tables; `required` names columns
-    that are never NULL. A column whose name is no name in Python gets a field of a similar name
-    (`class_` for `class`), as with `st.Column`. A column of a type that a row cannot hold is left
-    out; the docstring of the class names it. `stepping-spark source class` prints the class as
-    code, which type checkers and readers prefer.
+    Parquet, CSV or JSON files; a schema of Arrow or of Spark; a table or a DataFrame; or a DDL text
+    ("id INT, name STRING"), which Spark parses. `name` is what messages call the class. A field may
+    be None if its column may be NULL, which is so for each column of most tables; `required` names
+    columns that are never NULL. A column whose name is no name in Python gets a field of a similar
+    name (`class_` for `class`), as with `st.Column`. A column of a type that a row cannot hold, or
+    without a name, is left out; the docstring of the class says so. `stepping-spark source class`
+    prints the class as code, which type checkers and readers prefer.
 
     Raises `InputError` if there is no such table, and `SourceError` if it cannot be read.
 
@@ -69,15 +70,27 @@ def _schema_of(of: Any) -> pa.Schema:
 
 
 def table_at(path: str) -> Any:
-    """The table at a path: of Delta if it has a log, otherwise a directory of Parquet files."""
+    """The table at a path: of Delta if it has a log, otherwise a directory of files."""
     if "://" in path or Path(path, "_delta_log").is_dir():
         return DeltaTable(path)
     if Path(path).is_dir():
-        return Files(path)
+        return Files(path, _kind_in(Path(path)))
     raise InputError(
         f"{user_line()}: there is no table at {path!r}; give the path of a Delta table or of a "
-        "directory of Parquet files, or a source such as st.Postgres(url, table=…)"
+        "directory of files, or a source such as st.Postgres(url, table=…)"
     )
+
+
+def _kind_in(folder: Path) -> str:
+    """The kind of the files in a directory, by what their names end with."""
+    names = [f.name for f in folder.iterdir() if not f.name.startswith(HIDDEN)]
+    for kind, ends in _ENDS.items():
+        if any(name.removesuffix(".gz").endswith(ends) for name in names):
+            return kind
+    return "parquet"
+
+
+_ENDS = {"csv": (".csv",), "json": (".json", ".jsonl", ".ndjson")}
 
 
 def _of_source(given: Any) -> pa.Schema:

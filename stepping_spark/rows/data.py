@@ -95,7 +95,7 @@ class Data:
                 object.__setattr__(self, name, canonical(value))
 
     @classmethod
-    def of(cls, *rows: Any, **values: Any) -> Self:
+    def of(cls, /, *rows: Any, **values: Any) -> Self:
         """A row with the fields of other rows, by name, and with the given values.
 
         It spares a copy of each field, in a function of rows and in Python: `SELECT *, …`. A `Pair`
@@ -136,7 +136,7 @@ def _telling(cls: type[Data]) -> Callable[..., None]:
     made = cls.__init__
 
     @functools.wraps(made)
-    def init(self: Data, *args: object, **values: object) -> None:
+    def init(self: Data, /, *args: object, **values: object) -> None:
         try:
             made(self, *args, **values)
         except TypeError:

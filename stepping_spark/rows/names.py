@@ -46,6 +46,11 @@ def _said(annotation: Any) -> Iterator[Column]:
             yield from _said(arg)
 
 
+def columns_of(columns: pa.Schema) -> list[tuple[str, str]]:
+    """The fields of a row in Arrow, each with its column."""
+    return [(field.name, column_of(field)) for field in columns]
+
+
 def column_of(field: pa.Field[Any]) -> str:
     """The name that a field has in a table: its own, or that which its metadata says."""
     name = (field.metadata or {}).get(_KEY)

@@ -50,8 +50,8 @@ def class_of(schema: pa.Schema, name: str, required: Collection[str] = ()) -> ty
     left_out = []
     for field in schema:
         annotation = _annotation(field.type, f"{name}{_capital(field.name)}")
-        if annotation is None:
-            left_out.append(f"{field.name} ({_told(field.type)})")
+        if annotation is None or not field.name:
+            left_out.append(f"{field.name or 'a column without a name'} ({_told(field.type)})")
             continue
         if field.nullable and field.name not in required:
             annotation = annotation | None
@@ -133,7 +133,7 @@ def _annotation(t: Any, name: str) -> Any:
             return None
         return list[inner | None] if t.value_field.nullable else list[inner]  # type: ignore[valid-type]
     if isinstance(t, pa.StructType):
-        held = t.num_fields and all(_annotation(f.type, name) is not None for f in t)
+        held = t.num_fields and all(f.name and _annotation(f.type, name) is not None for f in t)
         return class_of(pa.schema(list(t)), name) if held else None
     return next((annotation for is_one, annotation in _SIMPLE if is_one(t)), None)
 

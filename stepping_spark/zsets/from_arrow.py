@@ -131,7 +131,7 @@ def fitted(
         count = count_column(there, count, where)
         weights = _weights(table, count, where)
         there = [name for name in there if name != count]
-    elif COUNT in there:
+    elif COUNT in there and COUNT not in names.values():
         raise InputError(f"{where}: there is a column {COUNT!r}; say count={COUNT!r}, or drop it")
     wanted = t.schema.columns
     if not isinstance(t.row, Struct) and len(there) == 1:
@@ -318,11 +318,32 @@ def _other_type(array: Array, t: RowType, where: str) -> InputError:
     named = [name for name, takes in _TAKEN.items() if takes(array.type)]
     fitting = f" ({_SHOWN.get(named[0], named[0])})" if named else ""
     return OtherType(
-        f"{where}: expected {t} ({t.arrow}), found {told_type(array.type)}; cast it, change the "
+        f"{where}: expected {t} ({t.arrow}), found {_found_type(array.type)}; cast it, change the "
         f"type of the field{fitting}"
     )
 
 
-def told_type(t: pa.DataType) -> str:
-    """A type for a message; one that Arrow does not have by the name that its system has for it."""
-    return t.type_name if isinstance(t, pa.OpaqueType) else str(t)
+def _found_type(t: Any) -> str:
+    """The type of a column that is there: that of Arrow, which says more."""
+    return str(t.type_name) if isinstance(t, pa.OpaqueType) else str(t)
+
+
+def told_type(t: Any) -> str:
+    """An Arrow type for a message: as a field is declared, or by the name that its system has."""
+    if isinstance(t, pa.OpaqueType):
+        return str(t.type_name)
+    if isinstance(t, pa.Decimal128Type):
+        return f"Decimal({t.precision}, {t.scale})"
+    return _TOLD.get(t, str(t))
+
+
+_TOLD: dict[Any, str] = {
+    pa.int64(): "int",
+    pa.float64(): "float",
+    pa.string(): "str",
+    pa.bool_(): "bool",
+    pa.binary(): "bytes",
+    pa.date32(): "date",
+    pa.timestamp("us", "UTC"): "datetime (with a zone)",
+    pa.timestamp("us"): "st.LocalDateTime (without a zone)",
+}

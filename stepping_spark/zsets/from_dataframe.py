@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from stepping_spark.errors import InputError
-from stepping_spark.expressions.guards import UUID_TEXT
+from stepping_spark.expressions.guards import UUID_TEXT, YEARS
 from stepping_spark.rows.atoms import FLOAT_INT_MAX, INT, Atom, RowType
 from stepping_spark.rows.literals import literal, text
 from stepping_spark.rows.names import arrow_schema, matched
@@ -84,7 +84,7 @@ def _shown_as(
         count = count_column(list(there), count, where)
         counted = _count(there[count], where)
         del there[count]
-    elif COUNT in there:
+    elif COUNT in there and COUNT not in names.values():
         raise InputError(f"{where}: there is a column {COUNT!r}; say count={COUNT!r}, or drop it")
     if not isinstance(t.row, Struct) and len(there) == 1:
         # A single column must be the value, whatever its name.
@@ -347,18 +347,6 @@ def blaming(where: str) -> Iterator[None]:
         raise blamed(e, where) from e
 
 
-_YEARS = {
-    "date": "DATE'0001-01-01' AND DATE'9999-12-31'",
-    "datetime": (
-        "TIMESTAMP_LTZ'0001-01-01T00:00:00Z' AND TIMESTAMP_LTZ'9999-12-31T23:59:59.999999Z'"
-    ),
-    "LocalDateTime": (
-        "TIMESTAMP_NTZ'0001-01-01T00:00:00' AND TIMESTAMP_NTZ'9999-12-31T23:59:59.999999'"
-    ),
-}
-"""The years that Python has, as bounds in SQL."""
-
-
 def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:
     if isinstance(t, Optional):
         null = closed(f"{sql} IS NULL")
@@ -374,8 +362,8 @@ def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:
         values = t.members
         condition = closed(f"{sql} NOT IN ({', '.join(map(text, values))})")
         yield Wrong(path, f"one of {', '.join(values)}", "other text", condition)
-    elif isinstance(t, Atom) and t.name in _YEARS:
-        condition = closed(f"{sql} NOT BETWEEN {_YEARS[t.name]}")
+    elif isinstance(t, Atom) and t.name in YEARS:
+        condition = closed(f"{sql} NOT BETWEEN {' AND '.join(YEARS[t.name])}")
         yield Wrong(path, "a year from 1 to 9999", "another one", condition)
     elif isinstance(t, Struct):
         for n, ft in t.fields:

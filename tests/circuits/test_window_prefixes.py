@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import stepping_spark as st
@@ -358,33 +357,3 @@ def test_explain_says_which_windows_read_the_end_of_a_partition() -> None:
     one, other = how(two_orders)
     assert "reads only the end of a partition" in one
     assert "reads the partition whole, as it is kept by day" in other
-
-
-class Moment(st.Data):
-    at: dt.datetime
-    n: int
-
-
-class Numbered(st.Data):
-    at: dt.datetime
-    n: int
-    number: int
-
-
-def test_partitions_of_times_that_python_does_not_have_are_read_whole(read: list[str]) -> None:
-    def query(moments: st.ZSet[Moment]) -> st.ZSet[Numbered]:
-        return st.window(
-            moments,
-            by=lambda m: m.at,
-            order=lambda m: m.n,
-            into=Numbered,
-            number=st.win.row_number(),
-        )
-
-    graph = st.compile(query)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
-    for n in range(3):
-        far = pa.array([2**60], pa.int64()).cast(pa.timestamp("us", "UTC"))
-        (out,) = stepper.step((st.ZSetSpark.from_arrow(pa.table({"at": far, "n": [n]}), Moment),))
-        assert out.to_arrow().column("number").to_pylist() == [n + 1]
-    assert "read_since" not in read

@@ -82,8 +82,8 @@ def test_only_an_empty_field_of_csv_is_null(tmp_path: Path) -> None:
     rows, rejected = read(tmp_path, Line, "csv")
     assert rows == Z({Line(id=1, text="x"): 1})
     assert [reason for _, reason in rejected] == [
-        "column 'size': expected int64, found 'NaN'",
-        "column 'size': expected int64, found 'null'",
+        "column 'size': expected int, found 'NaN'",
+        "column 'size': expected int, found 'null'",
     ]
 
 
@@ -379,3 +379,53 @@ def test_each_type_of_a_field_is_written_and_read_two_deep(
     st.Pipeline(same, store="memory", rows=[(1, table)], into=out).run()
     st.Pipeline(same, store="memory", rows=out, into=seen.__setitem__).run()
     st.assert_equal(seen[1], table)
+
+
+ODD_LINES = {
+    "null": "expected a JSON object",
+    "5": "expected a JSON object",
+    '{"id": 1} {"id": 2}': "expected one JSON object, found what is none: Extra data",
+    '{"id": 1': "expected one JSON object, found what is none",
+    '{"id": "x"}': "column 'id': expected int, found \"x\"",
+    '{"id": 1.0}': "column 'id': expected int, found 1.0",
+    '{"id": 1, "id": 2}': "column 'id': expected int, found 2",
+}
+
+
+@pytest.mark.parametrize("others", ["", '{"id": 9, "text": "t"}\n'])
+@pytest.mark.parametrize(("line", "reason"), ODD_LINES.items())
+def test_a_line_that_is_no_object_is_one_row_that_does_not_fit(
+    tmp_path: Path, line: str, reason: str, others: str
+) -> None:
+    """A line that is null ended the process: pyarrow reads no such line."""
+    (tmp_path / "a").write_text(f"{others}{line}\n\n{others}")
+    seen: list[st.Rejected] = []
+
+    def reject(step: int, rows: Any) -> None:
+        seen.extend(row for row, _ in rows.iter())
+
+    def query(rows: st.ZSet[Line]) -> st.ZSet[Line]:
+        return rows
+
+    rows = st.Files(tmp_path, "json", on_invalid=reject)
+    st.Pipeline(query, store="memory", rows=rows).run()
+    ((row, why, at),) = [(r.row, r.reason, r.position) for r in seen]
+    assert (row, why[: len(reason)]) == (line, reason)
+    assert at == f"a, line {2 if others else 1}"
+
+
+def test_keys_of_json_are_found_in_any_case_as_all_columns_are(tmp_path: Path) -> None:
+    lines = ['{"ID": 1, "Text": "\\"text\\": \\"x"}', '{"ID": 2, "more": {"id": 7, "size": 1}}']
+    (tmp_path / "a").write_text("\n".join(lines))
+    rows, rejected = read(tmp_path, Line, "json")
+    assert rows == Z({Line(id=1, text='"text": "x'): 1, Line(id=2, text=None): 1})
+    assert not rejected
+    (tmp_path / "a").write_text('{"ID": 1, "Id": 2}\n')
+    with pytest.raises(SourceError, match="there are 'ID' and 'Id', which differ in case only"):
+        strict(tmp_path, Line, "json").run()
+
+
+def test_an_open_quote_in_csv_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('id,text,size\n1,x,2\n"2,y,3\n4,z,5\n')
+    _, ((_, reason),) = read(tmp_path, Line, "csv")
+    assert reason == "expected 3 fields, found 1; a quote is not closed"

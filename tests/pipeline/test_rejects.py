@@ -69,7 +69,7 @@ def test_a_row_that_does_not_fit_is_an_error_that_says_where_and_what_would_do()
 def test_rows_that_do_not_fit_may_be_left_out_and_are_counted() -> None:
     seen: dict[int, Any] = {}
     made = pipeline([(1, lines(GOOD, BAD, BAD)), (2, lines(BAD, counts=[-2]))], "drop", seen)
-    assert made.run() == 1  # nothing fits in the second
+    assert made.run() == 2  # nothing fits in the second, and nobody need read it again
     assert seen == {1: Z({100: 1})}
     assert "stepping_spark_rows_rejected_total" in made.metrics()
     assert made.report().numbers["rejected"] == {"orders": 4}
@@ -274,7 +274,7 @@ def test_on_invalid_is_fail_drop_or_a_sink() -> None:
         st.InputError, match=r"on_invalid='skip'.*expected 'fail', 'drop', or a sink"
     ):
         pipeline([], "skip", {})
-    with pytest.raises(st.InputError, match=r"into\['orders \(rejected\)'\] is 7"):
+    with pytest.raises(st.InputError, match="on_invalid of input 'orders' is 7"):
         pipeline([], 7, {})
 
 
@@ -283,3 +283,40 @@ def test_a_dry_run_says_where_rows_that_do_not_fit_go() -> None:
     assert "rows that do not fit go to print" in str(found)
     dropped = pipeline([(1, lines(GOOD))], "drop", {}).dry_run()
     assert "rows that do not fit are left out" in str(dropped)
+
+
+def test_rows_that_do_not_fit_are_read_and_counted_once(tmp_path: Path) -> None:
+    """A batch without a row that fits moves the position all the same."""
+    source = tmp_path / "orders"
+    source.mkdir()
+    pq.write_table(lines(BAD).drop_columns(["_count_"]), source / "1.parquet")
+    steps = []
+    for _ in range(3):
+        orders = st.Files(source, on_invalid="drop")
+        with st.Pipeline(total, store=f"parquet:{tmp_path / 'state'}", orders=orders) as made:
+            steps.append((made.run(), made.report().numbers.get("rejected", {})))
+    assert steps == [(1, {"orders": 1}), (0, {}), (0, {})]
+
+
+def test_rows_that_do_not_fit_may_go_to_several_sinks_without_a_key(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    out = st.Files(tmp_path / "rejected", changes=True)
+    sinks = [out, lambda step, rows: seen.extend(rows.iter())]
+    pipeline([(1, lines(BAD, BAD))], sinks, {}).run()
+    ((_, n),) = seen
+    assert n == pq.read_table(tmp_path / "rejected").num_rows == 2
+    with pytest.raises(st.InputError, match="rows that do not fit have none"):
+        pipeline([], st.Files(tmp_path / "x", changes=True, key="row"), {})
+
+
+def test_a_column_of_counts_may_be_a_field() -> None:
+    class Counted(st.Data):
+        n: Annotated[int, st.Column("_count_")]
+
+    def query(rows: st.ZSet[Counted]) -> st.ZSet[Counted]:
+        return rows
+
+    seen: dict[int, Any] = {}
+    items = [(1, pa.table({"_count_": [5, 7]}))]
+    st.Pipeline(query, store="memory", rows=items, into=seen.__setitem__).run()
+    assert seen == {1: Z({Counted(n=5): 1, Counted(n=7): 1})}

@@ -264,3 +264,18 @@ def test_a_part_of_a_key_without_a_name_needs_a_class() -> None:
 
     with pytest.raises(CompileError, match="a row that is int has no names of fields; give into="):
         st.compile(ranked)
+
+
+def test_columns_that_are_called_like_a_parameter_of_python_or_not_at_all() -> None:
+    made: Any = class_of(pa.schema([(n, pa.int64()) for n in ("self", "cls", "", "args")]), "Odd")
+    assert made.__doc__ == "Left out: a column without a name (int64)."
+    row = made(self=1, cls=2, args=3)
+    assert (row.self, row.cls, made.of(row, cls=5).cls) == (1, 2, 5)
+
+
+def test_the_command_knows_directories_of_text(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("id,name\n1,x\n")
+    done = CliRunner().invoke(main, ["source", "class", str(tmp_path), "--name", "Person"])
+    assert "class Person(st.Data):\n    id: int | None\n    name: str | None" in done.output
+    done = CliRunner().invoke(main, ["source", "class", str(tmp_path / "none")])
+    assert done.stderr.startswith("Error: there is no table at"), done.stderr

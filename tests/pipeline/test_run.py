@@ -199,7 +199,7 @@ def test_a_log_of_changes_is_made_and_removed(postgres: PostgresServer) -> None:
         connection.execute("CREATE SCHEMA installed; CREATE TABLE installed.t (id bigint)")
         arguments = (postgres.url, "t", "--schema", "installed")
         assert (
-            "has a log of changes now: installed.t_changes"
+            "has a log of all its changes now: installed.t_changes"
             in call("source", "install", *arguments).stdout
         )
         assert "already" in call("source", "install", *arguments).stdout

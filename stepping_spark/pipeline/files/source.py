@@ -161,9 +161,16 @@ class _Rows:
     @property
     def misfits(self) -> pa.Table:
         """The lines that are no rows."""
-        found: pa.Table = pa.concat_tables(self._misfits).cast(MISFITS)
-        places: Any = pa.repeat(pa.scalar(self._name), found.num_rows)
-        return found.append_column(AT, places)
+        return pa.concat_tables([self._placed(found) for found in self._misfits])
+
+    def _placed(self, misfits: pa.Table) -> pa.Table:
+        """Misfits with the file that they are in, and the line where it is known."""
+        lines = [None] * misfits.num_rows
+        if AT in misfits.column_names:
+            lines = misfits.column(AT).to_pylist()
+        places = [self._name if line is None else f"{self._name}, {line}" for line in lines]
+        found: pa.Table = misfits.select(MISFITS.names)
+        return found.append_column(AT, pa.array(places, pa.string()))
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows."""

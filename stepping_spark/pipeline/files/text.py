@@ -7,9 +7,11 @@ time without a zone is no `datetime`, and one with a zone is no `st.LocalDateTim
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Iterator
 from csv import reader as csv_lines
 from dataclasses import dataclass
+from json import JSONDecodeError, dumps, loads
 from typing import Any, Literal
 
 import numpy as np
@@ -19,13 +21,12 @@ import pyarrow.csv as pacsv
 import pyarrow.fs as pafs
 import pyarrow.json as pajson
 
-from stepping_spark.pipeline.protocols import MISFITS
+from stepping_spark.pipeline.protocols import AT, MISFITS
 from stepping_spark.pipeline.rejects import texts_of
 from stepping_spark.relations.arrow import Array, lengths_of, one_array
-from stepping_spark.rows.names import as_in_table, matched
+from stepping_spark.rows.names import as_in_table, columns_of, matched, type_in_table
 from stepping_spark.rows.schema import COUNT
-from stepping_spark.spark.errors import first_line
-from stepping_spark.zsets.from_arrow import cast_or_null
+from stepping_spark.zsets.from_arrow import cast_or_null, told_type
 
 pc: Any = pyarrow.compute
 
@@ -33,14 +34,17 @@ BLOCK = 1 << 24
 """Bytes of CSV that are read at once; more, if a record has more."""
 
 MOST = 1 << 30
-"""The most bytes of one record."""
+"""The most bytes of one record of CSV."""
 
 _STRADDLES = "straddling object"
 
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a file, with the names of the fields, and lines that are no rows: `MISFITS`."""
+    """Rows of a file, with the names of the fields, and lines that are no rows: `MISFITS`.
+
+    A column `AT` of the misfits says which line of the file each is, if that is known.
+    """
 
     rows: pa.Table
     misfits: pa.Table
@@ -103,6 +107,8 @@ def _csv_tables(
 
     def ragged(line: Any) -> Literal["skip"]:
         said = f"expected {line.expected_columns} fields, found {line.actual_columns}"
+        if line.text.count('"') % 2:
+            said += "; a quote is not closed"
         wrong.append({"row": line.text, "reason": said, COUNT: 1})
         return "skip"
 
@@ -129,42 +135,107 @@ def _csv_tables(
 def json(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Part]:
     """The rows of a file with a JSON object in each line; a field that is missing is NULL."""
     yield Part(_empty(columns), MISFITS.empty_table())
-    wanted = as_in_table(columns)
     with system.open_input_stream(path) as file:
-        lines = [line for line in file.read().removeprefix(b"\xef\xbb\xbf").split(b"\n") if line]
-    schema = pa.schema([pa.field(f.name, _as_text(f.type)) for f in wanted])
-    made = list(_json_tables([line for line in lines if line.strip()], schema))
-    table = pa.concat_tables([schema.empty_table(), *(t for t, _ in made)])
-    yield _converted(table.rename_columns(columns.names), columns)
-    yield Part(_empty(columns), pa.concat_tables([m for _, m in made] or [MISFITS.empty_table()]))
+        data = file.read().removeprefix(b"\xef\xbb\xbf")
+    names = _in_any_case(data.decode(errors="replace"), columns)
+    wanted = [(names[f.name], _as_text(type_in_table(f.type))) for f in columns]
+    schema = pa.schema([pa.field(name, t) for name, t in wanted])
+    lines = [(i, line.strip()) for i, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+    for table, numbers, misfits in _json_parts(lines, schema):
+        yield Part(_empty(columns), misfits)
+        yield _converted(table.rename_columns(columns.names), columns, numbers)
 
 
-def _json_tables(lines: list[bytes], schema: pa.Schema) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """The objects of lines; where they cannot be read, each half by itself."""
+def _in_any_case(text: str, columns: pa.Schema) -> dict[str, str]:
+    """The key of each field: the column's name, or the only one that differs in case."""
+    names = dict(columns_of(columns))
+    seen = {
+        field: set(re.findall(f'"({re.escape(name)})"\\s*:', text, re.IGNORECASE))
+        for field, name in names.items()
+    }
+    if all(found <= {names[field]} for field, found in seen.items()):
+        return names
+    # A text or an object within a row may have such a key too: only those of rows count.
+    keys = {key for line in text.split("\n") for key in _keys_of(line)}
+    known = pa.schema([f for f in columns if any(_same(names[f.name], key) for key in keys)])
+    return names | matched(known, sorted(keys), pa.ArrowInvalid)
+
+
+def _same(one: str, other: str) -> bool:
+    return one.lower() == other.lower()
+
+
+def _keys_of(line: str) -> Iterable[str]:
+    try:
+        row = loads(line)
+    except ValueError:
+        return ()
+    return row if isinstance(row, dict) else ()
+
+
+def _json_parts(
+    lines: list[tuple[int, bytes]], schema: pa.Schema
+) -> Iterator[tuple[pa.Table, list[int], pa.Table]]:
+    """The objects of lines, the numbers of these, and misfits. What cannot be read is halved."""
     if not lines:
         return
+    table = _parsed([line for _, line in lines], schema)
+    if table is not None and table.num_rows == len(lines):
+        yield table, [number for number, _ in lines], MISFITS.empty_table()
+    elif len(lines) > 1:
+        half = len(lines) // 2
+        yield from _json_parts(lines[:half], schema)
+        yield from _json_parts(lines[half:], schema)
+    else:
+        ((number, line),) = lines
+        text = line.decode(errors="backslashreplace")
+        misfit = {"row": text, "reason": _wrong_with(line, schema), COUNT: 1}
+        yield schema.empty_table(), [], _misfits([misfit], [number])
+
+
+def _misfits(rows: list[dict[str, Any]], lines: list[int] | None) -> pa.Table:
+    """Rows that are none, with the numbers of their lines, if they are known."""
+    made = pa.Table.from_pylist(rows, MISFITS)
+    if lines is None:
+        return made
+    places: Any = pa.array([f"line {line}" for line in lines], pa.string())
+    return made.append_column(AT, places)
+
+
+def _parsed(lines: list[bytes], schema: pa.Schema) -> pa.Table | None:
+    """The objects of lines; None: one of the lines has none, or another."""
+    if not all(line.startswith(b"{") for line in lines):
+        return None  # of a line that is null, pyarrow makes no error, but an end of the process
     data = b"\n".join(lines)
     try:
         data.decode()
-        block = min(MOST, max(1 << 20, max(map(len, lines)) + 2))
         table = pajson.read_json(
             io.BytesIO(data),
-            read_options=pajson.ReadOptions(block_size=block),
+            read_options=pajson.ReadOptions(block_size=max(1 << 20, max(map(len, lines)) + 2)),
             parse_options=pajson.ParseOptions(
                 explicit_schema=schema, unexpected_field_behavior="ignore"
             ),
         )
-        yield table.select(schema.names), MISFITS.empty_table()
-        return
-    except (pa.ArrowInvalid, UnicodeDecodeError) as e:
-        if len(lines) == 1:
-            line = lines[0].decode(errors="backslashreplace")
-            misfit = {"row": line, "reason": first_line(e), COUNT: 1}
-            yield schema.empty_table(), pa.Table.from_pylist([misfit], MISFITS)
-            return
-    half = len(lines) // 2
-    yield from _json_tables(lines[:half], schema)
-    yield from _json_tables(lines[half:], schema)
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        return None
+    return table.select(schema.names)
+
+
+def _wrong_with(line: bytes, schema: pa.Schema) -> str:
+    """Why a line is no row."""
+    try:
+        row = loads(line)
+    except UnicodeDecodeError:
+        return "expected text in UTF-8"
+    except JSONDecodeError as e:
+        return f"expected one JSON object, found what is none: {e.msg} at character {e.pos + 1}"
+    if not isinstance(row, dict):
+        return "expected a JSON object"
+    for field in schema:
+        if _parsed([line], pa.schema([field])) is None:
+            found = dumps(row.get(field.name), ensure_ascii=False)
+            return f"column {field.name!r}: expected {told_type(field.type)}, found {found}"
+    return "expected a JSON object that names each key once"
 
 
 def _as_text(t: pa.DataType) -> pa.DataType:
@@ -188,8 +259,11 @@ def has_no_text(t: pa.DataType, *, nested: bool) -> bool:
     return pa.types.is_duration(t)
 
 
-def _converted(table: pa.Table, columns: pa.Schema) -> Part:
-    """The columns in the wanted types; a row with a value that its type does not have is none."""
+def _converted(table: pa.Table, columns: pa.Schema, lines: list[int] | None = None) -> Part:
+    """The columns in the wanted types; a row with a value that its type does not have is none.
+
+    `lines` are the numbers of the rows' lines, if they are known.
+    """
     made: list[Array] = []
     reasons: dict[int, str] = {}
     wanted = as_in_table(columns)
@@ -204,7 +278,7 @@ def _converted(table: pa.Table, columns: pa.Schema) -> Part:
         for i in at:
             found = array[int(i)].as_py()
             reasons.setdefault(
-                int(i), f"column {field.name!r}: expected {there.type}, found {found!r}"
+                int(i), f"column {field.name!r}: expected {told_type(there.type)}, found {found!r}"
             )
         made.append(values)
     rows = pa.Table.from_arrays(made, names=columns.names)
@@ -213,11 +287,12 @@ def _converted(table: pa.Table, columns: pa.Schema) -> Part:
     places = sorted(reasons)
     wrong: Any = pa.array(places, pa.int64())
     texts = texts_of(_of_text(table.take(wrong))).to_pylist()
-    misfits = [
-        {"row": text, "reason": reasons[i], COUNT: 1} for text, i in zip(texts, places, strict=True)
-    ]
+    misfits = _misfits(
+        [{"row": t, "reason": reasons[i], COUNT: 1} for t, i in zip(texts, places, strict=True)],
+        None if lines is None else [lines[i] for i in places],
+    )
     keep = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=wrong))
-    return Part(rows.filter(keep), pa.Table.from_pylist(misfits, MISFITS))
+    return Part(rows.filter(keep), misfits)
 
 
 def _of_text(table: pa.Table) -> pa.Table:
