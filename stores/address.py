@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from stepping_spark.errors import StoreUnavailable
 from stepping_spark.graph.graph import AnyGraph
+from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.store import Store
 from stores.inspection import InspectedState
 from stores.memory import StoreMemory
@@ -44,14 +45,16 @@ class Place:
         where = f"{uri.scheme}://{user}{uri.host}{uri.path}" if uri else ""
         return f"{where}, schema {self.schema!r}"
 
-    def store(self, graph: AnyGraph) -> Store:
+    def store(self, graph: AnyGraph, limits: Limits = DEFAULT) -> Store:
         """The store of a circuit at this place. It is created if it does not exist."""
         match self.kind:
             case "parquet":
-                return StoreParquet.from_graph(graph, self.where, create=True)
+                return StoreParquet.from_graph(graph, self.where, create=True, limits=limits)
             case "postgres":
-                return StorePostgres.from_graph(graph, self.where, schema=self.schema, create=True)
-        return StoreMemory.from_graph(graph)
+                return StorePostgres.from_graph(
+                    graph, self.where, schema=self.schema, create=True, limits=limits
+                )
+        return StoreMemory.from_graph(graph, limits=limits)
 
     def state(self) -> InspectedState:
         """The state at this place, for inspection."""

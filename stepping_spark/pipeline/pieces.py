@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from stepping_spark.errors import SourceError
-from stepping_spark.pipeline.protocols import Position
+from stepping_spark.pipeline.protocols import Portion, Position
 from stepping_spark.relations.hashes import key_hashes
 from stepping_spark.rows.schema import COUNT
 
@@ -23,32 +23,36 @@ MOST = 500
 """Pieces of one version: each is an open file while they are made."""
 
 
-def at_most(tables: Iterator[pa.Table], schema: pa.Schema, rows: int | None) -> pa.Table | None:
-    """All rows, in one table; None: they are more."""
+def at_most(tables: Iterator[pa.Table], schema: pa.Schema, portion: Portion) -> pa.Table | None:
+    """All rows, in one table; None: they are more than the portion."""
     found: list[pa.Table] = []
-    left = rows
+    rows = nbytes = 0
     for table in tables:
-        if left is not None:
-            left -= table.num_rows
-            if left < 0:
-                return None
+        rows, nbytes = rows + table.num_rows, nbytes + table.nbytes
+        if not portion.holds(rows, nbytes):
+            return None
         found.append(table)
     return pa.concat_tables([schema.empty_table(), *found])
 
 
 class Pieces:
-    """The pieces of one version, by number; `n` of them, or so many that each has about `rows`."""
+    """The pieces of one version, by number: `n` of them, or so many that a step takes each."""
 
     def __init__(
-        self, tables: Iterator[pa.Table], schema: pa.Schema, *, rows: int = 0, n: int = 0
+        self,
+        tables: Iterator[pa.Table],
+        schema: pa.Schema,
+        *,
+        portion: Portion | None = None,
+        n: int = 0,
     ) -> None:
         self._scratch = tempfile.TemporaryDirectory(prefix="stepping-pieces-")
         self._schema = schema
         try:
-            if not n:
+            if portion is not None:
                 whole = self._path("whole")
-                total = _spooled(tables, schema, whole)
-                tables, n = _tables(whole), min(MOST, max(1, -(-total // rows)))
+                rows, nbytes = _spooled(tables, schema, whole)
+                tables, n = _tables(whole), min(MOST, portion.pieces(rows, nbytes))
             self.n = n
             self._cut(tables)
         except BaseException as e:
@@ -58,7 +62,7 @@ class Pieces:
             raise SourceError(
                 f"a version of many rows is read in pieces, which could not be written to "
                 f"{self._scratch.name}: {e}; make room there, name another folder as TMPDIR, or "
-                "raise max_rows"
+                "raise max_bytes and max_rows"
             ) from e
 
     def read(self, number: int) -> pa.Table:
@@ -88,13 +92,14 @@ class Pieces:
                     streams[int(i)].write_table(table.filter(pa.array(numbers == i)))
 
 
-def _spooled(tables: Iterator[pa.Table], schema: pa.Schema, path: Path) -> int:
-    total = 0
+def _spooled(tables: Iterator[pa.Table], schema: pa.Schema, path: Path) -> tuple[int, int]:
+    """Write rows to a file; gives how many they are, and their bytes."""
+    rows = nbytes = 0
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
         for table in tables:
-            total += table.num_rows
+            rows, nbytes = rows + table.num_rows, nbytes + table.nbytes
             stream.write_table(table)
-    return total
+    return rows, nbytes
 
 
 class InPieces:

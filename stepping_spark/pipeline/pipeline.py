@@ -34,6 +34,7 @@ from stepping_spark.pipeline.stopping import Stopping, seconds_of
 from stepping_spark.pipeline.telemetry import observe
 from stepping_spark.pipeline.views import graph_of, input_names
 from stepping_spark.report import Report
+from stepping_spark.spark.placement import bytes_of_a_step
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Now, Store
 from stores.address import MEMORY, Place
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
 
 VERSIONS = 1_000
-ROWS = 500_000
 
 
 class Pipeline:
@@ -69,13 +69,14 @@ class Pipeline:
     Rows that a source gives and that do not fit the row class are an error, unless its `on_invalid`
     says what becomes of them: `"drop"`, or a sink, which gets them as `st.Rejected`.
 
-    A step takes from each source at most `max_versions` versions, with about `max_rows` rows
-    together. A single version with more rows, such as a first load, is several steps, between which
-    readers of a sink see a part of it. `max_rows=None` reads each version in one step. If `now` is
-    given, a function without arguments, each round is a step at the time it returns, with or
-    without changes, as `st.temporal_filter` needs it. `append_only`, `strict` and `lateness` are as
-    for `st.compile`, `limits` and `profile` as for `st.Stepper`. Rows are late by step, the pieces
-    of a version, too.
+    A step takes from each source at most `max_versions` versions, with about `max_bytes` bytes
+    together, by default a twentieth of the memory of the machine or container, and `max_rows` rows
+    if that is given. A single version with more, such as the first load of a large table, is
+    several steps, between which readers of a sink see a part of it. If `now` is given, a function
+    without arguments, each round is a step at the time it returns, with or without changes, as
+    `st.temporal_filter` needs it. `append_only`, `strict` and `lateness` are as for `st.compile`,
+    `limits` and `profile` as for `st.Stepper`; the store has these limits too. Rows are late by
+    step, the pieces of a version, too.
 
     Each step logs a line to `stepping_spark.pipeline` (INFO), with the rows that the sinks got.
     `stepper` is the stepper, with its metrics.
@@ -101,7 +102,8 @@ class Pipeline:
         into: Mapping[str, Into] | Into | None = None,
         sources: Mapping[str, Given] | None = None,
         max_versions: int | None = VERSIONS,
-        max_rows: int | None = ROWS,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
         now: Callable[[], Now] | None = None,
         append_only: Iterable[str] = (),
         strict: bool | Iterable[str] = False,
@@ -112,8 +114,11 @@ class Pipeline:
     ) -> None:
         self.graph, self.views = graph_of(by_name(query), append_only, strict, lateness)
         self._limits, self._profile = checked_limits(limits), profile
-        versions, rows = at_least_1("max_versions", max_versions), at_least_1("max_rows", max_rows)
-        portion = Portion(versions, rows)
+        portion = Portion(
+            at_least_1("max_versions", max_versions),
+            at_least_1("max_rows", max_rows),
+            at_least_1("max_bytes", max_bytes) or bytes_of_a_step(self._limits),
+        )
         self._place = place_given(store)
         into = into_of(query) if into is None else into
         chosen = {**(sources or {}), **inputs}
@@ -359,7 +364,7 @@ class Pipeline:
         place = self._place
         store = self._stepper.store if self._stepper is not None else None
         if store is None:
-            store = place.store(self.graph) if isinstance(place, Place) else place
+            store = place.store(self.graph, self._limits) if isinstance(place, Place) else place
         try:
             if self._stepper is None:
                 self._stepper = Stepper(

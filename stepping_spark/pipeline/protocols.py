@@ -23,9 +23,9 @@ Change: TypeAlias = "ZSet[Any] | pa.Table | DataFrame"
 
 @dataclass(frozen=True)
 class Portion:
-    """How much a step takes of a source: at most `versions` versions, and about `rows` rows.
+    """How much a step takes of a source: at most `versions`, and about `rows` and `nbytes`.
 
-    None means as much as there is.
+    None means as much as there is. `nbytes` are bytes of rows in Arrow.
 
     >>> st.Portion(versions=10, rows=None).rows is None
     True
@@ -33,6 +33,26 @@ class Portion:
 
     versions: int | None = None
     rows: int | None = None
+    nbytes: int | None = None
+
+    def holds(self, rows: int, nbytes: int) -> bool:
+        """Whether so many rows of so many bytes are no more than a step takes."""
+        fewer = self.rows is None or rows <= self.rows
+        return fewer and (self.nbytes is None or nbytes <= self.nbytes)
+
+    def without(self, rows: int, nbytes: int) -> Portion:
+        """What is left when a step has taken so many rows of so many bytes."""
+        left = (
+            None if most is None else max(0, most - n)
+            for most, n in ((self.rows, rows), (self.nbytes, nbytes))
+        )
+        return Portion(self.versions, *left)
+
+    def pieces(self, rows: int, nbytes: int) -> int:
+        """How many portions so many rows of so many bytes are."""
+        of_rows = 1 if self.rows is None else -(-rows // max(1, self.rows))
+        of_bytes = 1 if self.nbytes is None else -(-nbytes // max(1, self.nbytes))
+        return max(1, of_rows, of_bytes)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,9 @@ SCANNED_ROW = 0.5e-3
 ALWAYS_SEARCHED = int(SPARK_QUERY / SEARCHED_ROW)
 """Rows that the driver has searched before any query of Spark returns."""
 
+STARTING = 10_000.0
+"""Milliseconds to start a session where none runs. Measured: 10 to 26 s."""
+
 ROWS_PER_KEY = 32
 """Rows of the driver for each key in Spark, from which on it fetches and looks up the keys.
 
@@ -104,10 +107,14 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What there is to compute with: tasks of Spark at once, and memory of the driver in bytes."""
+    """What there is to compute with: tasks of Spark at once, and memory of the driver in bytes.
+
+    `starting` is how long Spark takes before its first query, in milliseconds.
+    """
 
     tasks: int
     memory: int
+    starting: float = 0.0
 
     def placed(self, work: Work) -> Placement:
         """Where a computation takes less time, among the places that have the memory for it.
@@ -123,13 +130,13 @@ class Resources:
             )
         here = work.rows * DRIVER_ROW + work.fetched * FETCHED_BYTE
         spread = (work.rows * SPARK_ROW + work.nbytes * SPARK_BYTE) / self.tasks
-        there = SPARK_QUERY + work.sent * SENT_BYTE + spread
+        there = self.starting + SPARK_QUERY + work.sent * SENT_BYTE + spread
         return Placement(here <= there, self._compared(here, there))
 
     def searched(self, rows: int) -> Placement:
         """Where to look for keys in so many rows of files."""
         here = rows * SEARCHED_ROW
-        there = SPARK_QUERY + rows * SCANNED_ROW / self.tasks
+        there = self.starting + SPARK_QUERY + rows * SCANNED_ROW / self.tasks
         return Placement(here <= there, self._compared(here, there))
 
     def _compared(self, here: float, there: float) -> str:
@@ -143,8 +150,15 @@ class Resources:
 def resources(limits: Limits) -> Resources:
     """What the limits say, and where they say nothing, what the session and the machine have."""
     return Resources(
-        limits.parallelism or _parallelism(), limits.working_bytes or quarter_of_memory()
+        limits.parallelism or _parallelism(),
+        limits.working_bytes or quarter_of_memory(),
+        0.0 if SparkContext._active_spark_context is not None else STARTING,
     )
+
+
+def bytes_of_a_step(limits: Limits) -> int:
+    """The bytes of a change with which the driver computes in its memory."""
+    return resources(limits).memory // COPIES
 
 
 def is_sent_whole(rows: int, nbytes: int, limits: Limits) -> bool:

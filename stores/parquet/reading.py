@@ -81,8 +81,9 @@ class Reading:
 
     def at_keys(self, register: Register, keys: Relation) -> tuple[Relation, ...]:
         """The rows of a register that have one of the keys; further rows, for too many keys."""
-        wanted, most = keys.table, self._limits.looked_up_keys
+        wanted = keys.table
         if keys.frame is not None:
+            most = self._limits.looked_up_keys
             wanted = keys.frame.limit(most + 1).toArrow()
             if wanted.num_rows > most:
                 return self.whole(register)
@@ -90,8 +91,7 @@ class Reading:
         if not wanted.num_rows:
             return ()
         places = wanted_places(conform(wanted, register.keys), register)
-        few = wanted.num_rows <= most
-        return self._found(register, places, lambda group: group.at(places), few=few)
+        return self._found(register, places, lambda group: group.at(places))
 
     def since(
         self, register: Register, keys: Relation, since: Sequence[int]
@@ -101,19 +101,17 @@ class Reading:
         places, numbers = wanted_since(wanted, since, register)
         return self._found(register, places, lambda group: group.since(places, numbers, order))
 
-    def _found(
-        self, register: Register, places: Hashes, pick: Pick, *, few: bool = True
-    ) -> tuple[Relation, ...]:
+    def _found(self, register: Register, places: Hashes, pick: Pick) -> tuple[Relation, ...]:
         """What is picked of the row groups that may have rows with these keys.
 
-        If these are too many keys, or row groups, Spark reads the files of large batches. The
-        reader of the rows joins them with the keys.
+        If these are too many row groups, Spark reads the files of large batches. The reader of the
+        rows joins them with the keys.
         """
 
         def at(batches: Batches) -> tuple[Relation, ...]:
             groups = [g for b in batches for g in self._reader.wanted(b, places)]
             here, there = groups, list[Group]()
-            if not few or self._are_for_spark(groups):
+            if self._are_for_spark(groups):
                 large = {f for b in batches if b.rows > self._driver_rows for f in b.files}
                 here = [g for g in groups if g[0] not in large]
                 there = [g for g in groups if g[0] in large]

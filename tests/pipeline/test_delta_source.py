@@ -206,7 +206,7 @@ def test_a_full_disk_for_pieces_is_said(table: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pa, "OSFile", full)
-    with pytest.raises(SourceError, match=r"No space left on device.* TMPDIR, or raise max_rows"):
+    with pytest.raises(SourceError, match=r"No space left on device.* TMPDIR, or raise max_bytes"):
         reader.read(Portion(rows=10))
 
 

@@ -109,10 +109,10 @@ class DeltaSource(InPieces):
     def _snapshot(self, version: int, portion: Portion) -> Batch:
         meta, schema = self._meta(version), self._schema_at(version)
         table = number_of(meta.table)
-        found = at_most(self._rows_of(version, 1, schema), schema, portion.rows)
+        found = at_most(self._rows_of(version, 1, schema), schema, portion)
         if found is not None:
             return Batch((version, table), (found,), 1)
-        pieces = Pieces(self._rows_of(version, 1, schema), schema, rows=portion.rows or 1)
+        pieces = Pieces(self._rows_of(version, 1, schema), schema, portion=portion)
         self._keep((version, table), pieces)
         return self._piece((version, table), -pieces.n, 0)
 
@@ -123,7 +123,7 @@ class DeltaSource(InPieces):
             if not spans:
                 return self._nothing(version, last)
             schema = self._schema_of(spans)
-            found = at_most(self._stream(spans, schema), schema, portion.rows)
+            found = at_most(self._stream(spans, schema), schema, portion)
             if found is not None:
                 return Batch(self._position(last), (found,), last - version)
             changed = [v.number for v in self._after(version, last) if v.commit.changes_rows]
@@ -132,7 +132,7 @@ class DeltaSource(InPieces):
             last = changed[len(changed) // 2 - 1]
         if changed[0] > version + 1:  # what comes before it changed nothing
             return self._nothing(version, changed[0] - 1)
-        pieces = Pieces(self._stream(spans, schema), schema, rows=portion.rows or 1)
+        pieces = Pieces(self._stream(spans, schema), schema, portion=portion)
         at = version, number_of(self._meta(version).table)
         self._keep(at, pieces)
         return self._piece(at, pieces.n, 0)

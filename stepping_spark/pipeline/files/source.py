@@ -80,7 +80,7 @@ class FilesSource(InPieces):
             return None
         found: list[pa.Table] = []
         misfits: list[pa.Table] = []
-        left = portion.rows
+        left = portion
         for file in new[: portion.versions]:
             rows = _Rows(self._parts(file), file.name)
             table = at_most(rows.tables(), rows.schema, left)
@@ -88,14 +88,13 @@ class FilesSource(InPieces):
                 break
             found.append(table)
             misfits.append(rows.misfits)
-            if left is not None:
-                left -= table.num_rows
+            left = left.without(table.num_rows, table.nbytes)
         if found:
             at = done + len(found)
             position = at, digest(files[:at])
             return Batch(position, tuple(found), len(found), misfits=pa.concat_tables(misfits))
         rows = _Rows(self._parts(new[0]), new[0].name)
-        pieces = Pieces(rows.tables(), rows.schema, rows=portion.rows or 1)
+        pieces = Pieces(rows.tables(), rows.schema, portion=portion)
         self._keep((done, known), pieces)
         return self._piece(files, done, pieces.n, 0, rows.misfits)
 

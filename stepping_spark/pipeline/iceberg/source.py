@@ -127,25 +127,26 @@ class IcebergSource(InPieces):
     def _changes(
         self, table: Table, before: int, number: int, ends: list[int], portion: Portion
     ) -> Batch:
-        """What leads to one of some snapshots: as far as so many rows allow."""
+        """What leads to one of some snapshots: as far as the portion allows."""
         rewritten = self._rewritten(table, before, ends)
         if rewritten:
             # Its position is committed: the snapshot before it may expire.
             return Batch((ends[rewritten - 1], number), (), rewritten, final=True)
         planned = functools.cache(functools.partial(self._files, table))
         while True:
-            difference = self._difference(table, before, ends[-1], planned)
-            if portion.rows is None or difference.rows <= portion.rows or len(ends) == 1:
+            to = ends[-1]
+            difference = self._difference(table, before, to, planned)
+            schema = self._schema_of(difference, before, to)
+            if portion.holds(difference.rows, 0):
+                tables = self._read(table, before, to, difference, schema)
+                found = at_most(tables, schema, portion)
+                if found is not None:
+                    return Batch((to, number), (found,), len(ends))
+            if len(ends) == 1:
                 break
             ends = ends[: len(ends) // 2]
-        to = ends[-1]
-        schema = self._schema_of(difference, before, to)
         tables = self._read(table, before, to, difference, schema)
-        if portion.rows is None or difference.rows <= portion.rows:
-            found = at_most(tables, schema, None)
-            assert found is not None
-            return Batch((to, number), (found,), len(ends))
-        pieces = Pieces(tables, schema, rows=portion.rows)
+        pieces = Pieces(tables, schema, portion=portion)
         self._keep((before, number, pieces.n, to), pieces)
         return self._piece(table, before, number, pieces.n, 0, to)
 

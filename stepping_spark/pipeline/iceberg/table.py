@@ -34,7 +34,7 @@ class IcebergTable:
     applies position deletes. It cannot read equality deletes, and would lose NULL for a list of
     structs: both are refused. A position is (snapshot, table), and `lag` counts snapshots that
     changed rows. A transaction of several snapshots, such as pyiceberg's `upsert`, is one step,
-    unless `max_versions` or `max_rows` end a step within it.
+    unless `max_versions` or `max_bytes` end a step within it.
 
     **As a sink** the table, and its namespace, are created if they do not exist. A step is one
     snapshot. `key`, `changes` and `columns` are as for `st.DeltaTable`: the rows of the view by

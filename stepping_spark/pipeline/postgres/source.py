@@ -142,22 +142,23 @@ class PostgresSource:
         None where there is nothing new.
         """
         text = (
-            f"SELECT _xid::text::bigint, count(*) FROM {{log}} WHERE {_NEW} "
-            "GROUP BY _xid ORDER BY _xid"
+            "SELECT _xid::text::bigint, count(*), "
+            "coalesce(sum(octet_length(_row::text)), 0)::bigint "
+            f"FROM {{log}} WHERE {_NEW} GROUP BY _xid ORDER BY _xid"
         )
         limit = "" if portion.versions is None else f" LIMIT {portion.versions}"
         found = run(connection, text + limit, *bounds, log=self._name).fetchall()
         if not found:
             return None
-        total = versions = 0
-        until = int(found[0][0])
-        for transaction, rows in found:
-            total += rows
-            if portion.rows is not None and total > portion.rows:
+        total = nbytes = versions = 0
+        until, first, of_first = map(int, found[0])
+        for transaction, rows, length in found:
+            total, nbytes = total + rows, nbytes + length
+            if not portion.holds(total, nbytes):
                 break
             until, versions = int(transaction), versions + 1
         if versions == 0:
-            return until, portion.rows, 0
+            return until, -(-first // portion.pieces(first, of_first)), 0
         return until, None, versions
 
     # -- lines as rows
