@@ -163,7 +163,7 @@ def _converted_atom(sql: str, found: T.DataType, t: Atom, where: str) -> str:
     elif t.name == "float" and isinstance(found, T.LongType):
         said = f"{where}: expected float, found an int beyond 2^53, which a float cannot hold: "
         failed = failure(f"concat({text(said)}, {sql})")
-        beyond = f"{sql} NOT BETWEEN -{FLOAT_INT_MAX}L AND {FLOAT_INT_MAX}L"
+        beyond = closed(f"{sql} NOT BETWEEN -{FLOAT_INT_MAX}L AND {FLOAT_INT_MAX}L")
         return f"IF({beyond}, CAST({failed} AS DOUBLE), CAST({sql} AS DOUBLE))"
     elif t.name == "float" and whole is not None:
         pass

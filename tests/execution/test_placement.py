@@ -107,7 +107,11 @@ def test_limits_say_what_there_is_to_compute_with() -> None:
 
 def test_without_a_session_the_machine_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    assert resources(Limits()) == Resources(cores(), quarter_of_memory())
+    found = Resources(cores(), quarter_of_memory(), placement.STARTING)
+    assert resources(Limits()) == found
+    work = Work(4_000_000, 32)
+    assert found.placed(work).on_driver  # a session that runs would be sooner done
+    assert not Resources(100, quarter_of_memory()).placed(work).on_driver
     assert SparkContext._active_spark_context is None
 
 
@@ -211,9 +215,9 @@ def pairs(rows: st.ZSet[Row], keys: st.ZSet[int]) -> st.ZSet[st.Pair[Row, int]]:
 def test_a_large_state_in_files_does_not_come_to_the_driver_for_many_keys(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    graph, limits = st.compile(pairs), Limits(looked_up_keys=100)
+    graph, limits = st.compile(pairs), Limits(searched_rows=100)
     with st.StoreParquet.from_graph(
-        graph, tmp_path / "state", create=True, driver_rows=1_000, limits=limits
+        graph, tmp_path / "state", create=True, driver_rows=1_000, cache_bytes=0, limits=limits
     ) as store:
         stepper = st.Stepper(graph, store, limits=limits)
         stepper.step((on_the_driver(20_000), None))
@@ -235,11 +239,16 @@ def keys_of(*ks: int) -> DriverRelation:
     return DriverRelation(pa.table({"k": ks}, BY_K.keys.arrow), BY_K.keys)
 
 
-def test_for_many_keys_the_driver_reads_small_files_and_spark_large_ones(
+def test_for_many_row_groups_the_driver_reads_small_files_and_spark_large_ones(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     with st.StoreParquet(
-        tmp_path / "state", [BY_K], create=True, driver_rows=1_000, limits=Limits(looked_up_keys=2)
+        tmp_path / "state",
+        [BY_K],
+        create=True,
+        driver_rows=1_000,
+        cache_bytes=0,
+        limits=Limits(searched_rows=100),
     ) as store:
         for step, (first, end) in enumerate([(0, 5_000), (5_000, 5_500)], 1):
             store.add(BY_K.name, rows_of(first, end))

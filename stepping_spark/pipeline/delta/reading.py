@@ -93,8 +93,10 @@ def _where(versions: Sequence[Version]) -> str:
 
 def _one_of(column: str, values: set[str | None]) -> str:
     listed = ", ".join(literal(value or "") for value in sorted(values, key=str))
-    nothing = f" OR {column} IS NULL" if None in values else ""
-    return f"({column} IN ({listed}){nothing})"
+    conditions = [f"({column} IN ({listed}))"]
+    if None in values:
+        conditions.append(f"({column} IS NULL)")
+    return f"({' OR '.join(conditions)})"
 
 
 def by_feed(table: Table, span: Span, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Any]]:
