@@ -226,7 +226,6 @@ def test_a_column_more_is_right_and_one_that_is_gone_is_an_error(
             running.run()
         db.run("ALTER TABLE users RENAME title TO name")
         db.run("DELETE FROM users WHERE id = 3")
-        db.run(f"DELETE FROM {db.schema}.users_changes WHERE _row ->> 'title' = 'c'")
     assert names_in(db) == ["a", "b"]
 
 

@@ -285,7 +285,6 @@ CAN_BE_MENDED = {
     "disabled, and made as they were": "ALTER TABLE t DISABLE TRIGGER t_changes; "
     "INSERT INTO t VALUES (3, 'c'); ALTER TABLE t ENABLE ALWAYS TRIGGER t_changes",
     "a trigger dropped": "DROP TRIGGER t_changes ON t; DELETE FROM t WHERE id = 1",
-    "its function dropped": "DROP FUNCTION t_changes() CASCADE; DELETE FROM t WHERE id = 1",
     "made again": "DROP TABLE t; CREATE TABLE t (id bigint, name text); "
     "INSERT INTO t VALUES (2, 'b'), (9, 'z')",
     "swapped": "CREATE TABLE u (name text, id bigint); INSERT INTO u VALUES ('b', 2), ('y', 8); "

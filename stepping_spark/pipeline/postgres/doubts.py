@@ -8,7 +8,14 @@ from stepping_spark.pipeline.postgres.followed import Followed, Member
 from stepping_spark.pipeline.postgres.kinds import goes_on
 from stepping_spark.pipeline.postgres.link import Link, run
 from stepping_spark.pipeline.postgres.marks import Marks, Note
+from stepping_spark.pipeline.remedies import ANEW
 from stores.postgres.connection import Connection
+
+_KEPT = """
+SELECT tgenabled::text FROM pg_catalog.pg_trigger
+WHERE tgrelid = $1::bigint::oid AND tgfoid = $2::bigint::oid AND tgnargs > 0
+ORDER BY tgenabled = 'A' DESC
+"""
 
 
 class Doubts:
@@ -25,6 +32,7 @@ class Doubts:
 
         `wanted` are the columns that are read; others may come, go and be renamed.
         """
+        self.check_kept(connection, note)
         self._check_table(note, table)
         self._check_columns(note, table, wanted)
         self._check_members(connection, note, table)
@@ -36,6 +44,16 @@ class Doubts:
         lost = run(connection, text, note.mended, **self._marks.names).fetchone()
         if lost is not None:
             raise self._broken(f"what happened to it could not be written to its log: {lost[0]}")
+
+    def check_kept(self, connection: Connection, note: Note) -> None:
+        """Raise an error if rows of the log may have been removed, which nothing can mend."""
+        found = run(connection, _KEPT, note.oid, self._marks.function(connection) or 0).fetchone()
+        if found is None or found[0] != "A":
+            raise self._link.failure(
+                "the trigger that keeps the rows of its log of changes was dropped or disabled, as "
+                "pg_restore --disable-triggers does, so rows of the log may have been removed or "
+                f"changed: uninstall the log and install it again, and {ANEW}"
+            )
 
     def _broken(self, said: str) -> Exception:
         return self._link.failure(

@@ -16,6 +16,8 @@ from stores.postgres.connection import Connection
 LOG = "_changes"
 EMPTIED = "_emptied"  # as long as the other suffix
 MARK = "stepping_spark: a log of changes"
+TRIMS = "stepping_spark.trims"
+"""The setting of a transaction that may remove rows of a log."""
 _COLUMNS = ["_id", "_xid", "_shape", "_part", "_count_", "_row"]
 
 _FOUND = """

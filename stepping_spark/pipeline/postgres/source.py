@@ -14,7 +14,7 @@ from stepping_spark.pipeline.postgres.kinds import Kind, arrow_of
 from stepping_spark.pipeline.postgres.lines import Lines
 from stepping_spark.pipeline.postgres.link import Link, run
 from stepping_spark.pipeline.postgres.log import Log
-from stepping_spark.pipeline.postgres.marks import Note, log_of
+from stepping_spark.pipeline.postgres.marks import TRIMS, Note, log_of
 from stepping_spark.pipeline.protocols import MISFITS, Batch, Portion, Position
 from stepping_spark.pipeline.remedies import ANEW
 from stepping_spark.rows.names import matched
@@ -261,4 +261,5 @@ class PostgresSource:
                 SELECT $1::text::xid8, $2, 0, _part, sum(rows) FROM gone GROUP BY _part
             """
             since = self._noted(connection).mended
+            run(connection, f"SET LOCAL {TRIMS} = 'on'")
             run(connection, text, str(transaction), number, since, log=self._name)

@@ -25,7 +25,8 @@ class Postgres:
     commits late is not missed, and one that stays open, in any database of the server, delays the
     views. Columns that the row class does not have are not read, and may come, go and be renamed.
     The log is kept for other pipelines; with `trim=True`, what this pipeline has committed is
-    removed from it. `lag` counts rows of the log.
+    removed from it, and others are refused that have not read it. Nobody else can remove rows of
+    the log. `lag` counts rows of the log, also those that wait for an open transaction.
 
     No trigger sees DDL. The source compares the table with what it was when the log was made, each
     time it reads. If the table was replaced or restored, if triggers were disabled, partitions
