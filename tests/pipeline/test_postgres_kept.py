@@ -54,7 +54,7 @@ def test_rows_of_a_log_are_not_removed_by_hand(db: Database, text: str) -> None:
     for settings in ("", "SET session_replication_role = replica"):
         with (
             db.session(settings) as session,
-            pytest.raises(psycopg.errors.RaiseException, match="are not removed .* by hand") as e,
+            pytest.raises(psycopg.errors.RaiseException, match=r"are not removed .* by hand") as e,
         ):
             session.execute(text.encode())
         assert "trim=True" in str(e.value)
@@ -161,7 +161,9 @@ def test_a_table_that_lost_its_rows_is_refused_until_all_begins_anew(
         written(sink, store, 2).dry_run()
     for _ in range(2):
         with (
-            pytest.raises(SinkError, match="somebody .*its row in stepping_spark_steps, and start"),
+            pytest.raises(
+                SinkError, match=r"somebody .*its row in stepping_spark_steps, and start"
+            ),
             written(sink, store, 2) as running,
         ):
             running.run()

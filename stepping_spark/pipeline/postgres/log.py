@@ -36,7 +36,7 @@ CREATE INDEX ON {log} (_id) WHERE _row IS NULL OR _count_ = 0
 # The settings make a row the same JSON in each session. `*=` compares the stored images, so it
 # needs no equality of types, and sees what equality does not. Nothing here may fail, since the
 # application's statement would fail with it: so names are looked up, and TRUNCATE, which needs
-# rights to read, notes its failure. Only the trigger on the log itself, which has an argument, fails.
+# rights to read, notes its failure. Only the trigger on the log, which has an argument, fails.
 _FUNCTION = """
 CREATE OR REPLACE FUNCTION {log}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = '' SET extra_float_digits = 1 SET IntervalStyle = 'postgres'

@@ -49,8 +49,8 @@ class Postgres:
     rows within rows are `jsonb`, as `to_jsonb` writes them. A table with rows that no pipeline
     wrote raises `SinkError`. Before a step is committed, its rows are compared with the table: rows
     that are missing, keys that are not unique, a NUL in a text, or a key that is too long for an
-    index raise `SinkError` by then. So does a table that somebody dropped or emptied, and when it is
-    opened, one that has fewer rows than the view; only of `changes` old rows may be removed, but
+    index raise `SinkError` by then. So does a table that somebody dropped or emptied, and, when it
+    is opened, one that has fewer rows than were written; only of `changes` some may be removed, but
     not all. The sink does not look for rows that somebody adds.
 
     Raises `SourceError` and `SinkError`, without the password.
