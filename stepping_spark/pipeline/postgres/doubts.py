@@ -70,6 +70,20 @@ class Doubts:
         if note.name != [self._link.schema, self._link.table]:
             raise self._broken(f"it was renamed or moved; it was {'.'.join(note.name)}")
 
+    def check_renamed(self, note: Note, table: Followed, wanted: Sequence[str]) -> None:
+        """Raise an error for a wanted column that the table had, and has under another name now."""
+        oid, before = note.shapes[-1]
+        names = {name.lower() for name in wanted} - {c.name.lower() for c in table.columns}
+        now = {c.number: c.name for c in table.columns}
+        for number, name, _ in before:
+            if oid == table.oid and name.lower() in names and number in now:
+                raise self._link.failure(
+                    f"there is no column {name}; the columns are {', '.join(now.values())}: it was "
+                    f"renamed to {now[number]}. Say so, with st.Column in the row class or "
+                    f"columns={{field: {now[number]!r}}}, and install the log again, so that "
+                    f"pipelines go on: {self._marks.again}"
+                )
+
     def _check_columns(self, note: Note, table: Followed, wanted: Sequence[str]) -> None:
         before = {number: (name, kind) for number, name, kind in note.shapes[-1][1]}
         files, versions = note.state["files"], note.state["versions"]
@@ -101,7 +115,10 @@ class Doubts:
             raise self._broken(f"{gone} of its parts were detached or dropped")
         for member in table.with_rows:
             if str(member.oid) not in known and self._lacks(connection, note, member):
-                raise self._broken(f"its part {'.'.join(member.place)} was attached with rows")
+                raise self._broken(
+                    f"its part {'.'.join(member.place)}, which came after the log was made, has "
+                    "other rows than its log says: it was attached with rows, or had a TRUNCATE"
+                )
 
     def _lacks(self, connection: Connection, note: Note, member: Member) -> bool:
         """Whether a part that came after the installation has other rows than the log says."""

@@ -133,7 +133,11 @@ class Log:
     def install(self, connection: Connection, *, again: bool) -> bool:
         """Make the log and the triggers; False: they are there already, and as they should be."""
         if len(f"{self._link.table}{LOG}".encode()) > LONGEST:
-            raise self._link.failure("its name is too long for that of its log")
+            most = LONGEST - len(LOG)
+            raise self._link.failure(
+                f"its log of changes would have the name {self._link.table + LOG}, and Postgres "
+                f"allows names of {LONGEST} bytes: rename the table to one of up to {most} bytes"
+            )
         followed_of(connection, self._link)
         # It waits for all who write the table. Without a number of this transaction so far, its
         # number is larger than those of all that have.
@@ -232,10 +236,15 @@ class Log:
             connection, text, said=sql.Literal(f"{MARK} {json.dumps(said)}"), log=self._names["log"]
         )
 
-    def uninstall(self, connection: Connection) -> None:
-        """Remove what is ours: the function with its triggers, and the log."""
+    def uninstall(self, connection: Connection) -> bool:
+        """Remove what is ours: the function with its triggers, and the log; False: nothing is."""
         note = self.marks.note(connection)
-        if self.marks.function(connection) is not None:
+        function = self.marks.function(connection)
+        if note is None and function is None:
+            followed_of(connection, self._link)
+            return False
+        if function is not None:
             run(connection, "DROP FUNCTION {log}() CASCADE", **self._names)
         if note is not None:
             run(connection, "DROP TABLE {log}", **self._names)
+        return True

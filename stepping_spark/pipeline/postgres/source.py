@@ -12,14 +12,14 @@ from stepping_spark.errors import SourceError, SteppingError
 from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.postgres.followed import Followed, followed_of
 from stepping_spark.pipeline.postgres.horizon import holder_of, horizon_of
-from stepping_spark.pipeline.postgres.kinds import Kind, arrow_of
+from stepping_spark.pipeline.postgres.kinds import Kind, arrow_of, suited
 from stepping_spark.pipeline.postgres.lines import Lines
 from stepping_spark.pipeline.postgres.link import Link, run
 from stepping_spark.pipeline.postgres.log import Log
 from stepping_spark.pipeline.postgres.marks import TRIMS, Note, log_of
 from stepping_spark.pipeline.protocols import MISFITS, Batch, Portion, Position
 from stepping_spark.pipeline.remedies import ANEW
-from stepping_spark.rows.names import matched
+from stepping_spark.rows.names import column_of, matched
 from stores.postgres.connection import Connection
 
 _AFTER = "(_xid, _id) > ($1::text::xid8, $2) AND _id > $3 AND _row IS NOT NULL AND _count_ <> 0"
@@ -60,10 +60,10 @@ class PostgresSource:
         with self._link.changing("could not be given a log of changes") as connection:
             return self._log.install(connection, again=again)
 
-    def uninstall(self) -> None:
-        """Remove the log and the triggers."""
+    def uninstall(self) -> bool:
+        """Remove the log and the triggers; False: there are none."""
         with self._link.changing("could not have its log of changes removed") as connection:
-            self._log.uninstall(connection)
+            return self._log.uninstall(connection)
 
     # -- what a pipeline calls
 
@@ -88,6 +88,8 @@ class PostgresSource:
         with self._link.transaction("could not be looked at") as connection:
             table = followed_of(connection, self._link)
         wanted = self._types(table)
+        if not wanted:
+            wanted = {c.name: suited(c.kind, c.dimensions) for c in table.columns}
         return pa.schema(
             [
                 pa.field(c.name, arrow_of(c.kind, wanted.get(c.name)), nullable=not c.required)
@@ -226,7 +228,11 @@ class PostgresSource:
     def _there(self, connection: Connection) -> tuple[Note, Followed]:
         """The log's note and the table, both of which are as they should be."""
         table = followed_of(connection, self._link)
-        note = self._noted(connection)
+        note = self._log.marks.note(connection)
+        if note is None:
+            self._log.marks.check_names(connection, table)  # it may be followed by another name
+            raise self._not_installed()
+        self._log.doubts.check_renamed(note, table, [column_of(f) for f in self._columns])
         self._log.doubts.check(connection, note, table, list(self._matched(table).values()))
         return note, table
 

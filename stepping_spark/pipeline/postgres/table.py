@@ -112,11 +112,14 @@ class Postgres:
         finally:
             source.close()
 
-    def uninstall(self) -> None:
-        """Remove the log of changes and its triggers; pipelines that read it cannot go on."""
+    def uninstall(self) -> bool:
+        """Remove the log of changes and its triggers; False if there are none.
+
+        Pipelines that read it cannot go on.
+        """
         source = self.source()
         try:
-            source.uninstall()
+            return source.uninstall()
         finally:
             source.close()
 
