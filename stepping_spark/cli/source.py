@@ -64,8 +64,9 @@ def install(url: str, table: str, schema: str, *, again: bool) -> None:
 @click.option("--schema", default="public", show_default=True, help="The schema of the table.")
 def uninstall(url: str, table: str, schema: str) -> None:
     """Remove the log of changes of TABLE; pipelines that read it cannot go on."""
-    _told(lambda: Postgres(url, table=table, schema=schema).uninstall())
-    Output().print(f"{schema}.{table} has no log of changes")
+    found = _told(lambda: Postgres(url, table=table, schema=schema).uninstall())
+    said = "has no log of changes any more" if found else "had no log of changes"
+    Output().print(f"{schema}.{table} {said}")
 
 
 @source.command(

@@ -12,6 +12,7 @@ import pyarrow.compute
 
 from stepping_spark.errors import SinkError
 from stepping_spark.relations.arrow import canonical, flat, row_ids
+from stepping_spark.rows.names import column_of
 from stepping_spark.rows.schema import COUNT
 
 pc: Any = pyarrow.compute
@@ -80,8 +81,16 @@ def check_key(key: Sequence[str], columns: pa.Schema, where: str) -> None:
     """Refuse a key of columns that are not there."""
     missing = [name for name in key if name not in columns.names]
     if missing:
+        field_of = {column_of(field): field.name for field in columns}
+        meant = [field_of.get(name, name) for name in key]
+        if set(meant) <= set(columns.names):
+            said = ", ".join(f"{n} is the column of {field_of[n]}" for n in missing)
+            raise SinkError(
+                f"{where}: key= names fields of the view, and {said}: write "
+                f"key={(meant[0] if len(meant) == 1 else tuple(meant))!r}"
+            )
         raise SinkError(
-            f"{where}: key= names {', '.join(missing)}, and the view has the columns "
+            f"{where}: key= names {', '.join(missing)}, and the view has the fields "
             f"{', '.join(columns.names)}"
         )
 

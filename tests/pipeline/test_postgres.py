@@ -226,7 +226,6 @@ def test_a_column_more_is_right_and_one_that_is_gone_is_an_error(
             running.run()
         db.run("ALTER TABLE users RENAME title TO name")
         db.run("DELETE FROM users WHERE id = 3")
-        db.run(f"DELETE FROM {db.schema}.users_changes WHERE _row ->> 'title' = 'c'")
     assert names_in(db) == ["a", "b"]
 
 
@@ -337,7 +336,7 @@ def test_rows_of_others_in_a_view_are_refused(db: Shopping, tmp_path: Path) -> N
         running.run()
         db.run("DELETE FROM names")
         db.run("DELETE FROM users")
-        with pytest.raises(SinkError, match="of 1 rows that the step changes, 0 are there"):
+        with pytest.raises(SinkError, match="of 1 rows that it got up to step 1, 0 are there"):
             running.run()
         db.run("INSERT INTO names VALUES ('a')")
         running.run()

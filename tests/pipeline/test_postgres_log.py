@@ -285,7 +285,6 @@ CAN_BE_MENDED = {
     "disabled, and made as they were": "ALTER TABLE t DISABLE TRIGGER t_changes; "
     "INSERT INTO t VALUES (3, 'c'); ALTER TABLE t ENABLE ALWAYS TRIGGER t_changes",
     "a trigger dropped": "DROP TRIGGER t_changes ON t; DELETE FROM t WHERE id = 1",
-    "its function dropped": "DROP FUNCTION t_changes() CASCADE; DELETE FROM t WHERE id = 1",
     "made again": "DROP TABLE t; CREATE TABLE t (id bigint, name text); "
     "INSERT INTO t VALUES (2, 'b'), (9, 'z')",
     "swapped": "CREATE TABLE u (name text, id bigint); INSERT INTO u VALUES ('b', 2), ('y', 8); "
@@ -488,7 +487,7 @@ def test_partitions_are_followed_and_what_comes_or_goes_with_rows_is_told(db: Da
     db.run("INSERT INTO t3 VALUES (20, 'd'), (21, 'e'); DELETE FROM t WHERE id = 20")
     agree()
     db.run("TRUNCATE t3")
-    told_and_mended("its part .*t3 was attached with rows")
+    told_and_mended("its part .*t3, .*was attached with rows")
     db.run("INSERT INTO t VALUES (25, 'f'), (12, 'g')")
     agree()
     db.run("TRUNCATE t3")
@@ -499,7 +498,7 @@ def test_partitions_are_followed_and_what_comes_or_goes_with_rows_is_told(db: Da
     agree()
     db.run("INSERT INTO t2 (id, name) VALUES (14, 'i')")
     db.run("ALTER TABLE t ATTACH PARTITION t2 FOR VALUES FROM (10) TO (20)")
-    told_and_mended("its part .*t2 was attached with rows")
+    told_and_mended("its part .*t2, .*was attached with rows")
     db.run("DROP TABLE t1")
     told_and_mended("1 of its parts were detached or dropped")
     db.run("TRUNCATE t")

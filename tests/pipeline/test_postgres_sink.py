@@ -215,7 +215,7 @@ def test_a_row_that_somebody_deleted_is_missed(db: Database) -> None:
     with st.Pipeline(notes, store="memory", notes=items, into=db.table("out")) as running:
         running.run(max_steps=1)
         db.run("DELETE FROM out")
-        with pytest.raises(SinkError, match="of 1 rows that the step changes, 0 are there"):
+        with pytest.raises(SinkError, match="of 1 rows that it got up to step 1, 0 are there"):
             running.run()
         assert db.run("SELECT * FROM out") == []
         db.run("INSERT INTO out VALUES (1, NULL, 2)")

@@ -75,7 +75,7 @@ class Log:
         """The table as it was at a version."""
         with self.trying(
             f"version {version} cannot be opened",
-            "its log was cleaned up, or the table is another one: start with a new store",
+            f"its log was cleaned up, or the table is another one: {ANEW}",
         ):
             return Table(self.uri, version=version, storage_options=self._options)
 

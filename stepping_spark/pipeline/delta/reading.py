@@ -44,8 +44,9 @@ def spans_of(
 ) -> list[Span]:
     """How versions that changed rows are read.
 
-    They are compared if the change feed was off, if deltalake cannot read it (column mapping, and
-    paths that are encoded), and if the table was replaced or its columns have other types since.
+    They are compared if the change feed was off, if deltalake cannot read it (column mapping,
+    columns that are called like its own, paths that are encoded), and if the table was replaced or
+    its columns have other types since.
     """
     found: list[tuple[Span, list[Version]]] = []
     for v in changed:
@@ -53,6 +54,7 @@ def spans_of(
             not by_snapshot
             and v.meta.feed
             and not v.meta.mapped
+            and not v.meta.has_feed_columns
             and v.commit.plain
             and (v.meta is v.before or _same(v, wanted))
         )

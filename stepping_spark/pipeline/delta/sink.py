@@ -24,7 +24,7 @@ from stepping_spark.pipeline.changes import (
 )
 from stepping_spark.pipeline.delta.log import Log
 from stepping_spark.pipeline.delta.reading import quoted, with_one_of
-from stepping_spark.pipeline.delta.versions import APPEND_ONLY, FEED, is_on
+from stepping_spark.pipeline.delta.versions import APPEND_ONLY, FEED, FEED_COLUMNS, is_on
 from stepping_spark.pipeline.remedies import KEPT
 from stepping_spark.pipeline.writable import check_names, check_same, check_years, parts_of
 from stepping_spark.rows.names import as_in_table, to_table
@@ -36,6 +36,8 @@ ANY = "stepping_spark"
 
 MERGED_EVERY = 64
 """Steps after which small files are merged: each step writes some, and a step by key reads keys."""
+
+_OWN = "__delta_rs_"
 
 _APPEND_ONLY = (
     f"the table is append-only ({APPEND_ONLY}), and the step takes rows away: set it to false "
@@ -114,6 +116,7 @@ class DeltaSink:
         check_key(self._key, columns, self._where)
         self._columns, self._owner, self._ready = columns, f"{ANY} {owner}", None
         check_names(as_in_table(columns), self._schema.names[len(columns) :], self._where)
+        self._check_reserved()
         self._check_types()
 
     def close(self) -> None:
@@ -260,6 +263,15 @@ class DeltaSink:
         if self._key:
             return columns
         return pa.schema([*columns, pa.field(COUNT, pa.int64(), nullable=False)])
+
+    def _check_reserved(self) -> None:
+        """Refuse names that deltalake has for columns of its own, where it merges rows."""
+        wrong = [n for n in self._schema.names if n.lower().startswith((*FEED_COLUMNS, _OWN))]
+        if wrong and not self._feed:
+            raise self._failure(
+                f"deltalake has the names {', '.join(wrong)} for columns of its own when it merges "
+                "rows; rename the field, or give its column another name: columns={field: name}"
+            )
 
     def _check_types(self) -> None:
         for path, t in parts_of(as_in_table(self._columns)):

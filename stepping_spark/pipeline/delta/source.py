@@ -82,11 +82,11 @@ class DeltaSource(InPieces):
         version, table, *piece = numbers_of(after)
         if self._committed is None:
             self._committed = version
+        newest = self._log.newest().version()
+        self._check_table(table, version, newest)
         if piece:
             n, k = piece
             return self._piece((version, table), n, k)
-        newest = self._log.newest().version()
-        self._check_table(table, version, newest)
         if newest == version:
             return None
         last = newest if portion.versions is None else min(newest, version + portion.versions)
@@ -97,9 +97,10 @@ class DeltaSource(InPieces):
         self._check_feed()
         newest = self._log.newest().version()
         version, table, *piece = (newest, 0) if after is None else numbers_of(after)
+        if after is not None:
+            self._check_table(table, version, newest)
         if after is None or (piece and piece[0] < 0):
             return Batch((version, table), (self._schema_at(version).empty_table(),))
-        self._check_table(table, version, newest)
         last = newest if portion.versions is None else min(newest, version + portion.versions)
         spans = self._spans(version, version + 1 if piece else last)
         return Batch((last, table), (self._schema_of(spans).empty_table(),)) if spans else None
@@ -248,8 +249,7 @@ class DeltaSource(InPieces):
     def _check_table(self, table: int, version: int, newest: int) -> None:
         """Refuse another table; one that was replaced (CREATE OR REPLACE) goes on in its log."""
         now = number_of(str(self._log.newest().metadata().id))
-        same = now == table or number_of(self._log.meta(version).table) == table
-        if newest < version or not same:
+        if newest < version or (now != table and number_of(self._log.meta(version).table) != table):
             raise self._failure(
                 f"this is another table than the one that was read up to version {version}: it "
                 f"was deleted and created again, or restored from a copy; {ANEW}"

@@ -12,6 +12,9 @@ from deltalake import DeltaTable as Table
 from deltalake import Schema
 
 FEED = "delta.enableChangeDataFeed"
+FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+"""The columns of a change feed: it cannot be read where the table has such a column of its own."""
+
 APPEND_ONLY = "delta.appendOnly"
 _MAPPING = "delta.columnMapping.mode"
 _PHYSICAL = "delta.columnMapping.physicalName"
@@ -37,6 +40,11 @@ class Meta:
     def mapped(self) -> bool:
         """Whether columns have other names in files."""
         return bool(self.physical)
+
+    @property
+    def has_feed_columns(self) -> bool:
+        """Whether columns have the names that those of a change feed have."""
+        return any(name.lower() in FEED_COLUMNS for name in self.fields.names)
 
     @property
     def texts(self) -> list[str]:

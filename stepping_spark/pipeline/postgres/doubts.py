@@ -8,7 +8,14 @@ from stepping_spark.pipeline.postgres.followed import Followed, Member
 from stepping_spark.pipeline.postgres.kinds import goes_on
 from stepping_spark.pipeline.postgres.link import Link, run
 from stepping_spark.pipeline.postgres.marks import Marks, Note
+from stepping_spark.pipeline.remedies import ANEW
 from stores.postgres.connection import Connection
+
+_KEPT = """
+SELECT tgenabled::text FROM pg_catalog.pg_trigger
+WHERE tgrelid = $1::bigint::oid AND tgfoid = $2::bigint::oid AND tgnargs > 0
+ORDER BY tgenabled = 'A' DESC
+"""
 
 
 class Doubts:
@@ -25,6 +32,7 @@ class Doubts:
 
         `wanted` are the columns that are read; others may come, go and be renamed.
         """
+        self.check_kept(connection, note)
         self._check_table(note, table)
         self._check_columns(note, table, wanted)
         self._check_members(connection, note, table)
@@ -36,6 +44,16 @@ class Doubts:
         lost = run(connection, text, note.mended, **self._marks.names).fetchone()
         if lost is not None:
             raise self._broken(f"what happened to it could not be written to its log: {lost[0]}")
+
+    def check_kept(self, connection: Connection, note: Note) -> None:
+        """Raise an error if rows of the log may have been removed, which nothing can mend."""
+        found = run(connection, _KEPT, note.oid, self._marks.function(connection) or 0).fetchone()
+        if found is None or found[0] != "A":
+            raise self._link.failure(
+                "the trigger that keeps the rows of its log of changes was dropped or disabled, as "
+                "pg_restore --disable-triggers does, so rows of the log may have been removed or "
+                f"changed: uninstall the log and install it again, and {ANEW}"
+            )
 
     def _broken(self, said: str) -> Exception:
         return self._link.failure(
@@ -51,6 +69,20 @@ class Doubts:
             )
         if note.name != [self._link.schema, self._link.table]:
             raise self._broken(f"it was renamed or moved; it was {'.'.join(note.name)}")
+
+    def check_renamed(self, note: Note, table: Followed, wanted: Sequence[str]) -> None:
+        """Raise an error for a wanted column that the table had, and has under another name now."""
+        oid, before = note.shapes[-1]
+        names = {name.lower() for name in wanted} - {c.name.lower() for c in table.columns}
+        now = {c.number: c.name for c in table.columns}
+        for number, name, _ in before:
+            if oid == table.oid and name.lower() in names and number in now:
+                raise self._link.failure(
+                    f"there is no column {name}; the columns are {', '.join(now.values())}: it was "
+                    f"renamed to {now[number]}. Say so, with st.Column in the row class or "
+                    f"columns={{field: {now[number]!r}}}, and install the log again, so that "
+                    f"pipelines go on: {self._marks.again}"
+                )
 
     def _check_columns(self, note: Note, table: Followed, wanted: Sequence[str]) -> None:
         before = {number: (name, kind) for number, name, kind in note.shapes[-1][1]}
@@ -83,7 +115,10 @@ class Doubts:
             raise self._broken(f"{gone} of its parts were detached or dropped")
         for member in table.with_rows:
             if str(member.oid) not in known and self._lacks(connection, note, member):
-                raise self._broken(f"its part {'.'.join(member.place)} was attached with rows")
+                raise self._broken(
+                    f"its part {'.'.join(member.place)}, which came after the log was made, has "
+                    "other rows than its log says: it was attached with rows, or had a TRUNCATE"
+                )
 
     def _lacks(self, connection: Connection, note: Note, member: Member) -> bool:
         """Whether a part that came after the installation has other rows than the log says."""

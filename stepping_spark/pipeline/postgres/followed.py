@@ -23,7 +23,7 @@ WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind IN ('r', 'p', 'v', 'm', 'f
 """
 _COLUMNS = """
 SELECT attnum, attname::text, atttypid::bigint, atttypmod, xmin::text,
-    attgenerated = 'v', attnotnull
+    attgenerated = 'v', attnotnull, attndims
 FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped
 ORDER BY attnum
 """
@@ -67,6 +67,8 @@ class Column:
     version: str
     virtual: bool
     required: bool
+    dimensions: int
+    """Of an array, as it was declared; rows may have others."""
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,21 @@ def arrow_of(kind: Kind, wanted: pa.DataType | None = None, *, inside: bool = Fa
     return pa.string() if name == "enum" else _ARROW[name]
 
 
+def suited(kind: Kind, dimensions: int = 0) -> pa.DataType:
+    """The Arrow type that a row class has for a kind: text is what Arrow has no type for."""
+    name = kind[0]
+    if name == "other":
+        return pa.string()
+    if name == "row":
+        return pa.struct([(n, suited(part)) for n, part in kind[1]])
+    if name != "list":
+        return arrow_of(kind)
+    found = pa.list_(arrow_of(kind[1], suited(kind[1]), inside=True))
+    for _ in range(dimensions - 1):
+        found = pa.list_(found)
+    return found
+
+
 def is_exact(kind: Kind) -> bool:
     """Whether a value is read as the text that JSON has for it."""
     return bool(kind[0] == "json")

@@ -15,7 +15,7 @@ from psycopg import sql
 from stepping_spark.pipeline.postgres.doubts import Doubts
 from stepping_spark.pipeline.postgres.followed import Followed, followed_of, triggers_of
 from stepping_spark.pipeline.postgres.link import Link, run
-from stepping_spark.pipeline.postgres.marks import EMPTIED, LOG, MARK, Marks, Note
+from stepping_spark.pipeline.postgres.marks import EMPTIED, LOG, MARK, TRIMS, Marks, Note
 from stores.postgres.connection import LONGEST, Connection
 
 # A line has the JSON of a row, how often it came, and from which relation. A line without a row
@@ -36,7 +36,7 @@ CREATE INDEX ON {log} (_id) WHERE _row IS NULL OR _count_ = 0
 # The settings make a row the same JSON in each session. `*=` compares the stored images, so it
 # needs no equality of types, and sees what equality does not. Nothing here may fail, since the
 # application's statement would fail with it: so names are looked up, and TRUNCATE, which needs
-# rights to read, notes its failure.
+# rights to read, notes its failure. Only the trigger on the log, which has an argument, fails.
 _FUNCTION = """
 CREATE OR REPLACE FUNCTION {log}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = '' SET extra_float_digits = 1 SET IntervalStyle = 'postgres'
@@ -44,6 +44,15 @@ SET DateStyle = 'ISO, MDY' SET TimeZone = 'UTC' SET bytea_output = 'hex' SET lc_
 SET quote_all_identifiers = off SET row_security = off AS
 $stepping$
 BEGIN
+    IF TG_NARGS > 0 THEN
+        IF coalesce(pg_catalog.current_setting({trims}, true), '') <> 'on' THEN
+            RAISE EXCEPTION 'rows of %, a log of changes, are not removed or changed by hand, '
+                'since pipelines read them', TG_RELID::pg_catalog.regclass
+                USING HINT = 'st.Postgres(…, trim=True) removes what its pipeline has read. '
+                'stepping-spark source uninstall removes the log.';
+        END IF;
+        RETURN NULL;
+    END IF;
     IF pg_catalog.to_regclass({name}) IS NULL THEN
         RETURN NULL;
     END IF;
@@ -85,6 +94,11 @@ CREATE OR REPLACE TRIGGER {whole} BEFORE TRUNCATE ON {on}
     FOR EACH STATEMENT EXECUTE FUNCTION {log}();
 ALTER TABLE ONLY {on} ENABLE ALWAYS TRIGGER {whole}
 """
+_KEEP = """
+CREATE OR REPLACE TRIGGER {rows} BEFORE UPDATE OR DELETE OR TRUNCATE ON {log}
+    FOR EACH STATEMENT EXECUTE FUNCTION {log}('kept');
+ALTER TABLE {log} ENABLE ALWAYS TRIGGER {rows}
+"""
 _EXISTING = """
 INSERT INTO {log} (_shape, _part, _count_, _row)
 SELECT $1, $2, 1, pg_catalog.row_to_json(t) FROM ONLY {on} t
@@ -119,7 +133,11 @@ class Log:
     def install(self, connection: Connection, *, again: bool) -> bool:
         """Make the log and the triggers; False: they are there already, and as they should be."""
         if len(f"{self._link.table}{LOG}".encode()) > LONGEST:
-            raise self._link.failure("its name is too long for that of its log")
+            most = LONGEST - len(LOG)
+            raise self._link.failure(
+                f"its log of changes would have the name {self._link.table + LOG}, and Postgres "
+                f"allows names of {LONGEST} bytes: rename the table to one of up to {most} bytes"
+            )
         followed_of(connection, self._link)
         # It waits for all who write the table. Without a number of this transaction so far, its
         # number is larger than those of all that have.
@@ -127,6 +145,8 @@ class Log:
         table = followed_of(connection, self._link)
         note = self.marks.note(connection)
         self.marks.check_names(connection, table)
+        if note is not None:
+            self.doubts.check_kept(connection, note)
         if note is not None and not again:
             self.doubts.check(connection, note, table, ())
             return False
@@ -186,15 +206,21 @@ class Log:
 
     def _watch(self, connection: Connection, table: Followed, shape: int) -> None:
         """Make the function and the triggers, and remove ours from where they do not belong."""
-        run(connection, _FUNCTION, shape=sql.Literal(shape), **self._names)
+        run(
+            connection,
+            _FUNCTION,
+            shape=sql.Literal(shape),
+            trims=sql.Literal(TRIMS),
+            **self._names,
+        )
         text = "REVOKE ALL ON FUNCTION {log}() FROM PUBLIC; COMMENT ON FUNCTION {log}() IS {mark}"
         run(connection, text, mark=sql.Literal(MARK), **self._names)
+        run(connection, _KEEP, **self._names)
         ours = (self._link.table + LOG, self._link.table + EMPTIED)
         members = {m.oid for m in table.members}
         for trigger in triggers_of(connection, (), self.marks.function(connection) or 0):
-            if trigger.cloned:
-                continue
-            if trigger.relation not in members or trigger.name not in ours:
+            here = trigger.relation in members or trigger.place == (self._link.schema, ours[0])
+            if not trigger.cloned and not (here and trigger.name in ours):
                 text = "DROP TRIGGER {trigger} ON {on}"
                 on = sql.Identifier(*trigger.place)
                 run(connection, text, trigger=sql.Identifier(trigger.name), on=on)
@@ -210,10 +236,15 @@ class Log:
             connection, text, said=sql.Literal(f"{MARK} {json.dumps(said)}"), log=self._names["log"]
         )
 
-    def uninstall(self, connection: Connection) -> None:
-        """Remove what is ours: the function with its triggers, and the log."""
+    def uninstall(self, connection: Connection) -> bool:
+        """Remove what is ours: the function with its triggers, and the log; False: nothing is."""
         note = self.marks.note(connection)
-        if self.marks.function(connection) is not None:
+        function = self.marks.function(connection)
+        if note is None and function is None:
+            followed_of(connection, self._link)
+            return False
+        if function is not None:
             run(connection, "DROP FUNCTION {log}() CASCADE", **self._names)
         if note is not None:
             run(connection, "DROP TABLE {log}", **self._names)
+        return True

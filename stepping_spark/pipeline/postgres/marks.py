@@ -16,6 +16,8 @@ from stores.postgres.connection import Connection
 LOG = "_changes"
 EMPTIED = "_emptied"  # as long as the other suffix
 MARK = "stepping_spark: a log of changes"
+TRIMS = "stepping_spark.trims"
+"""The setting of a transaction that may remove rows of a log."""
 _COLUMNS = ["_id", "_xid", "_shape", "_part", "_count_", "_row"]
 
 _FOUND = """
@@ -90,14 +92,10 @@ class Marks:
     def _taken(self, what: str) -> Exception:
         return self._link.failure(
             f"its log of changes has the name {self._link.table + LOG}, and there is a {what} of "
-            "that name that is no such log; nothing was changed. Rename it; or, if it is the log "
-            "of an older version of stepping_spark, drop it with its function and triggers: "
-            f"DROP FUNCTION {self._shown}() CASCADE; DROP TABLE {self._shown}"
+            f"that name that is no such log; nothing was changed. Give the {what.split()[0]} "
+            "another name, or the table that is followed, since the log has no other name. (Only "
+            "if an earlier version of stepping_spark made it as its log, remove it.)"
         )
-
-    @property
-    def _shown(self) -> str:
-        return self.names["log"].as_string()
 
     def function(self, connection: Connection) -> int | None:
         """The oid of our function; an error if a function of that name is not ours."""

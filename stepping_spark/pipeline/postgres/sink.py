@@ -8,6 +8,7 @@ and nothing is changed. The step is then written from these tables.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from stepping_spark.pipeline.changes import STEP, check_key, feed_schema
 from stepping_spark.pipeline.postgres.link import Link, columns_of, listed, run
 from stepping_spark.pipeline.postgres.staging import SAME, STEPS, Staged, Staging
 from stepping_spark.pipeline.postgres.types import holds, pg_type
+from stepping_spark.pipeline.remedies import ANEW
 from stepping_spark.rows.names import as_in_table, column_of
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -25,7 +27,19 @@ from stores.postgres.connection import LONGEST, Connection
 
 MOST_KEYS = 32
 MOST_COLUMNS = 1600
+COUNTED = 1_000_000
+"""So many rows of a table are counted when it is opened; of a larger one, whether it has any."""
+
 _OF_SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What `STEPS` says of a table; an earlier version of the package did not say how many rows."""
+
+    owner: str
+    step: int
+    rows: int | None
 
 
 class PostgresSink:
@@ -54,33 +68,25 @@ class PostgresSink:
             run(
                 connection,
                 "CREATE TABLE IF NOT EXISTS {steps} "
-                "(name text PRIMARY KEY, owner text NOT NULL, step bigint NOT NULL)",
+                "(name text PRIMARY KEY, owner text NOT NULL, step bigint NOT NULL, rows bigint)",
                 steps=self._steps,
             )
+            if "rows" not in columns_of(connection, self._link.schema, STEPS):
+                run(connection, "ALTER TABLE {steps} ADD COLUMN rows bigint", steps=self._steps)
             found = self._claim(connection)
-            there = columns_of(connection, self._link.schema, self._link.table)
-            if not there:
+            if not self._check_table(connection, found):
                 self._make(connection)
-            else:
-                self._check_columns(there)
-                if found is None or found[1] == 0:
-                    self._check_empty(connection)
             self._own(connection, found)
 
     def look(self, columns: pa.Schema, owner: str) -> int:
         """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
         self._begin(columns, owner)
         with self._link.transaction("could not be looked at") as connection:
-            there = columns_of(connection, self._link.schema, self._link.table)
             counted = columns_of(connection, self._link.schema, STEPS)
-            if not there or not counted:
-                self._check_may_create(connection)
             found = self._noted(connection) if counted else None
-            if there:
-                self._check_columns(there)
-                if found is None or found[1] == 0:
-                    self._check_empty(connection)
-            return self._checked(found) if found is not None and found[1] else 0
+            if not self._check_table(connection, found) or not counted:
+                self._check_may_create(connection)
+            return self._checked(found) if found is not None and found.step else 0
 
     def _begin(self, columns: pa.Schema, owner: str) -> None:
         """Take columns under their names in the table; refuse those that no table can have."""
@@ -122,57 +128,102 @@ class PostgresSink:
     def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
         """Refuse the rows of a step that the table would refuse; changes nothing."""
         with self._link.changing("cannot take the rows of the step") as connection:
-            self._checked(self._claim(connection))
+            self._check_kept(connection)
             self._staged = self._staging.stage(connection, step, change)
 
     def write(self, step: int, change: ZSetSpark[Any]) -> None:
         """Write the rows of a step, with its number."""
         with self._link.changing("could not be written") as connection:
-            self._checked(self._claim(connection))
+            self._check_kept(connection)
             staged = self._staged
             if staged is None or not self._staging.has(connection, staged, step, change):
                 staged = self._staging.stage(connection, step, change)
-            self._staging.write(connection, staged)
-            run(
-                connection,
-                "UPDATE {steps} SET step = $1 WHERE name = $2",
-                step,
-                self._link.table,
-                steps=self._steps,
-            )
+            more = self._staging.write(connection, staged)
+            text = "UPDATE {steps} SET step = $1, rows = rows + $2 WHERE name = $3"
+            run(connection, text, step, more, self._link.table, steps=self._steps)
         self._staged = None
 
     # -- whose it is
 
-    def _claim(self, connection: Connection) -> tuple[str, int] | None:
-        """The owner and the step of the table, locked until the transaction ends."""
+    def _claim(self, connection: Connection) -> Noted | None:
+        """What is noted of the table, locked until the transaction ends."""
         return self._noted(connection, "FOR UPDATE")
 
-    def _noted(self, connection: Connection, lock: str = "") -> tuple[str, int] | None:
-        text = f"SELECT owner, step FROM {{steps}} WHERE name = $1 {lock}"
+    def _noted(self, connection: Connection, lock: str = "") -> Noted | None:
+        text = (
+            "SELECT owner, step, (pg_catalog.to_jsonb(s) ->> 'rows')::bigint "
+            f"FROM {{steps}} s WHERE name = $1 {lock}"
+        )
         found = run(connection, text, self._link.table, steps=self._steps).fetchone()
-        return None if found is None else (str(found[0]), int(found[1]))
+        return None if found is None else Noted(*found)
 
-    def _own(self, connection: Connection, found: tuple[str, int] | None) -> None:
+    def _own(self, connection: Connection, found: Noted | None) -> None:
         """Be the owner of a table that has no step yet."""
-        if found is not None and found[1]:
+        if found is not None and found.step:
             self._checked(found)
+            if found.rows is None:
+                text = "UPDATE {steps} SET rows = (SELECT count(*) FROM {table}) WHERE name = $1"
+                names = {"steps": self._steps, "table": self._link.name}
+                run(connection, text, self._link.table, **names)
             return
         text = (
-            "INSERT INTO {steps} VALUES ($1, $2, 0) "
-            "ON CONFLICT (name) DO UPDATE SET owner = excluded.owner"
+            "INSERT INTO {steps} (name, owner, step, rows) VALUES ($1, $2, 0, 0) "
+            "ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, rows = 0"
         )
         run(connection, text, self._link.table, self._owner, steps=self._steps)
 
-    def _checked(self, found: tuple[str, int] | None) -> int:
-        if found is None or found[0] != self._owner:
+    def _checked(self, found: Noted | None) -> int:
+        if found is None or found.owner != self._owner:
             raise self._link.failure(
                 "another pipeline writes it"
-                + ("" if found is None else f", and has written step {found[1]}")
+                + ("" if found is None else f", and has written step {found.step}")
                 + ", or this pipeline has lost its state; give another table; or, to write this "
                 f"one again, drop it and its row in {STEPS}, and start with a new store"
             )
-        return found[1]
+        return found.step
+
+    # -- whether it has the rows
+
+    def _check_table(self, connection: Connection, found: Noted | None) -> bool:
+        """Whether the table is there; refuse what is no table of this view, or has lost rows."""
+        there = columns_of(connection, self._link.schema, self._link.table)
+        if there:
+            self._check_columns(there)
+        if found is not None and found.step:
+            self._checked(found)
+            # Old rows of a feed may be removed by those who have read them.
+            self._check_rows(connection, found, 1 if self._feed else COUNTED)
+        elif there:
+            self._check_empty(connection)
+        return bool(there)
+
+    def _check_kept(self, connection: Connection) -> None:
+        """Lock what is noted; refuse a table of others, and one that is not there or empty."""
+        found = self._claim(connection)
+        self._checked(found)
+        assert found is not None
+        self._check_rows(connection, found, 1)
+
+    def _check_rows(self, connection: Connection, noted: Noted, most: int) -> None:
+        """Refuse a table that was dropped or has fewer rows than were written, up to so many."""
+        known = noted.rows or 0
+        anew = f"or drop what is there and its row in {STEPS}, and {ANEW}"
+        name = self._link.name.as_string()
+        ((there,),) = run(connection, "SELECT pg_catalog.to_regclass($1)", name).fetchall()
+        if there is None:
+            raise self._link.failure(
+                f"it is not there, and step {noted.step} was written to it: somebody has dropped "
+                f"or renamed it; restore it, {anew}"
+            )
+        least = known if known <= most else min(known, 1)
+        text = "SELECT count(*) FROM (SELECT FROM {table} LIMIT $1) t"
+        ((rows,),) = run(connection, text, least, table=self._link.name).fetchall()
+        if rows < least:
+            raise self._link.failure(
+                f"of {known:,} rows that it got up to step {noted.step}, {rows:,} are there: "
+                "somebody else has removed rows, for example by TRUNCATE; "
+                f"restore them, {anew}"
+            )
 
     def _check_may_create(self, connection: Connection) -> None:
         text = "SELECT pg_catalog.has_schema_privilege($1, 'CREATE')"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,21 +11,21 @@ import pyarrow as pa
 from stepping_spark.errors import SourceError, SteppingError
 from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.postgres.followed import Followed, followed_of
-from stepping_spark.pipeline.postgres.kinds import Kind, arrow_of
+from stepping_spark.pipeline.postgres.horizon import holder_of, horizon_of
+from stepping_spark.pipeline.postgres.kinds import Kind, arrow_of, suited
 from stepping_spark.pipeline.postgres.lines import Lines
 from stepping_spark.pipeline.postgres.link import Link, run
 from stepping_spark.pipeline.postgres.log import Log
-from stepping_spark.pipeline.postgres.marks import Note, log_of
+from stepping_spark.pipeline.postgres.marks import TRIMS, Note, log_of
 from stepping_spark.pipeline.protocols import MISFITS, Batch, Portion, Position
 from stepping_spark.pipeline.remedies import ANEW
-from stepping_spark.rows.names import matched
+from stepping_spark.rows.names import column_of, matched
 from stores.postgres.connection import Connection
-
-# All transactions before the oldest one that runs have ended, so nothing is added before it.
-_HORIZON = "SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::bigint"
 
 _AFTER = "(_xid, _id) > ($1::text::xid8, $2) AND _id > $3 AND _row IS NOT NULL AND _count_ <> 0"
 _NEW = f"{_AFTER} AND _xid < $4::text::xid8"
+
+log = logging.getLogger("stepping_spark.pipeline")
 
 Place = tuple[int, int, int, int]
 """A position: the transaction, the line, the log, and the line after which the log begins."""
@@ -50,6 +51,7 @@ class PostgresSource:
         self._columns = pa.schema([])
         self._log = Log(self._link)
         self._name = log_of(schema, table)
+        self._held = 0  # the transaction that the last message was about
 
     # -- the log
 
@@ -58,10 +60,10 @@ class PostgresSource:
         with self._link.changing("could not be given a log of changes") as connection:
             return self._log.install(connection, again=again)
 
-    def uninstall(self) -> None:
-        """Remove the log and the triggers."""
+    def uninstall(self) -> bool:
+        """Remove the log and the triggers; False: there are none."""
         with self._link.changing("could not have its log of changes removed") as connection:
-            self._log.uninstall(connection)
+            return self._log.uninstall(connection)
 
     # -- what a pipeline calls
 
@@ -86,6 +88,8 @@ class PostgresSource:
         with self._link.transaction("could not be looked at") as connection:
             table = followed_of(connection, self._link)
         wanted = self._types(table)
+        if not wanted:
+            wanted = {c.name: suited(c.kind, c.dimensions) for c in table.columns}
         return pa.schema(
             [
                 pa.field(c.name, arrow_of(c.kind, wanted.get(c.name)), nullable=not c.required)
@@ -95,20 +99,17 @@ class PostgresSource:
         )
 
     def behind(self, after: Position | None) -> int | None:
-        """The rows of the log that were not read, of transactions that can be."""
+        """The rows of the log that were not read, also those that wait for a transaction."""
         with self._link.transaction("could not be looked at") as connection:
             transaction, number, _, first = self._after(connection, self._noted(connection), after)
-            bounds = str(transaction), number, first, str(self._horizon(connection))
-            found = run(
-                connection, f"SELECT count(*) FROM {{log}} WHERE {_NEW}", *bounds, log=self._name
-            )
-            return int(found.fetchall()[0][0])
+            return self._count(connection, _AFTER, str(transaction), number, first)
 
     def look(self, after: Position | None, portion: Portion) -> None:
         """Refuse a log and a table that `read` refuses."""
         with self._link.transaction("could not be looked at") as connection:
             note, _ = self._there(connection)
-            self._after(connection, note, after)
+            transaction, number, _, first = self._after(connection, note, after)
+            self._say_if_held(connection, str(transaction), number, first)
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The changes of the next transactions, or of a part of one."""
@@ -116,8 +117,9 @@ class PostgresSource:
             note, table = self._there(connection)
             transaction, number, log, first = self._after(connection, note, after)
             bounds = str(transaction), number, first
-            last = self._last(connection, (*bounds, str(self._horizon(connection))), portion)
+            last = self._last(connection, (*bounds, str(horizon_of(connection))), portion)
             if last is None:
+                self._say_if_held(connection, *bounds)
                 return None
             until, rows, versions = last
             text = (
@@ -160,6 +162,22 @@ class PostgresSource:
         if versions == 0:
             return until, -(-first // portion.pieces(first, of_first)), 0
         return until, None, versions
+
+    def _count(self, connection: Connection, which: str, *bounds: Any) -> int:
+        text = f"SELECT count(*) FROM {{log}} WHERE {which}"
+        return int(run(connection, text, *bounds, log=self._name).fetchall()[0][0])
+
+    def _say_if_held(self, connection: Connection, *bounds: Any) -> None:
+        """Log, once for each transaction, that rows wait for one that is open."""
+        horizon = horizon_of(connection)
+        if horizon == self._held:
+            return
+        waiting = f"{_AFTER} AND _xid >= $4::text::xid8"
+        rows = self._count(connection, waiting, *bounds, str(horizon))
+        if rows:
+            self._held = horizon
+            holder = holder_of(connection, horizon)
+            log.warning("%s: rows of its log that wait for %s: %s", self._link, holder, rows)
 
     # -- lines as rows
 
@@ -211,7 +229,11 @@ class PostgresSource:
     def _there(self, connection: Connection) -> tuple[Note, Followed]:
         """The log's note and the table, both of which are as they should be."""
         table = followed_of(connection, self._link)
-        note = self._noted(connection)
+        note = self._log.marks.note(connection)
+        if note is None:
+            self._log.marks.check_names(connection, table)  # it may be followed by another name
+            raise self._not_installed()
+        self._log.doubts.check_renamed(note, table, [column_of(f) for f in self._columns])
         self._log.doubts.check(connection, note, table, list(self._matched(table).values()))
         return note, table
 
@@ -220,9 +242,6 @@ class PostgresSource:
         if note is None:
             raise self._not_installed()
         return note
-
-    def _horizon(self, connection: Connection) -> int:
-        return int(connection.execute(_HORIZON).fetchall()[0][0])
 
     def _after(self, connection: Connection, note: Note, after: Position | None) -> Place:
         """The position, which is checked: the log is the same, and has what comes after it."""
@@ -262,4 +281,5 @@ class PostgresSource:
                 SELECT $1::text::xid8, $2, 0, _part, sum(rows) FROM gone GROUP BY _part
             """
             since = self._noted(connection).mended
+            run(connection, f"SET LOCAL {TRIMS} = 'on'")
             run(connection, text, str(transaction), number, since, log=self._name)

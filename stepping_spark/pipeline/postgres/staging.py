@@ -154,38 +154,39 @@ class Staging:
             of = staged.rows["counted"]
             self._check_all(of - found[0][0], of)
 
-    def write(self, connection: Connection, staged: Staged) -> None:
-        """Write the rows to the table, and drop them."""
+    def write(self, connection: Connection, staged: Staged) -> int:
+        """Write the rows to the table, and drop them; gives how many more rows it has then."""
+        more = 0
         names = {"table": self._link.name, "same": self._same()}
         for part, rows in staged.rows.items():
             names["s"] = staged.name(part)
             if part == "gone":
                 text = "DELETE FROM {table} t USING {s} s WHERE {same}"
                 self._check_all(run(connection, text, **names).rowcount, rows)
+                more -= rows
             elif part == "changed":
                 setting = listed(self._columns.names, lambda c: sql.SQL("{0} = s.{0}").format(c))
                 text = "UPDATE {table} t SET {set} FROM {s} s WHERE {same}"
                 self._check_all(run(connection, text, set=setting, **names).rowcount, rows)
             else:
-                self._insert(connection, names, counted=part == "counted")
+                more += self._insert(connection, names, counted=part == "counted")
             run(connection, "DROP TABLE {s}", **names)
+        return more
 
     def _insert(
         self, connection: Connection, names: dict[str, sql.Composable], *, counted: bool
-    ) -> None:
+    ) -> int:
         """Add rows; a row that is there already has its count added, and goes if none is left."""
         names = {**names, "columns": listed(self._written, lambda c: c)}
         text = "INSERT INTO {table} ({columns}) SELECT {columns} FROM {s} s"
         if not counted:
-            run(connection, text, **names)
-            return
+            return run(connection, text, **names).rowcount
         sums = f"SET {COUNT} = t.{COUNT} + s.{COUNT}"
         run(connection, f"UPDATE {{table}} t {sums} FROM {{s}} s WHERE {{same}}", **names)
-        run(
-            connection, f"{text} WHERE NOT EXISTS (SELECT FROM {{table}} t WHERE {{same}})", **names
-        )
+        text += " WHERE NOT EXISTS (SELECT FROM {table} t WHERE {same})"
+        came = run(connection, text, **names).rowcount
         text = f"DELETE FROM {{table}} t USING {{s}} s WHERE {{same}} AND t.{COUNT} = 0"
-        run(connection, text, **names)
+        return came - run(connection, text, **names).rowcount
 
     def _check_all(self, done: int, wanted: int) -> None:
         if done != wanted:

@@ -25,7 +25,8 @@ class Postgres:
     commits late is not missed, and one that stays open, in any database of the server, delays the
     views. Columns that the row class does not have are not read, and may come, go and be renamed.
     The log is kept for other pipelines; with `trim=True`, what this pipeline has committed is
-    removed from it. `lag` counts rows of the log.
+    removed from it, and others are refused that have not read it. Nobody else can remove rows of
+    the log. `lag` counts rows of the log, also those that wait for an open transaction.
 
     No trigger sees DDL. The source compares the table with what it was when the log was made, each
     time it reads. If the table was replaced or restored, if triggers were disabled, partitions
@@ -48,7 +49,9 @@ class Postgres:
     rows within rows are `jsonb`, as `to_jsonb` writes them. A table with rows that no pipeline
     wrote raises `SinkError`. Before a step is committed, its rows are compared with the table: rows
     that are missing, keys that are not unique, a NUL in a text, or a key that is too long for an
-    index raise `SinkError` by then. The sink does not look for rows that somebody adds.
+    index raise `SinkError` by then. So does a table that somebody dropped or emptied, and, when it
+    is opened, one that has fewer rows than were written; only of `changes` some may be removed, but
+    not all. The sink does not look for rows that somebody adds.
 
     Raises `SourceError` and `SinkError`, without the password.
 
@@ -109,11 +112,14 @@ class Postgres:
         finally:
             source.close()
 
-    def uninstall(self) -> None:
-        """Remove the log of changes and its triggers; pipelines that read it cannot go on."""
+    def uninstall(self) -> bool:
+        """Remove the log of changes and its triggers; False if there are none.
+
+        Pipelines that read it cannot go on.
+        """
         source = self.source()
         try:
-            source.uninstall()
+            return source.uninstall()
         finally:
             source.close()
 

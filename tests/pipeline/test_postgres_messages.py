@@ -1,0 +1,131 @@
+"""What messages about tables of Postgres tell a user to do, and that it helps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+import stepping_spark as st
+from stepping_spark.cli import main
+from stepping_spark.errors import SinkError, SourceError
+from tests.cases import Z
+from tests.pipeline.following import Database, Follower
+from tests.pipeline.shop import Note, numbered
+from tests.postgres_server import PostgresServer
+
+INT, TEXT = pa.int64(), pa.string()
+
+
+@pytest.fixture
+def db(server: PostgresServer) -> Iterator[Database]:
+    made = Database(server.url)
+    yield made
+    made.connection.close()
+
+
+def followed(db: Database) -> Follower:
+    db.run("CREATE TABLE t (id bigint PRIMARY KEY, name text); INSERT INTO t VALUES (1, 'a')")
+    db.table("t").install()
+    return Follower(db.table("t"), id=INT, name=TEXT)
+
+
+def test_no_message_offers_to_drop_a_table_of_the_application(db: Database) -> None:
+    db.run("CREATE TABLE t (id bigint); CREATE TABLE t_changes (id int)")
+    with pytest.raises(SourceError, match="Give the table another name") as told:
+        db.table("t").install()
+    assert "DROP" not in str(told.value)
+
+
+def test_a_name_that_is_too_long_is_told_with_its_limit(db: Database) -> None:
+    name = "x" * 60
+    db.run(f"CREATE TABLE {name} (id bigint)")
+    with pytest.raises(SourceError, match="rename the table to one of up to 55 bytes"):
+        db.table(name).install()
+    db.run(f"ALTER TABLE {name} RENAME TO {name[:55]}")
+    assert db.table(name[:55]).install()
+
+
+def test_a_table_that_was_renamed_hears_of_its_log_at_once(db: Database) -> None:
+    follower = followed(db)
+    follower.read()
+    db.run("ALTER TABLE t RENAME TO u")
+    with pytest.raises(SourceError, match=r"Go on with that log: ALTER TABLE .*t_changes"):
+        Follower(db.table("u"), id=INT).read()
+
+
+def test_a_column_that_was_renamed_is_told_with_its_new_name_and_both_remedies(
+    db: Database,
+) -> None:
+    follower = followed(db)
+    follower.read()
+    db.run("ALTER TABLE t RENAME name TO title")
+    with pytest.raises(SourceError, match=r"renamed to title.*columns=.*install --again"):
+        follower.read()
+    follower.columns = pa.schema(
+        [pa.field("id", INT), pa.field("name", TEXT, metadata={"column": "title"})]
+    )
+    db.table("t").install(again=True)
+    db.run("INSERT INTO t VALUES (2, 'b')")
+    follower.read()
+    assert follower.left == Counter([(1, "a"), (2, "b")])
+
+
+def test_a_new_partition_that_was_truncated_is_not_said_to_be_attached_only(db: Database) -> None:
+    db.run("CREATE TABLE t (id bigint) PARTITION BY LIST (id)")
+    db.table("t").install()
+    follower = Follower(db.table("t"), id=INT)
+    db.run("CREATE TABLE t1 PARTITION OF t FOR VALUES IN (1); INSERT INTO t VALUES (1)")
+    follower.read()
+    db.run("TRUNCATE t1")
+    with pytest.raises(SourceError, match="or had a TRUNCATE"):
+        follower.read()
+    db.table("t").install(again=True)
+    follower.read()
+    assert follower.left == Counter()
+
+
+def test_uninstalling_says_whether_there_was_anything(db: Database) -> None:
+    followed(db)
+    given = ["source", "uninstall", db.url, "t", "--schema", db.schema]
+    assert "any more" in CliRunner().invoke(main, given).output
+    assert "had no log of changes" in CliRunner().invoke(main, given).output
+    with pytest.raises(SourceError, match="it is not there; check the name"):
+        db.table("tt").uninstall()
+
+
+def test_a_row_class_has_the_texts_and_the_lists_that_are_read(db: Database) -> None:
+    db.run(
+        "CREATE TABLE t (a inet, b int4range, c int[][], d inet[], e int[], f regclass);"
+        "INSERT INTO t VALUES ('10.0.0.1', '[1,5)', '{{1,2},{3,NULL}}', '{10.0.0.2}', '{7}')"
+    )
+    db.table("t").install()
+    schema = Follower(db.table("t")).schema()
+    lists = pa.list_(pa.int32())
+    assert schema.types[:5] == [TEXT, TEXT, pa.list_(lists), pa.list_(TEXT), lists]
+    follower = Follower(db.table("t"))
+    follower.columns = pa.schema([schema.field(i) for i in range(5)])
+    follower.read()
+    deep = ((1, 2), (3, None))
+    row = ("10.0.0.1", "[1,5)", deep, ("10.0.0.2",), (7,))
+    assert (follower.left, follower.unfit) == (Counter([row]), [])
+    assert set(st.row_class(db.table("t"), name="Row").__annotations__) == set("abcde")
+
+
+def test_a_key_that_names_columns_is_told_the_fields(tmp_path: Path) -> None:
+    def notes(notes: st.ZSet[Note]) -> st.ZSet[Note]:
+        return notes
+
+    notes.__annotations__ = {"notes": st.ZSet[Note], "return": st.ZSet[Note]}
+    for key, said in (("Sample Number", "write key='id'"), ("nothing", "the fields id, text")):
+        sink = st.DeltaTable(tmp_path / "t", key=key, columns={"id": "Sample Number"})
+        items = numbered([Z({Note(id=1, text=None): 1})])
+        with (
+            pytest.raises(SinkError, match=said),
+            st.Pipeline(notes, store="memory", notes=items, into=sink) as running,
+        ):
+            running.run()
