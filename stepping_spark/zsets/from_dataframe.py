@@ -282,8 +282,8 @@ def split(
     raw = f"to_json(struct({', '.join(quote(n) for n in df.columns if n != count)}))"
     shown = df.selectExpr(*_shown_as(df, t, count, where, names), f"{raw} AS {RAW}")
     reasons = shown.withColumn(REASON, F.expr(_reason(t)))
-    fit = reasons.where(f"{REASON} IS NULL").drop(RAW, REASON)
-    return fit, reasons.where(f"{REASON} IS NOT NULL").select(RAW, REASON, COUNT)
+    fits = F.col(REASON).isNull()
+    return reasons.where(fits).drop(RAW, REASON), reasons.where(~fits).select(RAW, REASON, COUNT)
 
 
 def failure(said: str) -> str:
@@ -363,7 +363,8 @@ def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:
         condition = closed(f"{sql} NOT IN ({', '.join(map(text, values))})")
         yield Wrong(path, f"one of {', '.join(values)}", "other text", condition)
     elif isinstance(t, Atom) and t.name in YEARS:
-        condition = closed(f"{sql} NOT BETWEEN {' AND '.join(YEARS[t.name])}")
+        least, most = YEARS[t.name]
+        condition = closed(f"{sql} NOT BETWEEN {least} AND {most}")
         yield Wrong(path, "a year from 1 to 9999", "another one", condition)
     elif isinstance(t, Struct):
         for n, ft in t.fields:

@@ -102,7 +102,8 @@ def test_the_reason_says_the_estimates_and_what_they_depend_on() -> None:
 
 
 def test_limits_say_what_there_is_to_compute_with() -> None:
-    assert resources(Limits(parallelism=7, working_bytes=GB)) == Resources(7, GB)
+    found = resources(Limits(parallelism=7, working_bytes=GB))
+    assert (found.tasks, found.memory) == (7, GB)
 
 
 def test_without_a_session_the_machine_says_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ _TOKEN = re.compile(
 # What begins so is a query, or a part of one, and not a value.
 _QUERY = re.compile(
     r"\s*(?:SELECT|INSERT|ON CONFLICT|DELETE|CREATE|FROM|WITH|WHERE|WHEN|OVER|JOIN|GROUP BY"
-    r"|OR REPLACE|COPY|GRANT)\b"
+    r"|OR REPLACE|COPY|GRANT|SET|LIKE \{)"
 )
 _CLOSES = {"closed", "let", "let_all", "all_of", "any_of"}
 

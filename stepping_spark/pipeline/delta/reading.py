@@ -135,8 +135,8 @@ def with_one_of(table: Table, values: Any, columns: Sequence[str]) -> pa.Table:
     The bounds of files say which files are read: values are given as a few ranges.
     """
     name = quoted(columns[0])
-    ranges = [f"{name} BETWEEN {a} AND {b}" for a, b in _ranges(values)]
-    unknown = [f"{name} IS NULL"] if ranges and values.null_count else []
+    ranges = [f"({name} BETWEEN {a} AND {b})" for a, b in _ranges(values)]
+    unknown = [f"({name} IS NULL)"] if ranges and values.null_count else []
     types = meta_of(table).fields
     schema = pa.schema([plain_field(types.field(n), n) for n in columns])
     found = [schema.empty_table()]

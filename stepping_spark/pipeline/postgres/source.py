@@ -23,7 +23,7 @@ from stepping_spark.rows.names import column_of, matched
 from stores.postgres.connection import Connection
 
 _AFTER = "(_xid, _id) > ($1::text::xid8, $2) AND _id > $3 AND _row IS NOT NULL AND _count_ <> 0"
-_NEW = f"{_AFTER} AND _xid < $4::text::xid8"
+_NEW = f"({_AFTER} AND _xid < $4::text::xid8)"
 
 log = logging.getLogger("stepping_spark.pipeline")
 
@@ -172,7 +172,7 @@ class PostgresSource:
         horizon = horizon_of(connection)
         if horizon == self._held:
             return
-        waiting = f"{_AFTER} AND _xid >= $4::text::xid8"
+        waiting = f"({_AFTER} AND _xid >= $4::text::xid8)"
         rows = self._count(connection, waiting, *bounds, str(horizon))
         if rows:
             self._held = horizon
