@@ -98,9 +98,9 @@ class Data:
     def of(cls, /, *rows: Any, **values: Any) -> Self:
         """A row with the fields of other rows, by name, and with the given values.
 
-        It spares a copy of each field, in a function of rows and in Python, as `select *` does. A `Pair`
-        stands for its two rows. Fields that this class does not have are left out. A field that
-        two rows have must be given, because nobody knows which one is meant.
+        It spares a copy of each field, in a function of rows and in Python, as `select *` does. A
+        `Pair` stands for its two rows. Fields that this class does not have are left out. A field
+        that two rows have must be given, because nobody knows which one is meant.
 
         >>> class Order(st.Data):
         ...     id: int

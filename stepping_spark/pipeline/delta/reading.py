@@ -16,6 +16,7 @@ from stepping_spark.pipeline.changes import ranges_of
 from stepping_spark.pipeline.delta.versions import Meta, Version, meta_of
 from stepping_spark.pipeline.plain import plain, plain_field
 from stepping_spark.rows.schema import COUNT
+from stepping_spark.rows.sql_text import all_of, any_of, closed
 from stepping_spark.zsets.from_change_feed import CHANGE, counted_feed
 
 pc: Any = pyarrow.compute
@@ -90,15 +91,15 @@ def _where(versions: Sequence[Version]) -> str:
             values |= {said.get(name) or None for said in v.commit.touched}
         if len(values) <= MOST:
             conditions.append(_one_of(quoted(name), values))
-    return " AND ".join(conditions)
+    return all_of(conditions) if conditions else ""
 
 
 def _one_of(column: str, values: set[str | None]) -> str:
     listed = ", ".join(literal(value or "") for value in sorted(values, key=str))
-    conditions = [f"({column} IN ({listed}))"]
+    conditions = [closed(f"{column} IN ({listed})")]
     if None in values:
-        conditions.append(f"({column} IS NULL)")
-    return f"({' OR '.join(conditions)})"
+        conditions.append(closed(f"{column} IS NULL"))
+    return any_of(conditions)
 
 
 def by_feed(table: Table, span: Span, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Any]]:
@@ -135,12 +136,13 @@ def with_one_of(table: Table, values: Any, columns: Sequence[str]) -> pa.Table:
     The bounds of files say which files are read: values are given as a few ranges.
     """
     name = quoted(columns[0])
-    ranges = [f"({name} BETWEEN {a} AND {b})" for a, b in _ranges(values)]
-    unknown = [f"({name} IS NULL)"] if ranges and values.null_count else []
+    ranges = [closed(f"{name} BETWEEN {a} AND {b}") for a, b in _ranges(values)]
+    unknown = [closed(f"{name} IS NULL")] if ranges and values.null_count else []
     types = meta_of(table).fields
     schema = pa.schema([plain_field(types.field(n), n) for n in columns])
     found = [schema.empty_table()]
-    for rows in scanned(table, columns, " OR ".join(ranges + unknown)):
+    condition = any_of(ranges + unknown) if ranges else ""
+    for rows in scanned(table, columns, condition):
         made = pa.table([plain(rows.column(n)) for n in columns], schema=schema)
         found.append(made.filter(pc.is_in(made.column(0), value_set=values.cast(schema.types[0]))))
     return pa.concat_tables(found)
