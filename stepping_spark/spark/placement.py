@@ -14,11 +14,10 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from rich.filesize import decimal
 
 from stepping_spark.limits import Limits
+from stepping_spark.packages import SparkContext, is_imported, raised_by_java
 from stepping_spark.spark.session import cores, quarter_of_memory
 
 FEW_ROWS = 10_000
@@ -157,9 +156,11 @@ def _parallelism() -> int:
 
     Without a session, the cores that a local one would have. Spark Connect does not tell: the same.
     """
-    context = SparkContext._active_spark_context
+    if not is_imported("pyspark.sql"):
+        return cores()
     # A session that was stopped, or whose JVM has ended, is an error for those who need Spark.
-    with suppress(Py4JError, OSError, AttributeError):
+    with suppress(raised_by_java.Py4JError, OSError, AttributeError):
+        context = SparkContext._active_spark_context
         if context is not None:
             return max(context.defaultParallelism, 1)
     return cores()

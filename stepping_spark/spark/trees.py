@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column
-from pyspark.sql.classic.column import Column as ClassicColumn
+from stepping_spark.packages import ClassicColumn, Column
 
 __all__ = ["Tree", "tree_of"]
 
