@@ -6,8 +6,8 @@ other module imports it. The names here stand for its modules and classes:
 - An attribute of a module or a class is that of PySpark's. It imports PySpark, and raises
   `SteppingError` with the name of the extra where there is none.
 - `isinstance` imports nothing: before the import there are no objects of the class.
-- The exceptions in `raised` and `raised_by_java` import nothing either: before the import they are
-  a class that nothing raises. So `except raised.PySparkException` works where there is no PySpark.
+- The exceptions in `raised` import nothing either: before the import they are a class that nothing
+  raises. So `except raised.PySparkException` works where there is no PySpark.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 from stepping_spark.errors import SteppingError
 
 __all__ = [
-    "ClassicColumn",
     "Column",
     "DataFrame",
     "Late",
+    "LateClass",
+    "Raised",
     "SparkContext",
     "SparkSession",
     "StorageLevel",
@@ -34,7 +35,6 @@ __all__ = [
     "is_imported",
     "networkx",
     "raised",
-    "raised_by_java",
     "types",
 ]
 
@@ -95,7 +95,10 @@ def is_imported(package: str) -> bool:
 
 def folder_of(package: str) -> Path | None:
     """The folder of a package's source files, which is not imported; None if there is none."""
-    spec = importlib.util.find_spec(package)
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):  # something keeps it from being imported
+        return None
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
@@ -114,15 +117,12 @@ def _imported(name: str) -> Any:
 
 if TYPE_CHECKING:
     import networkx
-    from py4j import protocol as raised_by_java
     from pyspark import SparkContext, StorageLevel
     from pyspark import errors as raised
     from pyspark.sql import Column, DataFrame, SparkSession, functions, types
-    from pyspark.sql.classic.column import Column as ClassicColumn
     from pyspark.sql.types import StructType
 else:
     networkx = Late("networkx")
-    raised_by_java = Raised("py4j.protocol")
     raised = Raised("pyspark.errors")
     SparkContext = LateClass("SparkContext", "pyspark")
     StorageLevel = LateClass("StorageLevel", "pyspark")
@@ -130,6 +130,5 @@ else:
     DataFrame = LateClass("DataFrame", "pyspark.sql")
     SparkSession = LateClass("SparkSession", "pyspark.sql")
     StructType = LateClass("StructType", "pyspark.sql.types")
-    ClassicColumn = LateClass("Column", "pyspark.sql.classic.column")
     functions = Late("pyspark.sql.functions")
     types = Late("pyspark.sql.types")

@@ -194,7 +194,9 @@ def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
         get_session()  # functions such as F.lit need a session before they see a column
     try:
         return trace_row(f, row, where)
-    except SteppingError:
+    except SteppingError as e:
+        if type(e) is SteppingError:  # Spark is not there: this is no error of the query alone
+            raise CompileError(f"{where}: {e}") from e
         raise
     except Exception as e:
         raise _untraced(where, e) from e

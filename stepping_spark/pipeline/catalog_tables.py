@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, SourceError
-from stepping_spark.packages import DataFrame, SparkSession, raised, raised_by_java
+from stepping_spark.packages import DataFrame, SparkSession, raised
 from stepping_spark.packages import functions as F
 from stepping_spark.packages import types as T
 from stepping_spark.pipeline.frames import as_fields
@@ -17,7 +17,7 @@ from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.pipeline.remedies import RETRY
 from stepping_spark.spark.arrow_schema import arrow_schema_of
-from stepping_spark.spark.errors import first_line
+from stepping_spark.spark.errors import first_line, raised_by_java
 from stepping_spark.spark.session import get_session
 from stepping_spark.zsets.from_change_feed import counted_changes
 

@@ -14,8 +14,9 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stepping_spark.packages import ClassicColumn, Column, is_imported
+from stepping_spark.packages import Column, is_imported
 from stepping_spark.spark.session import get_session
+from stepping_spark.spark.trees import ClassicColumn
 
 _Base: Any = ClassicColumn if TYPE_CHECKING else object
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from stepping_spark.packages import raised, raised_by_java
+from stepping_spark.packages import Raised, raised
+
+if TYPE_CHECKING:
+    from py4j import protocol as raised_by_java
+else:
+    raised_by_java = Raised("py4j.protocol")
 
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*) SQLSTATE: \w+")
 

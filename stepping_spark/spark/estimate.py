@@ -8,7 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from stepping_spark.packages import DataFrame, raised_by_java
+from stepping_spark.packages import DataFrame
+from stepping_spark.spark.errors import raised_by_java
 
 _UNKNOWN = 2**62
 _ROW_BY_ROW = ("Filter", "Project")

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from rich.filesize import decimal
 
 from stepping_spark.limits import Limits
-from stepping_spark.packages import SparkContext, is_imported, raised_by_java
+from stepping_spark.packages import SparkContext, is_imported
+from stepping_spark.spark.errors import raised_by_java
 from stepping_spark.spark.session import cores, quarter_of_memory
 
 FEW_ROWS = 10_000

@@ -23,15 +23,8 @@ from types import TracebackType
 from typing import TypeVar
 
 from stepping_spark.errors import SteppingError
-from stepping_spark.packages import (
-    DataFrame,
-    Late,
-    SparkContext,
-    SparkSession,
-    is_imported,
-    raised,
-    raised_by_java,
-)
+from stepping_spark.packages import DataFrame, Late, SparkContext, SparkSession, is_imported, raised
+from stepping_spark.spark.errors import raised_by_java
 from stepping_spark.spark.java import launch
 
 __all__ = [

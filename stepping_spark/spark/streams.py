@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stepping_spark.errors import SteppingError
-from stepping_spark.packages import DataFrame, raised, raised_by_java
-from stepping_spark.spark.errors import first_line
+from stepping_spark.packages import DataFrame, raised
+from stepping_spark.spark.errors import first_line, raised_by_java
 
 __all__ = ["Stream"]
 

@@ -7,11 +7,16 @@ Column, whose node has its children. A Column of Spark Connect is not inspected.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stepping_spark.packages import ClassicColumn, Column
+from stepping_spark.packages import Column, LateClass
 
-__all__ = ["Tree", "tree_of"]
+if TYPE_CHECKING:
+    from pyspark.sql.classic.column import Column as ClassicColumn
+else:
+    ClassicColumn = LateClass("Column", "pyspark.sql.classic.column")
+
+__all__ = ["ClassicColumn", "Tree", "tree_of"]
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def test_a_function_in_python_runs_in_the_workers(spark: SparkSession) -> None:
     assert os.getpid() not in processes
 
 
-def called(users: st.ZSet[User]) -> st.ZSet[tuple[str, int, str]]:
+def called(users: st.ZSet[User]) -> st.ZSet[tuple[str, int, str | None]]:
     return st.map(
         users,
         f=lambda u: (
