@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 else:
     raised_by_java = Raised("py4j.protocol")
 
+__all__ = ["first_line", "raised_by_java", "raised_in_worker"]
+
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*) SQLSTATE: \w+")
 
 
