@@ -38,7 +38,7 @@ __all__ = [
     "types",
 ]
 
-EXTRAS = {"pyspark": ("PySpark", "spark"), "py4j": ("PySpark", "spark")}
+EXTRAS = {"pyspark": ("PySpark 4.0 or newer", "spark")}
 
 
 class Late:

@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if pyspark.__version__.startswith(("4.0.", "4.1.")):  # they leave sockets to the garbage collector
+    if pyspark.__version__.startswith(("4.0.", "4.1.")):  # they leave sockets open
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
     if not config.getoption("--in-spark"):
         return

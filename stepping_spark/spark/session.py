@@ -9,6 +9,7 @@ has ended; `SparkContext._active_spark_context`, to see whether the user has sta
 from __future__ import annotations
 
 import atexit
+import importlib
 import logging
 import os
 import shutil
@@ -246,9 +247,16 @@ def _check_java() -> None:
 
     It checks the JVM's process, because the connection may take a while to notice its end.
     """
+    if _is_client_alone():
+        return
     started = getattr(SparkContext._gateway, "proc", None)
     if started is not None and started.poll() is not None:
         raise _java_ended(f"its process ended with status {started.returncode}")
+
+
+def _is_client_alone() -> bool:
+    """Whether PySpark is `pyspark-client`, which knows Spark Connect and no Java."""
+    return not hasattr(importlib.import_module("pyspark"), "SparkContext")
 
 
 def _java_ended(found: object) -> SteppingError:
@@ -298,9 +306,10 @@ def _start() -> SparkSession:
 
 
 def _is_elsewhere() -> bool:
-    """Whether the environment says where Spark is: Spark Connect, or a JVM that started Python."""
+    """Whether something says where Spark is: Spark Connect, or a JVM that started Python."""
     return (
-        "SPARK_REMOTE" in os.environ
+        _is_client_alone()
+        or "SPARK_REMOTE" in os.environ
         or "SPARK_CONNECT_MODE_ENABLED" in os.environ
         or os.environ.get("SPARK_API_MODE", "").lower() == "connect"
         or "PYSPARK_GATEWAY_PORT" in os.environ
