@@ -106,7 +106,7 @@ def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, wher
             "rows of each group, st.first_n is cheaper"
         )
     try:
-        rows.agg(functions.count(column))
+        _ = rows.agg(functions.count(column)).schema  # on Connect, this asks the analyzer
     except raised.PySparkException as e:
         raise CompileError(
             f"{where}: {column} is not a function of one row alone: {first_line(e)}; a row "
