@@ -27,7 +27,9 @@ class DeferredColumn(_Base):  # type: ignore[misc]
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """The class of Columns, for PySpark's `isinstance`; PySpark may not be imported."""
-        for module in ("pyspark.sql.classic.column", "pyspark.sql.column"):
+        connect, classic = "pyspark.sql.connect.column", "pyspark.sql.classic.column"
+        remote = is_imported("pyspark.sql.utils") and sys.modules["pyspark.sql.utils"].is_remote()
+        for module in (connect if remote else classic, "pyspark.sql.column"):
             if is_imported(module):
                 found: type = sys.modules[module].Column
                 return found

@@ -29,6 +29,7 @@ from tests.cases import ROOT
 FOLDER = ROOT / ".compat"
 VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 CLIENT = "client"
+FILES = ("tests/compat", "tests/expressions/test_readings.py")
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -118,7 +119,7 @@ def selection(environment: Environment, **more: str) -> str:
     """Run the selection; gives a row of the table."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        options = ["-m", "compat", "-n", "0", "-q", "-p", "no:cacheprovider", "tests/compat"]
+        options = ["-m", "compat", "-n", "0", "-q", "-p", "no:cacheprovider", *FILES]
         subprocess.run(
             [environment.python, "-m", "pytest", *options, f"--junitxml={report}"],
             cwd=ROOT,

@@ -77,11 +77,18 @@ def called(users: st.ZSet[User]) -> st.ZSet[tuple[str, int, str | None]]:
     return st.map(
         users,
         f=lambda u: (
-            F.initcap(F.upper(u.name)),
+            F.upper(u.name),
             F.when(u.id > 1, u.id * 2).otherwise(F.lit(0)),
             F.sha2(u.name, 256),
         ),
     )
+
+
+def test_the_driver_computes_functions_of_spark_without_a_query(spark: SparkSession) -> None:
+    graph = st.compile(called)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    stepper.step((st.ZSetPython({User(id=1, name="ann"): 1}),))
+    assert stepper.metrics[-1].queries == 0
 
 
 @pytest.mark.parametrize("local_rows", [0, st.Limits.local_rows])
@@ -91,7 +98,7 @@ def test_functions_of_spark_give_what_spark_says(spark: SparkSession, local_rows
     rows = {User(id=1, name="ann"): 1, User(id=2, name="bob"): 2}
     (out,) = stepper.step((st.ZSetPython(rows),))
     found: Any = out.to_python() if isinstance(out, st.ZSetSpark) else out
-    assert {row[:2]: count for row, count in found.iter()} == {("Ann", 0): 1, ("Bob", 4): 2}
+    assert {row[:2]: count for row, count in found.iter()} == {("ANN", 0): 1, ("BOB", 4): 2}
     assert {len(row[2]) for row, _ in found.iter()} == {64}
 
 

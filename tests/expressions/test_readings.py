@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
 
 import stepping_spark as st
 from stepping_spark.expressions.arrow import evaluator
@@ -205,6 +206,7 @@ def traced(f: Callable[[Any], Any]) -> Any:
     return trace_row(f, row_type(Row), "a test")
 
 
+@pytest.mark.compat
 def test_arrow_says_of_spark_s_functions_what_spark_says(spark: SparkSession) -> None:
     t = row_type(Row)
     schema = columns_of(t)
@@ -221,6 +223,9 @@ def test_arrow_says_of_spark_s_functions_what_spark_says(spark: SparkSession) ->
     found = frame.select(*[e.column.alias(f"c{j}") for j, e in enumerate(exprs)]).toArrow()
     for j, e in enumerate(exprs):
         assert isinstance(e, Opaque), str(e)
+        if is_remote() and "1.500" in str(e):  # Connect gives a Decimal digits of its own
+            assert e.reading is None
+            continue
         assert e.reading is not None, str(e)
         compute = evaluator(e)
         assert compute is not None, str(e)
@@ -267,6 +272,7 @@ def test_a_step_knows_the_time_zone_of_its_session(spark: SparkSession, zone: st
     assert [m.queries for m in stepper.metrics] == [1, *([0, 0] if zone == "UTC" else [1, 1])]
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("f", UNKNOWN)
 def test_what_may_differ_is_left_to_spark(spark: SparkSession, f: Callable[[Any], Any]) -> None:
     assert traced(f).reading is None
