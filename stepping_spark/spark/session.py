@@ -9,7 +9,6 @@ has ended; `SparkContext._active_spark_context`, to see whether the user has sta
 from __future__ import annotations
 
 import atexit
-import importlib
 import logging
 import os
 import shutil
@@ -75,6 +74,7 @@ _TOLD_TWICE_BY_JAVA = (
 )
 _TOLD_TWICE_BY_PYTHON = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
+_spark = Late("pyspark")
 _logger = Late("pyspark.logger")
 _util = Late("pyspark.util")
 _log = logging.getLogger("stepping_spark")
@@ -256,7 +256,7 @@ def _check_java() -> None:
 
 def _is_client_alone() -> bool:
     """Whether PySpark is `pyspark-client`, which knows Spark Connect and no Java."""
-    return not hasattr(importlib.import_module("pyspark"), "SparkContext")
+    return not hasattr(_spark, "SparkContext")
 
 
 def _java_ended(found: object) -> SteppingError:

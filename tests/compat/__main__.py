@@ -28,7 +28,7 @@ from tests.cases import ROOT
 
 FOLDER = ROOT / ".compat"
 VERSIONS = ("4.0", "4.1", "4.2", "4.3")
-CLIENT = "client"
+CLIENT, OF_CLIENT = "client", "4.2"  # the newest version of pyspark-client
 FILES = ("tests/compat", "tests/expressions/test_readings.py")
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -42,7 +42,7 @@ class Environment:
     @property
     def requirement(self) -> str:
         if self.name == CLIENT:
-            return f"pyspark-client=={VERSIONS[-1]}.*"
+            return f"pyspark-client=={OF_CLIENT}.*"
         return f"pyspark[connect]=={self.name}.*"
 
     @property
@@ -140,7 +140,7 @@ def run(environment: Environment) -> str:
     environment.make()
     if environment.name != CLIENT:
         return selection(environment)
-    beside = Environment(VERSIONS[-1])
+    beside = Environment(OF_CLIENT)
     beside.make()
     with server(beside) as address:
         return selection(environment, SPARK_REMOTE=address)

@@ -98,3 +98,19 @@ print([m for m in ("pyspark", "py4j", "networkx") if m in sys.modules])
 """
     )
     assert without(code, tmp_path, before="").splitlines()[-1] == "[]"
+
+
+REMAINDERS = """
+import stepping_spark as st
+
+def even(a: st.ZSet[int]) -> st.ZSet[int]:
+    return st.filter(a, f=lambda x: x % 2 == 0)
+
+graph = st.compile(even)
+(out,) = st.Stepper(graph, st.StoreMemory.from_graph(graph)).step((st.ZSetPython({1: 1, 4: 2}),))
+print(dict(out.to_python().iter()))
+"""
+
+
+def test_a_remainder_needs_no_pyspark(tmp_path: Path) -> None:
+    assert without(REMAINDERS, tmp_path) == "{4: 2}\n"
