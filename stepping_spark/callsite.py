@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from types import FrameType
 
-import pyspark
+from stepping_spark.packages import folder_of
 
 # The folders of this library's source files, the engine's first.
 FOLDERS = tuple(
@@ -16,7 +16,7 @@ FOLDERS = tuple(
     for name in ("stepping_spark", "circuits", "stores")
 )
 ENGINE = FOLDERS[0]
-PYSPARK = os.path.dirname(os.path.abspath(pyspark.__file__)) + os.sep
+PYSPARK = str(folder_of("pyspark") or "pyspark") + os.sep
 
 
 @dataclass(frozen=True)

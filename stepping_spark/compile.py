@@ -7,10 +7,10 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from types import FunctionType, MethodType
 from typing import Any, TypedDict, TypeVar, cast, overload
 
-import networkx as nx
 from typing_extensions import TypeVarTuple, Unpack
 
 from stepping_spark.callsite import Line, is_ours, line_of, user_line
@@ -330,14 +330,15 @@ def _check_loops(graph: Circuit, tracer: Tracer) -> None:
                 f"{tracer.made[leaf].line}: nothing that the query gives depends on this "
                 "feedback; use it, or take it out"
             )
-    g: nx.DiGraph[Vertex] = nx.DiGraph()
+    sorter: TopologicalSorter[Vertex] = TopologicalSorter()
     for v in needed:
         sources = (graph.loops[v],) if v in graph.loops else v.inputs
-        g.add_edges_from((s, v) for s in sources if not isinstance(s.operator, Delay))
+        sorter.add(v, *[s for s in sources if not isinstance(s.operator, Delay)])
     try:
-        cycle = [a for a, *_ in nx.find_cycle(g)]
-    except nx.NetworkXNoCycle:
+        sorter.prepare()
         return
+    except CycleError as e:
+        cycle: list[Vertex] = e.args[1][:-1]  # its first vertex is also its last
     shown = "\n".join(f"  {graph.paths[v]} ({graph.line(v)})" for v in (*cycle, cycle[0]))
     raise CompileError(
         f"{graph.line(cycle[0])}: a loop without a delay has no first value:\n{shown}\n"

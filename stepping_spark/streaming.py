@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame
-
 from stepping_spark.errors import InputError, StoreError
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.graph.operators import Input
+from stepping_spark.packages import DataFrame
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.spark.advice import advise
 from stepping_spark.spark.session import streaming_query

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Self
 
-from pyspark.sql import SparkSession
-
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
+from stepping_spark.packages import SparkSession
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import pyspark
 import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
@@ -41,6 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if pyspark.__version__.startswith(("4.0.", "4.1.")):  # they leave sockets open
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
     if not config.getoption("--in-spark"):
         return
     made = Scheduler.__init__

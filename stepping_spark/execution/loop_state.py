@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from stepping_spark.limits import Limits
+from stepping_spark.packages import DataFrame
+from stepping_spark.packages import functions as F
 from stepping_spark.plan.terms import When
 from stepping_spark.relations.arrow import Column
 from stepping_spark.relations.codec import conform

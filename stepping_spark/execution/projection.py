@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
 
 from stepping_spark.execution.views import inline, is_inline
 from stepping_spark.expressions.arrow import Evaluator, evaluator
 from stepping_spark.expressions.expr import Expr, Field, fields_of, for_spark
 from stepping_spark.expressions.symbolic import to_column
 from stepping_spark.limits import Limits
+from stepping_spark.packages import Column, DataFrame, SparkSession
 from stepping_spark.plan.terms import ALL
 from stepping_spark.relations.arrow import (
     Array,

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from stepping_spark.errors import InputError, StepError, SteppingError
 from stepping_spark.expressions.expr import PythonCall
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import Operator
+from stepping_spark.packages import DataFrame, raised
 from stepping_spark.relations.codec import decode, encode
 from stepping_spark.rows.grouped import in_groups
 from stepping_spark.rows.schema import ZSetType
@@ -57,11 +56,11 @@ def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> SparkRelat
     schema = frame.sparkSession.createDataFrame([], made.schema.ddl).schema
     try:
         return SparkRelation(frame.mapInArrow(batches, schema).localCheckpoint(), made.schema)
-    except PySparkException as e:
+    except raised.PySparkException as e:
         raise of_worker(e, where) from e
 
 
-def of_worker(e: PySparkException, where: str) -> StepError:
+def of_worker(e: raised.PySparkException, where: str) -> StepError:
     """What failed in a Python worker of Spark."""
     ours = raised_in_worker(e)
     if ours is not None:

@@ -13,8 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.engines.spark.nodes import Query
 from stepping_spark.engines.spark.rendering import Rendering
@@ -28,6 +26,7 @@ from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows
 from stepping_spark.execution.views import Sent
 from stepping_spark.graph.operators import parts_of
 from stepping_spark.limits import Limits
+from stepping_spark.packages import DataFrame, SparkSession, raised
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import Leaf, Member, Read, Ref, Term
 from stepping_spark.relations.arrow import one_array
@@ -254,7 +253,7 @@ class Queries:
             if Ref(v) in leaves and isinstance(read, Scan):
                 try:
                     _compute(read.frame)
-                except PySparkException as e:
+                except raised.PySparkException as e:
                     return blamed(e, where)
         for m in members:
             for part in self._with_passed(step, m):

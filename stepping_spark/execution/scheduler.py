@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from pyspark.sql import SparkSession
-
 from stepping_spark.errors import StepError
 from stepping_spark.execution.driver import Driver
 from stepping_spark.execution.due import check_in_time
@@ -29,6 +27,7 @@ from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import IdentityPrint
 from stepping_spark.limits import DEFAULT, Limits
+from stepping_spark.packages import SparkSession
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import (

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import SparkSession
-
 from stepping_spark.errors import StepError
+from stepping_spark.packages import SparkSession
 
 _ZONE, _PARSER = "spark.sql.session.timeZone", "spark.sql.legacy.timeParserPolicy"
 _NAMES = (

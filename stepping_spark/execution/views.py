@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.engines.spark.rendering import DerivedTable
 from stepping_spark.engines.spark.text import consolidated, names
 from stepping_spark.limits import Limits
+from stepping_spark.packages import DataFrame, SparkSession
 from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import quote

@@ -104,7 +104,7 @@ def _function(e: Call) -> Function | None:
         return _of_one(e.op, types[0], unwrap(e.type))
     if types[0].ddl == "DATE":
         return _days(e.op, types[1])
-    if e.op in ("+", "-", "*", "/") and all(map(rank, types)):
+    if e.op in ("+", "-", "*", "/", "%") and all(map(rank, types)):
         return _arithmetic(e.op, types, unwrap(e.type))
     return None
 
@@ -118,25 +118,45 @@ def _name(t: RowType) -> str:
 
 def _arithmetic(op: str, types: Sequence[RowType], given: RowType) -> Function | None:
     if given == INT:
-        return _ARITHMETIC.get(op)
+        return remainder if op == "%" else _ARITHMETIC.get(op)
     if given == FLOAT and not any(_name(t) == "Decimal" for t in types):
         return partial(_of_floats, op)
-    if _name(given) == "Decimal" and op != "/":
+    if _name(given) == "Decimal" and op not in ("/", "%"):
         one, other = (pa.decimal128(*digits(t)) for t in types)
         if digits_of_result(op, *types)[0] <= MOST_DIGITS:  # neither Spark nor Arrow rounds
             return lambda a, b: _ARITHMETIC[op](a.cast(one), b.cast(other))
     return None
 
 
+def remainder(a: Any, b: Any) -> Any:
+    """The remainder of ints, with the sign of the dividend. Raises ArrowInvalid for a zero divisor.
+
+    It also does for the quotient that is beyond 64 bits, of the least int and -1.
+    """
+    return pc.subtract_checked(a, pc.multiply_checked(b, pc.divide_checked(a, b)))
+
+
 def _of_floats(op: str, a: Any, b: Any) -> Any:
     a, b = as_floats(a), as_floats(b)
-    if op == "/":
+    if op in ("/", "%"):
         if pc.any(pc.equal(b, 0.0)).as_py() if isinstance(b, pa.Array) else b.as_py() == 0:
             return None  # Spark raises an error, or gives NULL
-        found = pc.divide(a, b)
+        found = pc.divide(a, b) if op == "/" else _float_remainder(a, b)
     else:
         found = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[op](a, b)
     return one_nan(found)
+
+
+def _float_remainder(a: Any, b: Any) -> Any:
+    """The exact remainder of floats, with the sign of the dividend, as in C and in Java."""
+    there = pc.and_(pc.is_valid(a), pc.is_valid(b))
+    if isinstance(b, pa.Scalar):
+        divisor: Any = np.nan if b.as_py() is None else b.as_py()
+    else:
+        divisor = b.to_numpy(zero_copy_only=False)
+    with np.errstate(invalid="ignore"):  # of an infinity it is NaN
+        found = pa.array(np.fmod(a.to_numpy(zero_copy_only=False), divisor))
+    return pc.if_else(there, found, pa.scalar(None, pa.float64()))
 
 
 def as_floats(x: Any) -> Any:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 
-from pyspark.sql import Column, functions
-
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.directions import TAKERS, Directed, not_a_value
 from stepping_spark.expressions.expr import Build, Call, Expr, Items, Opaque, Singleton
 from stepping_spark.expressions.readings import reading_of
+from stepping_spark.packages import Column, functions
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.types import Struct, unwrap
 from stepping_spark.spark.columns import DeferredColumn, has_order_within, sort_order
@@ -39,7 +38,7 @@ class ExprColumn(DeferredColumn):
 
 # The calls that are only ever made of Columns.
 _OF_COLUMNS: dict[str, Callable[..., Column]] = {
-    "coalesce": functions.coalesce,
+    "coalesce": lambda *args: functions.coalesce(*args),
     "isNotNull": lambda a: a.isNotNull(),
     "known": lambda a: a,
     "<": lambda a, b: a < b,

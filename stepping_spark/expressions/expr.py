@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from pyspark.sql import Column, DataFrame
-
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, StepError
 from stepping_spark.expressions.guards import guarded
 from stepping_spark.expressions.operations import OPERATORS, fit
+from stepping_spark.packages import Column, DataFrame
 from stepping_spark.rows.atoms import DATE, RowType
 from stepping_spark.rows.grouped import Carrying, InGroup
 from stepping_spark.rows.literals import literal, text

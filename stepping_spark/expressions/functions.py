@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Generic, TypeVar
 
-from pyspark.sql import Column
-
 from stepping_spark.callsite import Line, is_ours, user_line
 from stepping_spark.errors import CompileError, SteppingError
 from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.directions import TAKERS, By, refuse_orders
 from stepping_spark.expressions.expr import Expr, PythonCall
 from stepping_spark.expressions.symbolic import trace_row
+from stepping_spark.packages import Column
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.merging import NoSuchRow
 from stepping_spark.rows.types import ListOf, Optional, Struct, row_type
@@ -195,7 +194,9 @@ def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
         get_session()  # functions such as F.lit need a session before they see a column
     try:
         return trace_row(f, row, where)
-    except SteppingError:
+    except SteppingError as e:
+        if type(e) is SteppingError:  # Spark is not there: this is no error of the query alone
+            raise CompileError(f"{where}: {e}") from e
         raise
     except Exception as e:
         raise _untraced(where, e) from e

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
+from stepping_spark.packages import Column
+from stepping_spark.packages import functions as F
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.types import ListOf, Optional, Struct
 

@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.errors import CompileError
-from stepping_spark.expressions.arrow_calls import as_floats, is_known, one_nan
+from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.expressions.derived import Derived, choice
 from stepping_spark.expressions.expr import Call, Expr, Field, Literal
+from stepping_spark.expressions.function_kernels import (
+    KERNELS,
+    PARTS_OF_SECONDS,
+    UNITS,
+    UNITS_OF_TIME,
+    strftime,
+)
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.rows.atoms import (
     BOOL,
@@ -36,8 +42,6 @@ from stepping_spark.rows.types import Optional, unwrap
 from stepping_spark.spark.trees import Tree
 
 pc: Any = pyarrow.compute
-Kernel = Callable[..., Any]
-"""Computes a column from columns; None: ask Spark."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Function(Derived):
 
     def arrow(self, columns: Sequence[Any]) -> Any:
         try:
-            return _KERNELS[self.name](*columns, *self.constants)
+            return KERNELS[self.name](*columns, *self.constants)
         except pa.ArrowInvalid:
             return None
 
@@ -160,6 +164,8 @@ _OPERATORS = {
     "+": "+",
     "-": "-",
     "*": "*",
+    "%": "%",
+    "mod": "%",
     "coalesce": "coalesce",
     "ifnull": "coalesce",
     "nvl": "coalesce",
@@ -177,7 +183,7 @@ def _operator(op: str, args: Sequence[Expr]) -> Expr | None:
         while front:
             last = Call(last.type, op, (front.pop(), last))
         return last
-    if op in ("+", "-", "*") and not _are_numbers(args):
+    if op in ("+", "-", "*", "%") and not _are_numbers(args):
         return None
     try:
         return Call(result_type(op, tuple(a.type for a in args), ""), op, tuple(args))
@@ -205,7 +211,7 @@ def _is_decimal(t: RowType) -> bool:
 
 def _is_wide(e: Expr) -> bool:
     """Whether a number has 64 bits in Spark."""
-    if isinstance(e, Call) and e.op in ("+", "-", "*", "coalesce"):
+    if isinstance(e, Call) and e.op in ("+", "-", "*", "%", "coalesce"):
         return any(map(_is_wide, e.args))
     return isinstance(e, Field) or unwrap(e.type) == FLOAT
 
@@ -218,11 +224,13 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
         return _operator(_OPERATORS[name], args)
     if name in ("date_add", "date_sub") and [unwrap(a.type) for a in args] == [DATE, INT]:
         return _call("+" if name == "date_add" else "-", args, DATE)
+    if name in ("nullif", "nvl2"):
+        return _chosen(name, args)
     form = _FORMS.get(name)
     if form is None:
         return None
-    if name == "date_trunc":
-        args = args[::-1]
+    if name in ("date_trunc", "concat_ws"):  # their constant comes first
+        args = [*args[1:], args[0]]
     columns, constants = args[: form.columns or None], args[form.columns or len(args) :]
     types = {unwrap(a.type) for a in columns}
     if not types <= form.types or len(types) != 1:
@@ -234,15 +242,47 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
     return Function(_null_as(columns, t), tuple(columns), form.kernel or name, tuple(values))
 
 
+def _chosen(name: str, args: Sequence[Expr]) -> Expr | None:
+    """`nullif` and `nvl2`, as choices between values of one type."""
+    last = args[-2:] if name == "nvl2" else args
+    types = {unwrap(a.type) for a in last}
+    if len(args) != (3 if name == "nvl2" else 2) or len(types) != 1:
+        return None
+    (t,) = types
+    if not isinstance(t, Atom):
+        return None
+    if name == "nvl2":
+        return choice(Call(BOOL, "isNotNull", (args[0],)), args[1], args[2])
+    same = _operator("==", args)
+    return None if same is None else choice(same, Literal(Optional(t), None), args[0])
+
+
 @dataclass(frozen=True)
 class Form:
-    """The signature of a function: the number of columns (0: any), their types, the constants."""
+    """The signature of a function: its columns, with their types, and its constants.
+
+    `columns` is the number of columns; 0 is any, and -1 is all but the last argument.
+    """
 
     types: frozenset[RowType]
     given: RowType | None = None  # the type of the result; None: that of the columns
     columns: int = 1
     takes: Callable[..., bool] = lambda *constants: not constants
     kernel: str = ""  # if its name is not the function's
+
+
+def _is_padding(*values: Any) -> bool:
+    return (
+        len(values) == 2 and _is_number(values[0]) and _is_text(values[1]) and len(values[1]) == 1
+    )
+
+
+def _is_number(*values: Any) -> bool:
+    return len(values) == 1 and type(values[0]) is int and 0 <= values[0] <= 1_000
+
+
+def _is_length_of_hash(*values: Any) -> bool:
+    return len(values) == 1 and values[0] in (0, 224, 256, 384, 512)
 
 
 def _is_text(*values: Any) -> bool:
@@ -261,42 +301,16 @@ def _is_replaced(*values: Any) -> bool:
     return len(values) == 2 and all(isinstance(v, str) for v in values) and values[0] != ""
 
 
-_UNITS = {
-    **dict.fromkeys(("year", "yyyy", "yy"), "year"),
-    "quarter": "quarter",
-    **dict.fromkeys(("month", "mon", "mm"), "month"),
-    "week": "week",
-}
-
-
 def _is_unit(*values: Any) -> bool:
-    return _is_text(*values) and values[0].lower() in _UNITS
-
-
-_UNITS_OF_TIME = {**_UNITS, "day": "day", "dd": "day", "hour": "hour", "minute": "minute"}
+    return _is_text(*values) and values[0].lower() in UNITS
 
 
 def _is_unit_of_time(*values: Any) -> bool:
-    return _is_text(*values) and values[0].lower() in _UNITS_OF_TIME
-
-
-_FORMAT = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M"}
-
-
-def _strftime(pattern: str) -> str | None:
-    """A datetime pattern of Spark as one of C; None if a part of it is unknown."""
-    found = ""
-    while pattern:
-        part = next((p for p in _FORMAT if pattern.startswith(p)), pattern[0])
-        rest = pattern.removeprefix(part)
-        if (part not in _FORMAT and part not in "-/. :") or rest[:1] == part[0]:
-            return None
-        found, pattern = found + _FORMAT.get(part, part), rest
-    return found
+    return _is_text(*values) and values[0].lower() in UNITS_OF_TIME
 
 
 def _is_format(*values: Any) -> bool:
-    return _is_text(*values) and bool(values[0]) and _strftime(values[0]) is not None
+    return _is_text(*values) and bool(values[0]) and strftime(values[0]) is not None
 
 
 _TEXT = frozenset({STR})
@@ -313,6 +327,14 @@ _FORMS: dict[str, Form] = {
     **{n: Form(_TEXT) for n in ("trim", "ltrim", "rtrim")},
     "concat": Form(_TEXT, columns=0),
     **dict.fromkeys(("substring", "substr"), Form(_TEXT, takes=_is_piece, kernel="substring")),
+    "concat_ws": Form(_TEXT, columns=-1, takes=_is_text),
+    **{n: Form(_TEXT, takes=_is_padding) for n in ("lpad", "rpad")},
+    **{n: Form(_TEXT, takes=_is_number) for n in ("left", "right", "repeat")},
+    "reverse": Form(_TEXT),
+    "md5": Form(_TEXT),
+    **dict.fromkeys(("sha", "sha1"), Form(_TEXT, kernel="sha1")),
+    "sha2": Form(_TEXT, takes=_is_length_of_hash),
+    "crc32": Form(_TEXT, INT),
     "like": Form(_TEXT, BOOL, takes=_is_pattern),
     **{n: Form(_TEXT, BOOL, takes=_is_text) for n in ("startswith", "endswith", "contains")},
     "replace": Form(_TEXT, takes=_is_replaced),
@@ -325,73 +347,14 @@ _FORMS: dict[str, Form] = {
     "date_format": Form(frozenset({DATE, DATETIME}), STR, takes=_is_format),
     "trunc": Form(frozenset({DATE}), takes=_is_unit),
     **dict.fromkeys(("datediff", "date_diff"), Form(frozenset({DATE}), INT, 2, kernel="datediff")),
+    "last_day": Form(frozenset({DATE})),
+    "unix_date": Form(frozenset({DATE}), INT),
+    **{n: Form(frozenset({DATETIME}), INT) for n in PARTS_OF_SECONDS},
     "abs": Form(_NUMBERS),
+    "isnan": Form(frozenset({FLOAT}), BOOL),
+    "sqrt": Form(frozenset({FLOAT})),
+    "pmod": Form(frozenset({INT}), columns=2),
+    **{n: Form(frozenset({INT}), columns=2) for n in ("&", "|", "^")},
     "try_divide": Form(_NUMBERS, FLOAT, 2),
     **{n: Form(frozenset({INT, DATE}), columns=0) for n in ("greatest", "least")},
-}
-
-
-def _letters(change: Kernel, x: Any) -> Any:
-    """The text with letters changed; None beyond ASCII, where Java has rules of its own."""
-    return change(x) if pc.all(pc.string_is_ascii(x)).as_py() is not False else None
-
-
-def _long(part: Kernel, x: Any) -> Any:
-    return part(_local(x)).cast(pa.int64())
-
-
-def _local(x: Any) -> Any:
-    """Instants as local times of UTC."""
-    return x.cast(pa.timestamp("us")) if pa.types.is_timestamp(x.type) else x
-
-
-def _days_between(last: Any, first: Any) -> Any:
-    days = [d.cast(pa.int32()).cast(pa.int64()) for d in (last, first)]
-    return pc.subtract(*days)
-
-
-def _divided(a: Any, b: Any) -> Any:
-    """The quotient as a float; NULL if the divisor is zero."""
-    a, b = as_floats(a), as_floats(b)
-    return one_nan(pc.if_else(pc.equal(b, 0.0), pa.scalar(None, pa.float64()), pc.divide(a, b)))
-
-
-_KERNELS: dict[str, Kernel] = {
-    "upper": partial(_letters, pc.utf8_upper),
-    "lower": partial(_letters, pc.utf8_lower),
-    "length": partial(_long, pc.utf8_length),
-    "trim": lambda x: pc.utf8_trim(x, " "),
-    "ltrim": lambda x: pc.utf8_ltrim(x, " "),
-    "rtrim": lambda x: pc.utf8_rtrim(x, " "),
-    "concat": lambda *x: pc.binary_join_element_wise(*x, "", null_handling="emit_null"),
-    "substring": lambda x, at, n: pc.utf8_slice_codeunits(x, at - 1, at - 1 + n),
-    "like": lambda x, pattern: pc.match_like(x, pattern),
-    "startswith": lambda x, text: pc.starts_with(x, text),
-    "endswith": lambda x, text: pc.ends_with(x, text),
-    "contains": lambda x, text: pc.match_substring(x, text),
-    "replace": lambda x, old, new: pc.replace_substring(x, old, new),
-    "year": partial(_long, pc.year),
-    "quarter": partial(_long, pc.quarter),
-    "month": partial(_long, pc.month),
-    "weekofyear": partial(_long, pc.iso_week),
-    "dayofweek": lambda x: _long(partial(pc.day_of_week, count_from_zero=False, week_start=7), x),
-    "weekday": partial(_long, pc.day_of_week),
-    "dayofyear": partial(_long, pc.day_of_year),
-    "day": partial(_long, pc.day),
-    "hour": partial(_long, pc.hour),
-    "minute": partial(_long, pc.minute),
-    "second": partial(_long, pc.second),
-    "trunc": lambda x, unit: pc.floor_temporal(x, unit=_UNITS[unit.lower()]),
-    "datediff": _days_between,
-    "to_date": lambda x: pc.floor_temporal(_local(x), unit="day").cast(pa.date32()),
-    "date_trunc": lambda x, unit: pc.floor_temporal(
-        _local(x), unit=_UNITS_OF_TIME[unit.lower()]
-    ).cast(x.type),
-    "date_format": lambda x, pattern: pc.strftime(
-        x.cast(pa.timestamp("us")), format=_strftime(pattern)
-    ),
-    "abs": pc.abs_checked,
-    "try_divide": _divided,
-    "greatest": pc.max_element_wise,
-    "least": pc.min_element_wise,
 }

@@ -7,13 +7,12 @@ import decimal
 import enum
 from typing import Any
 
-from pyspark.sql import Column
-
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.columns import ExprColumn, opaque
 from stepping_spark.expressions.expr import Build, Expr, Items, Literal
+from stepping_spark.packages import Column
 from stepping_spark.rows.atoms import (
     ATOMS,
     INT_MAX,

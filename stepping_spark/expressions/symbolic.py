@@ -7,8 +7,6 @@ import decimal
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from pyspark.sql import Column, functions
-
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.columns import ROW, TEXTS, ExprColumn, opaque, to_column
@@ -16,6 +14,7 @@ from stepping_spark.expressions.directions import Directed
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.expressions.results import to_expr
+from stepping_spark.packages import Column, functions
 from stepping_spark.rows.atoms import BOOL, DATE, INT, Atom, RowType
 from stepping_spark.rows.types import Optional, Struct, unwrap
 

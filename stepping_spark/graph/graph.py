@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeAlias
 
-import networkx as nx
 from typing_extensions import TypeVar
 
 from stepping_spark.callsite import Line, user_line
@@ -19,6 +18,7 @@ from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.identity import identity_of
 from stepping_spark.graph.operators import Input, Linearity, Operator
 from stepping_spark.graph.reduce_plan import ReducePlan
+from stepping_spark.packages import networkx as nx
 from stepping_spark.rows.schema import StreamType
 
 # To a checker: the tuple of changes that a step takes, and what the query gives.

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import IntegralType
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, SourceError
+from stepping_spark.packages import DataFrame, SparkSession, raised
+from stepping_spark.packages import functions as F
+from stepping_spark.packages import types as T
 from stepping_spark.pipeline.frames import as_fields
 from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.pipeline.remedies import RETRY
 from stepping_spark.spark.arrow_schema import arrow_schema_of
-from stepping_spark.spark.errors import OF_SPARK, first_line
+from stepping_spark.spark.errors import first_line, raised_by_java
 from stepping_spark.spark.session import get_session
 from stepping_spark.zsets.from_change_feed import counted_changes
 
@@ -162,7 +162,7 @@ class CatalogSource:
             wanted = self._session.read.option("deduplicationMode", "none")
             found = wanted.option("startingVersion", before).changes(self._name)
             kind = found.schema[VERSION].dataType
-        if not isinstance(kind, IntegralType):
+        if not isinstance(kind, T.IntegralType):
             raise self._failure(
                 f"its versions are of type {kind.simpleString()}, and only whole numbers that grow "
                 "can be followed; read it as st.MicroBatches(spark.readStream.changes(name), …)"
@@ -178,7 +178,7 @@ class CatalogSource:
         """Errors of Spark as ours."""
         try:
             yield
-        except OF_SPARK as e:
+        except (raised.PySparkException, raised_by_java.Py4JError) as e:
             raise self._failure(f"{what}: {first_line(e)}; {RETRY}") from e
 
     def _failure(self, said: str) -> SourceError:

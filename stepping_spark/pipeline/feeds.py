@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, SourceError
 from stepping_spark.execution.io import held_input
 from stepping_spark.limits import Limits
+from stepping_spark.packages import DataFrame
 from stepping_spark.pipeline.iterators import Items, ItemSource
 from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.protocols import AT, MISFITS, Batch, Change, Portion, Position, Source

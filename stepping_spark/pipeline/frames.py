@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
+from stepping_spark.packages import DataFrame
+from stepping_spark.packages import functions as F
 from stepping_spark.rows.names import matched
 from stepping_spark.rows.schema import COUNT, VALUE
 from stepping_spark.rows.types import quote

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, SourceError, SteppingError
+from stepping_spark.packages import DataFrame, SparkSession
 from stepping_spark.pipeline.frames import as_fields
 from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Change, Portion, Position

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
+from stepping_spark.packages import DataFrame
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.protocol import ZSet
 

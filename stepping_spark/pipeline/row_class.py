@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError
+from stepping_spark.packages import DataFrame, StructType, raised
+from stepping_spark.packages import types as T
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.files.directory import HIDDEN
@@ -59,7 +58,7 @@ def _schema_of(of: Any) -> pa.Schema:
         return of.schema
     if isinstance(of, DataFrame):
         return arrow_schema_of(of.schema)
-    if isinstance(of, T.StructType):
+    if isinstance(of, StructType):
         return arrow_schema_of(of)
     if isinstance(of, str | os.PathLike):
         text = os.fspath(of)
@@ -115,6 +114,6 @@ def _of_ddl(text: str) -> pa.Schema:
     get_session()  # Spark parses it
     try:
         parsed: Any = T.StructType.fromDDL(text)
-    except PySparkException as e:
+    except raised.PySparkException as e:
         raise InputError(f"{user_line()}: {text!r} is no DDL: {first_line(e)}") from e
     return arrow_schema_of(parsed)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from pyspark.sql import Column
-
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.expr import Field, PythonCall
@@ -28,6 +26,7 @@ from stepping_spark.graph.operators import (
     MapMany,
     Neg,
 )
+from stepping_spark.packages import Column
 from stepping_spark.query.trace import make, row_of, tracer
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import pair_of

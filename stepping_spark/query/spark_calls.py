@@ -7,12 +7,11 @@ from itertools import takewhile
 from pathlib import Path
 from types import CodeType
 
-import pyspark
-
 from stepping_spark.callsite import Line, is_ours
 from stepping_spark.errors import CompileError
+from stepping_spark.packages import folder_of
 
-_SPARK = Path(pyspark.__file__).parent
+_SPARK = folder_of("pyspark") or Path("pyspark")
 _FUNCTIONS = _SPARK / "sql" / "functions"
 
 

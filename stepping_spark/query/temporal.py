@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from pyspark.sql import Column
-
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.clock import TIMES
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Opaque, PythonCall
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.graph.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal
+from stepping_spark.packages import Column
 from stepping_spark.query.primitives import add
 from stepping_spark.query.trace import make, row_of
 from stepping_spark.rows.atoms import BOOL, RowType

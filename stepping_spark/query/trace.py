@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
-from pyspark.errors import PySparkException
-
 from stepping_spark.callsite import Line, is_engine, is_ours, line_of, user_frame, user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.graph.graph import AnyGraph, Lateness, Origin, Path, Vertex
@@ -23,6 +21,7 @@ from stepping_spark.graph.operators import (
     Operator,
 )
 from stepping_spark.graph.reduce_plan import ReducePlan
+from stepping_spark.packages import raised
 from stepping_spark.query.miscalls import miscalled
 from stepping_spark.query.spark_calls import spark_miscalled
 from stepping_spark.rows.atoms import RowType, short
@@ -216,7 +215,7 @@ class Tracer:
         sys.setprofile(self._profile)
         try:
             return query(*streams)
-        except (TypeError, AssertionError, PySparkException) as e:
+        except (TypeError, AssertionError, raised.PySparkException) as e:
             raise miscalled(e) or spark_miscalled(e) or e from None
         finally:
             sys.setprofile(before if callable(before) else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from weakref import WeakSet
 
-from pyspark.sql import SparkSession
+from stepping_spark.packages import SparkSession
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 PER_CORE = 8  # partitions; with more, a step of a few rows waits for many empty tasks

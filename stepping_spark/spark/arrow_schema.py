@@ -5,24 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import types as T
 
-_ARROW: dict[type[T.DataType], Any] = {
-    T.BooleanType: pa.bool_(),
-    T.ByteType: pa.int8(),
-    T.ShortType: pa.int16(),
-    T.IntegerType: pa.int32(),
-    T.LongType: pa.int64(),
-    T.FloatType: pa.float32(),
-    T.DoubleType: pa.float64(),
-    T.StringType: pa.string(),
-    T.VarcharType: pa.string(),
-    T.CharType: pa.string(),
-    T.BinaryType: pa.binary(),
-    T.DateType: pa.date32(),
-    T.TimestampType: pa.timestamp("us", "UTC"),
-    T.TimestampNTZType: pa.timestamp("us"),
-    T.DayTimeIntervalType: pa.duration("us"),
+from stepping_spark.packages import types as T
+
+_ARROW: dict[str, Any] = {
+    "BooleanType": pa.bool_(),
+    "ByteType": pa.int8(),
+    "ShortType": pa.int16(),
+    "IntegerType": pa.int32(),
+    "LongType": pa.int64(),
+    "FloatType": pa.float32(),
+    "DoubleType": pa.float64(),
+    "StringType": pa.string(),
+    "VarcharType": pa.string(),
+    "CharType": pa.string(),
+    "BinaryType": pa.binary(),
+    "DateType": pa.date32(),
+    "TimestampType": pa.timestamp("us", "UTC"),
+    "TimestampNTZType": pa.timestamp("us"),
+    "DayTimeIntervalType": pa.duration("us"),
 }
 
 
@@ -38,5 +39,5 @@ def _arrow(t: T.DataType) -> Any:
         return pa.list_(pa.field("item", _arrow(t.elementType), t.containsNull))
     if isinstance(t, T.StructType):
         return pa.struct(list(arrow_schema_of(t)))
-    known = _ARROW.get(type(t))
+    known = _ARROW.get(type(t).__name__)
     return pa.opaque(pa.null(), t.simpleString(), "Spark") if known is None else known

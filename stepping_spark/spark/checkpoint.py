@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.storagelevel import StorageLevel
-
 from stepping_spark.errors import StepError
+from stepping_spark.packages import DataFrame, StorageLevel, raised
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.measure import Measured, column, measure
@@ -46,7 +43,7 @@ def settle(
         there = SparkRelation(frame, schema).added_up(said).frame
     try:
         kept, measured = _computed(there, schema, tests, level)
-    except PySparkException as e:
+    except raised.PySparkException as e:
         for name, t in schema.diffs:
             if said(name, t) in str(e):
                 raise StepError(said(name, t)) from e

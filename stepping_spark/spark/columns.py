@@ -2,28 +2,44 @@
 
 PySpark's functions take Columns, and there is no public way to pass a substitute. They read two
 private members: `_jc`, the Java object of a classic Column, and `_expr`, the plan of a Column of
-Spark Connect. They also check for an instance of the class of classic Columns, which is the base
-class here. Only this module uses these members.
+Spark Connect. They also ask whether it is an instance of the class of Columns, and `isinstance`
+believes what an object says of itself (`__class__`). Only this module uses these members.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column
-from pyspark.sql.classic.column import Column as ClassicColumn
-
+from stepping_spark.packages import Column, is_imported
 from stepping_spark.spark.session import get_session
+from stepping_spark.spark.trees import ClassicColumn
+
+_Base: Any = ClassicColumn if TYPE_CHECKING else object
 
 
-class DeferredColumn(ClassicColumn):
+class DeferredColumn(_Base):  # type: ignore[misc]
     """A substitute for a Column, wherever PySpark expects one, classic or of Spark Connect."""
 
-    def __init__(self) -> None:
-        """Creates nothing yet. The base's constructor, which takes a Java object, is not called."""
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The class of Columns, for PySpark's `isinstance`; PySpark may not be imported."""
+        connect, classic = "pyspark.sql.connect.column", "pyspark.sql.classic.column"
+        remote = is_imported("pyspark.sql.utils") and sys.modules["pyspark.sql.utils"].is_remote()
+        for module in (connect if remote else classic, "pyspark.sql.column"):
+            if is_imported(module):
+                found: type = sys.modules[module].Column
+                return found
+        return type(self)
+
+    def __getattr__(self, name: str) -> Any:
+        """A method of the Column."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.__spark_column__(), name)
 
     @abstractmethod
     def __spark_column__(self) -> Column:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
+from stepping_spark.packages import Raised, raised
 
-OF_SPARK = (PySparkException, Py4JError)
-"""The errors that a call of Spark may raise, with those that only the JVM knows."""
+if TYPE_CHECKING:
+    from py4j import protocol as raised_by_java
+else:
+    raised_by_java = Raised("py4j.protocol")
+
+__all__ = ["first_line", "raised_by_java", "raised_in_worker"]
 
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*) SQLSTATE: \w+")
 
 
-def raised_in_worker(e: PySparkException) -> tuple[str, str] | None:
+def raised_in_worker(e: raised.PySparkException) -> tuple[str, str] | None:
     """The name and text of an error of this library that one of Spark's Python workers raised."""
     found = re.findall(r"^stepping_spark\.errors\.(\w+): (.*)$", str(e), re.MULTILINE)
     return found[-1] if found else None
@@ -30,7 +34,7 @@ def first_line(e: BaseException) -> str:
     raised = _RAISED.fullmatch(first)
     if raised:
         return raised[1]
-    if isinstance(e, Py4JJavaError):
+    if isinstance(e, raised_by_java.Py4JJavaError):
         return rest.split("\n", 1)[0].removeprefix(": ")
     _, trace, told = rest.rpartition("Traceback (most recent call last):\n")
     lines = [x for x in told.splitlines() if x and not x.startswith(" ")] if trace else []

@@ -8,8 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame
+from stepping_spark.packages import DataFrame
+from stepping_spark.spark.errors import raised_by_java
 
 _UNKNOWN = 2**62
 _ROW_BY_ROW = ("Filter", "Project")
@@ -24,7 +24,7 @@ def scanned_bytes(frame: DataFrame) -> int | None:
     also joins, groups, sorts or calls Python; or Spark does not know, as of a database or of Python
     objects, or does not tell, as with Spark Connect.
     """
-    with suppress(AttributeError, Py4JError):
+    with suppress(AttributeError, raised_by_java.Py4JError):
         node: Any = frame._jdf.queryExecution().optimizedPlan()
         while node.nodeName() in _ROW_BY_ROW:
             node = node.child()
@@ -36,7 +36,7 @@ def scanned_bytes(frame: DataFrame) -> int | None:
 
 def is_same_again(frame: DataFrame) -> bool:
     """Whether all expressions of a DataFrame give the same each time, as Spark knows them."""
-    with suppress(AttributeError, Py4JError):
+    with suppress(AttributeError, raised_by_java.Py4JError):
         return bool(frame._jdf.queryExecution().optimizedPlan().deterministic())
     return False
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark.sql import functions as F
 from rich.filesize import decimal
 
 from stepping_spark.limits import Limits
+from stepping_spark.packages import functions as F
 from stepping_spark.spark.measure import measure, width_of
 from stepping_spark.spark.placement import FEW_ROWS, Work, resources
 from stepping_spark.spark.relation import DriverRelation, SparkRelation

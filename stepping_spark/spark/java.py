@@ -18,13 +18,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
-from pyspark.java_gateway import launch_gateway
-
 from stepping_spark.errors import SteppingError
+from stepping_spark.packages import Late, SparkContext, raised
 
 __all__ = ["java_environment", "launch"]
+
+_spark = Late("pyspark")
+_gateways = Late("pyspark.java_gateway")
 
 OLDEST_JAVA = 17
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
@@ -34,17 +34,17 @@ _START_UP_NOISE = re.compile(rb"WARNING: Using incubator modules: |Picked up \w*
 
 def launch(conf: Mapping[str, str], scratch: Path) -> None:
     """Start the JVM. Its stderr is passed on, without lines that do not matter."""
-    settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    settings = _spark.SparkConf(loadDefaults=False).setAll(list(conf.items()))
     with java_environment(scratch):
         reader, writer = os.pipe()
         words = _Words(reader)
         words.start()
         try:
             try:
-                gateway = launch_gateway(settings, {"stderr": writer})  # type: ignore[no-untyped-call]
+                gateway = _gateways.launch_gateway(settings, {"stderr": writer})
             finally:
                 os.close(writer)
-        except (PySparkRuntimeError, OSError) as e:
+        except (raised.PySparkRuntimeError, OSError) as e:
             words.join(timeout=10)
             raise SteppingError(
                 f"Spark's Java virtual machine did not start ({e}). It said:\n{words.last()}\n"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import operator
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
+from stepping_spark.packages import Column, DataFrame
+from stepping_spark.packages import functions as F
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import Columns
 from stepping_spark.spark.measure import column

@@ -11,14 +11,15 @@ to see whether there is a session without starting one.
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from rich.filesize import decimal
 
 from stepping_spark.limits import Limits
+from stepping_spark.packages import SparkContext, is_imported
+from stepping_spark.spark.errors import raised_by_java
 from stepping_spark.spark.session import cores, quarter_of_memory
 
 FEW_ROWS = 10_000
@@ -152,7 +153,7 @@ def resources(limits: Limits) -> Resources:
     return Resources(
         limits.parallelism or _parallelism(),
         limits.working_bytes or quarter_of_memory(),
-        0.0 if SparkContext._active_spark_context is not None else STARTING,
+        _starting(),
     )
 
 
@@ -166,14 +167,25 @@ def is_sent_whole(rows: int, nbytes: int, limits: Limits) -> bool:
     return rows <= SENT_WHOLE * limits.looked_up_keys and nbytes <= limits.broadcast_bytes
 
 
+def _starting() -> float:
+    """How long Spark takes before its first query: nothing, if a session runs."""
+    utils = sys.modules.get("pyspark.sql.utils")
+    if utils is not None and utils.is_remote():
+        return 0.0
+    runs = is_imported("pyspark.sql") and SparkContext._active_spark_context is not None
+    return 0.0 if runs else STARTING
+
+
 def _parallelism() -> int:
     """The tasks that run at once in the running session; starts none.
 
     Without a session, the cores that a local one would have. Spark Connect does not tell: the same.
     """
-    context = SparkContext._active_spark_context
+    if not is_imported("pyspark.sql"):
+        return cores()
     # A session that was stopped, or whose JVM has ended, is an error for those who need Spark.
-    with suppress(Py4JError, OSError, AttributeError):
+    with suppress(raised_by_java.Py4JError, OSError, AttributeError):
+        context = SparkContext._active_spark_context
         if context is not None:
             return max(context.defaultParallelism, 1)
     return cores()

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from stepping_spark.limits import Limits
+from stepping_spark.packages import DataFrame, SparkSession
+from stepping_spark.packages import functions as F
 from stepping_spark.relations import arrow
 from stepping_spark.relations.arrow import Column, canonical, flat, one_array, row_ids
 from stepping_spark.relations.codec import conform

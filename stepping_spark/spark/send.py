@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
+from stepping_spark.packages import DataFrame, SparkSession
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import with_settings
 

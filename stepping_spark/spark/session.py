@@ -22,14 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
-from pyspark.errors import PySparkException, PySparkRuntimeError
-from pyspark.logger import PySparkLogger
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.util import inheritable_thread_target
-
 from stepping_spark.errors import SteppingError
+from stepping_spark.packages import DataFrame, Late, SparkContext, SparkSession, is_imported, raised
+from stepping_spark.spark.errors import raised_by_java
 from stepping_spark.spark.java import launch
 
 __all__ = [
@@ -79,6 +74,9 @@ _TOLD_TWICE_BY_JAVA = (
 )
 _TOLD_TWICE_BY_PYTHON = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
+_spark = Late("pyspark")
+_logger = Late("pyspark.logger")
+_util = Late("pyspark.util")
 _log = logging.getLogger("stepping_spark")
 _lock = threading.Lock()
 
@@ -138,7 +136,7 @@ class JobCounter:
             # Spark records a job's start on another thread, so wait until it has.
             jvm_context.listenerBus().waitUntilEmpty()
             self.count = len(jvm_context.statusTracker().getJobIdsForTag(self._tag))
-        except (Py4JError, OSError, AttributeError):
+        except (raised_by_java.Py4JError, OSError, AttributeError):
             # The JVM has ended, or the session was stopped, which leaves None in its place. If an
             # error ended the block, it says more than this one.
             if error is None:
@@ -240,7 +238,7 @@ def for_thread(session: SparkSession, f: Callable[[], T]) -> Callable[[], T]:
     They have the job group, tags and scheduler pool of this thread.
     """
     # Wrap it for each thread: threads with a common wrapper would share tags of their jobs.
-    wrapped: Callable[[], T] = inheritable_thread_target(session)(f)
+    wrapped: Callable[[], T] = _util.inheritable_thread_target(session)(f)
     return wrapped
 
 
@@ -249,9 +247,16 @@ def _check_java() -> None:
 
     It checks the JVM's process, because the connection may take a while to notice its end.
     """
+    if _is_client_alone():
+        return
     started = getattr(SparkContext._gateway, "proc", None)
     if started is not None and started.poll() is not None:
         raise _java_ended(f"its process ended with status {started.returncode}")
+
+
+def _is_client_alone() -> bool:
+    """Whether PySpark is `pyspark-client`, which knows Spark Connect and no Java."""
+    return not hasattr(_spark, "SparkContext")
 
 
 def _java_ended(found: object) -> SteppingError:
@@ -262,7 +267,9 @@ def _java_ended(found: object) -> SteppingError:
 
 
 def running_session() -> SparkSession | None:
-    """The active or default session, unless it has been stopped."""
+    """The active or default session, unless it has been stopped. Does not import PySpark."""
+    if not is_imported("pyspark.sql"):
+        return None
     _check_java()
     try:
         session = SparkSession.active()
@@ -270,9 +277,9 @@ def running_session() -> SparkSession | None:
             return session
         # It was stopped outside of PySpark, which would return it again.
         session.stop()
-    except PySparkRuntimeError:
+    except raised.PySparkRuntimeError:
         return None  # there is no session
-    except (Py4JError, OSError) as e:
+    except (raised_by_java.Py4JError, OSError) as e:
         raise _java_ended(e) from e
     return None
 
@@ -287,11 +294,11 @@ def _start() -> SparkSession:
         if SparkContext._gateway is None:
             launch(conf, scratch)
         for name in _TOLD_TWICE_BY_PYTHON:
-            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+            _logger.PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
         session = SparkSession.builder.config(map=dict(conf)).getOrCreate()
         _log.info("started a Spark session on %s, tuned for small steps", conf["spark.master"])
         return session
-    except (PySparkException, Py4JError) as e:
+    except (raised.PySparkException, raised_by_java.Py4JError) as e:
         raise SteppingError(
             f"Spark did not start: {e} Start a session yourself with SparkSession.builder, which "
             "is then used, or correct what is wrong with the one started here."
@@ -299,9 +306,10 @@ def _start() -> SparkSession:
 
 
 def _is_elsewhere() -> bool:
-    """Whether the environment says where Spark is: Spark Connect, or a JVM that started Python."""
+    """Whether something says where Spark is: Spark Connect, or a JVM that started Python."""
     return (
-        "SPARK_REMOTE" in os.environ
+        _is_client_alone()
+        or "SPARK_REMOTE" in os.environ
         or "SPARK_CONNECT_MODE_ENABLED" in os.environ
         or os.environ.get("SPARK_API_MODE", "").lower() == "connect"
         or "PYSPARK_GATEWAY_PORT" in os.environ

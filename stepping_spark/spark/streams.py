@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
-
 from stepping_spark.errors import SteppingError
-from stepping_spark.spark.errors import first_line
+from stepping_spark.packages import DataFrame, raised
+from stepping_spark.spark.errors import first_line, raised_by_java
 
 __all__ = ["Stream"]
 
@@ -31,8 +27,8 @@ class Stream:
     ) -> None:
         writer = df.writeStream.foreachBatch(take).trigger(availableNow=True)
         try:
-            self._query: StreamingQuery = writer.option("checkpointLocation", checkpoint).start()
-        except (PySparkException, Py4JError) as e:
+            self._query = writer.option("checkpointLocation", checkpoint).start()
+        except (raised.PySparkException, raised_by_java.Py4JError) as e:
             raise SteppingError(first_line(e)) from e
 
     @property

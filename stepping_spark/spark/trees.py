@@ -1,18 +1,23 @@
 """The parts of a Column: functions, texts of SQL, constants, CASE and casts.
 
 Private in PySpark, which has no public way to inspect a Column: `_jc`, the Java object of a classic
-Column, whose node has its children. A Column of Spark Connect is not inspected.
+Column, whose node has its children; and `_expr`, the expression of a Column of Spark Connect, which
+is an object of Python (`pyspark.sql.connect.expressions`), with its parts in private attributes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column
-from pyspark.sql.classic.column import Column as ClassicColumn
+from stepping_spark.packages import Column, LateClass
 
-__all__ = ["Tree", "tree_of"]
+if TYPE_CHECKING:
+    from pyspark.sql.classic.column import Column as ClassicColumn
+else:
+    ClassicColumn = LateClass("Column", "pyspark.sql.classic.column")
+
+__all__ = ["ClassicColumn", "Tree", "tree_of"]
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,11 @@ class Tree:
 
 
 def tree_of(column: Column) -> Tree:
-    """The parts of a Column; `other` for one of Spark Connect."""
+    """The parts of a Column, classic or of Spark Connect."""
     made: Any = column
-    return _tree(made._jc.node()) if isinstance(column, ClassicColumn) else Tree("other")
+    if isinstance(column, ClassicColumn):
+        return _tree(made._jc.node())
+    return _tree_of_connect(made._expr)
 
 
 def _tree(node: Any) -> Tree:
@@ -54,3 +61,28 @@ def _tree(node: Any) -> Tree:
 
 def _trees(nodes: Any) -> tuple[Tree, ...]:
     return tuple(_tree(nodes.apply(i)) for i in range(nodes.size()))
+
+
+# Constants that Spark Connect sends as they are. It gives a Decimal digits of its own, and other
+# values are numbers already, as the days of a date.
+_AS_THEY_ARE = ("NullType", "BooleanType", "IntegerType", "LongType", "DoubleType", "StringType")
+
+
+def _tree_of_connect(part: Any) -> Tree:
+    kind = type(part).__name__
+    if kind == "SQLExpression":
+        return Tree("text", part._expr)
+    if kind == "LiteralExpression" and type(part._dataType).__name__ in _AS_THEY_ARE:
+        return Tree("constant", part._value)
+    if kind == "CastExpression" and part._eval_mode is None:
+        to = part._data_type
+        ddl = to if isinstance(to, str) else to.simpleString()
+        return Tree("cast", ddl.upper(), (_tree_of_connect(part._expr),))
+    if kind == "UnresolvedFunction" and not part._is_distinct:
+        return Tree("function", part._name.lower(), tuple(map(_tree_of_connect, part._args)))
+    if kind == "CaseWhen":
+        parts = [_tree_of_connect(p) for branch in part._branches for p in branch]
+        rest = part._else_value
+        parts.append(Tree("constant") if rest is None else _tree_of_connect(rest))
+        return Tree("case", None, tuple(parts))
+    return Tree("other")

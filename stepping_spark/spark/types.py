@@ -6,11 +6,9 @@ import decimal
 import functools
 import re
 
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession, functions
-from pyspark.sql import types as T
-
 from stepping_spark.errors import CompileError
+from stepping_spark.packages import Column, DataFrame, SparkSession, functions, raised
+from stepping_spark.packages import types as T
 from stepping_spark.rows.atoms import (
     BOOL,
     BYTES,
@@ -29,20 +27,20 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, quote
 from stepping_spark.spark.errors import first_line
 from stepping_spark.spark.session import get_session
 
-_SIMPLE: dict[type[T.DataType], RowType] = {
-    T.BooleanType: BOOL,
-    T.ByteType: INT,
-    T.ShortType: INT,
-    T.IntegerType: INT,
-    T.LongType: INT,
-    T.FloatType: FLOAT,
-    T.DoubleType: FLOAT,
-    T.StringType: STR,
-    T.BinaryType: BYTES,
-    T.DateType: DATE,
-    T.TimestampType: DATETIME,
-    T.TimestampNTZType: LOCAL_DATETIME,
-    T.DayTimeIntervalType: TIMEDELTA,
+_SIMPLE: dict[str, RowType] = {
+    "BooleanType": BOOL,
+    "ByteType": INT,
+    "ShortType": INT,
+    "IntegerType": INT,
+    "LongType": INT,
+    "FloatType": FLOAT,
+    "DoubleType": FLOAT,
+    "StringType": STR,
+    "BinaryType": BYTES,
+    "DateType": DATE,
+    "TimestampType": DATETIME,
+    "TimestampNTZType": LOCAL_DATETIME,
+    "DayTimeIntervalType": TIMEDELTA,
 }
 
 
@@ -56,8 +54,8 @@ def from_spark(t: T.DataType, nullable: bool, where: str) -> RowType:
     elif isinstance(t, T.StructType):
         fields = tuple((f.name, from_spark(f.dataType, f.nullable, where)) for f in t.fields)
         inner = Struct("", fields, dict)
-    elif type(t) in _SIMPLE:
-        inner = _SIMPLE[type(t)]
+    elif type(t).__name__ in _SIMPLE:
+        inner = _SIMPLE[type(t).__name__]
     else:
         raise CompileError(
             f"{where}: Spark gives {t.simpleString()}, which a row cannot hold; convert it to a "
@@ -80,7 +78,7 @@ def analyzed(column: Column, row: RowType, where: str) -> tuple[RowType, DataFra
     try:
         selected = rows.select(column)
         field = selected.schema.fields[0]
-    except PySparkException as e:
+    except raised.PySparkException as e:
         raise CompileError(f"{where}: Spark refuses {column}: {first_line(e)}") from e
     _refuse_what_is_no_function_of_the_row(rows, column, where)
     return from_spark(field.dataType, field.nullable, where), selected
@@ -108,8 +106,8 @@ def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, wher
             "rows of each group, st.first_n is cheaper"
         )
     try:
-        rows.agg(functions.count(column))
-    except PySparkException as e:
+        _ = rows.agg(functions.count(column)).schema  # on Connect, this asks the analyzer
+    except raised.PySparkException as e:
         raise CompileError(
             f"{where}: {column} is not a function of one row alone: {first_line(e)}; a row "
             "function may hold no aggregate, window, generator or random value: use st.aggregate "

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from stepping_spark.errors import InputError
 from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.symbolic import to_column
+from stepping_spark.packages import DataFrame
+from stepping_spark.packages import functions as F
 from stepping_spark.relations.codec import conform, decode
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import Columns, Schema, ZSetType

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from stepping_spark.errors import InputError
+from stepping_spark.packages import DataFrame
+from stepping_spark.packages import types as T
 from stepping_spark.relations.arrow import one_array
 from stepping_spark.rows.literals import text
 from stepping_spark.rows.schema import COUNT, ZSetType

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
 from stepping_spark.errors import InputError
 from stepping_spark.expressions.guards import UUID_TEXT, YEARS
+from stepping_spark.packages import Column, DataFrame, raised
+from stepping_spark.packages import functions as F
+from stepping_spark.packages import types as T
 from stepping_spark.rows.atoms import FLOAT_INT_MAX, INT, Atom, RowType
 from stepping_spark.rows.literals import literal, text
 from stepping_spark.rows.names import arrow_schema, matched
@@ -26,20 +24,20 @@ from stepping_spark.sums.overflow import product
 _MARK = "stepping_spark: "  # the prefix of the errors that the guard raises inside Spark
 PASSED = "monotonically_increasing_id() >= -1"
 """A condition on rows that passed the check, in SQL and in Spark's plan. It is always true."""
-_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-_DIGITS: dict[type[T.DataType], int] = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
-_TAKEN: dict[str, tuple[type[T.DataType], ...]] = {
-    "bool": (T.BooleanType,),
+_INTEGERS = ("ByteType", "ShortType", "IntegerType", "LongType")
+_DIGITS: dict[str, int] = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
+_TAKEN: dict[str, tuple[str, ...]] = {
+    "bool": ("BooleanType",),
     "int": _INTEGERS,
-    "float": (T.FloatType, T.DoubleType),
-    "str": (T.StringType, T.VarcharType, T.CharType),
-    "bytes": (T.BinaryType,),
-    "date": (T.DateType,),
-    "datetime": (T.TimestampType,),
-    "LocalDateTime": (T.TimestampNTZType,),
-    "timedelta": (T.DayTimeIntervalType,),
-    "UUID": (T.StringType, T.VarcharType, T.CharType),
-    "Enum": (T.StringType, T.VarcharType, T.CharType),
+    "float": ("FloatType", "DoubleType"),
+    "str": ("StringType", "VarcharType", "CharType"),
+    "bytes": ("BinaryType",),
+    "date": ("DateType",),
+    "datetime": ("TimestampType",),
+    "LocalDateTime": ("TimestampNTZType",),
+    "timedelta": ("DayTimeIntervalType",),
+    "UUID": ("StringType", "VarcharType", "CharType"),
+    "Enum": ("StringType", "VarcharType", "CharType"),
 }
 
 
@@ -128,7 +126,7 @@ def count_column(there: Sequence[str], count: str, where: str) -> str:
 
 
 def _count(f: T.StructField, where: str) -> str:
-    if not isinstance(f.dataType, _INTEGERS):
+    if type(f.dataType).__name__ not in _INTEGERS:
         raise InputError(
             f"{where}, count column {f.name!r}: expected an integer type, found "
             f"{_shown(f.dataType)}; weights are whole numbers: cast it to BIGINT"
@@ -156,7 +154,7 @@ def _converted(sql: str, found: T.DataType, t: RowType, where: str, depth: int =
 
 
 def _converted_atom(sql: str, found: T.DataType, t: Atom, where: str) -> str:
-    whole = _DIGITS.get(type(found))
+    whole = _DIGITS.get(type(found).__name__)
     if t.name == "Decimal" and whole is not None:
         if whole > t.precision - t.scale:
             raise _misfit(found, t, where, f"its {whole} digits may not fit: cast it")
@@ -178,7 +176,7 @@ def _converted_atom(sql: str, found: T.DataType, t: Atom, where: str) -> str:
                 "its digits may not fit: cast it, or annotate the field "
                 f"Annotated[Decimal, st.Precision({found.precision}, {found.scale})]",
             )
-    elif not isinstance(found, _TAKEN[t.name]):
+    elif type(found).__name__ not in _TAKEN[t.name]:
         raise _misfit(found, t, where)
     elif t.name == "UUID":
         return f"lower(CAST({sql} AS STRING))"
@@ -328,7 +326,7 @@ def multiplied(frame: DataFrame, n: int, said: str) -> DataFrame:
     return frame.withColumn(COUNT, F.expr(times))
 
 
-def blamed(e: PySparkException, where: str) -> InputError:
+def blamed(e: raised.PySparkException, where: str) -> InputError:
     """The InputError for a DataFrame that could not be computed."""
     _, guard, rest = str(e).partition(_MARK)
     if not guard:
@@ -341,7 +339,7 @@ def blaming(where: str) -> Iterator[None]:
     """A context for computing a Z-set: raises an InputError for weights that do not fit."""
     try:
         yield
-    except PySparkException as e:
+    except raised.PySparkException as e:
         if _MARK not in str(e):
             raise
         raise blamed(e, where) from e

@@ -7,9 +7,9 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.expressions.index import Index
+from stepping_spark.packages import DataFrame, SparkSession
 
 if TYPE_CHECKING:
     from stepping_spark.zsets.python import ZSetPython

@@ -7,10 +7,10 @@ from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar, overload
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.errors import InputError
 from stepping_spark.expressions.index import key_of
+from stepping_spark.packages import DataFrame, SparkSession
 from stepping_spark.relations.codec import encode, infer
 from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.data import Data

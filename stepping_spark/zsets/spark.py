@@ -9,13 +9,12 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from stepping_spark.errors import InputError, StepError
 from stepping_spark.expressions.index import key_of
 from stepping_spark.limits import DEFAULT, Limits
+from stepping_spark.packages import DataFrame, SparkSession, raised
+from stepping_spark.packages import functions as F
 from stepping_spark.relations.arrow import has_floats
 from stepping_spark.relations.codec import conform, decode, encode
 from stepping_spark.rows.atoms import INT
@@ -192,7 +191,7 @@ class ZSetSpark(ZSet[T_co]):
             if large and is_same_again(frame):
                 schema = self.type.schema
                 return Scan(guarded_when_read(frame, self.type), schema, check=PASSED)
-        except PySparkException as e:
+        except raised.PySparkException as e:
             raise blamed(e, where) from e
         return self.checked(t, where, limits)
 
@@ -224,7 +223,7 @@ class ZSetSpark(ZSet[T_co]):
                 # Grouping turns 0.0 and -0.0 into one zero, and all NaN into one.
                 once = summed(kept)
                 return replace(once, frame=once.frame.localCheckpoint())
-        except PySparkException as e:
+        except raised.PySparkException as e:
             raise blamed(e, where) from e
         return kept
 

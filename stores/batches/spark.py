@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark import StorageLevel
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from stepping_spark.errors import StoreError
 from stepping_spark.limits import Limits
+from stepping_spark.packages import DataFrame, StorageLevel, raised
 from stepping_spark.relations.arrow import canonical
 from stepping_spark.rows.atoms import Atom
 from stepping_spark.rows.literals import literal
@@ -78,7 +76,7 @@ def settle(change: SparkRelation, register: Register) -> SparkRelation:
             f"register {register.name!r}",
             level=StorageLevel.DISK_ONLY,
         )
-    except PySparkException as e:
+    except raised.PySparkException as e:
         raise _failed(e, register) from e
 
 
@@ -91,12 +89,12 @@ def cached(settled: SparkRelation, register: Register) -> SparkBatch:
             frame = frame.sortWithinPartitions(*[column(k) for k in register.key])
         frame = frame.cache()
         frame.count()
-    except PySparkException as e:
+    except raised.PySparkException as e:
         raise _failed(e, register) from e
     return SparkBatch(frame, register, settled.rows, settled.nbytes)
 
 
-def _failed(e: PySparkException, register: Register) -> StoreError:
+def _failed(e: raised.PySparkException, register: Register) -> StoreError:
     return StoreError(
         f"register {register.name!r}: Spark could not compute the rows to keep: {first_line(e)}"
     )

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from pyspark.sql import SparkSession
-
 from stepping_spark.errors import StoreLocked
 from stepping_spark.limits import Limits
+from stepping_spark.packages import SparkSession
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.spark.placement import ALWAYS_SEARCHED, resources

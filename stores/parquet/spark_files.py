@@ -12,12 +12,11 @@ from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.limits import Limits
+from stepping_spark.packages import DataFrame, SparkSession, raised
+from stepping_spark.packages import functions as F
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
@@ -56,7 +55,7 @@ def read(
         # What pyarrow writes is in the proleptic calendar, as Spark counts days by now.
         reader = spark.read.schema(schema.ddl).option("datetimeRebaseMode", "CORRECTED")
         return reader.parquet(*paths)
-    except PySparkException as e:
+    except raised.PySparkException as e:
         raise StoreUnavailable(
             f"{directory.shown}: Spark cannot read {len(paths)} files, of which the first is "
             f"{paths[0]}: {first_line(e)}; see that Spark has what it needs to read from there "
@@ -133,7 +132,7 @@ def _table(batch: pa.RecordBatch, schema: Schema) -> pa.Table:
 def _written(tasks: DataFrame, whose: str) -> FileBatch:
     try:
         listed = tasks.toArrow().to_pylist()
-    except PySparkException as e:
+    except raised.PySparkException as e:
         kind = StoreError if "StepError" in str(e) else StoreUnavailable
         raise kind(
             f"{whose}: Spark could not write its files: {_reason(e)}; nothing that was "
@@ -143,7 +142,7 @@ def _written(tasks: DataFrame, whose: str) -> FileBatch:
     return FileBatch(tuple(sorted(files, key=lambda f: (f.first, f.last))))
 
 
-def _reason(e: PySparkException) -> str:
+def _reason(e: raised.PySparkException) -> str:
     """The error that a task has raised: the last one in its trace."""
     raised = [line for line in str(e).splitlines() if _RAISED.match(line)]
     return raised[-1] if raised else first_line(e)

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Self
 
 import pyarrow.fs as pafs
-from pyspark.sql import SparkSession
 
 from stepping_spark.errors import StoreError, StoreLocked
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
+from stepping_spark.packages import SparkSession
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import Relation

@@ -9,9 +9,9 @@ from functools import partial
 from weakref import WeakSet
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from stepping_spark.limits import Limits
+from stepping_spark.packages import SparkSession
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema

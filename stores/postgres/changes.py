@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 from psycopg import errors, sql
-from pyspark.sql import DataFrame
 
 from stepping_spark.errors import StepError, StoreUnavailable
 from stepping_spark.limits import Limits
+from stepping_spark.packages import DataFrame
 from stepping_spark.relations.arrow import concat, consolidate
 from stepping_spark.relations.codec import conform
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation

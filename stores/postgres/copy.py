@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from psycopg import sql
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreUnavailable
+from stepping_spark.packages import DataFrame, SparkSession, raised
 from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
@@ -179,7 +178,7 @@ def spark_errors(address: Address) -> Iterator[None]:
     """Raise the error of a worker instead of Spark's."""
     try:
         yield
-    except PySparkException as e:
+    except raised.PySparkException as e:
         kind, text = raised_in_worker(e) or ("", f"{address}: Spark failed: {first_line(e)}")
         raise _ERRORS.get(kind, StoreError)(text) from e
 

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Self
 
 from psycopg import sql
-from pyspark.sql import SparkSession
 
 from stepping_spark.errors import StoreError
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
+from stepping_spark.packages import SparkSession
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import Relation

@@ -216,9 +216,29 @@ def test_arrow_moves_days_as_spark_does(spark: SparkSession) -> None:
 
 
 def test_what_is_rounded_otherwise_is_left_to_spark() -> None:
-    n, x, d = Field(INT, ("n",)), Field(row_type(float), ("x",)), Field(decimal_of(38, 18), ("d",))
-    for op, a, b in (("%", n, n), ("/", d, d), ("*", d, d), ("+", d, d), ("*", d, x), ("<", d, x)):
+    x, d = Field(row_type(float), ("x",)), Field(decimal_of(38, 18), ("d",))
+    for op, a, b in (("%", d, d), ("/", d, d), ("*", d, d), ("+", d, d), ("*", d, x), ("<", d, x)):
         assert not is_known(Call(result_type(op, (a.type, b.type), ""), op, (a, b)))
+
+
+def test_arrow_says_of_remainders_what_spark_says(spark: SparkSession) -> None:
+    for t, other in ((INT, INT), (row_type(float), row_type(float)), (INT, row_type(float))):
+        types = Optional(t), Optional(other)
+        divisors = [v for v in VALUES[str(other)] if v != 0]
+        rows = list(itertools.product([*VALUES[str(t)], None], [*divisors, None]))
+        a, b = (Field(x, (n,)) for n, x in zip("ab", types, strict=True))
+        kind = result_type("%", types, "")
+        calls = [Call(kind, "%", (a, b)), Call(kind, "%", (a, Literal(other, divisors[-1])))]
+        most = len(calls) * len(rows)
+        assert most - 1 <= check(spark, calls, rows, *types) <= most  # the least int, and -1
+
+
+@pytest.mark.parametrize("t", [INT, row_type(float)], ids=str)
+def test_a_remainder_of_zero_is_left_to_spark(t: Any) -> None:
+    compute = evaluator(Call(t, "%", (Field(t, ("a",)), Field(t, ("b",)))))
+    assert compute is not None
+    zero = pa.table([pa.array([1, 1], t.arrow), pa.array([1, 0], t.arrow)], names=["a", "b"])
+    assert compute(zero, True) is None
 
 
 def test_division_by_zero_is_left_to_spark() -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
 
 import stepping_spark as st
 from stepping_spark.expressions.arrow import evaluator
@@ -121,8 +122,43 @@ KNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.try_divide(r.k, F.lit(3)),
     lambda r: F.year(r.then).cast("bigint"),
     lambda r: F.isnotnull(r.day) | r.b,
+    lambda r: F.concat_ws("-", r.s, r.t),
+    lambda r: F.concat_ws("", r.t, r.t),
+    lambda r: F.lpad(r.s, 4, "0"),
+    lambda r: F.rpad(r.t, 1, "🙂"),
+    lambda r: F.lpad(r.s, 0, "x"),
+    lambda r: F.left(r.s, F.lit(2)),
+    lambda r: F.right(r.t, F.lit(2)),
+    lambda r: F.right(r.t, F.lit(0)),
+    lambda r: F.repeat(r.s, 3),
+    lambda r: F.repeat(r.t, 0),
+    lambda r: F.reverse(r.t),
+    lambda r: F.md5(r.s),
+    lambda r: F.sha1(r.t),
+    lambda r: F.sha2(r.s, 256),
+    lambda r: F.sha2(r.t, 0),
+    lambda r: F.sha2(r.s, 512),
+    lambda r: F.crc32(r.t),
+    lambda r: F.nullif(r.n, r.k),
+    lambda r: F.nullif(r.s, F.lit("a")),
+    lambda r: F.nvl2(r.t, r.s, F.lit("none")),
+    lambda r: F.last_day(r.day),
+    lambda r: F.unix_date(r.day),
+    lambda r: F.isnan(r.x),
+    lambda r: F.sqrt(r.x),
+    lambda r: F.pmod(r.n, F.lit(7)),
+    lambda r: F.pmod(r.k, F.lit(-3)),
+    lambda r: F.coalesce(r.n, r.k) % 5,
+    lambda r: F.coalesce(r.k, F.lit(0)) % F.lit(-4),
+    lambda r: F.coalesce(r.x, F.lit(0.0)) % 0.3,
+    lambda r: r.k.bitwiseAND(r.n),
+    lambda r: r.k.bitwiseOR(F.lit(8)),
+    lambda r: r.n.bitwiseXOR(r.k),
     *(IN_ZONE := [
         lambda r: F.year(r.when),
+        lambda r: F.unix_micros(r.when),
+        lambda r: F.unix_millis(r.when),
+        lambda r: F.unix_seconds(r.when),
         lambda r: F.dayofweek(r.when),
         lambda r: F.hour(r.when),
         lambda r: F.to_date(r.when),
@@ -148,7 +184,10 @@ UNKNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.replace(r.s, F.lit(""), F.lit("x")),
     lambda r: F.trunc(r.day, "day"),
     lambda r: F.concat(r.s, F.lit(1)),
-    lambda r: F.md5(r.s),
+    lambda r: F.lpad(r.s, 5, "ab"),
+    lambda r: F.concat_ws("-", F.array(r.s)),
+    lambda r: F.nullif(r.k, r.x),
+    lambda r: F.coalesce(r.off, r.off) % r.price,
     lambda r: F.when(r.b, 1).otherwise(1.5),
     lambda r: F.upper(r.s) == 1,
     lambda r: F.to_timestamp(r.at),
@@ -167,6 +206,7 @@ def traced(f: Callable[[Any], Any]) -> Any:
     return trace_row(f, row_type(Row), "a test")
 
 
+@pytest.mark.compat
 def test_arrow_says_of_spark_s_functions_what_spark_says(spark: SparkSession) -> None:
     t = row_type(Row)
     schema = columns_of(t)
@@ -183,12 +223,17 @@ def test_arrow_says_of_spark_s_functions_what_spark_says(spark: SparkSession) ->
     found = frame.select(*[e.column.alias(f"c{j}") for j, e in enumerate(exprs)]).toArrow()
     for j, e in enumerate(exprs):
         assert isinstance(e, Opaque), str(e)
+        if is_remote() and "1.500" in str(e):  # Connect gives a Decimal digits of its own
+            assert e.reading is None
+            continue
         assert e.reading is not None, str(e)
         compute = evaluator(e)
         assert compute is not None, str(e)
         computed = [compute(table, True) for table in tables]
         left = sum(column is None for column in computed)
-        assert left <= (4 if str(e).startswith(("upper", "lower", "=(", "in(")) else 0), str(e)
+        assert left <= (4 if str(e).startswith(("upper", "lower", "=(", "==(", "in(")) else 0), str(
+            e
+        )
         for row, column, wanted in zip(ROWS, computed, found.column(j).to_pylist(), strict=True):
             if column is not None:
                 assert repr(column[0].as_py()) == repr(wanted), f"{e} of {row}"
@@ -229,6 +274,7 @@ def test_a_step_knows_the_time_zone_of_its_session(spark: SparkSession, zone: st
     assert [m.queries for m in stepper.metrics] == [1, *([0, 0] if zone == "UTC" else [1, 1])]
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("f", UNKNOWN)
 def test_what_may_differ_is_left_to_spark(spark: SparkSession, f: Callable[[Any], Any]) -> None:
     assert traced(f).reading is None

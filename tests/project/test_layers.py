@@ -24,6 +24,7 @@ from tests.cases import ROOT
 # The packages and modules of stepping_spark, each importing only from itself and those before it.
 ORDER = (
     "errors",
+    "packages",
     "callsite",
     "limits",
     "functions",
@@ -291,6 +292,30 @@ def test_no_module_is_longer_than_a_head_can_hold() -> None:
 def test_a_package_says_what_it_is(package: str) -> None:
     docstring = ast.get_docstring(ast.parse(MODULES[package].read_text(encoding="utf-8")))
     assert docstring, f"{package} has no docstring: its chapter"
+
+
+# Imported in one module, where something of them is used first: PySpark may not be there, and all
+# take long. `Graph.nx` is the only use of networkx, and no module uses pandas.
+LATE = ("pyspark", "py4j", "pandas", "networkx")
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if not is_in(m, "examples")])
+def test_no_module_imports_pyspark_when_it_is_imported(module: str) -> None:
+    for_checkers = [
+        n
+        for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8")))
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in node.body
+        for n in ast.walk(child)
+    ]
+    wrong = [
+        f"{MODULES[module].relative_to(ROOT)}:{getattr(node, 'lineno', 0)}: imports {name}"
+        for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8")))
+        for name in imported_names(node, module, MODULES[module])
+        if name.partition(".")[0] in LATE
+        and ast.dump(node) not in {ast.dump(n) for n in for_checkers}
+    ]
+    assert not wrong, "take it from stepping_spark.packages:\n" + "\n".join(wrong)
 
 
 def test_no_function_imports_from_the_project() -> None:

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from tests.cases import ROOT
 
-USERS = ("delta", "draw", "jvm", "metrics", "postgres", "demo")
+USERS = ("delta", "draw", "jvm", "metrics", "postgres", "spark", "demo")
 PACKAGES = {"stepping_spark", "circuits", "stores"}
 PAGE = "stepping_spark-0.1.0.data/data/share/doc/stepping-spark/security.md"
 
@@ -117,7 +117,7 @@ def test_the_wheel_installs_into_a_bare_environment_from_wheels_save_for_pyspark
 ) -> None:
     run(sys.executable, "-m", "venv", tmp_path / "bare", cwd=tmp_path)
     python = tmp_path / "bare" / "bin" / "python"
-    wanted = f"stepping-spark[draw,jvm,postgres] @ {built[1].as_uri()}"
+    wanted = f"stepping-spark[draw,jvm,postgres,spark] @ {built[1].as_uri()}"
     # Of PySpark no wheel is published; it has no code to compile, and needs setuptools only.
     wheels = ("--only-binary", ":all:", "--no-binary", "pyspark")
     run(python, "-m", "pip", "install", "-q", *wheels, wanted, cwd=tmp_path)

@@ -22,6 +22,8 @@ FILES = sorted(
 )
 
 # The modules of PySpark's reference that the project may import.
+# Gives what is public, under the names of PySpark.
+LATE = "stepping_spark.packages"
 PUBLIC = {"pyspark", "pyspark.errors", "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types"}
 
 
@@ -49,7 +51,7 @@ def uses(source: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.ImportFrom):
             names = [alias.name for alias in node.names]
             modules = [node.module or ""] if not node.level else []
-            if any(m.split(".")[0] == "pyspark" for m in modules):
+            if any(m.split(".")[0] == "pyspark" or m == LATE for m in modules):
                 theirs |= {alias.asname or alias.name for alias in node.names}
                 yield from (
                     (node.lineno, f"{m}.{n}") for m in modules for n in names if n[0] == "_"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql import Column
-
 from stepping_spark.engines.spark.nodes import Context, Query
 from stepping_spark.engines.spark.text import names
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.symbolic import to_column
 from stepping_spark.graph.operators import Operator, trees_of
+from stepping_spark.packages import Column
 from stepping_spark.plan.terms import Leaf, Node, Term, type_of
 from stepping_spark.rows.schema import StreamType
 from stepping_spark.rows.sql_text import Sql, closed

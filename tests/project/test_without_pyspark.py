@@ -1,0 +1,116 @@
+"""What the driver computes works without PySpark; what needs PySpark says what to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cases import ROOT
+from tests.documents import GUIDE, blocks, program
+
+# Imports of these packages fail, as where they are not installed.
+BLOCKED = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "py4j", "pandas", "networkx"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def without(code: str, folder: Path, before: str = BLOCKED) -> str:
+    """What a program prints in a process of its own, without these packages."""
+    script = folder / "program.py"
+    script.write_text(f"{before}\n{code}", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=folder,
+        env={"PATH": "/nowhere", "PYTHONPATH": str(ROOT), "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", sorted((GUIDE / "tutorial").glob("*.md")), ids=lambda p: p.stem)
+def test_the_steps_of_the_tutorial_need_no_pyspark(page: Path, tmp_path: Path) -> None:
+    text = program(page).replace("st.write_svg(", "(lambda *_, **__: None)(")  # asks for `dot`
+    assert without(text, tmp_path) == "".join(blocks(page, "text"))
+
+
+def test_the_pipeline_of_the_readme_needs_no_pyspark(tmp_path: Path) -> None:
+    readme = ROOT / "README.md"
+    assert without(program(readme), tmp_path) == "".join(blocks(readme, "text"))
+
+
+NEEDS = """
+import stepping_spark as st
+
+def told(f):
+    try:
+        f()
+    except st.SteppingError as e:
+        print(type(e).__name__, e)
+
+def cast(a: st.ZSet[int]) -> st.ZSet[int]:
+    return st.map(a, f=lambda x: x.cast("bigint"))
+
+def upper(a: st.ZSet[str]) -> st.ZSet[str]:
+    return st.map(a, f=lambda x: st.functions.upper(x))
+
+told(st.get_session)
+told(lambda: st.compile(cast))
+told(lambda: st.compile(upper))
+told(lambda: st.ZSetPython({1: 1}).to_dataframe())
+"""
+
+
+def test_what_needs_pyspark_names_the_extra(tmp_path: Path) -> None:
+    said = without(NEEDS, tmp_path).splitlines()
+    assert len(said) == 4
+    assert all("pip install 'stepping-spark[spark]'" in line for line in said)
+    assert all(line.startswith("CompileError program.py:") for line in said[1:3])
+
+
+def test_an_import_loads_neither_pyspark_nor_pandas_nor_networkx(tmp_path: Path) -> None:
+    code = """
+import sys, stepping_spark
+print([m for m in ("pyspark", "py4j", "pandas", "networkx") if m in sys.modules])
+"""
+    assert without(code, tmp_path, before="") == "[]\n"
+
+
+def test_a_pipeline_on_the_driver_loads_neither(tmp_path: Path) -> None:
+    code = (
+        program(ROOT / "README.md")
+        + """
+import sys
+print([m for m in ("pyspark", "py4j", "networkx") if m in sys.modules])
+"""
+    )
+    assert without(code, tmp_path, before="").splitlines()[-1] == "[]"
+
+
+REMAINDERS = """
+import stepping_spark as st
+
+def even(a: st.ZSet[int]) -> st.ZSet[int]:
+    return st.filter(a, f=lambda x: x % 2 == 0)
+
+graph = st.compile(even)
+(out,) = st.Stepper(graph, st.StoreMemory.from_graph(graph)).step((st.ZSetPython({1: 1, 4: 2}),))
+print(dict(out.to_python().iter()))
+"""
+
+
+def test_a_remainder_needs_no_pyspark(tmp_path: Path) -> None:
+    assert without(REMAINDERS, tmp_path) == "{4: 2}\n"
