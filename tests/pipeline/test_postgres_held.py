@@ -38,7 +38,7 @@ def test_rows_that_wait_for_a_transaction_are_counted_and_said_once(
     pipeline = st.Pipeline(ids, store="memory", t=db.table("t"), into={})
     with pipeline, db.session() as other:
         other.execute("BEGIN; INSERT INTO other VALUES (1)")
-        (held,) = other.execute("SELECT pg_current_xact_id()").fetchone() or ()
+        ((held,),) = other.execute("SELECT pg_current_xact_id()").fetchall()
         db.run("INSERT INTO t VALUES (1), (2)")
         assert pipeline.run() == 0
         assert pipeline.lag() == {"t": 2}

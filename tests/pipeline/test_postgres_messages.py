@@ -66,9 +66,8 @@ def test_a_column_that_was_renamed_is_told_with_its_new_name_and_both_remedies(
     db.run("ALTER TABLE t RENAME name TO title")
     with pytest.raises(SourceError, match=r"renamed to title.*columns=.*install --again"):
         follower.read()
-    follower.columns = pa.schema(
-        [pa.field("id", INT), pa.field("name", TEXT, metadata={"column": "title"})]
-    )
+    title = follower.columns.field("name").with_metadata({"column": "title"})
+    follower.columns = follower.columns.set(1, title)
     db.table("t").install(again=True)
     db.run("INSERT INTO t VALUES (2, 'b')")
     follower.read()
