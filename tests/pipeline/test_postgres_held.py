@@ -43,7 +43,7 @@ def test_rows_that_wait_for_a_transaction_are_counted_and_said_once(
         assert pipeline.run() == 0
         assert pipeline.lag() == {"t": 2}
         assert f"rows of its log that wait for transaction {held} (process" in caplog.text
-        assert re.search(r"\), open since 2[-\d]+ [:\d]+ UTC: 2\n", caplog.text)
+        assert re.search(r"\), open since 2[-\d]+ [:\d]+ UTC: 2$", caplog.messages[-1])
         db.run("INSERT INTO t VALUES (3)")
         assert pipeline.run() == 0
         assert caplog.text.count("wait for") == 1
