@@ -131,7 +131,7 @@ class SymbolicColumn(ExprColumn):
 
     def _directed(self, *, ascending: bool, nulls_first: bool) -> Column:
         expr: Expr = self.__expr__
-        return ExprColumn(Directed(expr.type, expr, ascending, nulls_first))
+        return SymbolicColumn(Directed(expr.type, expr, ascending, nulls_first))
 
     def _apply(self, op: str, *others: Any, reverse: bool = False) -> Column:
         if any(isinstance(o, Column) and not isinstance(o, SymbolicColumn) for o in others):
