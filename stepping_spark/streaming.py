@@ -13,8 +13,8 @@ from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.spark.advice import advise
 from stepping_spark.spark.session import streaming_query
 from stepping_spark.stepper import Stepper
-from stepping_spark.zsets.from_change_feed import CHANGE, is_change_feed
 from stepping_spark.zsets.from_change_feed import change_feed as from_feed
+from stepping_spark.zsets.from_change_feed import is_change_feed
 from stepping_spark.zsets.from_dataframe import relation_of
 from stepping_spark.zsets.protocol import ZSet
 from stepping_spark.zsets.spark import ZSetSpark
@@ -119,11 +119,6 @@ def _reader(t: ZSetType, where: str, change_feed: bool, to_zset: ToZSet | None) 
         return lambda batch: from_feed(batch, t, where)
 
     def rows(batch: DataFrame) -> ZSetSpark[object]:
-        if CHANGE in batch.columns and CHANGE not in {n for n, _ in t.schema.columns}:
-            raise InputError(
-                f"{where}: {CHANGE!r} is not one of the fields, and what the feed deletes would be "
-                "added; as the batch is a change feed, say change_feed=True, or drop the column"
-            )
         try:
             count = COUNT if COUNT in map(str.lower, batch.columns) else None
             return ZSetSpark.unchecked(relation_of(batch, t, count, where), t)

@@ -13,11 +13,10 @@ import pyarrow.compute
 from stepping_spark.errors import SinkError
 from stepping_spark.relations.arrow import canonical, flat, row_ids
 from stepping_spark.rows.names import column_of
-from stepping_spark.rows.schema import COUNT
+from stepping_spark.rows.schema import CHANGE, COUNT
 
 pc: Any = pyarrow.compute
 
-KIND = "_change_type"
 STEP = "_step"
 
 RANGES = 16
@@ -117,7 +116,7 @@ def feed_of(change: pa.Table, step: int, key: Sequence[str], where: str) -> pa.T
 def feed_schema(columns: pa.Schema) -> pa.Schema:
     """The columns of a change feed."""
     more = (
-        pa.field(KIND, pa.string(), nullable=False),
+        pa.field(CHANGE, pa.string(), nullable=False),
         pa.field(STEP, pa.int64(), nullable=False),
     )
     return pa.schema([*columns, *more])
@@ -125,7 +124,7 @@ def feed_schema(columns: pa.Schema) -> pa.Schema:
 
 def _said(rows: pa.Table, kind: str, step: int) -> pa.Table:
     n = rows.num_rows
-    said = rows.append_column(KIND, pa.repeat(pa.scalar(kind), n))
+    said = rows.append_column(CHANGE, pa.repeat(pa.scalar(kind), n))
     return said.append_column(STEP, pa.repeat(pa.scalar(step, pa.int64()), n))
 
 

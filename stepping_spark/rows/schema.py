@@ -18,6 +18,7 @@ from stepping_spark.rows.atoms import INT, Atom, RowType
 from stepping_spark.rows.type_json import fields_of, kind_of
 from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
 
+CHANGE = "_change_type"
 COUNT = "_count_"
 VALUE = "_value_"
 # Wider than 64 bits, so that a sum of ints can overflow only on output.

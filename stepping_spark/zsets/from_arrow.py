@@ -18,7 +18,7 @@ from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.names import arrow_schema, matched
 from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
-from stepping_spark.zsets.from_dataframe import count_column, names_of
+from stepping_spark.zsets.from_dataframe import count_column, names_of, refuse_feed
 
 pc: Any = pyarrow.compute
 
@@ -139,6 +139,7 @@ def fitted(
         columns = {VALUE: there[0]}
     else:
         columns = columns_of(wanted, names, there, where)
+    refuse_feed(there, columns, where)
     made = [
         fit(one_array(table.column(table.schema.get_field_index(columns[n]))), ft, _in(where, n))
         for n, ft in wanted

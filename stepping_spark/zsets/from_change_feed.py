@@ -13,7 +13,7 @@ from stepping_spark.packages import DataFrame
 from stepping_spark.packages import types as T
 from stepping_spark.relations.arrow import one_array
 from stepping_spark.rows.literals import text
-from stepping_spark.rows.schema import COUNT, ZSetType
+from stepping_spark.rows.schema import CHANGE, COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
 from stepping_spark.spark.relation import DriverRelation
 from stepping_spark.zsets.from_arrow import relation_of_arrow
@@ -21,7 +21,6 @@ from stepping_spark.zsets.from_dataframe import check_frame, failure, relation_o
 from stepping_spark.zsets.spark import ZSetSpark
 
 __all__ = [
-    "CHANGE",
     "change_feed",
     "counted_changes",
     "counted_feed",
@@ -33,7 +32,6 @@ pc: Any = pyarrow.compute
 
 U = TypeVar("U")
 
-CHANGE = "_change_type"
 FEED_META = (
     *(CHANGE, "_commit_version", "_commit_timestamp"),
     *("_change_ordinal", "_commit_snapshot_id"),  # Iceberg

@@ -257,6 +257,19 @@ def test_columns_of_neither_form_are_one_clear_error_at_once(
     assert jobs.count == 0
 
 
+@pytest.mark.parametrize("column", ["_change_type", "_CHANGE_TYPE"])
+@pytest.mark.parametrize("arrow", [False, True])
+def test_a_feed_is_not_taken_for_whole_rows(spark: SparkSession, column: str, arrow: bool) -> None:
+    feed = delta(spark, ("insert", A), ("delete", A)).withColumnRenamed("_change_type", column)
+    table: Any = feed.toArrow() if arrow else feed
+    read: Any = st.ZSetSpark.from_arrow if arrow else st.ZSetSpark.from_dataframe
+    with pytest.raises(st.InputError, match=f"{column}.*rows that a change feed deletes would be"):
+        read(table, Item)
+    assert st.from_change_feed(table, Item) == Z({})
+    table = table.drop_columns([column]) if arrow else table.drop(column)
+    assert read(table, Item) == Z({A: 2})
+
+
 def test_a_stream_itself_is_refused(spark: SparkSession) -> None:
     with pytest.raises(st.InputError, match=r"from_change_feed: the DataFrame is a stream"):
         st.from_change_feed(spark.readStream.format("rate").load(), Item)

@@ -15,9 +15,9 @@ from deltalake import QueryBuilder
 from stepping_spark.pipeline.changes import ranges_of
 from stepping_spark.pipeline.delta.versions import Meta, Version, meta_of
 from stepping_spark.pipeline.plain import plain, plain_field
-from stepping_spark.rows.schema import COUNT
+from stepping_spark.rows.schema import CHANGE, COUNT
 from stepping_spark.rows.sql_text import all_of, any_of, closed
-from stepping_spark.zsets.from_change_feed import CHANGE, counted_feed
+from stepping_spark.zsets.from_change_feed import counted_feed
 
 pc: Any = pyarrow.compute
 

@@ -11,8 +11,10 @@ import pyarrow as pa
 from deltalake import DeltaTable as Table
 from deltalake import Schema
 
+from stepping_spark.rows.schema import CHANGE
+
 FEED = "delta.enableChangeDataFeed"
-FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+FEED_COLUMNS = (CHANGE, "_commit_version", "_commit_timestamp")
 """The columns of a change feed: it cannot be read where the table has such a column of its own."""
 
 APPEND_ONLY = "delta.appendOnly"

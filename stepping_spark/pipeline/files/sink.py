@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stepping_spark.errors import SinkError
-from stepping_spark.pipeline.changes import KIND, STEP, check_key, feed_of
+from stepping_spark.pipeline.changes import STEP, check_key, feed_of
 from stepping_spark.pipeline.files.directory import Directory
 from stepping_spark.pipeline.writable import check_names
 from stepping_spark.relations.arrow import canonical, flat, row_ids
 from stepping_spark.rows.names import as_in_table, to_table
-from stepping_spark.rows.schema import COUNT
+from stepping_spark.rows.schema import CHANGE, COUNT
 from stepping_spark.zsets.spark import ZSetSpark
 
 KEPT = 2
@@ -50,7 +50,7 @@ class FilesSink:
     def _get_ready(self, columns: pa.Schema, owner: str) -> None:
         where = f"directory {self._directory.shown}"
         check_key(self._key, columns, where)
-        check_names(as_in_table(columns), (KIND, STEP) if self._changes else (), where)
+        check_names(as_in_table(columns), (CHANGE, STEP) if self._changes else (), where)
         self._columns = columns
         self._prepared = None
         self._owner = hashlib.sha256(owner.encode()).hexdigest()[:12]

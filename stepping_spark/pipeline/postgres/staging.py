@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 from psycopg import sql
 
-from stepping_spark.pipeline.changes import KIND, STEP, by_key, feed_of, not_unique
+from stepping_spark.pipeline.changes import STEP, by_key, feed_of, not_unique
 from stepping_spark.pipeline.postgres.link import Link, listed, run
 from stepping_spark.pipeline.postgres.types import Unfit, rows_of
 from stepping_spark.rows.names import as_in_table, column_of, to_table
-from stepping_spark.rows.schema import COUNT
+from stepping_spark.rows.schema import CHANGE, COUNT
 from stepping_spark.zsets.spark import ZSetSpark
 from stores.postgres.connection import Connection
 
@@ -49,7 +49,7 @@ class Staging:
         self._columns = as_in_table(given)
         self._key = [column_of(given.field(name)) for name in key]
         self._feed = feed
-        added = (KIND, STEP) if feed else () if self._key else (COUNT,)
+        added = (CHANGE, STEP) if feed else () if self._key else (COUNT,)
         self._written = [*self._columns.names, *added]
         self._where = f"table {link.table!r}"
 
