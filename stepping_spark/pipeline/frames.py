@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from stepping_spark.packages import DataFrame
 from stepping_spark.packages import functions as F
-from stepping_spark.rows.names import matched
+from stepping_spark.rows.names import matched, refuse_feed
 from stepping_spark.rows.schema import COUNT, VALUE
 from stepping_spark.rows.types import quote
 
@@ -18,9 +18,10 @@ def as_fields(
 ) -> DataFrame:
     """The wanted columns under the names of the fields, and `_count_` where it is none of them.
 
-    Raises what `failure` makes of the message where a column is missing.
+    Raises what `failure` makes of the message where a column is missing, and for a change feed.
     """
     names = _matched(columns, frame.columns, failure)
+    refuse_feed(frame.columns, names, failure)
     kept = [F.col(quote(column)).alias(field) for field, column in names.items()]
     if COUNT in frame.columns and COUNT not in names.values():
         kept.append(F.col(COUNT))

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from stepping_spark.rows.atoms import Column, RowType
+from stepping_spark.rows.schema import CHANGE
 from stepping_spark.rows.types import ListOf, Optional, Struct, unwrap
 
 _KEY = b"column"
@@ -161,3 +162,15 @@ def matched(
             "column of another name: Annotated[…, st.Column(name)]"
         )
     return found
+
+
+def refuse_feed(
+    there: Iterable[str], columns: Mapping[str, str], failure: Callable[[str], Exception]
+) -> None:
+    """Refuse a change feed as a table of whole rows; `columns` are those that fields take."""
+    for name in there:
+        if name.lower() == CHANGE and name not in columns.values():
+            raise failure(
+                f"column {name!r} is not one of the fields, and rows that a change feed deletes "
+                "would be added; read the feed with st.from_change_feed, or drop the column"
+            )

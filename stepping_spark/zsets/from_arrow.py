@@ -15,10 +15,10 @@ from stepping_spark.errors import InputError
 from stepping_spark.expressions.guards import UUID_TEXT
 from stepping_spark.relations.arrow import Array, lengths_of, one_array
 from stepping_spark.rows.atoms import Atom, RowType
-from stepping_spark.rows.names import arrow_schema, matched
+from stepping_spark.rows.names import arrow_schema, matched, refuse_feed
 from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
-from stepping_spark.zsets.from_dataframe import count_column, names_of, refuse_feed
+from stepping_spark.zsets.from_dataframe import count_column, names_of
 
 pc: Any = pyarrow.compute
 
@@ -139,7 +139,7 @@ def fitted(
         columns = {VALUE: there[0]}
     else:
         columns = columns_of(wanted, names, there, where)
-    refuse_feed(there, columns, where)
+    refuse_feed(there, columns, lambda said: InputError(f"{where}: {said}"))
     made = [
         fit(one_array(table.column(table.schema.get_field_index(columns[n]))), ft, _in(where, n))
         for n, ft in wanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -13,8 +13,8 @@ from stepping_spark.packages import functions as F
 from stepping_spark.packages import types as T
 from stepping_spark.rows.atoms import FLOAT_INT_MAX, INT, Atom, RowType
 from stepping_spark.rows.literals import literal, text
-from stepping_spark.rows.names import arrow_schema, matched
-from stepping_spark.rows.schema import CHANGE, COUNT, VALUE, ZSetType
+from stepping_spark.rows.names import arrow_schema, matched, refuse_feed
+from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
 from stepping_spark.rows.sql_text import all_of, closed
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
 from stepping_spark.spark.errors import first_line
@@ -89,7 +89,7 @@ def _shown_as(
         columns = {VALUE: next(iter(there))}
     else:
         columns = columns_of(t.schema.columns, names, df.schema.names, where)
-    refuse_feed(there, columns, where)
+    refuse_feed(there, columns, lambda said: InputError(f"{where}: {said}"))
     shown = []
     for n, ft in t.schema.columns:
         f = there[columns[n]]
@@ -114,16 +114,6 @@ def columns_of(
                 "ignores case; rename or drop one"
             )
     return found
-
-
-def refuse_feed(there: Iterable[str], columns: Mapping[str, str], where: str) -> None:
-    """Refuse a change feed as a table of whole rows: `columns` are those that fields take."""
-    for name in there:
-        if name.lower() == CHANGE and name not in columns.values():
-            raise InputError(
-                f"{where}: column {name!r} is not one of the fields, and rows that a change feed "
-                "deletes would be added; read the feed with st.from_change_feed, or drop the column"
-            )
 
 
 def count_column(there: Sequence[str], count: str, where: str) -> str:

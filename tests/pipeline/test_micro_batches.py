@@ -165,6 +165,24 @@ def test_a_function_makes_z_sets_of_batches(world: World) -> None:
     assert world.view.rows == Z({"bob": 1})
 
 
+def test_a_stream_of_changes_is_not_taken_for_rows(world: World, tmp_path: Path) -> None:
+    world.write("0", (1, "ann"))
+    stream = world.stream().selectExpr("*", "'insert' AS _change_type")
+    stream = stream.unionByName(world.stream().selectExpr("*", "'delete' AS _change_type"))
+
+    def read(**given: Any) -> st.ZSet[Any]:
+        source = st.MicroBatches(stream, checkpoint=world.checkpoint, **given)
+        store = f"parquet:{tmp_path / 'state'}"
+        view = View()
+        with st.Pipeline(names, store=store, users=source, into={"names": view}) as made:
+            assert made.run() == 1
+        return view.rows
+
+    with pytest.raises(SourceError, match="rows that a change feed deletes would be added"):
+        read()
+    assert read(to_zset=lambda batch: st.from_change_feed(batch, User)) == Z({})
+
+
 @pytest.mark.long
 def test_a_checkpoint_that_does_not_belong_to_the_store_is_an_error(world: World) -> None:
     world.write("0", (1, "ann"))
