@@ -5,14 +5,10 @@ The circuit needs no Spark session, so that a process costs what a fork costs.
 
 from __future__ import annotations
 
-import itertools
-import os
 import signal
-import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -44,7 +40,7 @@ from stores.parquet.inspection import ParquetState
 from stores.postgres import PostgresState
 from tests.cases import User
 from tests.pipeline.shop import names
-from tests.stores.lives import Place, told, watched
+from tests.stores.lives import FORKS, Place, killer, last_words, told, watched
 
 STEPS = 4
 OURS = (
@@ -210,15 +206,7 @@ def _values(table: pa.Table) -> list[str]:
 
 def live(world: World, number: int, moment: int, answer: Connection) -> None:
     """Bring the view to a step, or be killed at the moment of that number."""
-    passed = itertools.count(1)
-    one = threading.Lock()
-
-    def at(name: str) -> None:
-        with one:
-            if next(passed) == moment:
-                answer.send(name)
-                os.kill(os.getpid(), signal.SIGKILL)
-
+    at = killer(moment, answer)
     in_store = False
 
     def at_store(name: str) -> None:
@@ -251,22 +239,12 @@ def live(world: World, number: int, moment: int, answer: Connection) -> None:
     answer.send(None)
 
 
-_FORKS = get_context("forkserver")
-_FORKS.set_forkserver_preload(["tests.stores.warm_lives", "tests.pipeline.lives"])
+FORKS.set_forkserver_preload(["tests.stores.warm_lives", "tests.pipeline.lives"])
 
 
 def life(world: World, number: int, moment: int) -> str | None:
     """Where a process was killed that brings the view to a step; None: it got there."""
-    ours, theirs = _FORKS.Pipe(duplex=False)
-    process = _FORKS.Process(target=live, args=(world, number, moment, theirs))
-    process.start()
-    theirs.close()
-    said: list[str | None] = []
-    with ours, suppress(EOFError):
-        while True:
-            said.append(ours.recv())
-    process.join()
-    killed = said[0] if said else "an error"
-    assert process.exitcode == (-signal.SIGKILL if killed else 0), (process.exitcode, said)
-    process.close()
+    said, code = last_words(live, world, number, moment)
+    killed: str | None = said[0] if said else "an error"
+    assert code == (-signal.SIGKILL if killed else 0), (code, said)
     return killed

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import signal
-import threading
 from collections import Counter
-from contextlib import suppress
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -25,7 +20,7 @@ from stepping_spark.pipeline.delta.source import DeltaSource
 from stepping_spark.pipeline.files.sink import FilesSink
 from stores.parquet.inspection import ParquetState
 from tests.cases import User
-from tests.stores.lives import Place, told, watched
+from tests.stores.lives import Place, killer, last_words, told, watched
 
 CALLS = ("open", "last_step", "read", "prepare", "write", "close")
 REFUSED = "refused"
@@ -37,15 +32,7 @@ def users(users: st.ZSet[User]) -> st.ZSet[User]:
 
 def live(folder: str, moment: int, answer: Connection) -> None:
     """Run the pipeline, be killed at the moment of that number, or be refused by a sink."""
-    passed = itertools.count(1)
-    one = threading.Lock()
-
-    def at(name: str) -> None:
-        with one:
-            if next(passed) == moment:
-                answer.send(name)
-                os.kill(os.getpid(), signal.SIGKILL)
-
+    at = killer(moment, answer)
     for kind in (DeltaSource, DeltaSink, FilesSink):
         for call in CALLS:
             if hasattr(kind, call):
@@ -68,25 +55,12 @@ def live(folder: str, moment: int, answer: Connection) -> None:
     answer.send(ended)
 
 
-_FORKS = get_context("forkserver")
-_FORKS.set_forkserver_preload(["tests.stores.warm_lives"])
-
-
 def life(folder: Path, moment: int) -> str | None:
     """Where a process was killed; `REFUSED`, or None: it came to the end."""
-    ours, theirs = _FORKS.Pipe(duplex=False)
-    process = _FORKS.Process(target=live, args=(str(folder), moment, theirs))
-    process.start()
-    theirs.close()
-    said: list[str | None] = []
-    with ours, suppress(EOFError):
-        while True:
-            said.append(ours.recv())
-    process.join()
-    killed = said[0] if said else "an error"
+    said, code = last_words(live, str(folder), moment)
+    killed: str | None = said[0] if said else "an error"
     lives = killed in (None, REFUSED)
-    assert process.exitcode == (0 if lives else -signal.SIGKILL), (process.exitcode, said)
-    process.close()
+    assert code == (0 if lives else -signal.SIGKILL), (code, said)
     return killed
 
 

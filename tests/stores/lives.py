@@ -194,8 +194,8 @@ def watch_within(at: Callable[[str], None]) -> None:
 # -- lives
 
 
-def live(place: Place, number: int, moment: int, within: bool, answer: Connection) -> None:
-    """Open the store, take a step and close it; or be killed at the moment of that number."""
+def killer(moment: int, answer: Connection) -> Callable[[str], None]:
+    """What is called at each moment, with its name; at that of the number it kills this process."""
     passed = itertools.count(1)
     one = threading.Lock()
 
@@ -205,6 +205,12 @@ def live(place: Place, number: int, moment: int, within: bool, answer: Connectio
                 answer.send(name)
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    return at
+
+
+def live(place: Place, number: int, moment: int, within: bool, answer: Connection) -> None:
+    """Open the store, take a step and close it; or be killed at the moment of that number."""
+    at = killer(moment, answer)
     if within:
         watch_within(at)
     store = watched(place.store(), at)
@@ -228,14 +234,14 @@ class Life:
     killed: str | None
 
 
-_FORKS = get_context("forkserver")
-_FORKS.set_forkserver_preload(["tests.stores.warm_lives"])
+FORKS = get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.stores.warm_lives"])
 
 
-def life(place: Place, number: int, moment: int, *, within: bool) -> Life:
-    """What becomes of a process that takes a step, in a world where it is killed at a moment."""
-    ours, theirs = _FORKS.Pipe(duplex=False)
-    process = _FORKS.Process(target=live, args=(place, number, moment, within, theirs))
+def last_words(live: Callable[..., None], *given: Any) -> tuple[list[Any], int | None]:
+    """All that a process said before its end, and its exit code; `live` is also given the pipe."""
+    ours, theirs = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=live, args=(*given, theirs))
     process.start()
     theirs.close()
     said = []
@@ -243,8 +249,15 @@ def life(place: Place, number: int, moment: int, *, within: bool) -> Life:
         while True:
             said.append(ours.recv())
     process.join()
+    code = process.exitcode
+    process.close()
+    return said, code
+
+
+def life(place: Place, number: int, moment: int, *, within: bool) -> Life:
+    """What becomes of a process that takes a step, in a world where it is killed at a moment."""
+    said, code = last_words(live, place, number, moment, within)
     gave = next((s for s in said if isinstance(s, list)), None)
     killed = next((s for s in said if isinstance(s, str)), None)
-    assert process.exitcode == (-signal.SIGKILL if killed else 0), (process.exitcode, said)
-    process.close()
+    assert code == (-signal.SIGKILL if killed else 0), (code, said)
     return Life(gave, killed)
