@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.pipeline.following import Database
 from tests.postgres_server import PostgresServer, has
 
 
@@ -16,3 +17,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
         pytest.skip(f"there is no Postgres of the {request.param}")
     with PostgresServer(which=request.param, autovacuum="off") as server:
         yield server
+
+
+@pytest.fixture
+def db(server: PostgresServer) -> Iterator[Database]:
+    """A schema of its own on the server, as an application uses it."""
+    made = Database(server.url)
+    yield made
+    made.connection.close()

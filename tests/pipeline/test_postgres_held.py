@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -23,12 +22,10 @@ def ids(t: st.ZSet[Row]) -> st.ZSet[int]:
 
 
 @pytest.fixture
-def db(server: PostgresServer) -> Iterator[Database]:
-    made = Database(server.url)
-    made.run("CREATE TABLE t (id bigint); CREATE TABLE other (id bigint)")
-    made.table("t").install()
-    yield made
-    made.connection.close()
+def db(db: Database) -> Database:
+    db.run("CREATE TABLE t (id bigint); CREATE TABLE other (id bigint)")
+    db.table("t").install()
+    return db
 
 
 def test_rows_that_wait_for_a_transaction_are_counted_and_said_once(

@@ -16,16 +16,8 @@ from stepping_spark.errors import SinkError, SourceError
 from tests.cases import Z
 from tests.pipeline.following import Database, Follower
 from tests.pipeline.shop import Note, numbered
-from tests.postgres_server import PostgresServer
 
 INT, TEXT = pa.int64(), pa.string()
-
-
-@pytest.fixture
-def db(server: PostgresServer) -> Iterator[Database]:
-    made = Database(server.url)
-    yield made
-    made.connection.close()
 
 
 def followed(db: Database, name: str = "t") -> Follower:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -19,13 +18,6 @@ from tests.stores.postgres_stores import role
 
 INT, TEXT = pa.int64(), pa.string()
 AGAIN = r"Install it again: stepping-spark source install --again URL"
-
-
-@pytest.fixture
-def db(server: PostgresServer) -> Iterator[Database]:
-    made = Database(server.url)
-    yield made
-    made.connection.close()
 
 
 def plain(db: Database, table: str = "t", columns: str = "id, name") -> Counter[tuple[Any, ...]]:

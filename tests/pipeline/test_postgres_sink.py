@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Generic, TypeVar
 from uuid import UUID
@@ -17,16 +16,8 @@ from stepping_spark.errors import SinkError
 from tests.cases import Z
 from tests.pipeline.following import Database
 from tests.pipeline.shop import Note, numbered
-from tests.postgres_server import PostgresServer
 
 NAN, INF = float("nan"), float("inf")
-
-
-@pytest.fixture
-def db(server: PostgresServer) -> Iterator[Database]:
-    made = Database(server.url)
-    yield made
-    made.connection.close()
 
 
 def notes(notes: st.ZSet[Note]) -> st.ZSet[Note]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any
 from uuid import UUID
@@ -16,7 +15,6 @@ import stepping_spark as st
 from stepping_spark.errors import InputError, SourceError
 from stepping_spark.pipeline.postgres.kinds import span_of
 from tests.pipeline.following import Database, Follower
-from tests.postgres_server import PostgresServer
 
 TEXT = pa.string()
 
@@ -73,13 +71,6 @@ SAMPLES = {
 }
 """A value of each base type; of one that is not here, 1."""
 NAMED = ("aclitem", *(name for name in SAMPLES if name.startswith("reg")))
-
-
-@pytest.fixture
-def db(server: PostgresServer) -> Iterator[Database]:
-    made = Database(server.url)
-    yield made
-    made.connection.close()
 
 
 def all_types(db: Database) -> list[str]:
