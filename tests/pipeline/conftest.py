@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import Catalog, load_catalog
 
 from tests.pipeline.following import Database
 from tests.postgres_server import PostgresServer, has
@@ -25,3 +27,18 @@ def db(server: PostgresServer) -> Iterator[Database]:
     made = Database(server.url)
     yield made
     made.connection.close()
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    """A catalog of Iceberg in SQLite, without a namespace."""
+    return load_catalog(
+        "lake", type="sql", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}"
+    )
+
+
+@pytest.fixture
+def lake(catalog: Catalog) -> Catalog:
+    """A catalog with the namespace `shop`."""
+    catalog.create_namespace("shop")
+    return catalog

@@ -102,3 +102,34 @@ def nested(name: str) -> tuple[type[Any], list[Any]]:
 def columns_of(made: Any) -> pa.Schema:
     """The columns of a class in Arrow."""
     return arrow_schema(ZSetType(row_type(made)).schema.columns)
+
+
+class Inside(st.Data):
+    x: Annotated[int, st.Column("an x, in side")]
+
+
+class Odd(st.Data):
+    number: Annotated[int, st.Column("Sample Number")]
+    kind: Annotated[str | None, st.Column("class")]
+    dotted: Annotated[float, st.Column("a.b")]
+    underscore: Annotated[int, st.Column("_id")]
+    accent: Annotated[str, st.Column("é %")]
+    quoted: Annotated[str, st.Column('it\'s a "quote" `')]
+    inner: Annotated[st.Pair[int, list[Inside]], st.Column("Inner One")]
+    marked: Annotated[bool, st.Column("_gone_")]
+
+
+def odd(n: int, kind: str | None) -> Odd:
+    return Odd(
+        number=n,
+        kind=kind,
+        dotted=0.5,
+        underscore=n,
+        accent="é",
+        quoted="'",
+        inner=st.Pair(left=n, right=[Inside(x=n)]),
+        marked=True,
+    )
+
+
+NAMES = ["Sample Number", "class", "a.b", "_id", "é %", 'it\'s a "quote" `', "Inner One", "_gone_"]

@@ -121,3 +121,26 @@ class View:
 
 def numbered(changes: Iterable[Any]) -> list[tuple[int, Any]]:
     return list(enumerate(changes, 1))
+
+
+def as_it_is(of: Any) -> Any:
+    """A query that gives its input."""
+
+    def view(rows: Any) -> Any:
+        return rows
+
+    view.__annotations__ = {"rows": st.ZSet[of], "return": st.ZSet[of]}
+    return view
+
+
+def pipeline(of: Any, items: Any, table: Any, **given: Any) -> st.Pipeline:
+    """What comes in goes into a table."""
+    more = {"store": "memory", **given}
+    return st.Pipeline(as_it_is(of), rows=items, into={"view": table}, **more)
+
+
+def read(table: Any, of: Any) -> Any:
+    """What a pipeline reads of a table."""
+    view = View()
+    st.Pipeline(as_it_is(of), store="memory", rows=table, into={"view": view}).run()
+    return view.rows

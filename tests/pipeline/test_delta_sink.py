@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,32 +20,9 @@ from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 from tests.cases import Z
 from tests.pipeline.delta_writers import commit, metadata, protocol
-from tests.pipeline.field_types import FIELDS, nested
-from tests.pipeline.shop import Note, View
+from tests.pipeline.field_types import FIELDS, NAMES, Odd, nested, odd
+from tests.pipeline.shop import Note, View, as_it_is, pipeline, read
 from tests.pipeline.test_delta import rows_of
-
-
-def as_it_is(rows_type: Any) -> Any:
-    """A query that gives its input."""
-
-    def view(rows: Any) -> Any:
-        return rows
-
-    view.__annotations__ = {"rows": st.ZSet[rows_type], "return": st.ZSet[rows_type]}
-    return view
-
-
-def pipeline(rows_type: Any, items: Any, table: st.DeltaTable, **given: Any) -> st.Pipeline:
-    """What comes in goes into a table."""
-    more = {"store": "memory", **given}
-    return st.Pipeline(as_it_is(rows_type), rows=items, into={"view": table}, **more)
-
-
-def read(table: st.DeltaTable, rows_type: Any) -> Any:
-    """What a pipeline reads of a table."""
-    view = View()
-    st.Pipeline(as_it_is(rows_type), store="memory", rows=table, into={"view": view}).run()
-    return view.rows
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -94,37 +71,6 @@ def test_a_type_that_delta_does_not_have_is_refused_in_any_depth(
 # -- names
 
 
-class Inside(st.Data):
-    x: Annotated[int, st.Column("an x, in side")]
-
-
-class Odd(st.Data):
-    number: Annotated[int, st.Column("Sample Number")]
-    kind: Annotated[str | None, st.Column("class")]
-    dotted: Annotated[float, st.Column("a.b")]
-    underscore: Annotated[int, st.Column("_id")]
-    accent: Annotated[str, st.Column("é %")]
-    quoted: Annotated[str, st.Column('it\'s a "quote" `')]
-    inner: Annotated[st.Pair[int, list[Inside]], st.Column("Inner One")]
-    marked: Annotated[bool, st.Column("_gone_")]
-
-
-def odd(n: int, kind: str | None) -> Odd:
-    return Odd(
-        number=n,
-        kind=kind,
-        dotted=0.5,
-        underscore=n,
-        accent="é",
-        quoted="'",
-        inner=st.Pair(left=n, right=[Inside(x=n)]),
-        marked=True,
-    )
-
-
-NAMES = ["Sample Number", "class", "a.b", "_id", "é %", 'it\'s a "quote" `', "Inner One", "_gone_"]
-
-
 @pytest.mark.parametrize("diff", ["feed", "snapshot"])
 def test_columns_may_have_any_name_at_any_depth(tmp_path: Path, diff: str) -> None:
     # finding 25
@@ -152,64 +98,7 @@ def test_columns_may_have_any_name_at_any_depth(tmp_path: Path, diff: str) -> No
     assert rows_of(tmp_path / "counted") == [{"the id, counted": 1, "Text": None, "_count_": 2}]
 
 
-class Count(st.Data):
-    n: Annotated[int, st.Column("_COUNT_")]
-
-
-class Twice(st.Data):
-    a: int
-    b: Annotated[int, st.Column("A")]
-
-
-class Step(st.Data):
-    a: Annotated[str, st.Column("_change_type")]
-
-
-@pytest.mark.parametrize(
-    ("of", "given", "said"),
-    [
-        (Count, {}, "_COUNT_ and _count_ would be one column"),
-        (Step, {"changes": True}, "_change_type and _change_type would be one"),
-        (Twice, {"key": "a"}, "a and A would be one column"),
-    ],
-    ids=["count", "feed", "case"],
-)
-def test_names_that_would_be_one_column_are_refused(
-    tmp_path: Path, of: Any, given: dict[str, Any], said: str
-) -> None:
-    for look in (st.Pipeline.dry_run, st.Pipeline.run):
-        with pytest.raises(SinkError, match=said):
-            look(pipeline(of, [], st.DeltaTable(tmp_path / "table", **given)))
-
-
-def test_a_column_called_count_is_fine_by_key_and_is_read_again(tmp_path: Path) -> None:
-    table = st.DeltaTable(tmp_path / "table", key="n")
-    items = [(1, Z({Count(n=1): 1, Count(n=2): 1})), (2, Z({Count(n=1): -1}))]
-    pipeline(Count, items, table).run()
-    assert read(table, Count) == Z({Count(n=2): 1})
-
-
 # -- what is refused before a step is committed
-
-
-def test_a_key_that_is_not_unique_is_refused_before_the_commit_and_a_corrected_source_goes_on(
-    tmp_path: Path,
-) -> None:
-    # finding 26
-    a, b, c = Note(id=1, text="a"), Note(id=1, text="b"), Note(id=2, text="c")
-    table = st.DeltaTable(tmp_path / "table", key="id")
-    state = f"parquet:{tmp_path / 'state'}"
-    with pytest.raises(SinkError, match=r"several rows with the key id = \{'id': 1\}"):
-        pipeline(Note, [(1, Z({a: 1, b: 1}))], table, store=state).run()
-    with pipeline(Note, [(1, Z({a: 1}))], table, store=state) as running:
-        assert running.run() == 1
-    with pipeline(Note, [(1, None), (2, Z({b: 1}))], table, store=state) as running:
-        with pytest.raises(SinkError, match=r"several rows with the key id = \{'id': 1\}"):
-            running.run()
-        assert running.stepper.store.last_step() == 1
-    with pipeline(Note, [(1, None), (2, Z({b: 1, a: -1, c: 1}))], table, store=state) as running:
-        assert running.run() == 1
-    assert read(table, Note) == Z({b: 1, c: 1})
 
 
 @pytest.mark.parametrize("key", ["id", ()])

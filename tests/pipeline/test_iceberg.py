@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -30,16 +30,6 @@ TYPES: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
 COLUMNS = pa.schema(TYPES)
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
 ALL = Portion()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Catalog:
-    """A catalog in SQLite, with the namespace `shop`."""
-    made = load_catalog(
-        "lake", type="sql", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}"
-    )
-    made.create_namespace("shop")
-    return made
 
 
 def users(lake: Catalog, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC) -> Table:

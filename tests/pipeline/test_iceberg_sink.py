@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -20,28 +20,27 @@ import stepping_spark as st
 from stepping_spark.errors import SinkError
 from stepping_spark.pipeline.iceberg import sink as iceberg_sink
 from tests.cases import User, Z
-from tests.pipeline.field_types import FIELDS, nested
+from tests.pipeline.field_types import FIELDS, NAMES, Odd, nested, odd
 from tests.pipeline.iceberg_writers import compact
-from tests.pipeline.shop import Note, Shop, Total, View, amounts, names, totals
-from tests.pipeline.test_delta_sink import (
-    NAMES,
-    Count,
-    Odd,
-    Step,
-    Twice,
+from tests.pipeline.shop import (
+    Note,
+    Shop,
+    Total,
+    amounts,
     as_it_is,
-    odd,
+    names,
+    pipeline,
+    read,
+    totals,
 )
 
 pytestmark = pytest.mark.filterwarnings("error")
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Catalog:
-    """A catalog in SQLite, without a namespace."""
-    return load_catalog(
-        "lake", type="sql", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}"
-    )
+def lake(catalog: Catalog) -> Catalog:
+    """A catalog without a namespace: the sink makes it."""
+    return catalog
 
 
 def table_of(lake: Catalog, name: str = "shop.view", **given: Any) -> st.IcebergTable:
@@ -50,19 +49,6 @@ def table_of(lake: Catalog, name: str = "shop.view", **given: Any) -> st.Iceberg
 
 def rows_of(lake: Catalog, name: str = "shop.view") -> list[dict[str, Any]]:
     return lake.load_table(name).scan().to_arrow().to_pylist()
-
-
-def pipeline(of: Any, items: Any, table: st.IcebergTable, **given: Any) -> st.Pipeline:
-    """What comes in goes into a table."""
-    more = {"store": "memory", **given}
-    return st.Pipeline(as_it_is(of), rows=items, into={"view": table}, **more)
-
-
-def read(table: st.IcebergTable, of: Any) -> Any:
-    """What a pipeline reads of a table."""
-    view = View()
-    st.Pipeline(as_it_is(of), store="memory", rows=table, into={"view": view}).run()
-    return view.rows
 
 
 # -- what is written
@@ -201,43 +187,7 @@ def test_columns_may_have_any_name_at_any_depth(lake: Catalog) -> None:
     assert rows_of(lake, "shop.counted") == [{"the id, counted": 1, "Text": None, "_count_": 2}]
 
 
-@pytest.mark.parametrize(
-    ("of", "given", "said"),
-    [
-        (Count, {}, "_COUNT_ and _count_ would be one column"),
-        (Step, {"changes": True}, "_change_type and _change_type would be one"),
-        (Twice, {"key": "a"}, "a and A would be one column"),
-    ],
-    ids=["count", "feed", "case"],
-)
-def test_names_that_would_be_one_column_are_refused(
-    lake: Catalog, of: Any, given: dict[str, Any], said: str
-) -> None:
-    for look in (st.Pipeline.dry_run, st.Pipeline.run):
-        with pytest.raises(SinkError, match=said):
-            look(pipeline(of, [], table_of(lake, **given)))
-
-
 # -- what is refused
-
-
-def test_a_key_that_is_not_unique_is_refused_before_the_commit_and_a_corrected_source_goes_on(
-    lake: Catalog, tmp_path: Path
-) -> None:
-    # finding 26
-    a, b, c = Note(id=1, text="a"), Note(id=1, text="b"), Note(id=2, text="c")
-    table, state = table_of(lake, key="id"), f"parquet:{tmp_path / 'state'}"
-    with pytest.raises(SinkError, match=r"several rows with the key id = \{'id': 1\}"):
-        pipeline(Note, [(1, Z({a: 1, b: 1}))], table, store=state).run()
-    with pipeline(Note, [(1, Z({a: 1}))], table, store=state) as running:
-        assert running.run() == 1
-    with pipeline(Note, [(1, None), (2, Z({b: 1}))], table, store=state) as running:
-        with pytest.raises(SinkError, match=r"several rows with the key id = \{'id': 1\}"):
-            running.run()
-        assert running.stepper.store.last_step() == 1
-    with pipeline(Note, [(1, None), (2, Z({b: 1, a: -1, c: 1}))], table, store=state) as running:
-        assert running.run() == 1
-    assert read(table, Note) == Z({b: 1, c: 1})
 
 
 def following(lake: Catalog, tmp_path: Path, state: str = "state", n: int = 1) -> st.Pipeline:

@@ -7,13 +7,12 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, ClassVar
 from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import (
@@ -51,16 +50,6 @@ from tests.pipeline.iceberg_writers import delete_equal
 IDS = pa.schema([pa.field("id", pa.int64())])
 USERS = pa.schema([*IDS, pa.field("name", pa.string())])
 ALL = Portion()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Catalog:
-    """A catalog in SQLite, with the namespace `shop`."""
-    made = load_catalog(
-        "lake", type="sql", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}"
-    )
-    made.create_namespace("shop")
-    return made
 
 
 @pytest.fixture(autouse=True)
