@@ -78,9 +78,10 @@ class ZSetSpark(ZSet[T_co]):
 
         Without `count` every line counts 1. Columns are found by name, in any order and, as in
         Spark, in any case. A row that is a single value is read from the only column, or from
-        `_value_`. Narrower integers, floats and decimals are widened.
+        `_value_`. Narrower integers, floats and decimals are widened. Other columns are left out.
 
-        Raises `InputError` for a column that is missing, additional, or of another type. Errors in
+        Raises `InputError` for a column that is missing or of another type, and for a column
+        `_count_` or `_change_type` that nothing reads: its lines are not whole rows. Errors in
         values are found when the Z-set is used, because finding them takes a job: NULLs that the
         row type does not allow, NULL weights, and text that is not a UUID or Enum value.
         """
@@ -101,9 +102,8 @@ class ZSetSpark(ZSet[T_co]):
 
         Use it for tens of thousands of rows that the driver holds: it runs no job, and creates no
         Python object for each row. Columns are found as in `from_dataframe`, and converted if
-        nothing is lost. Raises `InputError` for a column that is missing, additional or of another
-        type, and for a value that does not fit the row type: NULL, or text that is not a UUID or
-        Enum value.
+        nothing is lost. Raises `InputError` as `from_dataframe` does, and for a value that does not
+        fit the row type: NULL, or text that is not a UUID or Enum value.
 
         >>> orders = pa.table({"x": [1, 2, 2], "n": [1, 1, -1]})
         >>> st.ZSetSpark.from_arrow(orders, int, count="n") == st.ZSetPython({1: 1})
