@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+import stepping_spark as st
 from stepping_spark.cli import main
 from stepping_spark.errors import SourceError
 from tests.pipeline.following import Database, Follower
@@ -384,6 +385,28 @@ def test_a_column_that_is_renamed_goes_on_under_its_new_name(db: Database) -> No
     follower.read()
     assert follower.left == plain(db, columns="id, title")
     assert not follower.unfit
+
+
+@pytest.mark.parametrize("rows", [None, 2])
+@pytest.mark.parametrize(
+    "meanwhile",
+    ["UPDATE t SET id = 9 - id", "DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (3)"],
+)
+def test_a_column_that_had_another_name_for_a_while_is_told_and_mended(
+    db: Database, meanwhile: str, rows: int | None
+) -> None:
+    follower = followed(db)
+    follower.read()
+    db.run(f"ALTER TABLE t RENAME name TO x; {meanwhile}; ALTER TABLE t RENAME x TO name")
+    for one in (follower, Follower(db.table("t"), id=INT, name=TEXT)):
+        with pytest.raises(SourceError, match=f"column name had another name.*{AGAIN}"):
+            one.read()
+    db.table("t").install(again=True)
+    db.run("INSERT INTO t VALUES (77, 'new'); DELETE FROM t WHERE id = 2")
+    for one in (follower, Follower(db.table("t"), id=INT, name=TEXT)):
+        one.read(st.Portion(rows=rows))
+        assert one.left == plain(db)
+        assert not one.unfit
 
 
 def test_a_label_of_an_enum_may_be_added_and_not_renamed(db: Database) -> None:

@@ -55,6 +55,10 @@ class Doubts:
                 f"changed: uninstall the log and install it again, and {ANEW}"
             )
 
+    def renamed_for_a_while(self, column: str) -> Exception:
+        """The error for a line that was written while a wanted column had another name."""
+        return self._broken(f"its column {column} had another name when rows of it were logged")
+
     def _broken(self, said: str) -> Exception:
         return self._link.failure(
             f"{said}. So its log of changes may lack rows. Install it again: {self._marks.again}. "

@@ -18,27 +18,43 @@ _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 _ABSENT = object()  # the line was written when its table had no column of that name
 
 
+class OtherNameError(LookupError):
+    """A line was written while a column had another name; the argument is the column."""
+
+
 class Lines:
-    """The lines of one shape: its columns by field, as (name in the table, kind, Arrow type)."""
+    """The lines of one shape: its columns by field, as (name in the table, kind, Arrow type).
+
+    Lines up to the number `mended` that have another name for a column are no rows; other lines
+    take them away again. Such a line after it raises `OtherNameError`.
+    """
 
     def __init__(
-        self, columns: Mapping[str, tuple[str, Kind, pa.DataType]], key: Sequence[str]
+        self,
+        columns: Mapping[str, tuple[str, Kind, pa.DataType]],
+        key: Sequence[str],
+        mended: int = 0,
     ) -> None:
         self._columns = columns
         self._names = [name for name, _, _ in columns.values()]
         self._exact = {name for name, kind, _ in columns.values() if is_exact(kind)}
         self._key = key
+        self._mended = mended
 
-    def rows_of(self, lines: Iterable[tuple[int, str]]) -> tuple[pa.Table, pa.Table]:
-        """The rows of the lines, each with its count, and those that are no rows."""
+    def rows_of(self, lines: Iterable[tuple[int, int, str]]) -> tuple[pa.Table, pa.Table]:
+        """The rows of lines (number, count, text), each with its count; and what is no row."""
         by_text: Counter[str] = Counter()
-        for count, text in lines:
+        last: dict[str, int] = {}
+        for number, count, text in lines:
             by_text[text] += count
+            last[text] = number
         counts: Counter[tuple[Any, ...]] = Counter()
         texts: dict[tuple[Any, ...], str] = {}
         for text, count in by_text.items():
             if count:
                 values = self._values(text)
+                if _ABSENT in values and last[text] > self._mended:
+                    raise OtherNameError(self._names[values.index(_ABSENT)])
                 counts[values] += count
                 texts[values] = text
         left = {values: n for values, n in counts.items() if n}

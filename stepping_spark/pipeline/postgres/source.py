@@ -13,7 +13,7 @@ from stepping_spark.pipeline.positions import numbers_of
 from stepping_spark.pipeline.postgres.followed import Followed, followed_of
 from stepping_spark.pipeline.postgres.horizon import holder_of, horizon_of
 from stepping_spark.pipeline.postgres.kinds import Kind, arrow_of, suited
-from stepping_spark.pipeline.postgres.lines import Lines
+from stepping_spark.pipeline.postgres.lines import Lines, OtherNameError
 from stepping_spark.pipeline.postgres.link import Link, run
 from stepping_spark.pipeline.postgres.log import Log
 from stepping_spark.pipeline.postgres.marks import TRIMS, Note, log_of
@@ -185,12 +185,16 @@ class PostgresSource:
         self, found: Sequence[tuple[Any, ...]], note: Note, table: Followed
     ) -> tuple[tuple[pa.Table, ...], pa.Table]:
         """The rows of lines, a table for each shape that they have; and what is no row."""
-        by_shape: dict[int, list[tuple[int, str]]] = {}
-        for _, shape, count, text in found:
-            by_shape.setdefault(shape, []).append((count, text))
+        by_shape: dict[int, list[tuple[int, int, str]]] = {}
+        for number, shape, count, text in found:
+            by_shape.setdefault(shape, []).append((number, count, text))
         tables, misfits = [], [MISFITS.empty_table()]
         for shape, lines in by_shape.items():
-            rows, unfit = Lines(self._shape(note, shape, table), table.key).rows_of(lines)
+            columns = self._shape(note, shape, table)
+            try:
+                rows, unfit = Lines(columns, table.key, note.mended).rows_of(lines)
+            except OtherNameError as e:
+                raise self._log.doubts.renamed_for_a_while(str(e)) from None
             tables.append(rows)
             misfits.append(unfit)
         return tuple(tables), pa.concat_tables(misfits)
