@@ -11,14 +11,16 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from stepping_spark.errors import StepError
 from stepping_spark.expressions.expr import Call, Expr, Literal, Opaque, is_plain
-from stepping_spark.expressions.operations import digits, digits_of_result, rank
+from stepping_spark.expressions.operations import OPERATORS, digits, digits_of_result, fit, rank
 from stepping_spark.rows.atoms import BOOL, FLOAT, INT, MOST_DIGITS, NAN, Atom, RowType
 from stepping_spark.rows.types import unwrap
 
@@ -125,7 +127,25 @@ def _arithmetic(op: str, types: Sequence[RowType], given: RowType) -> Function |
         one, other = (pa.decimal128(*digits(t)) for t in types)
         if digits_of_result(op, *types)[0] <= MOST_DIGITS:  # neither Spark nor Arrow rounds
             return lambda a, b: _ARITHMETIC[op](a.cast(one), b.cast(other))
+    # Spark reduces the digits of operands that have too many together
+    fits = all(digits_of_result(o, *types)[0] <= MOST_DIGITS for o in ("+", op))
+    if _name(given) == "Decimal" and fits:
+        return partial(_by_row, op, given)
     return None
+
+
+def _by_row(op: str, given: RowType, a: Any, b: Any) -> Any:
+    """Decimals divided as in plain Python, which rounds as Spark does."""
+    others = repeat(b.as_py()) if isinstance(b, pa.Scalar) else b.to_pylist()
+    f = OPERATORS[op].python
+    try:
+        found = [
+            None if x is None or y is None else fit(f(x, y), given, op)
+            for x, y in zip(a.to_pylist(), others, strict=False)
+        ]
+    except StepError:  # a divisor is zero: Spark raises the error
+        return None
+    return pa.array(found, given.arrow)
 
 
 def remainder(a: Any, b: Any) -> Any:
@@ -188,8 +208,9 @@ def _of_one(op: str, t: RowType, given: RowType) -> Function | None:
 
 def _as_decimal(x: Any, of: tuple[int, int], to: RowType) -> Any:
     """A Decimal, rounded half away from zero. Raises ArrowInvalid if it does not fit."""
-    x = x.cast(pa.decimal128(*of))
     scale = digits(to)[1]
+    # Rounding up may need one more digit
+    x = x.cast(pa.decimal128(min(of[0] + (scale < of[1]), MOST_DIGITS), of[1]))
     if scale < of[1]:
         x = pc.round(x, scale, "half_towards_infinity")
     return x.cast(to.arrow)

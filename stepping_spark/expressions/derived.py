@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stepping_spark.errors import StepError
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.relations.xxhash import SEED, spark_hash, spark_hashes
 from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
@@ -176,8 +177,10 @@ class Choice(Derived):
     def _sql(self, row: str) -> str:
         return f"if({', '.join(a.sql(row) for a in self.args)})"
 
-    def of(self, *values: Any) -> Any:
-        return values[1] if values[0] is True else values[2]
+    def value(self, row: Any) -> Any:
+        """The value; the part that is not chosen may have none, as `1 / 0` has not."""
+        condition, one, other = self.args
+        return (one if condition.value(row) is True else other).value(row)
 
     def arrow(self, columns: Sequence[Column]) -> Column:
         condition, one, other = columns
@@ -188,6 +191,42 @@ def choice(condition: Expr, one: Expr, other: Expr) -> Expr:
     """One value if a condition is true, else another. Their types are equal except for NULL."""
     t = other.type if isinstance(other.type, Optional) else one.type
     return Choice(t, (condition, one, other))
+
+
+_BITS = {8: "TINYINT", 16: "SMALLINT", 32: "INT"}
+
+
+@dataclass(frozen=True)
+class Narrowed(Derived):
+    """An int that must fit fewer bits. A greater one is an error, as in Spark's integers."""
+
+    bits: int = 32
+    said: ClassVar[str] = "narrowed"
+
+    def _sql(self, row: str) -> str:
+        return f"CAST(CAST({self.args[0].sql(row)} AS {_BITS[self.bits]}) AS BIGINT)"
+
+    def of(self, *values: Any) -> Any:
+        (v,) = values
+        if v is not None and not self._fits(v, v):
+            raise StepError(f"{self.args[0]} = {v}: beyond the {self.bits} bits of Spark's type")
+        return v
+
+    def _fits(self, least: int, most: int) -> bool:
+        beyond = 1 << (self.bits - 1)
+        return -beyond <= least and most < beyond
+
+    def arrow(self, columns: Sequence[Column]) -> Column:
+        (x,) = columns
+        bounds: Any = pc.min_max(x).as_py()
+        if bounds["min"] is None or self._fits(bounds["min"], bounds["max"]):
+            return x
+        return None  # Spark raises the error
+
+
+def narrowed(e: Expr, bits: int) -> Expr:
+    """An int that must fit the bits."""
+    return e if bits == 64 else Narrowed(e.type, (e,), bits)
 
 
 @dataclass(frozen=True)

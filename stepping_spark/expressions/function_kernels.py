@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.expressions.arrow_calls import as_floats, one_nan, remainder
+from stepping_spark.expressions.cast_kernels import CASTS
 
 __all__ = ["KERNELS", "PARTS_OF_SECONDS", "UNITS", "UNITS_OF_TIME", "Kernel", "strftime"]
 
@@ -175,4 +176,5 @@ KERNELS: dict[str, Kernel] = {
     "try_divide": _divided,
     "greatest": pc.max_element_wise,
     "least": pc.min_element_wise,
+    **CASTS,
 }

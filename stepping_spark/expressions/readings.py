@@ -7,7 +7,7 @@ functions that depend on the session's time zone, or on the letters of a languag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -15,17 +15,12 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute
 
-from stepping_spark.errors import CompileError
+from stepping_spark.errors import CompileError, StepError
 from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.expressions.derived import Derived, choice
 from stepping_spark.expressions.expr import Call, Expr, Field, Literal
-from stepping_spark.expressions.function_kernels import (
-    KERNELS,
-    PARTS_OF_SECONDS,
-    UNITS,
-    UNITS_OF_TIME,
-    strftime,
-)
+from stepping_spark.expressions.forms import CAST, DECIMALS, FORMS
+from stepping_spark.expressions.function_kernels import KERNELS
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.rows.atoms import (
     BOOL,
@@ -33,15 +28,16 @@ from stepping_spark.rows.atoms import (
     DATETIME,
     FLOAT,
     INT,
-    LOCAL_DATETIME,
     STR,
     Atom,
     RowType,
 )
+from stepping_spark.rows.literals import text
 from stepping_spark.rows.types import Optional, unwrap
 from stepping_spark.spark.trees import Tree
 
 pc: Any = pyarrow.compute
+_CONSTANT_FIRST = ("date_trunc", "concat_ws")
 
 
 @dataclass(frozen=True)
@@ -51,6 +47,31 @@ class Function(Derived):
     name: str = ""
     constants: tuple[Any, ...] = ()
     said: ClassVar[str] = "function"
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join([*map(str, self.args), *map(repr, self.constants)])})"
+
+    def _sql(self, row: str) -> str:
+        args: list[str] = [a.sql(row) for a in self.args]
+        constants: list[str] = [text(c) if isinstance(c, str) else f"{c}" for c in self.constants]
+        if self.name.startswith(CAST):
+            return f"CAST({args[0]} AS {self.type.ddl})"
+        if self.name in ("&", "|", "^"):
+            return f"{args[0]} {self.name} {args[1]}"
+        if self.name in _CONSTANT_FIRST:
+            args, constants = constants, args
+        called = f"{self.name}({', '.join([*args, *constants])})"
+        # Many of these functions give an INT, and the column is a BIGINT
+        return f"CAST({called} AS BIGINT)" if unwrap(self.type) == INT else called
+
+    def of(self, *values: Any) -> Any:
+        """The value by the same kernel, for a column of one value."""
+        pairs = zip(self.args, values, strict=True)
+        columns = [pa.array([a.type.encode(v, str(self))], a.type.arrow) for a, v in pairs]
+        found = None if self.in_session_zone else self.arrow(columns)
+        if found is None:
+            raise StepError(f"only Spark can evaluate {self} of {values}")
+        return self.type.decode(found[0].as_py())
 
     @property
     def in_session_zone(self) -> bool:
@@ -72,6 +93,12 @@ def reading_of(tree: Tree, texts: Mapping[str, Expr], t: RowType) -> Expr | None
     if found is None or not is_known(found) or unwrap(found.type).arrow != unwrap(t).arrow:
         return None
     return found
+
+
+def function_of(name: str, args: Sequence[Expr]) -> Expr | None:
+    """A call of one of Spark's functions as an expression of the driver; None if it is unknown."""
+    found = _function(name, list(args)) if name in FORMS else None
+    return found if found is not None and is_known(found) else None
 
 
 def _read(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
@@ -226,14 +253,15 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
         return _call("+" if name == "date_add" else "-", args, DATE)
     if name in ("nullif", "nvl2"):
         return _chosen(name, args)
-    form = _FORMS.get(name)
+    form = FORMS.get(name)
     if form is None:
         return None
-    if name in ("date_trunc", "concat_ws"):  # their constant comes first
+    if name in _CONSTANT_FIRST:
         args = [*args[1:], args[0]]
     columns, constants = args[: form.columns or None], args[form.columns or len(args) :]
     types = {unwrap(a.type) for a in columns}
-    if not types <= form.types or len(types) != 1:
+    families = {DECIMALS if _is_decimal(t) else t for t in types}
+    if not families <= form.types or len(types) != 1:
         return None
     values = [a.constant if isinstance(a, Literal) else None for a in constants]
     if not form.takes(*values) if form.columns else constants:
@@ -255,106 +283,3 @@ def _chosen(name: str, args: Sequence[Expr]) -> Expr | None:
         return choice(Call(BOOL, "isNotNull", (args[0],)), args[1], args[2])
     same = _operator("==", args)
     return None if same is None else choice(same, Literal(Optional(t), None), args[0])
-
-
-@dataclass(frozen=True)
-class Form:
-    """The signature of a function: its columns, with their types, and its constants.
-
-    `columns` is the number of columns; 0 is any, and -1 is all but the last argument.
-    """
-
-    types: frozenset[RowType]
-    given: RowType | None = None  # the type of the result; None: that of the columns
-    columns: int = 1
-    takes: Callable[..., bool] = lambda *constants: not constants
-    kernel: str = ""  # if its name is not the function's
-
-
-def _is_padding(*values: Any) -> bool:
-    return (
-        len(values) == 2 and _is_number(values[0]) and _is_text(values[1]) and len(values[1]) == 1
-    )
-
-
-def _is_number(*values: Any) -> bool:
-    return len(values) == 1 and type(values[0]) is int and 0 <= values[0] <= 1_000
-
-
-def _is_length_of_hash(*values: Any) -> bool:
-    return len(values) == 1 and values[0] in (0, 224, 256, 384, 512)
-
-
-def _is_text(*values: Any) -> bool:
-    return len(values) == 1 and isinstance(values[0], str)
-
-
-def _is_pattern(*values: Any) -> bool:
-    return _is_text(*values) and "\\" not in values[0]
-
-
-def _is_piece(*values: Any) -> bool:
-    return len(values) == 2 and all(type(v) is int for v in values) and values[0] > 0 <= values[1]
-
-
-def _is_replaced(*values: Any) -> bool:
-    return len(values) == 2 and all(isinstance(v, str) for v in values) and values[0] != ""
-
-
-def _is_unit(*values: Any) -> bool:
-    return _is_text(*values) and values[0].lower() in UNITS
-
-
-def _is_unit_of_time(*values: Any) -> bool:
-    return _is_text(*values) and values[0].lower() in UNITS_OF_TIME
-
-
-def _is_format(*values: Any) -> bool:
-    return _is_text(*values) and bool(values[0]) and strftime(values[0]) is not None
-
-
-_TEXT = frozenset({STR})
-_DAYS: frozenset[RowType] = frozenset({DATE, DATETIME, LOCAL_DATETIME})
-_INSTANTS: frozenset[RowType] = frozenset({DATETIME})
-_NUMBERS: frozenset[RowType] = frozenset({INT, FLOAT})
-
-_FORMS: dict[str, Form] = {
-    **dict.fromkeys(("upper", "ucase"), Form(_TEXT, kernel="upper")),
-    **dict.fromkeys(("lower", "lcase"), Form(_TEXT, kernel="lower")),
-    **dict.fromkeys(
-        ("length", "len", "char_length", "character_length"), Form(_TEXT, INT, kernel="length")
-    ),
-    **{n: Form(_TEXT) for n in ("trim", "ltrim", "rtrim")},
-    "concat": Form(_TEXT, columns=0),
-    **dict.fromkeys(("substring", "substr"), Form(_TEXT, takes=_is_piece, kernel="substring")),
-    "concat_ws": Form(_TEXT, columns=-1, takes=_is_text),
-    **{n: Form(_TEXT, takes=_is_padding) for n in ("lpad", "rpad")},
-    **{n: Form(_TEXT, takes=_is_number) for n in ("left", "right", "repeat")},
-    "reverse": Form(_TEXT),
-    "md5": Form(_TEXT),
-    **dict.fromkeys(("sha", "sha1"), Form(_TEXT, kernel="sha1")),
-    "sha2": Form(_TEXT, takes=_is_length_of_hash),
-    "crc32": Form(_TEXT, INT),
-    "like": Form(_TEXT, BOOL, takes=_is_pattern),
-    **{n: Form(_TEXT, BOOL, takes=_is_text) for n in ("startswith", "endswith", "contains")},
-    "replace": Form(_TEXT, takes=_is_replaced),
-    **{n: Form(_DAYS, INT) for n in ("year", "quarter", "month", "weekofyear", "dayofweek")},
-    **{n: Form(_DAYS, INT) for n in ("weekday", "dayofyear")},
-    **dict.fromkeys(("day", "dayofmonth"), Form(_DAYS, INT, kernel="day")),
-    **{n: Form(_DAYS - {DATE}, INT) for n in ("hour", "minute", "second")},
-    "to_date": Form(_INSTANTS, DATE),
-    "date_trunc": Form(_INSTANTS, takes=_is_unit_of_time),
-    "date_format": Form(frozenset({DATE, DATETIME}), STR, takes=_is_format),
-    "trunc": Form(frozenset({DATE}), takes=_is_unit),
-    **dict.fromkeys(("datediff", "date_diff"), Form(frozenset({DATE}), INT, 2, kernel="datediff")),
-    "last_day": Form(frozenset({DATE})),
-    "unix_date": Form(frozenset({DATE}), INT),
-    **{n: Form(frozenset({DATETIME}), INT) for n in PARTS_OF_SECONDS},
-    "abs": Form(_NUMBERS),
-    "isnan": Form(frozenset({FLOAT}), BOOL),
-    "sqrt": Form(frozenset({FLOAT})),
-    "pmod": Form(frozenset({INT}), columns=2),
-    **{n: Form(frozenset({INT}), columns=2) for n in ("&", "|", "^")},
-    "try_divide": Form(_NUMBERS, FLOAT, 2),
-    **{n: Form(frozenset({INT, DATE}), columns=0) for n in ("greatest", "least")},
-}

@@ -84,6 +84,16 @@ def analyzed(column: Column, row: RowType, where: str) -> tuple[RowType, DataFra
     return from_spark(field.dataType, field.nullable, where), selected
 
 
+def kind_in_spark(column: Column, row: RowType) -> str:
+    """Spark's own type of a Column over rows of the type, as text. Runs no job.
+
+    Raises `PySparkException` if Spark refuses the Column.
+    """
+    spark = get_session()
+    ddl = ", ".join(f"{quote(n)} {t.ddl}" for n, t in columns_of(row))
+    return _rows(spark, ddl).select(column).schema.fields[0].dataType.simpleString()
+
+
 @functools.lru_cache(maxsize=512)
 def _rows(spark: SparkSession, ddl: str) -> DataFrame:
     """The empty relation of a type. It is cached, so that selections from it can be compared."""
