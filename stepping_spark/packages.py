@@ -1,4 +1,4 @@
-"""PySpark and networkx, imported where something of them is used for the first time.
+"""PySpark, sqlglot and networkx, imported where something of them is used for the first time.
 
 PySpark takes a second to import, and it is an extra: what the driver computes does without. So no
 other module imports it. The names here stand for its modules and classes:
@@ -35,10 +35,11 @@ __all__ = [
     "is_imported",
     "networkx",
     "raised",
+    "sqlglot",
     "types",
 ]
 
-EXTRAS = {"pyspark": ("PySpark 4.0 or newer", "spark")}
+EXTRAS = {"pyspark": ("PySpark 4.0 or newer", "spark"), "sqlglot": ("sqlglot", "sql")}
 
 
 class Late:
@@ -117,12 +118,14 @@ def _imported(name: str) -> Any:
 
 if TYPE_CHECKING:
     import networkx
+    import sqlglot
     from pyspark import SparkContext, StorageLevel
     from pyspark import errors as raised
     from pyspark.sql import Column, DataFrame, SparkSession, functions, types
     from pyspark.sql.types import StructType
 else:
     networkx = Late("networkx")
+    sqlglot = Late("sqlglot")
     raised = Raised("pyspark.errors")
     SparkContext = LateClass("SparkContext", "pyspark")
     StorageLevel = LateClass("StorageLevel", "pyspark")
