@@ -1,0 +1,184 @@
+"""The statements of a text: a query, or several views of which later ones may read earlier ones.
+
+The head of `CREATE … VIEW name … AS` is read here, token by token: its clauses differ between
+platforms, and say nothing about the rows. What follows AS is parsed as a query, at its own place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import TokenType, exp
+from sqlglot.tokenizer_core import Token
+
+from stepping_spark.from_sql.columns import Expr
+from stepping_spark.from_sql.parse import failure, query_of, tokens_of
+from stepping_spark.from_sql.plan import Plan, Scan, nodes, with_fresh_columns
+from stepping_spark.from_sql.query import Queries
+
+_KINDS = ("VIEW", "TABLE")
+_BEFORE = ("OR", "REPLACE", "REFRESH", "TEMPORARY", "TEMP", "GLOBAL", "MATERIALIZED", "STREAMING",
+           "LIVE", "PRIVATE")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class View:
+    """A view: its name, its plan, and what its statement says of it."""
+
+    name: str
+    plan: Plan
+    at: Expr
+    comment: str | None = None
+
+    @property
+    def tables(self) -> set[str]:
+        """The tables that it reads."""
+        return {node.table for node in nodes(self.plan) if isinstance(node, Scan)}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement: the query, at its place in the whole text, and the head of a CREATE."""
+
+    query: str
+    name: str = ""
+    columns: tuple[str, ...] = ()
+    comment: str | None = None
+    temporary: bool = False
+
+
+def views_of(text: str, tables: Mapping[str, Sequence[str]]) -> list[View]:
+    """The views that a text makes; a temporary view is there for others only."""
+    queries = Queries(text, tables)
+    views = []
+    for statement in statements_of(text):
+        tree = query_of(statement.query, text)
+        plan = queries.planned(tree)
+        if statement.columns:
+            if len(statement.columns) != len(plan.columns):
+                queries.fail(
+                    tree,
+                    f"view {statement.name} names {len(statement.columns)} columns, and its query "
+                    f"has {len(plan.columns)}",
+                )
+            plan = with_fresh_columns(plan, "", statement.columns)
+        if statement.name:
+            queries.views[statement.name.lower()] = plan
+        if not statement.temporary:
+            views.append(View(statement.name, plan, tree, statement.comment))
+    return views
+
+
+def tables_in(text: str) -> list[str]:
+    """The names of the tables that a text reads, and that are none of its own views."""
+    found: dict[str, None] = {}
+    views: set[str] = set()
+    for statement in statements_of(text):
+        tree = query_of(statement.query, text)
+        own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+        for node in tree.find_all(exp.Table):
+            name = node.name
+            if isinstance(node.this, exp.Identifier) and name.lower() not in own | views:
+                found.setdefault(name)
+        views.add(statement.name.lower())
+    return list(found)
+
+
+def statements_of(text: str) -> Iterator[Statement]:
+    """The statements of a text."""
+    tokens: list[Token] = []
+    for token in tokens_of(text):
+        if token.token_type is TokenType.SEMICOLON:
+            if tokens:
+                yield _statement(tokens, text)
+            tokens = []
+        else:
+            tokens.append(token)
+    if tokens:
+        yield _statement(tokens, text)
+
+
+def _statement(tokens: list[Token], text: str) -> Statement:
+    if tokens[0].text.upper() != "CREATE":
+        return Statement(_at_its_place(text, tokens))
+    return _Head(tokens, text).statement()
+
+
+def _at_its_place(text: str, tokens: list[Token]) -> str:
+    """The text of tokens, after as many lines and spaces as are before it in the whole text."""
+    start, end = tokens[0].start, tokens[-1].end + 1
+    before = "".join(c if c == "\n" else " " for c in text[:start])
+    return before + text[start:end]
+
+
+class _Head:
+    """The head of a CREATE statement."""
+
+    def __init__(self, tokens: list[Token], text: str) -> None:
+        self.tokens = tokens
+        self.text = text
+        self.at = 1
+
+    def statement(self) -> Statement:
+        """The statement; what is no view is refused."""
+        words = set()
+        while self._word() in _BEFORE:
+            words.add(self._take())
+        kind = self._take()
+        if kind not in _KINDS:
+            self._fail(f"CREATE {kind} makes no view")
+        if self._word() == "IF":
+            self.at += 3
+        name = self._name()
+        columns = self._columns() if self._word() == "(" else ()
+        comment = None
+        depth = 0
+        while depth or self._word() != "AS":
+            if self.at >= len(self.tokens):
+                self._fail(f"{kind} {name} has no query: there is no AS")
+            word = self._word()
+            if word == "COMMENT" and not depth:
+                comment = self.tokens[self.at + 1].text
+            depth += (word == "(") - (word == ")")
+            self.at += 1
+        rest = self.tokens[self.at + 1 :]
+        if not rest:
+            self._fail(f"{kind} {name} has no query after AS")
+        temporary = bool(words & {"TEMPORARY", "TEMP", "PRIVATE"})
+        return Statement(_at_its_place(self.text, rest), name, columns, comment, temporary)
+
+    def _word(self) -> str:
+        return self.tokens[self.at].text.upper() if self.at < len(self.tokens) else ""
+
+    def _take(self) -> str:
+        word = self._word()
+        self.at += 1
+        return word
+
+    def _name(self) -> str:
+        """The name of the view; of a name with a schema, the last part."""
+        name = self.tokens[self.at].text
+        self.at += 1
+        while self._word() == ".":
+            name = self.tokens[self.at + 1].text
+            self.at += 2
+        return name
+
+    def _columns(self) -> tuple[str, ...]:
+        """The names in parentheses; types, comments and constraints beside them say nothing."""
+        names, depth, expected = [], 0, False
+        while True:
+            word = self._word()
+            if not word:
+                self._fail("a list of columns does not end")
+            depth += (word == "(") - (word == ")")
+            if expected and word != "CONSTRAINT":
+                names.append(self.tokens[self.at].text)
+            expected = depth == 1 and word in ("(", ",")
+            self.at += 1
+            if not depth:
+                return tuple(names)
+
+    def _fail(self, reason: str) -> None:
+        raise failure(self.text, None, reason, "write CREATE MATERIALIZED VIEW name AS SELECT …")
