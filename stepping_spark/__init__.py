@@ -47,6 +47,7 @@ from stepping_spark.errors import (
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.expressions.functions import python
 from stepping_spark.expressions.index import Index
+from stepping_spark.from_sql import sql
 from stepping_spark.graph.graph import Graph, Path, Vertex
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.limits import Limits
@@ -224,6 +225,7 @@ __all__ = [
     "semijoin",
     "sessions",
     "shortest_paths",
+    "sql",
     "temporal_filter",
     "transitive_closure",
     "union",

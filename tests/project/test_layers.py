@@ -54,6 +54,7 @@ ORDER = (
 # Above them, each importing only from the groups before it. `stepping_spark` alone is the facade.
 ABOVE = (
     ("circuits", "stores"),
+    ("stepping_spark.from_sql",),
     ("stepping_spark.pipeline",),
     ("stepping_spark",),
     ("stepping_spark.cli",),

@@ -1,0 +1,263 @@
+"""From a relational plan to operators on streams of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from sqlglot import exp
+
+import circuits
+from stepping_spark.expressions.expr import Items, PythonCall
+from stepping_spark.expressions.results import to_expr
+from stepping_spark.expressions.symbolic import symbolic
+from stepping_spark.from_sql.aggregates import aggregated
+from stepping_spark.from_sql.casts import converted
+from stepping_spark.from_sql.columns import Column, Expr, ref
+from stepping_spark.from_sql.emit_joins import joined
+from stepping_spark.from_sql.kinds import common_kind
+from stepping_spark.from_sql.maps import filtered, key_function, order_of, projected
+from stepping_spark.from_sql.over import over_windows
+from stepping_spark.from_sql.parse import failure
+from stepping_spark.from_sql.plan import (
+    Aggregate,
+    Distinct,
+    Filter,
+    First,
+    Join,
+    Plan,
+    Project,
+    Scan,
+    SetOf,
+    Unnest,
+    Values,
+    Windows,
+)
+from stepping_spark.from_sql.relation import Relation, built, fields_of
+from stepping_spark.graph.operators import MapMany
+from stepping_spark.query import agg, win
+from stepping_spark.query.primitives import filter as filter_
+from stepping_spark.query.primitives import map as map_
+from stepping_spark.query.primitives import map_many
+from stepping_spark.query.trace import make
+from stepping_spark.rows.atoms import INT, RowType
+from stepping_spark.rows.data import Pair, pair_of
+from stepping_spark.rows.types import ListOf, Optional, Struct, tuple_of, unwrap
+
+
+@dataclass
+class Emitter:
+    """Makes the streams of plans; equal parts of plans become one vertex."""
+
+    text: str
+    tables: Mapping[str, tuple[Any, Mapping[str, tuple[tuple[str, ...], str]]]]
+    """By table: its stream, and for each column its place in a row and its Spark type."""
+
+    def fail(self, node: Expr | None, reason: str, remedy: str = "") -> NoReturn:
+        """Raise the error of a place in the text."""
+        raise failure(self.text, node, reason, remedy)
+
+    def relation(self, plan: Plan) -> Relation:
+        """The stream of a plan."""
+        match plan:
+            case Scan():
+                return self._scan(plan)
+            case Project():
+                return projected(self.relation(plan.source), plan.items)
+            case Filter():
+                return filtered(self.relation(plan.source), plan.conditions)
+            case Join():
+                return joined(plan, self.relation(plan.left), self.relation(plan.right))
+            case Aggregate():
+                return aggregated(self.relation(plan.source), plan)
+            case Windows():
+                return over_windows(self.relation(plan.source), plan)
+            case Distinct():
+                source = self.relation(plan.source)
+                return source.with_stream(circuits.distinct(source.stream))
+            case SetOf():
+                return self._set(plan)
+            case First():
+                return self._first(plan)
+            case Values():
+                return self._values(plan)
+            case Unnest():
+                return self._unnested(plan)
+        raise NotImplementedError(type(plan).__name__)
+
+    def _scan(self, plan: Scan) -> Relation:
+        stream, known = self.tables[plan.table]
+        places = {c: known[c.name][0] for c in plan.made}
+        return Relation(stream, places, {c: known[c.name][1] for c in plan.made}, self.text)
+
+    # -- constants and lists
+
+    def _values(self, plan: Values) -> Relation:
+        """Rows of constants: they are there from the first step on.
+
+        The number of rows of a table is one row from the first step on. It is mapped to the rows
+        of constants, so its changes cancel out.
+        """
+        if not self.tables:
+            self.fail(None, "a query that reads no table never changes", "read a table in it")
+        stream, _ = next(iter(self.tables.values()))
+        one: Any = circuits.aggregate(stream, by=None, fields={"rows": agg.count()})
+        source = Relation(one, {}, {}, self.text)
+        if not plan.made:
+            return source
+        kinds = [self._kind(source, [row[i] for row in plan.rows]) for i in range(len(plan.made))]
+        names = fields_of(plan.made)
+
+        def items(row: Any) -> Any:
+            rows = [
+                to_expr(
+                    built(
+                        names, [source.function(e, k)(row) for e, k in zip(r, kinds, strict=True)]
+                    )
+                )
+                for r in plan.rows
+            ]
+            types = [_common_types(rows[0].type, r.type) for r in rows]
+            common = [
+                next((t for t in column if isinstance(t, Optional)), column[0])
+                for column in zip(*types, strict=True)
+            ]
+            cells = [to_expr(built(names, [symbolic(e) for e in r.parts()], common)) for r in rows]
+            return symbolic(Items(ListOf(cells[0].type), tuple(cells)))
+
+        stream = map_many(one, f=items)
+        places = {c: (n,) for c, n in zip(plan.made, names, strict=True)}
+        return Relation(stream, places, dict(zip(plan.made, kinds, strict=True)), self.text)
+
+    def _kind(self, source: Relation, cells: Sequence[Expr]) -> str:
+        """The type of a column of constants."""
+        kind = source.kind(cells[0])
+        for e in cells[1:]:
+            common = common_kind(kind, source.kind(e))
+            if common is None:
+                self.fail(e, f"a column of VALUES has {kind} and {source.kind(e)}", "cast one")
+            kind = common
+        return "string" if kind == "void" else kind
+
+    def _unnested(self, plan: Unnest) -> Relation:
+        """Each row with each item of a list, as pairs that Python makes."""
+        kept = [(c, ref(c)) for c in plan.source.columns]
+        listed = Column("items")
+        source = projected(self.relation(plan.source), [*kept, (listed, plan.value)])
+        row, ((path,), kind) = source.row, (source.places[listed], source.kinds[listed])
+        lists = unwrap(dict(row.fields)[path])  # type: ignore[attr-defined]
+        if not isinstance(lists, ListOf):
+            self.fail(plan.value, f"explode takes a list, found {kind}")
+        item = Optional(unwrap(lists.inner)) if plan.outer else lists.inner
+        position = Optional(INT) if plan.outer else INT
+        t = pair_of(row, tuple_of((position, item)))
+        pairs = PythonCall(ListOf(t), Exploded(path, plan.outer), "explode")
+        stream = make(MapMany(pairs), source.stream)
+        (made,) = plan.made
+        places = {c: ("left", *p) for c, p in source.places.items() if c != listed}
+        kinds = {c: source.kinds[c] for c in places}
+        if plan.position is not None:
+            places[plan.position], kinds[plan.position] = ("right", "_1"), "int"
+        places[made] = ("right", "_2")
+        kinds[made] = kind.removeprefix("array<").removesuffix(">")
+        return Relation(stream, places, kinds, self.text)
+
+    # -- sets
+
+    def _set(self, plan: SetOf) -> Relation:
+        sides = [self.relation(plan.left), self.relation(plan.right)]
+        columns = [plan.left.columns, plan.right.columns]
+        kinds = []
+        for a, b, made in zip(*columns, plan.made, strict=True):
+            kind = common_kind(sides[0].kinds[a], sides[1].kinds[b])
+            if kind is None:
+                self.fail(
+                    None,
+                    f"{plan.kind.upper()}: column {made.name} is "
+                    f"{sides[0].kinds[a]} and {sides[1].kinds[b]}",
+                    "cast one of them",
+                )
+            kinds.append(kind)
+        names = fields_of(plan.made)
+        made_of = [
+            _converted(side, own, names, kinds) for side, own in zip(sides, columns, strict=True)
+        ]
+        types = _common_types(*[made.row for made in made_of])
+        left, right = (
+            _converted(side, own, names, kinds, types).stream
+            for side, own in zip(sides, columns, strict=True)
+        )
+        operator = {"union": circuits.union, "intersect": circuits.intersect}.get(
+            plan.kind, circuits.except_
+        )
+        stream = operator(left, right, all=plan.all)
+        places = {c: (n,) for c, n in zip(plan.made, names, strict=True)}
+        return Relation(stream, places, dict(zip(plan.made, kinds, strict=True)), self.text)
+
+    # -- the first rows
+
+    def _first(self, plan: First) -> Relation:
+        source = self.relation(plan.source)
+        order = order_of(source, plan.order) or [_by_nothing]
+        by = key_function(source, plan.by) if plan.by else None
+        if plan.count is not None:
+            if plan.count == 0:
+                return filtered(source, (exp.false(),))
+            n = plan.count + plan.offset
+            source = source.with_stream(circuits.first_n(source.stream, order, n, by=by))
+        if not plan.offset:
+            return source
+        field = "number_"
+        numbered: Any = circuits.window(
+            source.stream, by=by, order=order, fields={field: win.row_number()}
+        )
+        rest = filter_(numbered, f=lambda row: getattr(row, field) > plan.offset)
+        return source.with_stream(rest)
+
+
+@dataclass(frozen=True)
+class Exploded:
+    """The pairs of a row with each item of a list in it, and the item's position."""
+
+    path: str
+    outer: bool
+
+    def __call__(self, row: Any) -> list[Pair[Any, Any]]:
+        """The pairs of a row."""
+        items = getattr(row, self.path)
+        if not items:
+            return [Pair(left=row, right=(None, None))] if self.outer else []
+        return [Pair(left=row, right=(i, item)) for i, item in enumerate(items)]
+
+
+def _by_nothing(row: Any) -> Any:
+    return 0
+
+
+def _common_types(left: RowType, right: RowType) -> list[RowType]:
+    """The types of the columns of a union: NULL is possible if it is on one side."""
+    assert isinstance(left, Struct) and isinstance(right, Struct)
+    return [
+        Optional(unwrap(a)) if isinstance(a, Optional) or isinstance(b, Optional) else a
+        for (_, a), (_, b) in zip(left.fields, right.fields, strict=True)
+    ]
+
+
+def _converted(
+    source: Relation,
+    columns: Sequence[Column],
+    names: Sequence[str],
+    kinds: Sequence[str],
+    types: Sequence[RowType] | None = None,
+) -> Relation:
+    """The columns as fields of these names and Spark types."""
+
+    def row_of(row: Any) -> Any:
+        pairs = zip(columns, kinds, strict=True)
+        values = [converted(source.value(ref(c), row), kind).column for c, kind in pairs]
+        return built(names, values, types)
+
+    stream = map_(source.stream, f=row_of)
+    places = {c: (n,) for c, n in zip(columns, names, strict=True)}
+    return Relation(stream, places, dict(zip(columns, kinds, strict=True)), source.text)

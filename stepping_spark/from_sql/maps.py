@@ -1,0 +1,65 @@
+"""Maps and filters of relations, and keys and orders as the operators take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+from sqlglot import exp
+
+from stepping_spark.from_sql.columns import Column, Expr
+from stepping_spark.from_sql.plan import Item
+from stepping_spark.from_sql.relation import Relation, built, fields_of
+from stepping_spark.query import win
+from stepping_spark.query.primitives import filter as filter_
+from stepping_spark.query.primitives import map as map_
+
+
+def projected(source: Relation, items: Sequence[Item]) -> Relation:
+    """The relation with a column for each expression."""
+    columns = [c for c, _ in items]
+    names = fields_of(columns)
+    kinds: dict[Column, str] = {}
+
+    def row_of(row: Any) -> Any:
+        values = [source.value(e, row) for _, e in items]
+        kinds.update(zip(columns, (v.kind for v in values), strict=True))
+        return built(names, [v.column for v in values])
+
+    stream = map_(source.stream, f=row_of)
+    return Relation(
+        stream, {c: (n,) for c, n in zip(columns, names, strict=True)}, kinds, source.text
+    )
+
+
+def filtered(source: Relation, conditions: Sequence[Expr]) -> Relation:
+    """The rows for which all conditions are true."""
+    stream = filter_(source.stream, f=source.function(all_of(conditions), "boolean"))
+    return source.with_stream(stream)
+
+
+def all_of(conditions: Sequence[Expr]) -> Expr:
+    """The conditions, connected by AND."""
+    return reduce(lambda a, b: exp.And(this=a, expression=b), conditions)
+
+
+def key_function(source: Relation, exprs: Sequence[Expr], kinds: Sequence[str] = ()) -> Any:
+    """A key: one expression, or a tuple of them."""
+    functions = [source.function(e) for e in exprs]
+    if kinds:
+        functions = [source.function(e, kind) for e, kind in zip(exprs, kinds, strict=True)]
+    if len(functions) == 1:
+        return functions[0]
+    return lambda row: tuple(f(row) for f in functions)
+
+
+def order_of(source: Relation, order: Sequence[Expr]) -> list[Any]:
+    """The parts of an ORDER BY."""
+    parts = []
+    for o in order:
+        direction = win.desc if o.args.get("desc") else win.asc
+        first = o.args.get("nulls_first")
+        nulls = None if first is None else "first" if first else "last"
+        parts.append(direction(source.function(o.this), nulls=nulls))
+    return parts

@@ -1,0 +1,358 @@
+-- Views in SQL, a feature each, over the tables of tests/sql/shop.py. A line `--- name` begins one.
+
+--- all
+SELECT * FROM orders
+
+--- where
+SELECT id, amount FROM orders WHERE qty > 1 AND (note = 'a' OR note IS NULL)
+
+--- case
+SELECT id, CASE WHEN qty > 1 THEN 'many' WHEN qty = 1 THEN 'one' END AS n FROM orders
+
+--- alias of an alias
+SELECT qty + 1 AS a, a * 2 AS b FROM orders
+
+--- count
+SELECT count(*), count(qty), count(DISTINCT qty) FROM orders
+
+--- of an empty table
+SELECT count(*), sum(qty), max(note) FROM orders WHERE id > 1000
+
+--- group
+SELECT customer, sum(amount) AS total, avg(qty) AS mean FROM orders GROUP BY customer
+
+--- group by position
+SELECT customer, placed, count(*) AS n FROM orders GROUP BY 1, 2
+
+--- group by alias
+SELECT qty % 2 AS odd, count(*) AS n FROM orders GROUP BY odd
+
+--- group by all
+SELECT customer, note, min(qty) AS least FROM orders GROUP BY ALL
+
+--- group without aggregate
+SELECT customer FROM orders GROUP BY customer
+
+--- expression of a key
+SELECT qty + 1 AS q, count(*) AS n FROM orders GROUP BY qty + 1
+
+--- key within an expression
+SELECT (qty + 1) * 2 AS q, sum(id) AS s FROM orders GROUP BY qty + 1
+
+--- having
+SELECT customer, count(*) AS n FROM orders GROUP BY customer HAVING count(*) > 3
+
+--- having alias
+SELECT customer, count(*) AS n FROM orders GROUP BY customer HAVING n > 3
+
+--- having without group
+SELECT sum(qty) AS s FROM orders HAVING count(*) > 10
+
+--- filter
+SELECT customer, count(*) FILTER (WHERE qty > 1) AS n, sum(amount) FILTER (WHERE note = 'a') AS s
+FROM orders GROUP BY customer
+
+--- distinct
+SELECT DISTINCT customer, note FROM orders
+
+--- distinct of groups
+SELECT DISTINCT count(*) AS n FROM orders GROUP BY customer
+
+--- rollup
+SELECT customer, note, count(*) AS n, grouping(note) AS g FROM orders GROUP BY ROLLUP (customer,
+note)
+
+--- cube
+SELECT customer, note, sum(qty) AS s, grouping_id() AS g FROM orders GROUP BY CUBE (customer,
+note)
+
+--- grouping sets
+SELECT customer, note, count(*) AS n FROM orders GROUP BY GROUPING SETS ((customer, note), (note),
+())
+
+--- a key beside a rollup
+SELECT qty, customer, count(*) AS n FROM orders GROUP BY qty, ROLLUP (customer)
+
+--- join
+SELECT o.id, c.name FROM orders o JOIN customers c ON o.customer = c.customer
+
+--- join using
+SELECT * FROM orders JOIN customers USING (customer)
+
+--- natural join
+SELECT * FROM orders NATURAL JOIN customers
+
+--- comma join
+SELECT o.id, c.name, i.product FROM orders o, customers c, items i WHERE o.customer = c.customer
+AND i.order_id = o.id AND c.country = 'AT'
+
+--- left join
+SELECT o.id, c.name FROM orders o LEFT JOIN customers c ON o.customer = c.customer AND c.score >
+0.75
+
+--- left join, where
+SELECT o.id, c.name FROM orders o LEFT JOIN customers c ON o.customer = c.customer WHERE c.name IS
+NULL
+
+--- right join
+SELECT o.id, c.* FROM orders o RIGHT JOIN customers c ON o.customer = c.customer
+
+--- full join
+SELECT o.id, c.name FROM orders o FULL JOIN customers c ON o.customer = c.customer
+
+--- full join using
+SELECT customer, o.id, c.name FROM orders o FULL JOIN customers c USING (customer)
+
+--- join by inequality
+SELECT o.id, c.name FROM orders o JOIN customers c ON o.qty > c.score
+
+--- left join by inequality
+SELECT o.id, c.name FROM orders o LEFT JOIN customers c ON o.qty > c.score
+
+--- right join by inequality
+SELECT o.id, c.name FROM orders o RIGHT JOIN customers c ON o.qty > c.score
+
+--- cross join
+SELECT o.id, c.name FROM orders o CROSS JOIN customers c
+
+--- semi join
+SELECT * FROM orders o LEFT SEMI JOIN customers c ON o.customer = c.customer AND c.score > o.qty
+
+--- anti join
+SELECT * FROM orders o LEFT ANTI JOIN customers c ON o.customer = c.customer
+
+--- self join
+SELECT a.id, b.id AS other FROM orders a JOIN orders b ON a.customer = b.customer AND a.id < b.id
+
+--- keys of other types
+SELECT o.id, i.price FROM orders o JOIN items i ON o.qty = i.price
+
+--- null-safe join
+SELECT a.id, b.id AS other FROM orders a JOIN orders b ON a.note <=> b.note AND a.qty = b.qty
+
+--- union all
+SELECT customer FROM orders UNION ALL SELECT customer FROM customers
+
+--- union
+SELECT customer, note FROM orders UNION SELECT customer, name FROM customers
+
+--- union of types
+SELECT qty AS x FROM orders UNION ALL SELECT price FROM items
+
+--- intersect
+SELECT customer FROM orders INTERSECT SELECT customer FROM customers
+
+--- intersect all
+SELECT customer FROM orders INTERSECT ALL SELECT customer FROM customers
+
+--- except
+SELECT customer FROM orders EXCEPT SELECT customer FROM customers
+
+--- except all
+SELECT customer FROM orders EXCEPT ALL SELECT customer FROM customers
+
+--- with
+WITH big AS (SELECT * FROM orders WHERE qty > 0), n (c, k) AS (SELECT customer, count(*) FROM big
+GROUP BY 1) SELECT b.id, n.k FROM big b JOIN n ON b.customer = n.c
+
+--- sub-query
+SELECT x.c, x.n + 1 AS m FROM (SELECT customer AS c, count(*) AS n FROM orders GROUP BY 1) x
+
+--- scalar sub-query
+SELECT id FROM orders WHERE amount > (SELECT avg(amount) FROM orders)
+
+--- scalar sub-query, selected
+SELECT id, (SELECT max(score) FROM customers) AS best FROM orders
+
+--- correlated
+SELECT o.id FROM orders o WHERE o.qty > (SELECT avg(p.qty) FROM orders p WHERE p.customer =
+o.customer)
+
+--- correlated count
+SELECT c.customer, (SELECT count(*) FROM orders o WHERE o.customer = c.customer) AS n FROM
+customers c
+
+--- correlated, an expression of it
+SELECT c.customer, (SELECT coalesce(sum(o.qty), -1) + 1 FROM orders o WHERE o.customer =
+c.customer) AS n FROM customers c
+
+--- correlated by inequality
+SELECT c.customer, (SELECT count(*) FROM orders o WHERE o.qty > c.score) AS n FROM customers c
+
+--- correlated by two
+SELECT o.id, (SELECT sum(i.price) FROM items i WHERE i.order_id = o.id AND i.price > o.qty) AS s
+FROM orders o
+
+--- exists
+SELECT * FROM customers c WHERE EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.customer AND
+o.qty > 0)
+
+--- not exists
+SELECT * FROM customers c WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.customer = c.customer
+AND o.qty > c.score)
+
+--- exists, uncorrelated
+SELECT * FROM customers WHERE EXISTS (SELECT 1 FROM orders WHERE qty = 5)
+
+--- exists of groups
+SELECT * FROM customers c WHERE EXISTS (SELECT o.note FROM orders o WHERE o.customer = c.customer
+GROUP BY o.note HAVING count(*) > 1)
+
+--- exists or
+SELECT c.customer FROM customers c WHERE c.score > 1 OR EXISTS (SELECT 1 FROM orders o WHERE
+o.customer = c.customer)
+
+--- in
+SELECT * FROM orders WHERE customer IN (SELECT customer FROM customers WHERE score > 0.75)
+
+--- not in
+SELECT id FROM orders WHERE customer NOT IN (SELECT customer FROM customers)
+
+--- not in, with NULL
+SELECT customer FROM customers WHERE customer NOT IN (SELECT customer FROM orders WHERE qty > 0)
+
+--- not in, correlated
+SELECT c.customer FROM customers c WHERE c.name NOT IN (SELECT o.note FROM orders o WHERE
+o.customer = c.customer)
+
+--- in or
+SELECT id FROM orders WHERE qty = 5 OR customer IN (SELECT customer FROM customers WHERE country =
+'AT')
+
+--- in, selected
+SELECT id, customer IN (SELECT o.qty FROM orders o) AS known FROM orders
+
+--- not in or
+SELECT id FROM orders WHERE qty = 5 OR customer NOT IN (SELECT customer FROM customers)
+
+--- not in or, with NULL
+SELECT customer FROM customers WHERE NOT (score > 5 OR customer IN (SELECT o.customer FROM orders
+o))
+
+--- not in, selected
+SELECT id, customer NOT IN (SELECT o.qty FROM orders o WHERE o.qty > 0) AS unknown FROM orders
+
+--- not in of two
+SELECT id FROM orders WHERE (customer, note) NOT IN (SELECT customer, name FROM customers WHERE
+score > 1)
+
+--- in of two
+SELECT id FROM orders WHERE (customer, note) IN (SELECT customer, name FROM customers)
+
+--- nested exists
+SELECT c.customer FROM customers c WHERE EXISTS (SELECT 1 FROM orders o WHERE o.customer =
+c.customer AND EXISTS (SELECT 1 FROM items i WHERE i.order_id = o.id))
+
+--- lateral
+SELECT c.customer, l.n FROM customers c, LATERAL (SELECT count(*) AS n FROM orders o WHERE
+o.customer = c.customer) l
+
+--- lateral, first
+SELECT c.customer, l.id FROM customers c JOIN LATERAL (SELECT o.id, o.qty, o.amount, o.note,
+o.placed FROM orders o WHERE o.customer = c.customer ORDER BY o.id, o.qty, o.amount, o.note,
+o.placed LIMIT 1) l
+
+--- limit
+SELECT id, qty FROM orders ORDER BY id DESC, qty LIMIT 3
+
+--- limit with offset
+SELECT id, qty FROM orders ORDER BY id, qty LIMIT 3 OFFSET 2
+
+--- limit of groups
+SELECT customer, count(*) AS n FROM orders GROUP BY customer ORDER BY n DESC, customer NULLS LAST
+LIMIT 2
+
+--- limit of distinct
+SELECT DISTINCT note FROM orders ORDER BY note DESC LIMIT 2
+
+--- limit of a union
+SELECT customer FROM orders UNION SELECT customer FROM customers ORDER BY 1 LIMIT 2
+
+--- order without limit
+SELECT id FROM orders ORDER BY qty
+
+--- row_number
+SELECT * FROM (SELECT id, row_number() OVER (PARTITION BY customer ORDER BY id, amount, qty,
+placed, note) AS n FROM orders) WHERE n <= 2
+
+--- qualify
+SELECT id, amount FROM orders QUALIFY rank() OVER (PARTITION BY customer ORDER BY amount DESC) = 1
+
+--- window sum
+SELECT id, sum(qty) OVER (PARTITION BY customer ORDER BY id) AS s, avg(qty) OVER (PARTITION BY
+customer) AS m FROM orders
+
+--- window of groups
+SELECT customer, sum(count(*)) OVER (ORDER BY customer) AS running FROM orders GROUP BY customer
+
+--- named window
+SELECT id, max(qty) OVER w AS m, dense_rank() OVER w AS r FROM orders WINDOW w AS (PARTITION BY
+note ORDER BY qty)
+
+--- window with a range
+SELECT id, count(*) OVER (ORDER BY placed RANGE BETWEEN INTERVAL '20' DAY PRECEDING AND CURRENT
+ROW) AS n FROM orders
+
+--- lag
+SELECT DISTINCT customer, lag(customer, 1, 0) OVER (ORDER BY customer) AS before FROM (SELECT
+DISTINCT customer FROM customers)
+
+--- pivot
+SELECT * FROM (SELECT customer, note, qty FROM orders) PIVOT (sum(qty) AS s, count(*) AS n FOR
+note IN ('a' AS a, 'b'))
+
+--- unpivot
+SELECT * FROM (SELECT id, qty, customer FROM orders) UNPIVOT (v FOR n IN (qty, customer AS c))
+
+--- scalar sub-query of any row
+SELECT id, (SELECT product FROM items WHERE price > 100) AS p FROM orders
+
+--- correlated, any row
+SELECT id, (SELECT DISTINCT c.customer FROM customers c WHERE c.customer = o.customer) AS c
+FROM orders o
+
+--- explode
+SELECT k, x FROM lists LATERAL VIEW explode(xs) t AS x
+
+--- posexplode, outer
+SELECT k, p, x FROM lists LATERAL VIEW OUTER posexplode(xs) t AS p, x
+
+--- explode, selected
+SELECT k, explode(xs) AS x FROM lists
+
+--- explode of a constant
+SELECT o.id, t.x FROM orders o CROSS JOIN (SELECT explode(array('a', 'b')) AS x) t WHERE o.note = t.x
+
+--- values
+SELECT o.id, v.label FROM orders o JOIN (VALUES (1, 'one'), (2, NULL), (3.5, 'more')) AS v (n, label)
+ON o.qty = v.n
+
+--- select without from
+SELECT id FROM orders UNION ALL SELECT 7
+
+--- range
+SELECT r.n, count(o.id) AS k FROM range(1, 4) r (n) LEFT JOIN orders o ON o.qty = r.n GROUP BY r.n
+
+--- a unit of time
+SELECT id, datediff(DAY, placed, DATE '2026-02-01') AS d FROM orders
+
+--- aggregates
+SELECT country, count_if(score > 1) AS c, max_by(customer, customer * 10) AS m, stddev(score) AS sd,
+var_pop(score) AS v, bool_or(score > 2) AS b, median(score) AS md,
+percentile_cont(0.25) WITHIN GROUP (ORDER BY score DESC) AS p,
+corr(customer, score) AS r,
+count(DISTINCT name, score) AS d, sum(DISTINCT customer) AS s
+FROM customers GROUP BY country
+
+--- windows of many kinds
+SELECT id, lead(qty, 2) OVER w AS a, first_value(note) OVER w AS f, ntile(3) OVER w AS t,
+count(*) FILTER (WHERE qty > 1) OVER (PARTITION BY customer) AS c,
+max(qty) OVER (PARTITION BY note ORDER BY id, qty, amount, placed, customer ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS m,
+percent_rank() OVER (PARTITION BY note ORDER BY qty) AS p
+FROM (SELECT DISTINCT * FROM orders) WINDOW w AS (PARTITION BY customer ORDER BY id, qty, amount, placed, note)
+
+--- digits of an int
+SELECT id, amount / qty AS q, amount * qty + 1 AS s FROM orders WHERE qty > 0
+
+--- listagg
+SELECT country, listagg(name, ',') WITHIN GROUP (ORDER BY name) AS l FROM customers GROUP BY country

@@ -1,0 +1,229 @@
+"""`st.sql`: tables, results, statements, streams inside of a query, pipelines and refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+import stepping_spark as st
+from stepping_spark.cli import main
+from stepping_spark.errors import CompileError
+from stepping_spark.rows.data import Data
+
+
+class Order(st.Data):
+    id: int
+    country: str | None
+    cents: int
+
+
+class Total(st.Data):
+    country: str | None
+    total: int | None
+
+
+ORDERS = [
+    Order(id=1, country="AT", cents=5),
+    Order(id=2, country="DE", cents=6),
+    Order(id=3, country="AT", cents=7),
+]
+DDL = "id BIGINT NOT NULL, country STRING, cents BIGINT NOT NULL"
+FIELDS: list[pa.Field[Any]] = [
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("country", pa.string()),
+    pa.field("cents", pa.int64(), nullable=False),
+]
+ARROW = pa.schema(FIELDS)
+
+
+def answer(query: Any, *rows: Data) -> Any:
+    """The first output of a query on rows."""
+    (out,) = st.reference(st.compile(query)).step((st.ZSetPython(dict.fromkeys(rows, 1)),))
+    return out
+
+
+def made(cls: Any) -> list[Any]:
+    return [cls(**vars(order)) for order in ORDERS]
+
+
+@pytest.mark.parametrize("table", [Order, DDL, ARROW], ids=["class", "DDL", "Arrow"])
+def test_a_table_is_a_class_or_a_schema(table: Any) -> None:
+    query = st.sql("SELECT Country, sum(cents) AS total FROM orders GROUP BY 1", orders=table)
+    out = answer(query, *made(query.rows["orders"]))
+    assert {tuple(vars(row).values()): n for row, n in out.iter()} == {
+        ("AT", 12): 1,
+        ("DE", 6): 1,
+    }
+
+
+def test_a_result_may_have_a_class() -> None:
+    query = st.sql(
+        "SELECT sum(cents) AS total, country FROM orders GROUP BY country", to=Total, orders=Order
+    )
+    wanted = {Total(country="AT", total=12): 1, Total(country="DE", total=6): 1}
+    assert dict(answer(query, *ORDERS).iter()) == wanted
+
+
+def test_columns_have_the_names_that_spark_gives_them() -> None:
+    text = "SELECT count(*), sum(cents), cents + 1, max(id) FROM orders GROUP BY cents"
+    graph = st.compile(st.sql(text, orders=Order))
+    (output,) = graph.outputs
+    row: Any = output.type
+    names = [row.row.column_names.get(n, n) for n, _ in row.row.fields]
+    assert names == ["count(1)", "sum(cents)", "(cents + 1)", "max(id)"]
+
+
+def test_views_may_read_views_and_pictures_have_their_names() -> None:
+    query = st.sql(
+        """
+        -- only for others
+        CREATE TEMPORARY VIEW big AS SELECT * FROM orders WHERE cents > 5;
+        CREATE OR REPLACE MATERIALIZED VIEW lake.shop.totals (country, total)
+        COMMENT 'by country' REFRESH POLICY INCREMENTAL STRICT AS
+        SELECT country, sum(cents) FROM big GROUP BY country;
+        CREATE VIEW largest AS SELECT max(total) AS total FROM totals
+        """,
+        orders=Order,
+    )
+    graph = st.compile(query)
+    assert graph.called == ("totals", "largest")
+    change = st.ZSetPython(dict.fromkeys(ORDERS, 1))
+    totals, largest = st.reference(graph).step((change,))
+    assert {tuple(vars(r).values()) for r, _ in totals.iter()} == {("AT", 7), ("DE", 6)}
+    assert [tuple(vars(r).values()) for r, _ in largest.iter()] == [(7,)]
+
+
+def test_sql_is_part_of_a_query_in_python() -> None:
+    def big(orders: st.ZSet[Order]) -> st.ZSet[Any]:
+        sums = st.sql("SELECT country, sum(cents) AS total FROM orders GROUP BY 1", orders=orders)
+        return st.filter(sums, f=lambda row: row.total > 6)
+
+    assert [row.total for row, _ in answer(big, *ORDERS).iter()] == [12]
+
+
+def test_the_same_view_by_hand_and_in_sql_has_the_same_registers() -> None:
+    def by_hand(orders: st.ZSet[Order]) -> st.ZSet[Total]:
+        return st.aggregate(
+            orders, by=lambda o: o.country, into=Total, total=st.agg.sum(lambda o: o.cents)
+        )
+
+    text = "SELECT country, sum(cents) AS total FROM orders GROUP BY country"
+    graphs = [st.compile(by_hand), st.compile(st.sql(text, to=Total, orders=Order))]
+    kept = [[keys for _, keys in st.explain(graph).arrangements] for graph in graphs]
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("SELECT nothing FROM orders", "line 1, column 8: there is no column nothing"),
+        ("SELECT o.nothing FROM orders o", "the columns are id, country, cents"),
+        ("SELECT x.id FROM orders o", "the tables here are o"),
+        ("SELECT a.id FROM orders a, orders b WHERE id = 1", "id is ambiguous; write one of a.id"),
+        ("SELECT id, sum(cents) FROM orders", "id is neither in GROUP BY nor in an aggregate"),
+        ("SELECT id FROM orders WHERE sum(cents) > 1", "sum is an aggregate"),
+        ("SELECT id, cents AS ID FROM orders", "two columns of the result are called ID"),
+        ("SELECT id FROM orders UNION SELECT id, cents FROM orders", "1 and 2 columns"),
+        ("SELECT row_number() FROM orders", "row_number needs OVER"),
+        ("SELECT id FROM orders TABLESAMPLE (10 PERCENT)", "TABLESAMPLE"),
+        ("SELECT id FROM orders GROUP BY 2", "GROUP BY 2: the select list has 1 columns"),
+        ("SELECT (SELECT id, cents FROM orders) AS x FROM orders", "has one column, found 2"),
+        ("SELECT id FROM orders LIMIT cents", "LIMIT takes a number"),
+        ("WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT n FROM r",
+         "WITH RECURSIVE is not supported"),
+        ("DROP TABLE orders", "this is no query"),
+        ("CREATE FUNCTION f AS SELECT 1", "CREATE FUNCTION makes no view"),
+        ("SELECT 'x", "missing quote"),
+        ("SELECT FROM WHERE", "SQL, line 1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_view_is_refused_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(CompileError, match=said):
+        st.compile(st.sql(text, orders=Order))
+
+
+def test_a_table_that_is_not_given_is_named() -> None:
+    with pytest.raises(CompileError, match="columns of table missing are not known; say them"):
+        st.sql("SELECT id FROM missing")()
+
+
+def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(CompileError, match="table orders: expected a row class"):
+        st.sql("SELECT 1 FROM orders", orders=5)
+
+
+def feed(path: Path, *rows: Order) -> None:
+    table = pa.Table.from_pylist([vars(row) for row in rows], ARROW)
+    enabled = {"delta.enableChangeDataFeed": "true"}
+    deltalake.write_deltalake(path, table, mode="append", configuration=enabled)
+
+
+VIEWS = """
+CREATE MATERIALIZED VIEW totals AS
+SELECT country, count(*) AS n, sum(cents) AS total FROM orders GROUP BY country
+"""
+
+
+def shown(path: Path) -> list[dict[str, Any]]:
+    rows = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
+    return sorted(rows, key=lambda row: str(row["country"]))
+
+
+def test_a_pipeline_takes_the_columns_from_its_sources(tmp_path: Path) -> None:
+    feed(tmp_path / "orders", *ORDERS)
+    with st.Pipeline(
+        st.sql(VIEWS),
+        store="memory",
+        orders=st.DeltaTable(tmp_path / "orders"),
+        into=st.DeltaTable(tmp_path / "totals", key="country"),
+    ) as pipeline:
+        pipeline.run()
+        deltalake.DeltaTable(tmp_path / "orders").delete("id = 1")
+        pipeline.run()
+    assert shown(tmp_path / "totals") == [
+        {"country": "AT", "n": 1, "total": 7},
+        {"country": "DE", "n": 1, "total": 6},
+    ]
+
+
+@pytest.mark.parametrize("by", ["options", "TOML"])
+def test_a_file_of_sql_is_run_without_python(tmp_path: Path, by: str) -> None:
+    feed(tmp_path / "orders", *ORDERS)
+    (tmp_path / "views.sql").write_text(VIEWS)
+    said = [str(tmp_path / "views.sql"), "--store", f"parquet:{tmp_path / 'state'}"]
+    said += ["--source", f"orders=delta:{tmp_path / 'orders'}"]
+    said += ["--sink", f"totals=delta:{tmp_path / 'totals'}:country"]
+    if by == "TOML":
+        said = [str(tmp_path / "shop.toml")]
+        (tmp_path / "shop.toml").write_text(
+            f'sql = "views.sql"\nstore = "parquet:{tmp_path / "state"}"\n'
+            f'[sources.orders]\ndelta = "{tmp_path / "orders"}"\n'
+            f'[sinks.totals]\ndelta = "{tmp_path / "totals"}"\nkey = "country"\n'
+        )
+    for steps in ("1 step taken", "0 steps taken"):
+        result = CliRunner().invoke(main, ["run", *said])
+        assert (result.exit_code, steps in result.output) == (0, True), result.output
+    assert [row["total"] for row in shown(tmp_path / "totals")] == [12, 6]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (["--source", "orders=delt:x"], "the kinds are delta, files, iceberg, postgres"),
+        (["--source", "orders=postgresql://u@h/db"], "say the table after a #"),
+        ([], "give --store"),
+    ],
+)
+def test_a_table_of_the_command_line_that_is_none_is_refused(
+    tmp_path: Path, option: list[str], said: str
+) -> None:
+    (tmp_path / "views.sql").write_text(VIEWS)
+    store = ["--store", "memory"] if option else []
+    result = CliRunner().invoke(main, ["run", str(tmp_path / "views.sql"), *store, *option])
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())
