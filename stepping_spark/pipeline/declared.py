@@ -92,13 +92,19 @@ def declared_of(query: object) -> Declared | None:
     return found if isinstance(found, Declared) else None
 
 
-def by_name(queries: Queries) -> Query | Mapping[str, Query] | AnyGraph:
-    """One query as it is, and several by the names of their views."""
-    if isinstance(queries, Graph | Mapping):
+def by_name(queries: Queries, given: Mapping[str, Given]) -> Query | Mapping[str, Query] | AnyGraph:
+    """One query as it is, and several by the names of their views.
+
+    Queries in SQL take the columns of their tables from the sources, `given` or their own.
+    """
+    if isinstance(queries, Graph):
         return queries
+    if isinstance(queries, Mapping):
+        return {name: _with_tables(query, given) for name, query in queries.items()}
     if callable(queries):
-        said = declared_of(queries)
-        return queries if said is None or said.name == queries.__name__ else {said.name: queries}
+        one = _with_tables(queries, given)
+        said = declared_of(one)
+        return one if said is None or said.name == one.__name__ else {said.name: one}
     if isinstance(queries, str) or not isinstance(queries, Sequence):
         raise InputError(f"{user_line()}: expected a query function, found {short(queries)}")
     found: dict[str, Query] = {}
@@ -112,8 +118,19 @@ def by_name(queries: Queries) -> Query | Mapping[str, Query] | AnyGraph:
                 f"{user_line()}: two views are called {name!r}; give one of them another name: "
                 "@st.view(name=…)"
             )
-        found[name] = query
+        found[name] = _with_tables(query, given)
     return found
+
+
+def _with_tables(query: Any, given: Mapping[str, Given]) -> Any:
+    bind = getattr(query, "with_tables", None)
+    if bind is None:
+        return query
+    said = declared_of(query)
+    bound = bind({**(said.sources if said else {}), **given})
+    if said is not None:
+        setattr(bound, _SAID, said)
+    return bound
 
 
 def sources_of(queries: Queries, inputs: Iterable[str]) -> dict[str, Given]:

@@ -112,7 +112,9 @@ class Pipeline:
         profile: bool = False,
         **inputs: Given,
     ) -> None:
-        self.graph, self.views = graph_of(by_name(query), append_only, strict, lateness)
+        chosen = {**(sources or {}), **inputs}
+        named = by_name(query, chosen)
+        self.graph, self.views = graph_of(named, append_only, strict, lateness)
         self._limits, self._profile = checked_limits(limits), profile
         portion = Portion(
             at_least_1("max_versions", max_versions),
@@ -121,7 +123,6 @@ class Pipeline:
         )
         self._place = place_given(store)
         into = into_of(query) if into is None else into
-        chosen = {**(sources or {}), **inputs}
         said = sources_of(query, set(input_names(self.graph)) - set(chosen))
         given = {**said, **chosen}
         self._feeds = feeds_of(self.graph, self.views, given, self._limits)
