@@ -15,6 +15,7 @@ from stepping_spark.cli.interrupts import INTERRUPTED
 from stepping_spark.cli.made import pipeline_in
 from stepping_spark.cli.output import NOT_DONE, Output, say
 from stepping_spark.cli.quiet import examples
+from stepping_spark.cli.tables import TABLE, pipeline_of
 from stepping_spark.errors import SteppingError
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.reporting import serve
@@ -40,6 +41,7 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
         "stepping-spark run pipeline.py --dry-run",
         "stepping-spark run pipeline.py --every 10s --report report.html",
         "stepping-spark run views.py:revenue --store parquet:state",
+        "stepping-spark run shop.toml --dry-run",
     ),
     short_help="Run the pipeline or the views of a file.",
 )
@@ -62,6 +64,20 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     show_default=True,
     help="With --every: attempts in a row that may fail, as when a connection is lost.",
 )
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar=TABLE,
+    help="With FILE.sql: the table of an input: orders=delta:lake/orders.",
+)
+@click.option(
+    "--sink",
+    "sinks",
+    multiple=True,
+    metavar=TABLE,
+    help="With FILE.sql: the table of a view, with its key: revenue=delta:lake/revenue:country.",
+)
 @click.option("--max-steps", type=click.IntRange(min=1), help="Stop after this number of steps.")
 @click.option("--progress", is_flag=True, help="Show a line with the last step and the lag.")
 @click.option("--metrics-port", type=int, help="Serve metrics for Prometheus on this machine.")
@@ -78,6 +94,8 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
 def run(
     file: str,
     store: str | None,
+    sources: tuple[str, ...],
+    sinks: tuple[str, ...],
     every: float | None,
     retries: int,
     max_steps: int | None,
@@ -90,9 +108,10 @@ def run(
     """Run the pipeline in FILE: its variable `pipeline`, or its only st.Pipeline.
 
     If FILE has no st.Pipeline, its functions with @st.view are run, with their sources and sinks;
-    NAME selects one of them. FILE may also be a module: shop.views:revenue. Other users of the
-    machine can see the command line (ps), so put passwords into a password file (~/.pgpass), not
-    into --store.
+    NAME selects one of them. FILE may also be a module: shop.views:revenue; or views in SQL
+    (.sql), with --source and --sink for their tables; or a TOML file that says these. Other users
+    of the machine can see the command line (ps), so put passwords into a password file (~/.pgpass),
+    not into --store.
 
     The command processes all new changes, and exits. With --every it keeps following the sources,
     and tries again, with growing pauses, if a connection is lost or a server does not answer.
@@ -105,7 +124,7 @@ def run(
     logging.basicConfig(format=LINE)
     logging.getLogger("stepping_spark").setLevel(logging.INFO)
     try:
-        with pipeline_in(file, store) as pipeline:
+        with _pipeline(file, store, sources, sinks) as pipeline:
             if dry_run:
                 found = pipeline.dry_run()
                 Output().print_lines(found.in_detail() if verbose else str(found))
@@ -123,6 +142,19 @@ def run(
         sys.exit(INTERRUPTED)
     Output().print(f"{steps:,} step{'' if steps == 1 else 's'} taken")
     sys.exit(INTERRUPTED if stopped == signal.SIGINT else 0)
+
+
+def _pipeline(
+    file: str, store: str | None, sources: tuple[str, ...], sinks: tuple[str, ...]
+) -> Pipeline:
+    """The pipeline of a file: of SQL, of TOML that names one, or of Python."""
+    if Path(file).suffix in (".sql", ".toml"):
+        if not Path(file).is_file():
+            raise click.UsageError(f"there is no file {file}; check the path")
+        return pipeline_of(Path(file), store, sources, sinks)
+    if sources or sinks:
+        raise click.UsageError("--source and --sink are for views in a .sql file")
+    return pipeline_in(file, store)
 
 
 @contextmanager
