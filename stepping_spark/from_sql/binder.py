@@ -64,6 +64,7 @@ class Binder:
     windows: dict[Over, Column] = field(default_factory=dict)
     grouping: Grouping | None = None
     parameters: list[str] = field(default_factory=list)  # of the lambdas around
+    after_list: bool = False  # whether it is HAVING or QUALIFY, which aliases are for too
     trying: bool = False  # whether an expression that cannot be bound is no error
 
     # -- sub-queries
@@ -164,6 +165,8 @@ class Binder:
         if not grouped or not refs(found) <= set(self.plan.columns):
             return found
         key = self._key_of(found)
+        if key is None and self.after_list and len(node.parts) == 1:
+            key = self._alias_of(node.name, grouped)
         if key is None:
             named = ".".join(p.name for p in node.parts)
             self.fail(

@@ -217,7 +217,10 @@ class Select(Binder):
         return _with_conditions(plan, rest)
 
     def _bound_conjuncts(self, condition: Expr) -> list[Expr]:
-        return [self._bind(e) for e in conjuncts(condition)]
+        self.after_list = True
+        bound = [self._bind(e) for e in conjuncts(condition)]
+        self.after_list = False
+        return bound
 
     def _semijoin(self, e: Expr) -> Attach | None:
         """What EXISTS or IN does to the rows, as a condition; None for other conditions."""

@@ -356,3 +356,99 @@ SELECT id, amount / qty AS q, amount * qty + 1 AS s FROM orders WHERE qty > 0
 
 --- listagg
 SELECT country, listagg(name, ',') WITHIN GROUP (ORDER BY name) AS l FROM customers GROUP BY country
+
+--- no match, by a count
+SELECT c.customer FROM customers c WHERE (SELECT count(*) FROM orders o WHERE o.customer =
+c.customer AND o.qty > 0) = 0
+
+--- values of sub-queries within CASE
+SELECT id, CASE WHEN qty > (SELECT avg(qty) FROM orders) THEN (SELECT min(name) FROM customers)
+ELSE note END AS x FROM orders
+
+--- HAVING with a sub-query
+SELECT customer, count(*) AS n FROM orders GROUP BY customer HAVING count(*) > (SELECT count(*) /
+5 FROM orders)
+
+--- HAVING with EXISTS
+SELECT customer, sum(qty) AS s FROM orders o GROUP BY customer HAVING EXISTS (SELECT 1 FROM
+customers c WHERE c.customer = o.customer)
+
+--- IN of groups, correlated in HAVING
+SELECT c.name FROM customers c WHERE c.customer IN (SELECT o.customer FROM orders o GROUP BY
+o.customer HAVING sum(o.qty) > c.score)
+
+--- lateral without rows
+SELECT c.customer, x.m FROM customers c LEFT JOIN LATERAL (SELECT max(o.qty) AS m FROM orders o
+WHERE o.customer = c.customer HAVING count(*) > 1) x ON TRUE
+
+--- lateral with a union
+SELECT c.customer, x.v FROM customers c, LATERAL (SELECT o.qty AS v FROM orders o WHERE o.customer
+= c.customer UNION ALL SELECT length(c.name)) x
+
+--- lateral with a window
+SELECT c.customer, x.id, x.r FROM customers c, LATERAL (SELECT o.id, rank() OVER (ORDER BY o.id)
+AS r FROM orders o WHERE o.customer = c.customer) x
+
+--- two full joins with conditions
+SELECT o.id, c.name, i.product FROM orders o FULL JOIN customers c ON o.customer = c.customer AND
+o.qty > c.score FULL JOIN items i ON i.order_id = o.id
+
+--- three tables, one USING
+SELECT * FROM orders JOIN customers USING (customer) JOIN (SELECT customer, count(*) AS k FROM
+orders GROUP BY 1) x USING (customer)
+
+--- a name of WITH within WITH
+WITH a AS (SELECT 1 AS x FROM orders), b AS (WITH a AS (SELECT customer AS x FROM customers)
+SELECT * FROM a) SELECT * FROM b UNION ALL SELECT * FROM a
+
+--- IN with NULL
+SELECT id FROM orders WHERE qty IN (1, NULL)
+
+--- NOT IN with NULL
+SELECT id FROM orders WHERE qty NOT IN (1, NULL)
+
+--- correlated by OR
+SELECT a.id FROM orders a WHERE a.amount = (SELECT max(b.amount) FROM orders b WHERE b.note =
+a.note OR b.note IS NULL)
+
+--- EXISTS within an aggregate
+SELECT sum(CASE WHEN EXISTS (SELECT 1 FROM customers c WHERE c.customer = o.customer) THEN 1 ELSE
+0 END) AS n FROM orders o
+
+--- EXCEPT of INTERSECT
+SELECT customer FROM orders EXCEPT (SELECT customer FROM customers INTERSECT SELECT qty FROM
+orders)
+
+--- limits within a union
+(SELECT customer FROM orders ORDER BY customer LIMIT 2) UNION ALL (SELECT customer FROM customers
+ORDER BY customer DESC LIMIT 1)
+
+--- a share of a window
+SELECT id, sum(qty) OVER (PARTITION BY customer) * 1.0 / sum(qty) OVER () AS share FROM orders
+
+--- a rank of sums
+SELECT customer, sum(qty) AS s, rank() OVER (ORDER BY sum(qty) DESC) AS r FROM orders GROUP BY
+customer
+
+--- a rank within ROLLUP
+SELECT customer, note, sum(qty) AS s, rank() OVER (PARTITION BY grouping(note) ORDER BY sum(qty)
+DESC) AS r FROM orders GROUP BY ROLLUP (customer, note)
+
+--- antijoin with conditions of both sides
+SELECT c.customer FROM customers c LEFT ANTI JOIN orders o ON c.customer = o.customer AND o.qty >
+1 AND c.score > 0.5
+
+--- PIVOT with count
+SELECT * FROM (SELECT customer, qty FROM orders) PIVOT (count(*) FOR qty IN (0, 1, 2))
+
+--- higher-order functions
+SELECT k, aggregate(xs, 0, (a, x) -> a + coalesce(x, 0)) AS s, transform(xs, x -> x + 1) AS t FROM
+lists
+
+--- full join of groups, null-safe
+SELECT coalesce(a.customer, b.customer) AS c, a.n, b.n AS m FROM (SELECT customer, count(*) AS n
+FROM orders GROUP BY 1) a FULL JOIN (SELECT customer, count(*) AS n FROM customers GROUP BY 1) b
+ON a.customer <=> b.customer
+
+--- HAVING with an alias that is a column too
+SELECT customer, sum(qty) AS qty FROM orders GROUP BY customer HAVING qty > 3

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 QUERIES = queries()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_view_is_what_spark_answers(spark: SparkSession, name: str, seed: int) -> None:
     text = QUERIES[name]
