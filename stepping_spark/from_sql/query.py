@@ -79,7 +79,7 @@ class Queries:
         try:
             for cte in with_.expressions:
                 if with_.args.get("recursive") and _names(cte.this, cte.alias):
-                    self.fail(cte, "WITH RECURSIVE is not supported yet", "use st.fixpoint")
+                    self.fail(cte, "WITH RECURSIVE is not supported", "use st.fixpoint")
                 plan = self.planned(cte.this, outer)
                 known[cte.alias.lower()] = self._aliased(plan, cte.args["alias"], cte)
             bare = node.copy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -38,9 +37,6 @@ from stepping_spark.from_sql.plan import (
     Project,
     Windows,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass
