@@ -1,6 +1,8 @@
-"""Queries of others, held to Spark's own answer: run by hand, `python -m tests.sql.corpus FILE`.
+"""Views that are held to Spark's own answers; by hand also those of others, of openivm.
 
-The corpora are data beside the project, not in it: `STEPPING_SPARK_CORPORA` names their folder.
+    STEPPING_SPARK_CORPORA=folder python -m tests.sql.corpus --every 10
+
+The queries of others are data beside the project, not in it: the variable names their folder.
 """
 
 from __future__ import annotations
@@ -22,23 +24,24 @@ from typing import Any
 import stepping_spark as st
 from stepping_spark.errors import CompileError
 
-FOLDER = Path(
-    os.environ.get("STEPPING_SPARK_CORPORA", Path(__file__).parents[3] / "shared/corpora")
-)
-
 Rows = Counter[tuple[Any, ...]]
 Change = Mapping[str, Mapping[tuple[Any, ...], int]]
 
 
+def folder() -> Path:
+    """The folder of the queries of others."""
+    return Path(os.environ["STEPPING_SPARK_CORPORA"])
+
+
 def queries(name: str) -> list[dict[str, Any]]:
     """The queries of a file of the corpora."""
-    lines = (FOLDER / f"{name}.jsonl").read_text().splitlines()
+    lines = (folder() / f"{name}.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
 def tpcc() -> Any:
     """The module that makes the data of TPC-C."""
-    spec = importlib.util.spec_from_file_location("tpcc", FOLDER / "tpcc.py")
+    spec = importlib.util.spec_from_file_location("tpcc", folder() / "tpcc.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.sql.corpus import Maintained, plain
+from tests.sql.corpus import Maintained, spark_answer
 from tests.sql.shop import TABLES, changes, queries
 
 pytestmark = pytest.mark.spark
@@ -22,8 +20,5 @@ def test_a_view_is_what_spark_answers(spark: SparkSession, name: str, seed: int)
     for number, (change, tables) in enumerate(changes(seed, 4)):
         view.step(change)
         if number in (1, 3):
-            for table, rows in tables.items():
-                given = [row for row, n in rows.items() for _ in range(n)]
-                spark.createDataFrame(given, TABLES[table]).createOrReplaceTempView(table)
-            wanted = Counter(plain(tuple(row)) for row in spark.sql(text).collect())
+            wanted = spark_answer(spark, text, tables, TABLES)
             assert view.left == wanted
