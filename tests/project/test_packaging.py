@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from tests.cases import ROOT
 
-USERS = ("delta", "draw", "jvm", "metrics", "postgres", "spark", "demo")
+USERS = ("delta", "draw", "jvm", "metrics", "postgres", "spark", "sql", "demo")
 PACKAGES = {"stepping_spark", "circuits", "stores"}
 PAGE = "stepping_spark-0.1.0.data/data/share/doc/stepping-spark/security.md"
 
