@@ -191,10 +191,10 @@ def _opaque_apply(self: SymbolicColumn, op: str, others: tuple[Any, ...], rev: b
         result: Column = getattr(column, op)(*others)
         return result
     a, b = (others[0], column) if rev else (column, others[0])
-    return _BINARY[op](a, b)
+    return BINARY[op](a, b)
 
 
-_BINARY: dict[str, Callable[[Any, Any], Column]] = {
+BINARY: dict[str, Callable[[Any, Any], Column]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -209,6 +209,7 @@ _BINARY: dict[str, Callable[[Any, Any], Column]] = {
     "&": lambda a, b: a & b,
     "|": lambda a, b: a | b,
 }
+"""Operators of two values, by their names, on Columns."""
 
 
 def _operator(op: str, reverse: bool = False) -> Any:

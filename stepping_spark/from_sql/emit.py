@@ -17,7 +17,7 @@ from stepping_spark.from_sql.casts import converted
 from stepping_spark.from_sql.columns import Column, Expr, ref
 from stepping_spark.from_sql.emit_joins import joined
 from stepping_spark.from_sql.kinds import common_kind
-from stepping_spark.from_sql.maps import filtered, key_function, order_of, projected
+from stepping_spark.from_sql.maps import filtered, key_function, one_key, order_of, projected
 from stepping_spark.from_sql.over import over_windows
 from stepping_spark.from_sql.parse import failure
 from stepping_spark.from_sql.plan import (
@@ -199,7 +199,7 @@ class Emitter:
 
     def _first(self, plan: First) -> Relation:
         source = self.relation(plan.source)
-        order = order_of(source, plan.order) or [_by_nothing]
+        order = order_of(source, plan.order) or [one_key]
         by = key_function(source, plan.by) if plan.by else None
         if plan.count is not None:
             if plan.count == 0:
@@ -229,10 +229,6 @@ class Exploded:
         if not items:
             return [Pair(left=row, right=(None, None))] if self.outer else []
         return [Pair(left=row, right=(i, item)) for i, item in enumerate(items)]
-
-
-def _by_nothing(row: Any) -> Any:
-    return 0
 
 
 def _common_types(left: RowType, right: RowType) -> list[RowType]:

@@ -10,7 +10,7 @@ from sqlglot import exp
 import circuits
 from stepping_spark.from_sql.columns import Column, Expr, coalesced, ref, refs
 from stepping_spark.from_sql.kinds import common_kind
-from stepping_spark.from_sql.maps import all_of, filtered, key_function, projected
+from stepping_spark.from_sql.maps import all_of, filtered, key_function, one_key, projected
 from stepping_spark.from_sql.parse import failure
 from stepping_spark.from_sql.plan import Join
 from stepping_spark.from_sql.relation import Relation
@@ -84,7 +84,7 @@ class _Joined:
         """The keys of both sides, and the condition of the pairs."""
         where = self._pair.function(all_of(self.rest), "boolean") if self.rest else None
         if not self.keys:
-            return {"on_left": _everything, "on_right": _everything, "where": where}
+            return {"on_left": one_key, "on_right": one_key, "where": where}
         kinds = [self._kind(a, b) for a, b, _ in self.keys]
         return {
             "on_left": key_function(self.left, [a for a, *_ in self.keys], kinds),
@@ -139,8 +139,3 @@ class _Joined:
         columns = self.plan.left.columns
         items = [*((c, ref(c)) for c in columns), (mark, exp.Boolean(this=value))]
         return projected(self.left.with_stream(stream), items)
-
-
-def _everything(row: Any) -> Any:
-    """The same key for all rows."""
-    return 0

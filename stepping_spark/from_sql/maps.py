@@ -54,6 +54,11 @@ def key_function(source: Relation, exprs: Sequence[Expr], kinds: Sequence[str] =
     return lambda row: tuple(f(row) for f in functions)
 
 
+def one_key(row: Any) -> Any:
+    """The same key for all rows, and the order of rows without one."""
+    return 0
+
+
 def order_of(source: Relation, order: Sequence[Expr]) -> list[Any]:
     """The parts of an ORDER BY."""
     parts = []

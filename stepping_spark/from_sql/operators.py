@@ -15,6 +15,7 @@ from stepping_spark.expressions.derived import choice, narrowed
 from stepping_spark.expressions.expr import Call, Expr, Literal
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.expressions.readings import function_of
+from stepping_spark.expressions.symbolic import BINARY
 from stepping_spark.from_sql.casts import converted
 from stepping_spark.from_sql.kinds import (
     BITS,
@@ -46,20 +47,8 @@ from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.types import Optional
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "%": lambda a, b: a % b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
+    **BINARY,
     "eqNullSafe": lambda a, b: a.eqNullSafe(b),
-    "&": lambda a, b: a & b,
-    "|": lambda a, b: a | b,
 }
 
 
