@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from stepping_spark.plan.difference import in_words
 from stepping_spark.store import Now, Register, Store, now_to_text
-from stores.registers import in_words
 
 LONG = 70
 """Longer descriptions of a register's stream are shown without arguments. In characters."""

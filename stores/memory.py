@@ -10,6 +10,7 @@ from typing import Self
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.packages import SparkSession
+from stepping_spark.plan.difference import Described, described, names_in
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
@@ -21,7 +22,7 @@ from stores.batches.driver import Building, DriverBatch, ordered, wanted_places
 from stores.batches.last_step import Batch, Batches, LastStep, at_since, release, whole
 from stores.batches.spark import SparkBatch, cached, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work, size_of
-from stores.registers import Served, check_are_registers, described, matched, no_key
+from stores.registers import Served, check_are_registers, no_key
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
 
@@ -63,11 +64,14 @@ class StoreMemory(Closing):
         spark: SparkSession | None = None,
         limits: Limits | None = None,
     ) -> None:
+        self.evolves = False
         self._limits = checked_limits(limits)
         self._budget = quarter_of_memory() if driver_bytes is None else driver_bytes
         self._spark = spark
         self._turns = Turns(self._forget, _CLOSED, shown="st.StoreMemory")
         self._tiers: Served[Tiers[Batch]] = Served()
+        self._next: dict[str, Tiers[Batch]] | None = None  # of a circuit that this step evolves to
+        self._comes_from: Mapping[str, str] = {}
         self._outputs: tuple[Schema, ...] = ()
         self._state = LastStep()
         self._added: dict[str, Batches] = {}
@@ -96,8 +100,7 @@ class StoreMemory(Closing):
             if not self._tiers.is_open:
                 made = {r.name: Tiers(r, self._merge, self._limits) for r in registers}
                 self._tiers.open(made)
-            kept = described([tiers.register for tiers in self._tiers.all.values()])
-            self._tiers.serve(matched(kept, registers))
+            self._tiers.serve(names_in(self.described(), registers, evolves=self.evolves))
             self._outputs = tuple(outputs)
         finally:
             self._turns.end()
@@ -137,6 +140,14 @@ class StoreMemory(Closing):
         """The computation of each output of the last committed step; None if it is unknown."""
         return self._known().made_by
 
+    def last_circuit(self) -> str | None:
+        """The text of the circuit that took the last committed step; None if it is unknown."""
+        return self._known().circuit
+
+    def described(self) -> Described:
+        """The registers of the state, as `Register.describe` gives them, by their names there."""
+        return described([tiers.register for tiers in self._tiers.all.values()])
+
     @contextmanager
     def snapshot(self) -> Iterator[Self]:
         """Within the block, this thread reads the last committed step as of the block's start.
@@ -172,6 +183,30 @@ class StoreMemory(Closing):
     def driver_bytes(self) -> int:
         """The memory that committed state takes on the driver."""
         return sum(map(_driver_bytes, self._state.batches.values()))
+
+    # -- another circuit
+
+    def read_kept(self, name: str) -> tuple[Relation, ...]:
+        """All rows of a register, by its name in the state."""
+        of = self._tiers.all[name].register
+        return tuple(whole(b, of) for b in self._known().batches.get(name, ()))
+
+    def size_kept(self, name: str) -> Size:
+        """The size of a register, by its name in the state."""
+        return size_of(self._known().batches.get(name, ()))
+
+    def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
+        """In the current step, replace the registers of the state: see `EvolvingStore`."""
+        if self._pins.held:
+            self._pins.check_none()
+        self._turns.begin()
+        self._next = {r.name: Tiers(r, self._merge, self._limits) for r in registers}
+        self._comes_from = dict(names)
+
+    def _evolved(self) -> dict[str, Batches]:
+        """The batches that the registers of the next circuit have from those of the state."""
+        old = self._state.batches
+        return {name: old.get(self._comes_from.get(name, ""), ()) for name in self._next or ()}
 
     # -- a step
 
@@ -217,6 +252,7 @@ class StoreMemory(Closing):
         offsets: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
         made_by: Sequence[str] | None = None,
+        circuit: str | None = None,
     ) -> None:
         """Make the additions of the step visible, all at once; if it fails, none of them."""
         if self._pins.held:
@@ -229,7 +265,8 @@ class StoreMemory(Closing):
             self._tend()
             self._spill()
             added, self._added = self._added, {}
-            old = self._state.batches
+            before = self._state.batches
+            old = before if self._next is None else self._evolved()
             new = {n: old.get(n, ()) + batches for n, batches in added.items()}
             kept = None if outputs is None else tuple(outputs)
             self._state = LastStep(
@@ -241,7 +278,13 @@ class StoreMemory(Closing):
                 self._state.offsets if offsets is None else dict(offsets),
                 self._state.settings if settings is None else dict(settings),
                 None if made_by is None else tuple(made_by),
+                self._state.circuit if circuit is None else circuit,
             )
+            if self._next is not None:
+                self._tiers.replace(self._next)
+                self._next = None
+                stay = {id(b) for batches in self._state.batches.values() for b in batches}
+                release([b for bs in before.values() for b in bs if id(b) not in stay])
             for n, batches in added.items():
                 self._tiers.all[n].added(batches)
         finally:
@@ -281,6 +324,7 @@ class StoreMemory(Closing):
         for _, building in self._building:
             building.drop()
         dropped, self._added, self._building = self._added, {}, []
+        self._next = None
         for batches in dropped.values():
             release(batches)
 
@@ -292,6 +336,8 @@ class StoreMemory(Closing):
 
     def _tiers_of(self, register: str) -> Tiers[Batch]:
         self._turns.check_open()
+        if self._next is not None and register in self._next:
+            return self._next[register]
         found = self._tiers.by_name.get(register)
         return self._tiers.of(register) if found is None else found
 

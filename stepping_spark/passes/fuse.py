@@ -22,12 +22,13 @@ from stepping_spark.graph.operators import (
 from stepping_spark.graph.rewrite import Circuit, substitute
 
 
-def fuse(graph: Circuit) -> Circuit:
+def fuse(graph: Circuit) -> tuple[Circuit, dict[Vertex, Vertex]]:
     """Make one vertex of a chain of linear operators, with the join before or the sum behind it.
 
     f(g(a)) = (f·g)(a);  f(a + b) = f(a) + f(b), where f only picks fields of what joins give.
     Saves a materialised stream where a chain is evaluated on the driver, and the pairs of a join
-    that a map takes apart. What several read, or the user asked for, stays a vertex.
+    that a map takes apart. What several read, or the user asked for, stays a vertex. Gives also
+    the vertex of the circuit that each new one stands for.
     """
     return _Fusing(graph).fused()
 
@@ -44,15 +45,18 @@ class _Fusing:
         for root in (*graph.outputs, *graph.no_output, *graph.caches.values()):
             self.readers[root] += 2  # it has a reader outside
         self.new: dict[Vertex, Vertex] = {}
+        self.stands_for: dict[Vertex, Vertex] = {}
 
-    def fused(self) -> Circuit:
+    def fused(self) -> tuple[Circuit, dict[Vertex, Vertex]]:
         for v in self.graph.walk():
             made = self._follows(v)
             if made is None:
                 made = Vertex(v.operator, *(self.new[i] for i in v.inputs)) if v.inputs else v
                 self.origins.setdefault(made, self.origins[v])
             self.new[v] = made
-        return substitute(self.graph, lambda v: self.new.get(v, v), self.origins)
+            self.stands_for.setdefault(made, v)
+        fused = substitute(self.graph, lambda v: self.new.get(v, v), self.origins)
+        return fused, self.stands_for
 
     def _follows(self, v: Vertex) -> Vertex | None:
         """The vertex that does what v does, and what is before it; None where v stays."""
@@ -65,7 +69,10 @@ class _Fusing:
         if isinstance(before.operator, Add) and only_projects(v.operator):
             sides = before.inputs
             if all(self.readers[s] == 1 and self._is_join(s) for s in sides):
-                made = Vertex(Add(), *(self._joined(s, v, self.origins[s]) for s in sides))
+                parts = [self._joined(s, v, self.origins[s]) for s in sides]
+                for part, side in zip(parts, sides, strict=True):
+                    self.stands_for.setdefault(part, Vertex(v.operator, side))
+                made = Vertex(Add(), *parts)
                 named = dataclasses.replace(self.origins[v], beside=(self.origins[before],))
                 self.origins.setdefault(made, named)
                 return made

@@ -9,6 +9,7 @@ from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
 from stepping_spark.graph.operators import Arrange
 from stepping_spark.physical import Sorting
+from stepping_spark.plan.identities import Identities
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.terms import (
     Read,
@@ -17,7 +18,6 @@ from stepping_spark.plan.terms import (
     key_columns,
     ordering_of,
     shown_key,
-    told,
 )
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Register, register_name
@@ -31,9 +31,11 @@ class Kept:
         graph: AnyGraph,
         names: Mapping[Vertex, tuple[Path, Line]],
         summed: Callable[[Vertex], Vertex],
+        identities: Identities,
     ) -> None:
         self.graph = graph
         self.names = names
+        self._identities = identities
         self._summed = summed
 
     def states(self, stages: tuple[Stage, ...], loops: dict[Vertex, LoopPlan]) -> tuple[State, ...]:
@@ -69,7 +71,7 @@ class Kept:
             for wish in names or [self._register_name(change, key)]:
                 n = taken[wish] = taken.get(wish, 0) + 1
                 name = wish if n == 1 else f"{wish} {n}"
-                sums = told(self.graph.told(change), key)
+                sums = self._identities.sums(change, key)
                 register = Register(name, held, columns, sums, why, order)
                 states.append(State(register, change, key, stored, by))
         return tuple(states)

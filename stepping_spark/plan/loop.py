@@ -25,6 +25,7 @@ from stepping_spark.expressions.expr import Expr
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Path, Vertex
 from stepping_spark.graph.operators import Add, Input, Join, Linearity, Neg
+from stepping_spark.plan.identities import Identities
 from stepping_spark.plan.terms import (
     Leaf,
     Member,
@@ -38,7 +39,6 @@ from stepping_spark.plan.terms import (
     keys_of_each,
     python_of,
     shown_key,
-    told,
 )
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
@@ -116,16 +116,28 @@ class LoopPlan:
         return "\n".join(lines)
 
 
-def loop_of(operator: Fixpoint, inputs: tuple[Vertex, ...], path: Path, line: Line) -> LoopPlan:
+def loop_of(
+    operator: Fixpoint,
+    inputs: tuple[Vertex, ...],
+    path: Path,
+    line: Line,
+    identities: Identities,
+) -> LoopPlan:
     """The plan of the loop of a recursion, from these streams of the circuit around."""
-    return _LoopPlanner(operator, inputs, path, line).loop()
+    return _LoopPlanner(operator, inputs, path, line, identities).loop()
 
 
 class _LoopPlanner:
     def __init__(
-        self, operator: Fixpoint, inputs: tuple[Vertex, ...], path: Path, line: Line
+        self,
+        operator: Fixpoint,
+        inputs: tuple[Vertex, ...],
+        path: Path,
+        line: Line,
+        identities: Identities,
     ) -> None:
         self.operator, self.inputs, self.path, self.line = operator, inputs, path, line
+        self.identities = identities
         self.body = operator.body
         self.order = list(self.body.walk())
         self.computed = self._computed()
@@ -222,8 +234,7 @@ class _LoopPlanner:
             name = f"{names[v][0]} by {shown_key(key)}"
             n = taken[name] = taken.get(name, 0) + 1
             name = name if n == 1 else f"{name} {n}"
-            given = " ".join(i.digest for i in self.inputs)
-            sums = f"{told(v.told, key)} of {self.operator.digest} {given}"
+            sums = self.identities.sums_in_loop(self.operator, self.inputs, v, key)
             states.append(State(Register(name, held, columns, sums), v, key, stored))
         return tuple(states)
 

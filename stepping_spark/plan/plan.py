@@ -25,6 +25,7 @@ from stepping_spark.physical import (
     Where,
     walk,
 )
+from stepping_spark.plan.identities import Identities
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.terms import Member, Node, Read, Ref, Stage, State, Term, nodes, refs
 from stepping_spark.rows.atoms import RowType
@@ -43,6 +44,7 @@ class Plan:
     loops: dict[Vertex, LoopPlan]  # by recursive stream; streams of one body share a plan
     names: dict[Vertex, tuple[Path, Line]] = field(repr=False)
     summed: dict[Vertex, Vertex] = field(repr=False)  # the streams whose sums I, z⁻¹ and D keep
+    identities: Identities = field(repr=False)
 
     @cached_property
     def times(self) -> dict[RowType, tuple[Path, Line]]:
@@ -63,6 +65,16 @@ class Plan:
         """The registers that a store keeps for the circuit."""
         in_loops = [s for loop in dict.fromkeys(self.loops.values()) for s in loop.states]
         return tuple(s.register for s in (*self.states, *in_loops))
+
+    def sums_by(self, identities: Identities) -> dict[str, str]:
+        """What each register is the sum of, by its name, where streams have other identities."""
+        found = {s.register.name: identities.sums(s.change, s.key) for s in self.states}
+        for loop in dict.fromkeys(self.loops.values()):
+            for s in loop.states:
+                found[s.register.name] = identities.sums_in_loop(
+                    loop.operator, loop.inputs, s.change, s.key
+                )
+        return found
 
     @cached_property
     def inlined(self) -> frozenset[Vertex]:

@@ -40,6 +40,7 @@ from stepping_spark.graph.operators import (
 from stepping_spark.graph.states import States
 from stepping_spark.passes.fuse import fuse
 from stepping_spark.physical import cut_by
+from stepping_spark.plan.identities import Identities
 from stepping_spark.plan.kept import Kept
 from stepping_spark.plan.loop import LoopPlan, loop_of
 from stepping_spark.plan.plan import Plan
@@ -72,15 +73,17 @@ def plan_of(graph: AnyGraph) -> Plan:
     )
     found = graph.memo.get("plan")
     if not isinstance(found, Plan):
-        found = graph.memo["plan"] = _Planner(fuse(graph) if graph.optimized else graph).plan()
+        fused, stands_for = fuse(graph) if graph.optimized else (graph, {})
+        found = graph.memo["plan"] = _Planner(fused, Identities(graph, stands_for)).plan()
     return found
 
 
 class _Planner:
     """Makes one plan, and holds the intermediate results."""
 
-    def __init__(self, graph: AnyGraph) -> None:
+    def __init__(self, graph: AnyGraph, identities: Identities) -> None:
         self.graph = graph
+        self.identities = identities
         self.states = States(graph.loops)
         self.held_back: dict[Vertex, Vertex] = {}
         self.names: dict[Vertex, tuple[Path, Line]] = {
@@ -93,9 +96,17 @@ class _Planner:
         stages = self._stages(members)
         outputs = tuple(self._resolve(v) for v in self.graph.outputs)
         loops = self._loops(members)
-        states = Kept(self.graph, self.names, self._summed).states(stages, loops)
-        kept = dict(self._kept())
-        return Plan(self.graph, stages, states, outputs, loops, self.names, kept)
+        keeping = Kept(self.graph, self.names, self._summed, self.identities)
+        return Plan(
+            self.graph,
+            stages,
+            keeping.states(stages, loops),
+            outputs,
+            loops,
+            self.names,
+            dict(self._kept()),
+            self.identities,
+        )
 
     def _kept(self) -> Iterator[tuple[Vertex, Vertex]]:
         for v in self.graph.walk():
@@ -116,7 +127,8 @@ class _Planner:
                 inputs = tuple(self._resolve(i) for i in v.inputs)
                 key = (v.operator.body, v.operator.max_iterations, inputs)
                 if key not in made:
-                    made[key] = loop_of(named(v.operator, self.graph), inputs, *self.names[v])
+                    operator = named(v.operator, self.graph)
+                    made[key] = loop_of(operator, inputs, *self.names[v], self.identities)
                     self.names = {**made[key].names, **self.names}
                 loops[v] = made[key]
         return loops

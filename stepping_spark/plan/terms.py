@@ -10,6 +10,7 @@ from functools import cached_property
 
 from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.expressions.expr import Expr, Field, PythonCall
+from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import Vertex
 from stepping_spark.graph.operators import (
     Haitch,
@@ -280,6 +281,13 @@ def told(change: str, key: tuple[Expr, ...]) -> str:
     """The stream and the key of a register, as text."""
     by = f" by {', '.join(map(str, key))}" if key else ""
     return f"{change}{by}"
+
+
+def told_in_loop(
+    operator: Fixpoint, inputs: Iterable[str], v: Vertex, key: tuple[Expr, ...]
+) -> str:
+    """A stream in the body of a recursion and its key, as text; `inputs` are digests."""
+    return f"{told(v.told, key)} of {operator.digest} {' '.join(inputs)}"
 
 
 def python_of(v: Vertex) -> PythonCall | None:

@@ -29,6 +29,7 @@ class LastStep:
     offsets: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     made_by: tuple[str, ...] | None = None
+    circuit: str | None = None
 
 
 def whole(batch: Batch, register: Register) -> Relation:

@@ -14,6 +14,7 @@ from stepping_spark.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
+from stepping_spark.plan.difference import Described, described, matched
 from stepping_spark.store import Register, fingerprint
 from stores.parquet.claims import CLAIMS, Claim, is_claimed
 from stores.parquet.directory import Directory
@@ -38,7 +39,6 @@ from stores.parquet.opening import (
     registers_there,
 )
 from stores.parquet.sweep import KEPT, Sweeper
-from stores.registers import Described, described, matched
 
 _TRIES = 5
 

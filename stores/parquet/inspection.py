@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from stepping_spark.errors import StoreUnavailable
 from stepping_spark.limits import DEFAULT, Limits
+from stepping_spark.plan.difference import matched
 from stepping_spark.relations.arrow import nonzero
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
@@ -48,7 +49,7 @@ from stores.parquet.opening import (
     registers_there,
 )
 from stores.parquet.store import StoreParquet
-from stores.registers import matched, read_registers
+from stores.registers import read_registers
 
 SHOWN = 3  # names of what was found instead of a state
 TRIES = 3  # looks at a state whose writer goes on in between

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from stepping_spark.errors import StoreCorrupt, StoreUnavailable
+from stepping_spark.plan.difference import Described
 from stepping_spark.store import fingerprint_of
 from stores.checked import parsed, small_file
 from stores.parquet.claims import CLAIMS
@@ -25,7 +26,6 @@ from stores.parquet.manifest import (
     Order,
     none_is_left,
 )
-from stores.registers import Described
 
 OWN = (CLAIMS, DATA, FOLDER, LOCK, REGISTERS)
 """What a store has in its directory."""

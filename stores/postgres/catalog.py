@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from stepping_spark.errors import StoreCorrupt, StoreMismatch, StoreUnavailable
+from stepping_spark.plan.difference import matched
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import (
     Register,
@@ -28,7 +29,6 @@ from stores.postgres.last_step import LastStep, Table, only, state_of, table_of
 from stores.postgres.statements import STAGED, Layout, Statement, identifier
 from stores.postgres.trust import Found, Guard, problems_of
 from stores.postgres.types import escape, unescape
-from stores.registers import matched
 
 FORMAT = 3
 STORE, REGISTERS = "_store_", "_registers_"

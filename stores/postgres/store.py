@@ -12,6 +12,7 @@ from stepping_spark.errors import StoreError
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.packages import SparkSession
+from stepping_spark.plan.difference import described, matched
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import Relation
@@ -27,7 +28,7 @@ from stores.postgres.outputs import Outputs
 from stores.postgres.session import Session
 from stores.postgres.snapshot import Pinned, pinned
 from stores.postgres.statements import Layout
-from stores.registers import Served, check_are_registers, checked_since, described, matched, no_key
+from stores.registers import Served, check_are_registers, checked_since, no_key
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
 

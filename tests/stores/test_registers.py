@@ -17,7 +17,7 @@ from stepping_spark.rows.type_json import MOST_LEVELS
 from stepping_spark.rows.types import ListOf
 from stepping_spark.store import Register
 from stores.parquet.store import StoreParquet
-from stores.registers import described, matched
+from stepping_spark.plan.difference import described, matched
 
 Edge = st.Pair[int, int]
 Query = Callable[..., Any]

@@ -1,0 +1,219 @@
+"""The difference between the registers of a state and those of a circuit.
+
+A register is known by what it is: its stream, its key and its columns. Its name depends on the
+variables of a query, and may change. A cache is known by its name too, as others read it by that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from types import MappingProxyType
+from typing import Any
+
+from stepping_spark.errors import StoreMismatch
+from stepping_spark.store import Ordering, Register, register_name
+
+_WITHOUT_STRICT = (
+    " A state that was made without strict=… does not know which rows are there: go on with it by "
+    "compiling without strict=…, or load the tables into a new store."
+)
+_DIGEST = re.compile(r" [0-9a-f]{16}\b")
+
+Described = Mapping[str, Mapping[str, Any]]
+"""The result of `Register.describe` for each register, by its name."""
+
+
+def described(registers: Sequence[Register]) -> Described:
+    """The description of registers that a store writes, and compares later."""
+    return {r.name: r.describe() for r in registers}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Which registers a state and a circuit have in common.
+
+    `names` has, for the name of a register of the circuit, its name in the state. `new` registers
+    are in the circuit only, and `dropped` ones, by their names, in the state only.
+    """
+
+    names: Mapping[str, str]
+    new: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+def difference(kept: Described, wanted: Described) -> Difference:
+    """Match registers by their names where these agree, then by what they are.
+
+    The latter holds for those that are unique in the state and in the circuit.
+    """
+    names = {n: n for n in wanted if n in kept and _is(kept[n]) == _is(wanted[n])}
+    of_state, of_circuit = (Counter(map(_is, side.values())) for side in (kept, wanted))
+    taken = set(names.values())
+    renamed = {
+        _is(said): name
+        for name, said in kept.items()
+        if name not in taken and of_state[_is(said)] == 1 and not is_cache(name)
+    }
+    for name, said in wanted.items():
+        if name not in names and of_circuit[_is(said)] == 1 and not is_cache(name):
+            found = renamed.get(_is(said))
+            if found is not None:
+                names[name] = found
+    there = set(names.values())
+    return Difference(
+        names,
+        tuple(name for name in wanted if name not in names),
+        tuple(name for name in kept if name not in there),
+    )
+
+
+def matched(kept: Described, wanted: Sequence[Register]) -> dict[str, str]:
+    """For the name of each register of a circuit, its name in the state.
+
+    Raises `StoreMismatch` with the registers that differ, if any does.
+    """
+    found = difference(kept, described(wanted))
+    _check_alike(
+        {name: kept[name] for name in found.dropped},
+        [register for register in wanted if register.name in found.new],
+    )
+    return dict(found.names)
+
+
+def names_in(kept: Described, wanted: Sequence[Register], *, evolves: bool) -> Mapping[str, str]:
+    """The same; with `evolves` those that are there, and registers may differ."""
+    return difference(kept, described(wanted)).names if evolves else matched(kept, wanted)
+
+
+def is_cache(register: str) -> bool:
+    """Whether a register is that of a cache."""
+    return register.startswith(register_name(""))
+
+
+def _is(said: Mapping[str, Any]) -> str:
+    """The identity of a register, without its name and the names of row classes.
+
+    From the description of its stream it uses the digests and the key only; the words before them
+    name classes.
+    """
+    sums = str(said.get("sums", ""))  # it may be edited
+    digest = _DIGEST.search(sums)
+    told = sums[digest.start() :] if digest else sums
+    return json.dumps({**said, "sums": told}, sort_keys=True)
+
+
+def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
+    asked = described(wanted)
+    why = {r.name: r.why for r in wanted if r.why}
+    differences = list(_differences(kept, asked, why))
+    others = [name for name in asked if name in kept and _is_of_other_streams(kept, asked, name)]
+    if others and not differences:
+        # In the plan's order, a register comes after the registers that it is computed from.
+        first = next((n for n in others if not is_cache(n)), others[0])
+        others.remove(first)
+        both = in_words(asked[first]["sums"])
+        differences.append(
+            f"register {first!r}: the state and the circuit both sum {both}, of other streams or "
+            "with another function"
+        )
+    if others:
+        differences.append(
+            f"{len(others)} more registers differ in what they are computed from"
+            if len(others) > 1
+            else "1 more register differs in what it is computed from"
+        )
+    if differences:
+        raise StoreMismatch(
+            "the state belongs to another circuit:\n"
+            + "".join(f"  {d}\n" for d in differences)
+            + "Use it with the circuit that it was made for, or make a new store for this one."
+            + (_WITHOUT_STRICT if why.keys() - kept.keys() else "")
+        )
+
+
+def _differences(
+    there: Described, asked: Described, why: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
+    for name in sorted(there.keys() | asked.keys()):
+        if name not in there:
+            of = f" ({why[name]})" if name in why else ""
+            yield f"register {name!r}{of}: it is in the circuit, and not in the state"
+        elif name not in asked:
+            yield f"register {name!r}: it is in the state, and not in the circuit"
+        else:
+            try:
+                kept = Register.described(name, there[name])
+            except ValueError as e:
+                yield (
+                    f"register {name!r}: what the state says of it cannot be read: {e} (it was "
+                    "written by another version of stepping_spark)"
+                )
+            else:
+                yield from _changes(name, kept, Register.described(name, asked[name]))
+
+
+def _changes(name: str, kept: Register, wanted: Register) -> Iterator[str]:
+    have, want = (
+        [[(n, str(t)) for n, t in part] for part in (r.schema.columns, r.schema.diffs)]
+        for r in (kept, wanted)
+    )
+    more = [n for n, _ in want[0] if n not in dict(have[0])]
+    if more and [(n, t) for n, t in want[0] if n not in more] == have[0] and have[1] == want[1]:
+        yield (
+            f"register {name!r} keeps whole rows, and the circuit has a column of them that the "
+            f"state has not: {', '.join(map(repr, more))}. To go on with the state, take it off "
+            "before: st.map(rows, f=lambda row: …), to the class that the rows had"
+        )
+    elif [[n for n, _ in part] for part in have] != [[n for n, _ in part] for part in want]:
+        yield (
+            f"register {name!r}: the state has the columns {_listed(have)}, the circuit "
+            f"{_listed(want)}"
+        )
+    else:
+        for (n, old), (_, new) in zip(chain(*have), chain(*want), strict=True):
+            if old != new:
+                yield f"register {name!r}: column {n!r} is {old} in the state, {new} in the circuit"
+    if kept.key != wanted.key:
+        yield (
+            f"register {name!r}: the state has the key ({', '.join(kept.key)}), the circuit "
+            f"({', '.join(wanted.key)})"
+        )
+    if kept.order != wanted.order:
+        have_order, want_order = (_shown_order(r.order) for r in (kept, wanted))
+        yield f"register {name!r}: the state has {have_order}, the circuit {want_order}"
+    if in_words(kept.sums) != in_words(wanted.sums):
+        yield (
+            f"register {name!r}: the state is the sum of {in_words(kept.sums)}, the circuit sums "
+            f"{in_words(wanted.sums)}"
+        )
+
+
+def _shown_order(order: Ordering | None) -> str:
+    if order is None:
+        return "no order"
+    direction = "ascending" if order.ascending else "descending"
+    nulls = "first" if order.nulls_first else "last"
+    return f"the order {direction} by {order.column}, NULL {nulls}"
+
+
+def _is_of_other_streams(there: Described, asked: Described, name: str) -> bool:
+    """Whether two registers differ only in the inputs of their operator."""
+    have, want = there[name], asked[name]
+    return not list(_differences({name: have}, {name: want})) and have["sums"] != want["sums"]
+
+
+def in_words(sums: str) -> str:
+    """The part of `Register.sums` about the operator itself, without its inputs."""
+    told = _DIGEST.sub("", sums)
+    if told.endswith(" of") and told != sums:
+        return f"{told.removesuffix(' of')}, in a recursion"
+    return told
+
+
+def _listed(parts: Sequence[Sequence[tuple[str, str]]]) -> str:
+    return ", ".join(f"{name}: {t}" for part in parts for name, t in part)
