@@ -44,6 +44,8 @@ from stepping_spark.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
+from stepping_spark.evolve.evolution import Evolution
+from stepping_spark.evolve.evolution import evolution_of as evolution
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.expressions.functions import python
 from stepping_spark.expressions.index import Index
@@ -97,7 +99,7 @@ from stepping_spark.rows.data import Data, Pair, Session, Update
 from stepping_spark.rows.row_class import row
 from stepping_spark.spark.session import get_session
 from stepping_spark.stepper import Stepper
-from stepping_spark.store import Store
+from stepping_spark.store import EvolvingStore, Store
 from stepping_spark.streaming import foreach_batch
 from stepping_spark.zsets.assertions import assert_equal
 from stepping_spark.zsets.from_change_feed import from_change_feed
@@ -115,6 +117,8 @@ __all__ = [
     "CompileError",
     "Data",
     "DeltaTable",
+    "Evolution",
+    "EvolvingStore",
     "Files",
     "FixpointError",
     "Graph",
@@ -178,6 +182,7 @@ __all__ = [
     "delta_join",
     "differentiate",
     "distinct",
+    "evolution",
     "except_",
     "explain",
     "explode",

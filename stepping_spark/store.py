@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -265,6 +265,38 @@ class OrderedStore(Protocol):
 
         The keys are on the driver. A place is a number as returned by `Ordering.numbers`. The
         result may contain earlier rows, which only cost time.
+        """
+
+
+@runtime_checkable
+class EvolvingStore(Protocol):
+    """A store whose state can become that of another circuit: see `stepping_spark.evolve`.
+
+    It keeps the text of a circuit beside the registers, as `commit` is given it: `circuit` is one
+    more argument of `commit`, and None leaves what is kept as it is. While it `evolves`, `open`
+    serves the registers that the circuit and the state have in common, and raises no
+    `StoreMismatch`.
+    """
+
+    evolves: bool
+
+    def described(self) -> Mapping[str, Mapping[str, Any]]:
+        """The registers of the state, as `Register.describe` gives them, by their names there."""
+
+    def last_circuit(self) -> str | None:
+        """The text of the circuit that took the last committed step; None if it is unknown."""
+
+    def read_kept(self, name: str) -> tuple[Relation, ...]:
+        """All rows of a register, by its name in the state."""
+
+    def size_kept(self, name: str) -> Size:
+        """The size of a register, by its name in the state."""
+
+    def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
+        """In the current step, replace the registers of the state by these.
+
+        `names` has the names in the state of those that stay. The others begin empty: what is added
+        to them in this step is what they have. The commit drops the rest, and an abort nothing.
         """
 
 

@@ -45,14 +45,21 @@ class Place:
         where = f"{uri.scheme}://{user}{uri.host}{uri.path}" if uri else ""
         return f"{where}, schema {self.schema!r}"
 
-    def store(self, graph: AnyGraph, limits: Limits = DEFAULT) -> Store:
+    def store(self, graph: AnyGraph, limits: Limits = DEFAULT, *, evolve: bool = False) -> Store:
         """The store of a circuit at this place. It is created if it does not exist."""
         match self.kind:
             case "parquet":
-                return StoreParquet.from_graph(graph, self.where, create=True, limits=limits)
+                return StoreParquet.from_graph(
+                    graph, self.where, create=True, limits=limits, evolve=evolve
+                )
             case "postgres":
                 return StorePostgres.from_graph(
-                    graph, self.where, schema=self.schema, create=True, limits=limits
+                    graph,
+                    self.where,
+                    schema=self.schema,
+                    create=True,
+                    limits=limits,
+                    evolve=evolve,
                 )
         return StoreMemory.from_graph(graph, limits=limits)
 

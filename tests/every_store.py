@@ -16,7 +16,7 @@ class MakeStore(Protocol):
     def __call__(self, graph: Any, *, limits: st.Limits | None = None) -> Store:
         """A new, empty store for a graph."""
 
-    def reopen(self, store: Store, graph: Any) -> Store:
+    def reopen(self, store: Store, graph: Any, *, evolve: bool = False) -> Store:
         """What a store has kept, read by another one; the same, where it ends with the process."""
 
     def close(self) -> None:
@@ -29,7 +29,7 @@ class InMemory:
     def __call__(self, graph: Any, *, limits: st.Limits | None = None) -> Store:
         return st.StoreMemory.from_graph(graph, limits=limits)
 
-    def reopen(self, store: Store, graph: Any) -> Store:
+    def reopen(self, store: Store, graph: Any, *, evolve: bool = False) -> Store:
         return store
 
     def close(self) -> None:
@@ -43,23 +43,23 @@ class Kept:
         self._names: dict[Store, str] = {}
 
     def __call__(self, graph: Any, *, limits: st.Limits | None = None) -> Store:
-        return self._named(graph, f"s {uuid4().hex}", create=True, limits=limits)
+        name = f"s {uuid4().hex}"
+        store = self.opened(graph, name, create=True, limits=limits)
+        self._names[store] = name
+        return store
 
-    def reopen(self, store: Store, graph: Any) -> Store:
+    def reopen(self, store: Store, graph: Any, *, evolve: bool = False) -> Store:
         name = self._names.pop(store)
         store.close()
-        return self._named(graph, name, create=False, limits=None)
+        store = self.opened(graph, name, evolve=evolve)
+        self._names[store] = name
+        return store
 
     def close(self) -> None:
         for store in self._names:
             store.close()
 
-    def _named(self, graph: Any, name: str, *, create: bool, limits: st.Limits | None) -> Store:
-        store = self.opened(graph, name, create=create, limits=limits)
-        self._names[store] = name
-        return store
-
-    def opened(self, graph: Any, name: str, *, create: bool, limits: st.Limits | None) -> Store:
+    def opened(self, graph: Any, name: str, **options: Any) -> Store:
         """The store of a name."""
         raise NotImplementedError
 
@@ -71,9 +71,8 @@ class InFiles(Kept):
         super().__init__()
         self._directory = directory
 
-    def opened(self, graph: Any, name: str, *, create: bool, limits: st.Limits | None) -> Store:
-        directory = self._directory / name
-        return st.StoreParquet.from_graph(graph, directory, create=create, limits=limits)
+    def opened(self, graph: Any, name: str, **options: Any) -> Store:
+        return st.StoreParquet.from_graph(graph, self._directory / name, **options)
 
 
 class InPostgres(Kept):
@@ -83,7 +82,5 @@ class InPostgres(Kept):
         super().__init__()
         self._url = url
 
-    def opened(self, graph: Any, name: str, *, create: bool, limits: st.Limits | None) -> Store:
-        return st.StorePostgres.from_graph(
-            graph, self._url, schema=name, create=create, limits=limits
-        )
+    def opened(self, graph: Any, name: str, **options: Any) -> Store:
+        return st.StorePostgres.from_graph(graph, self._url, schema=name, **options)

@@ -172,6 +172,10 @@ class Scheduler:
         metrics.outputs = dict(zip(self._outputs, [held.rows for held in given], strict=True))
         return given
 
+    def projected(self, held: Relation, state: State) -> Relation:
+        """Rows of a stream, as its register has them: with the columns of the key."""
+        return self._projection.select(held, state.stored, beside=True)
+
     def committed(self) -> None:
         """What was run last is committed."""
         self._registers.committed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,8 +100,27 @@ class Feed:
         unit = getattr(self._source, "unit", "change")
         return str(getattr(self._source, "counts", unit))
 
+    def take_after(self, position: Position | None, portion: Portion) -> Taken:
+        """What comes after any position; rows that do not fit are left out, as they were before."""
+        own, self.position = self.position, position
+        try:
+            return self._taken(portion, DROP)
+        finally:
+            self.position = own
+
+    def added_up(self, parts: Sequence[ZSetSpark[Any]]) -> ZSetSpark[Any]:
+        """The sum of changes of the input."""
+        where = self._where
+        held = plus(
+            [held_input(p, self.type, where, self._limits) for p in parts], self.type.schema
+        )
+        return ZSetSpark(held.added_up() if isinstance(held, DriverRelation) else held, self.type)
+
     def take(self, portion: Portion) -> Taken:
         """What comes next; the position is still the old one."""
+        return self._taken(portion, self.on_invalid)
+
+    def _taken(self, portion: Portion, on_invalid: object) -> Taken:
         batch = self._source.read(self.position, portion)
         if batch is None:
             return Taken()
@@ -115,9 +134,9 @@ class Feed:
             whole = whole.added_up()
         change: ZSetSpark[Any] | None = None if whole.is_empty else ZSetSpark(whole, self.type)
         n = int(np.abs(misfits.column(COUNT).to_numpy()).sum())
-        if not n or self.on_invalid == DROP:
+        if not n or on_invalid == DROP:
             return Taken(batch, change, None, n)
-        if self.on_invalid == FAIL:
+        if on_invalid == FAIL:
             raise self._misfit(misfits)
         rejected = rejected_of(self.name, misfits)
         return Taken(batch, change, rejected, n)

@@ -22,7 +22,8 @@ from stepping_spark.zsets.spark import ZSetSpark
 METHODS = ("open", "last_step", "write", "close")
 
 AGAIN = (
-    "a sink gets a view from its first step on: start with a new store, which builds the view again"
+    "a sink gets a view from its first step on: give an empty table, and run with --evolve (in "
+    "Python, evolve=True), which fills it; or start with a new store"
 )
 
 
@@ -131,6 +132,26 @@ class Outlet:
             )
         return True
 
+    def is_fresh(self, step: int, offsets: Mapping[str, int]) -> bool:
+        """Whether the sink has no step of the pipeline, and there are rows that it may lack.
+
+        It is another one than the view had, or its view had none. `offsets` are those of the last
+        committed step.
+        """
+        if self._sink_forgets or self._later or not step or self._sink.last_step() != 0:
+            return False
+        had_no_rows = offsets.get(self._key) == 0 and offsets.get(f"{self._key}{EMPTY}") == step
+        return not had_no_rows
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the sink can say which steps it has."""
+        return not self._sink_forgets
+
+    def without_rows(self, step: int) -> dict[str, int]:
+        """What the store keeps of it with a step that has no rows for it."""
+        return {} if self._sink_forgets else {f"{self._key}{EMPTY}": step}
+
     @property
     def kept(self) -> dict[str, int]:
         """What the store keeps of it with the next step."""
@@ -142,7 +163,7 @@ class Outlet:
         Gives what the store keeps of it: whether there is nothing to write.
         """
         if isinstance(change, ZSetSpark) and not change.in_spark and change.empty():
-            return {} if self._sink_forgets else {f"{self._key}{EMPTY}": step}
+            return self.without_rows(step)
         prepare = getattr(self._sink, "prepare", None)
         if callable(prepare):
             prepare(step, change)

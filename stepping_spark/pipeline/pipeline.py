@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from stepping_spark.errors import SteppingError
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.pipeline.catching_up import catch_up
+from stepping_spark.pipeline.changed_query import evolve as evolve_state
 from stepping_spark.pipeline.declared import Queries, by_name, comments_of, into_of, sources_of
 from stepping_spark.pipeline.given import (
     Given,
@@ -78,6 +79,12 @@ class Pipeline:
     `limits` and `profile` as for `st.Stepper`; the store has these limits too. Rows are late by
     step, the pieces of a version, too.
 
+    With `evolve`, the state may be that of another query, and a view may have a sink that it has
+    not had. A run then begins with a step that makes the state that of the query, and gives sinks
+    what changes in their views, and new sinks all rows: see `Stepper.evolve`. Inputs whose rows are
+    needed again are read again, as of the position that was committed. Without it, another query is
+    an error.
+
     Each step logs a line to `stepping_spark.pipeline` (INFO), with the rows that the sinks got.
     `stepper` is the stepper, with its metrics.
 
@@ -110,8 +117,11 @@ class Pipeline:
         lateness: Mapping[str, tuple[Callable[[Any], Any], object]] | None = None,
         limits: Limits | None = None,
         profile: bool = False,
+        evolve: bool = False,
         **inputs: Given,
     ) -> None:
+        self.evolves = evolve
+        """Whether the state may be that of another query, when a run begins."""
         chosen = {**(sources or {}), **inputs}
         named = by_name(query, chosen)
         self.graph, self.views = graph_of(named, append_only, strict, lateness)
@@ -344,6 +354,9 @@ class Pipeline:
         """The stepper, when each sink has the last step, and sources go on from there."""
         stepper = self._opened()
         self._rounds.go_back(stepper.store)
+        if self.evolves:
+            path = self._rounds.state_path
+            evolve_state(stepper, self._feeds, self._outlets, self.views, self._state, path)
         catch_up(stepper, self._outlets, self._rounds.state_path)
         return stepper
 
@@ -365,11 +378,15 @@ class Pipeline:
         place = self._place
         store = self._stepper.store if self._stepper is not None else None
         if store is None:
-            store = place.store(self.graph, self._limits) if isinstance(place, Place) else place
+            store = self._store()
         try:
             if self._stepper is None:
                 self._stepper = Stepper(
-                    self.graph, store, limits=self._limits, profile=self._profile
+                    self.graph,
+                    store,
+                    limits=self._limits,
+                    profile=self._profile,
+                    evolve=self.evolves,
                 )
             self._open_tables(store)
         except BaseException:
@@ -380,6 +397,12 @@ class Pipeline:
                 store.close()
             raise
         return self._stepper
+
+    def _store(self) -> Store:
+        place = self._place
+        if not isinstance(place, Place):
+            return place
+        return place.store(self.graph, self._limits, evolve=self.evolves)
 
     def _open_tables(self, store: Store) -> None:
         offsets = store.last_offsets()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from stepping_spark.callsite import Line, user_line
@@ -29,15 +30,15 @@ def graph_of(
                 f"{user_line()}: the query is compiled already; give append_only=, strict= and "
                 "lateness= to st.compile"
             )
-        return query, _names(query)
+        return replace(query, called=_names(query)), _names(query)
     if not isinstance(query, Mapping):
         graph = compiled(query, append_only=append_only, strict=strict, lateness=lateness)
-        return graph, _names(graph)
+        return replace(graph, called=_names(graph)), _names(graph)
     if not query:
         raise InputError(f"{user_line()}: no query is given; write st.Pipeline(query, …)")
     together = _together(query)
     graph = compiled(together, append_only=append_only, strict=strict, lateness=lateness)
-    return graph, tuple(query)
+    return replace(graph, called=tuple(query)), tuple(query)
 
 
 def input_names(graph: AnyGraph) -> list[str]:

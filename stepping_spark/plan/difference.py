@@ -46,21 +46,24 @@ class Difference:
     dropped: tuple[str, ...]
 
 
-def difference(kept: Described, wanted: Described) -> Difference:
+def difference(kept: Described, wanted: Described, *, numbered: bool = False) -> Difference:
     """Match registers by their names where these agree, then by what they are.
 
-    The latter holds for those that are unique in the state and in the circuit.
+    The latter holds for those that are unique in the state and in the circuit. Inputs are known by
+    their numbers here, so a register keeps its name unless no other has it: two inputs may have
+    changed places. `numbered` says that inputs have the numbers of their names.
     """
     names = {n: n for n in wanted if n in kept and _is(kept[n]) == _is(wanted[n])}
     of_state, of_circuit = (Counter(map(_is, side.values())) for side in (kept, wanted))
-    taken = set(names.values())
+    taken = set(names.values()) if numbered else wanted.keys()
     renamed = {
         _is(said): name
         for name, said in kept.items()
         if name not in taken and of_state[_is(said)] == 1 and not is_cache(name)
     }
     for name, said in wanted.items():
-        if name not in names and of_circuit[_is(said)] == 1 and not is_cache(name):
+        free = name not in names if numbered else name not in kept
+        if free and of_circuit[_is(said)] == 1 and not is_cache(name):
             found = renamed.get(_is(said))
             if found is not None:
                 names[name] = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -14,11 +14,12 @@ from stepping_spark.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
-from stepping_spark.plan.difference import Described, described, matched
-from stepping_spark.store import Register, fingerprint
+from stepping_spark.plan.difference import Described, described, names_in
+from stepping_spark.store import Register, fingerprint_of
 from stores.parquet.claims import CLAIMS, Claim, is_claimed
 from stores.parquet.directory import Directory
 from stores.parquet.filesystem import reaching
+from stores.parquet.kept import CIRCUITS, Kept, first_registers, kept_at
 from stores.parquet.locks import LET_GO, Lock, lock, locked, who
 from stores.parquet.manifest import (
     DATA,
@@ -36,9 +37,9 @@ from stores.parquet.opening import (
     check_fingerprint,
     check_no_others,
     read_or_next,
-    registers_there,
 )
 from stores.parquet.sweep import KEPT, Sweeper
+from stores.registers import read_registers
 
 _TRIES = 5
 
@@ -60,9 +61,10 @@ class Committed:
         self._follow = False
         self._manifest = Manifest(0, 0, 0, "")
         self._doubt: Manifest | None = None
-        self.names: dict[str, str] = {}
-        self.numbers: dict[str, int] = {}
-        """A number for each register, which begins the names of its files."""
+        self.kept = Kept.first({})
+        self.names: Mapping[str, str] = {}
+        self.evolves = False
+        """Whether the registers of a circuit may differ from those of the state."""
 
     # -- opening
 
@@ -83,7 +85,7 @@ class Committed:
         with reaching(self._directory.shown, "open it for writing"):
             if create:
                 check_no_others(self._directory)
-            self._directory.make((DATA, FOLDER, CLAIMS))
+            self._directory.make((DATA, FOLDER, CLAIMS, CIRCUITS))
             self._check_fits(registers, at_step)
             make_way()
             self._lock = lock(self._directory)
@@ -97,24 +99,26 @@ class Committed:
 
     def open_to_read(self, registers: Sequence[Register], *, at_step: int | None) -> None:
         """Find the newest step, and follow those that come; or the step asked for."""
-        kept = self._there()
-        self._know(kept, registers)
+        self._there()
         with reaching(self._directory.shown, "open it for reading"):
             self._manifest = self._base(at_step)
-        check_belongs(kept, self._manifest, self._directory)
+        self._know(kept_at(self._directory, self._manifest), registers, self._manifest)
+        check_belongs(self.kept, self._manifest, self._directory)
         self._follow = at_step is None
 
     def _check_fits(self, registers: Sequence[Register], at_step: int | None) -> None:
         """Raise the errors of opening, before another store gives way."""
-        kept = registers_there(self._directory)
-        if kept is None:
+        first = first_registers(self._directory)
+        if first is None:
             return
-        self._know(kept, registers)
         orders = self._log.orders()
         if at_step is None and not orders:
+            self._know(Kept.first(first), registers, None)
             return
         try:
-            check_belongs(kept, self._base(at_step), self._directory)
+            base = self._base(at_step)
+            self._know(kept_at(self._directory, base), registers, base)
+            check_belongs(self.kept, base, self._directory)
         except TooFast:
             pass  # it is looked for again once this one has a claim
         except StoreCorrupt:
@@ -146,7 +150,7 @@ class Committed:
 
     def check(self, registers: Sequence[Register]) -> None:
         """A `StoreMismatch` where the registers are not those of the state."""
-        self._know(self._there(), registers)
+        self._know(self.kept, registers, self._manifest)
 
     def close(self) -> None:
         """Let another writer in."""
@@ -163,8 +167,8 @@ class Committed:
                 held.release()
 
     def _there(self) -> Described:
-        """The registers of the state."""
-        kept = registers_there(self._directory)
+        """The registers that the state was made with."""
+        kept = first_registers(self._directory)
         if kept is None:
             raise StoreUnavailable(
                 f"{self._directory.shown}: there is no store; make it with create=True, or check "
@@ -172,18 +176,16 @@ class Committed:
             )
         return kept
 
-    def _know(self, kept: Described, registers: Sequence[Register]) -> None:
+    def _know(self, kept: Kept, registers: Sequence[Register], manifest: Manifest | None) -> None:
+        """Find the registers of a circuit among those of the state, as it is at a step."""
         try:
-            self.names = matched(kept, registers)
+            self.names = names_in(kept.registers, registers, evolves=self.evolves)
         except StoreMismatch:
             # Perhaps it is not another circuit: somebody has edited what is said of registers.
-            with reaching(self._directory.shown, "read its manifests"):
-                found = (self._log.read_or_none(o) for o in reversed(self._log.orders()))
-                manifest = next(filter(None, found), None)
             if manifest is not None:
                 check_fingerprint(kept, manifest, self._directory)
             raise
-        self.numbers = {name: i for i, name in enumerate(kept)}
+        self.kept = kept
 
     def _begin_or_yield(self, registers: Sequence[Register], at_step: int | None) -> None:
         try:
@@ -194,20 +196,20 @@ class Committed:
             raise
 
     def _begin(self, registers: Sequence[Register], at_step: int | None) -> None:
-        kept = registers_there(self._directory)
-        if kept is None:
+        if first_registers(self._directory) is None:
             text = json.dumps(described(registers), indent=1)
             self._directory.create(REGISTERS, text.encode())
-            kept = self._there()
-        self._know(kept, registers)
+        first = Kept.first(self._there())
         for _ in range(_TRIES):
             self._claim = claim = Claim(self._directory, who())
             orders = claim.known_orders()
             if orders or self._directory.sizes(DATA):
                 base = self._chosen(orders, at_step)
-                check_belongs(kept, base, self._directory)
+                self._know(kept_at(self._directory, base), registers, base)
+                check_belongs(self.kept, base, self._directory)
             else:
-                base = Manifest(0, 0, 0, fingerprint(registers))
+                self._know(first, registers, None)
+                base = Manifest(0, 0, 0, fingerprint_of(first.registers))
             self._manifest = replace(base, generation=claim.generation, revision=0)
             claim.begins_with(self._manifest.order, written=False)
             self._log.write(self._manifest, ())
@@ -262,11 +264,31 @@ class Committed:
             with reaching(self._directory.shown, "find its newest step"):
                 last = max(self._log.orders(), default=self._manifest.order)
                 if last != self._manifest.order:
-                    self._manifest = read_or_next(self._log, last)
+                    self._manifest = self._followed(read_or_next(self._log, last))
         return self._manifest
 
+    def _followed(self, manifest: Manifest) -> Manifest:
+        """A manifest that came while the state is read, if it is of the same registers."""
+        if manifest.fingerprint != self._manifest.fingerprint:
+            raise StoreMismatch(
+                f"{self._directory.shown}: its writer has made it the state of another query, at "
+                f"step {manifest.step}; open it again, with that query"
+            )
+        return manifest
+
+    def told(self, circuit: str | None, evolved: Kept | None) -> Kept:
+        """What the state says of itself from the next step on; a new circuit is durable then."""
+        kept = evolved or self.kept
+        if circuit is None and evolved is None:
+            return kept
+        return kept.written(self._directory, self._manifest.generation, circuit or "")
+
+    def registers(self) -> list[Register]:
+        """The registers of the state, whose rows have no classes."""
+        return read_registers(self.kept.registers, f"{self._directory.shown}: {self.kept.shown}")
+
     @contextmanager
-    def kept(self, manifest: Manifest) -> Iterator[None]:
+    def holding(self, manifest: Manifest) -> Iterator[None]:
         """Keep the files of a step during the block, if this process would remove them."""
         with self._sweeper.kept(manifest.order):
             yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from stores.parquet.checks import Content, Damaged
 from stores.parquet.directory import Directory
 from stores.parquet.files import FileReader, content_of, output_content
 from stores.parquet.filesystem import directory_of, reaching
+from stores.parquet.kept import first_registers, kept_at
 from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.locks import holder
 from stores.parquet.manifest import (
@@ -46,7 +47,6 @@ from stores.parquet.opening import (
     check_may_write,
     check_no_others,
     newest,
-    registers_there,
 )
 from stores.parquet.store import StoreParquet
 from stores.registers import read_registers
@@ -74,7 +74,8 @@ class ParquetState:
     def summary(self) -> Summary:
         """The summary of the state, from its newest manifest."""
         with self._reaching():
-            registers, manifest = self._registers(), newest(self._directory, self._log)
+            manifest = self._newest()
+            registers = self._registers(manifest)
             return Summary(
                 self._directory.shown,
                 "Parquet files",
@@ -97,7 +98,7 @@ class ParquetState:
         with reaching(self._directory.shown, "open it for writing"):
             check_no_others(self._directory)
             check_may_write(self._directory)
-            kept = registers_there(self._directory)
+            kept = first_registers(self._directory)
             if kept is None:
                 return None
             if not self._log.orders() and not self._directory.sizes(DATA):
@@ -114,10 +115,9 @@ class ParquetState:
     def verify(self) -> Verification:
         """Look at every file of the newest step, and at those that only older ones have."""
         with self._reaching():
-            registers = self._registers()
             for _ in range(TRIES):
-                manifest = newest(self._directory, self._log)
-                found = self._look_at(manifest, registers)
+                manifest = self._newest()
+                found = self._look_at(manifest)
                 # A writer may have swept what was looked at, and then nothing is wrong with that.
                 if not found.problems or manifest.order in self._log.orders():
                     return found
@@ -126,9 +126,11 @@ class ParquetState:
             "being looked at; verify it while nobody writes"
         )
 
-    def _look_at(self, manifest: Manifest, registers: Sequence[Register]) -> Verification:
-        look = StepsCheck(self._directory, registers)
-        problems = [*_of_registers(manifest, registers), *look.at(manifest)]
+    def _look_at(self, manifest: Manifest) -> Verification:
+        look = StepsCheck(self._directory, self._registers)
+        registers = self._registers(manifest)
+        shown = manifest.circuit or REGISTERS
+        problems = [*_of_registers(manifest, registers, shown), *look.at(manifest)]
         older = {
             order: self._of_older(order, look)
             for order in reversed(self._log.orders())
@@ -160,7 +162,7 @@ class ParquetState:
             # However many rows there are: Spark is for those who have their circuit.
             StoreParquet(
                 self._path,
-                self._registers(),
+                self._registers(self._newest()),
                 driver_rows=sys.maxsize,
                 filesystem=self._filesystem,
                 limits=self._limits,
@@ -175,24 +177,28 @@ class ParquetState:
     def rewind(self, to: int) -> None:
         """Open the state at an earlier step, which is then the last one."""
         with self._reaching():
-            registers = self._registers()
+            found = self._log.of_step(to, self._log.orders())
+            manifest = None if found is None else self._log.read_or_none(found)
             store = StoreParquet(
                 self._path,
-                registers,
+                self._registers(manifest or self._newest()),
                 at_step=to,
                 filesystem=self._filesystem,
                 limits=self._limits,
             )
             store.close()
 
-    def _registers(self) -> list[Register]:
-        kept = registers_there(self._directory)
-        if kept is None:
+    def _newest(self) -> Manifest:
+        if first_registers(self._directory) is None:
             raise StoreUnavailable(
                 f"{self._directory.shown}: there is no state here: {self._instead()}; check the "
                 "path"
             )
-        return read_registers(kept, f"{self._directory.shown}: {REGISTERS}")
+        return newest(self._directory, self._log)
+
+    def _registers(self, manifest: Manifest) -> list[Register]:
+        kept = kept_at(self._directory, manifest)
+        return read_registers(kept.registers, f"{self._directory.shown}: {kept.shown}")
 
     def _instead(self) -> str:
         """What the directory has instead of a state."""
@@ -230,20 +236,22 @@ def _kept(register: Register, batches: Sequence[FileBatch]) -> Kept:
     return Kept(register, rows, len(batches), nbytes)
 
 
-def _of_registers(manifest: Manifest, registers: Sequence[Register]) -> Iterator[str]:
+def _of_registers(manifest: Manifest, registers: Sequence[Register], shown: str) -> Iterator[str]:
     if manifest.fingerprint != fingerprint(registers):
         yield (
-            f"{REGISTERS} is not of this state: it describes {fingerprint(registers)}, and the "
+            f"{shown} is not of this state: it describes {fingerprint(registers)}, and the "
             f"manifest of step {manifest.step} is of {manifest.fingerprint}"
         )
     for name in manifest.registers.keys() - {r.name for r in registers}:
-        yield f"register {name!r} has files, and {REGISTERS} does not know it"
+        yield f"register {name!r} has files, and {shown} does not know it"
 
 
 class StepsCheck:
     """A check of the steps of a state that opens no file twice."""
 
-    def __init__(self, directory: Directory, registers: Sequence[Register]) -> None:
+    def __init__(
+        self, directory: Directory, registers: Callable[[Manifest], Sequence[Register]]
+    ) -> None:
         self._directory = directory
         self._registers = registers
         self._known: dict[tuple[str, FileBatch], list[str]] = {}
@@ -257,7 +265,7 @@ class StepsCheck:
         """The problems of the files of a step."""
         sizes = self._directory.sizes("data")
         found = [*damages(manifest, self._directory)]
-        for register in self._registers:
+        for register in self._registers(manifest):
             check = FileCheck(self._directory, content_of(register), register)
             for batch in manifest.registers.get(register.name, ()):
                 found += self._of(batch, check, sizes, f"register {register.name!r}")

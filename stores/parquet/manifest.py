@@ -35,6 +35,9 @@ DATA_NAME = re.compile(rf"{DATA}/(?:\w+-(\d{{8}})-\d{{12}}-)?[\w-]+\.parquet", r
 NUMBERED = re.compile(rf"{DATA}/(\d{{4,}})-\d{{8}}-\d{{12}}-", re.ASCII)
 """How names of files of a register begin; the group is the register's number in the state."""
 
+CIRCUIT_NAME = re.compile(r"circuits/(\d{8})-[0-9a-f]{16}\.json", re.ASCII)
+"""The names of files of circuits; the group is the generation that wrote it."""
+
 Order: TypeAlias = tuple[int, int, int]
 
 
@@ -89,6 +92,7 @@ class Manifest:
     outputs: tuple[Output, ...] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     made_by: tuple[str, ...] | None = None  # what computed each output; None: not told
+    circuit: str | None = None  # the file that has the registers and the circuit, if any has
 
     @property
     def order(self) -> Order:
@@ -129,6 +133,7 @@ class Manifest:
             if self.outputs is None
             else [{"schema": kinds, "files": _listed(b)} for kinds, b in self.outputs],
             "made_by": None if self.made_by is None else list(self.made_by),
+            "circuit": self.circuit,
         }
         return _lines({"manifest": body, "sha256": _digest(body)}).encode()
 
@@ -207,6 +212,7 @@ def decode(data: bytes) -> Manifest:
         body["outputs"].or_none(lambda outputs: tuple(map(_output, outputs.items()))),
         body.maybe("settings").or_none(_texts) or {},
         body.maybe("made_by").or_none(lambda made_by: tuple(at.text() for at in made_by.items())),
+        body.maybe("circuit").or_none(lambda at: at.text(CIRCUIT_NAME, "circuits/….json")),
     )
     check_distinct([f.name for _, f in manifest.files()], "the file")
     return manifest

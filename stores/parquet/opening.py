@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from stepping_spark.errors import StoreCorrupt, StoreUnavailable
-from stepping_spark.plan.difference import Described
 from stepping_spark.store import fingerprint_of
-from stores.checked import parsed, small_file
 from stores.parquet.claims import CLAIMS
 from stores.parquet.directory import TEMPORARY, Directory
-from stores.parquet.filesystem import reaching
+from stores.parquet.kept import CIRCUITS, Kept, first_registers
 from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.locks import LOCK
 from stores.parquet.manifest import (
@@ -27,33 +25,15 @@ from stores.parquet.manifest import (
     none_is_left,
 )
 
-OWN = (CLAIMS, DATA, FOLDER, LOCK, REGISTERS)
+OWN = (CIRCUITS, CLAIMS, DATA, FOLDER, LOCK, REGISTERS)
 """What a store has in its directory."""
 
 _TRIES = 5
 
 
-def registers_there(directory: Directory) -> Described | None:
-    """The description of the registers of a state; None if there is no state."""
-    try:
-        with reaching(directory.shown, "read its registers"):
-            entries = parsed(small_file(directory, REGISTERS)).entries()
-        for said in entries.values():
-            said.entries()
-    except ValueError as e:
-        raise StoreCorrupt(
-            f"{directory.shown}: {REGISTERS} is damaged: {e}; restore it, or make a new store"
-        ) from None
-    except StoreUnavailable as e:
-        if isinstance(e.__cause__, FileNotFoundError):
-            return None
-        raise
-    return {name: said.found for name, said in entries.items()}
-
-
 def check_no_others(directory: Directory) -> None:
     """Raise an error for a directory that has other files."""
-    if registers_there(directory) is not None:
+    if first_registers(directory) is not None:
         return
     names = [name.removeprefix("/") for name in directory.sizes("")]
     others = sorted(n for n in names if n not in OWN and not n.startswith(TEMPORARY))
@@ -82,25 +62,25 @@ def check_may_write(directory: Directory) -> None:
         raise OSError(number, os.strerror(number), path)
 
 
-def check_fingerprint(kept: Described, manifest: Manifest, directory: Directory) -> None:
+def check_fingerprint(kept: Kept, manifest: Manifest, directory: Directory) -> None:
     """A `StoreCorrupt` where a manifest is not of the registers that are described."""
-    digest = fingerprint_of(kept)
+    digest = fingerprint_of(kept.registers)
     if manifest.fingerprint != digest:
         raise StoreCorrupt(
-            f"{directory.shown}: {REGISTERS} is not of this state: it describes {digest}, and "
+            f"{directory.shown}: {kept.shown} is not of this state: it describes {digest}, and "
             f"the manifest of step {manifest.step} is of {manifest.fingerprint}; restore "
-            f"{REGISTERS}, or make a new store"
+            f"{kept.shown}, or make a new store"
         )
 
 
-def check_belongs(kept: Described, manifest: Manifest, directory: Directory) -> None:
+def check_belongs(kept: Kept, manifest: Manifest, directory: Directory) -> None:
     """A `StoreCorrupt` where a manifest is not of the registers that are described.
 
     Nor are its files, by their names, which begin with a register's number. What is in a file is
     compared when it is first read.
     """
     check_fingerprint(kept, manifest, directory)
-    numbers = {name: f"{i:04d}" for i, name in enumerate(kept)}
+    numbers = {name: f"{i:04d}" for name, i in kept.numbers.items()}
     for name, batches in manifest.registers.items():
         for f in (f for batch in batches for f in batch.files):
             found = NUMBERED.match(f.name)
@@ -108,7 +88,7 @@ def check_belongs(kept: Described, manifest: Manifest, directory: Directory) -> 
                 raise StoreCorrupt(
                     f"{directory.shown}: {manifest.name} says that {f.name} is of register "
                     f"{name!r}, and by its number it is of another: somebody has edited the "
-                    f"manifest, or the order of {REGISTERS}; restore them, or make a new store"
+                    f"manifest, or the order of {kept.shown}; restore them, or make a new store"
                 )
 
 

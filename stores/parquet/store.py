@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Self
@@ -18,9 +18,10 @@ from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import Relation
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stepping_spark.store import Now, Register, Size, now_from_text, now_to_text
+from stepping_spark.store import Now, Register, Size, fingerprint_of, now_from_text, now_to_text
 from stores.batches.tiers import Tiers, Work, size_of
 from stores.parquet.commits import Committed
+from stores.parquet.evolving import Evolving
 from stores.parquet.files import FileReader, output_content
 from stores.parquet.filesystem import directory_of, reaching
 from stores.parquet.manifest import FileBatch, Manifest, next_revision
@@ -36,7 +37,7 @@ CACHE_BYTES = 256 << 20
 """The memory for what was read, or a quarter of the machine's where that is less."""
 
 
-class StoreParquet(Closing):
+class StoreParquet(Evolving, Closing):
     """Keeps registers in Parquet files, in a local directory or in an object store.
 
     `path` is a path, or a URI that `pyarrow.fs` knows (`s3://bucket/state`; `s3a` is the same);
@@ -88,7 +89,9 @@ class StoreParquet(Closing):
         filesystem: pafs.FileSystem | None = None,
         spark: SparkSession | None = None,
         limits: Limits | None = None,
+        evolve: bool = False,
     ) -> None:
+        self.evolves = evolve
         self._limits = checked_limits(limits)
         self._directory = directory_of(path, filesystem)
         self._create = create
@@ -130,6 +133,7 @@ class StoreParquet(Closing):
         filesystem: pafs.FileSystem | None = None,
         spark: SparkSession | None = None,
         limits: Limits | None = None,
+        evolve: bool = False,
     ) -> StoreParquet:
         """The store of a circuit: `from_graph(graph, "s3://bucket/state", create=True)`.
 
@@ -148,6 +152,7 @@ class StoreParquet(Closing):
             filesystem=filesystem,
             spark=spark,
             limits=limits,
+            evolve=evolve,
         )
 
     def __repr__(self) -> str:
@@ -157,6 +162,7 @@ class StoreParquet(Closing):
         """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
         check_are_registers(registers, "st.StoreParquet.from_graph(graph, path)")
         self._turns.begin()
+        self._committed.evolves = self.evolves
         try:
             if self._tiers.is_open:
                 self._committed.check(registers)
@@ -172,8 +178,9 @@ class StoreParquet(Closing):
             names = self._committed.names
             self._tiers.serve(names)
             if not self._tiers.is_open:
-                kept = [replace(r, name=names[r.name]) for r in registers]
-                self._tiers.open({r.name: Tiers(r, self._merge, self._limits) for r in kept})
+                asked = [replace(r, name=names[r.name]) for r in registers if r.name in names]
+                kept = {r.name: r for r in (*self._committed.registers(), *asked)}
+                self._tiers.open(self._tiers_of_each(kept.values()))
             self._outputs = tuple(outputs)
         except StoreLocked:
             self._turns.check_open()  # another store of this process says where it was opened
@@ -230,7 +237,10 @@ class StoreParquet(Closing):
         After that a read raises `StoreUnavailable`; it never returns rows of another step.
         """
         manifest, _ = self._reading.current()
-        with self._committed.kept(manifest), self._reading.pins.pin((manifest, manifest.registers)):
+        with (
+            self._committed.holding(manifest),
+            self._reading.pins.pin((manifest, manifest.registers)),
+        ):
             yield self
 
     def batches(self, register: str) -> int:
@@ -280,8 +290,7 @@ class StoreParquet(Closing):
         Another thread sorts many rows of the driver. `commit` raises the error if that fails.
         """
         of = self._tiers_of(register).register
-        self._check_writable()
-        self._turns.begin()
+        self._begin_step()
         added = self._files.change(change, of, self._stem(of))
         self._added.setdefault(of.name, []).append(added)
 
@@ -293,6 +302,7 @@ class StoreParquet(Closing):
         offsets: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
         made_by: Sequence[str] | None = None,
+        circuit: str | None = None,
     ) -> None:
         """Make the additions of the step durable and visible, all at once.
 
@@ -307,14 +317,22 @@ class StoreParquet(Closing):
             self._turns.check_open()  # another thread may have closed it meanwhile
             with self._reading.trying(), reaching(self._directory.shown, f"commit step {step}"):
                 self._committed.renew()
-                self._tend()
+                if self._next is None:
+                    self._tend()
                 written, given = self._files.step(
                     self._added, outputs, self._outputs, manifest.next_files
                 )
                 _, live = self._reading.state
+                if self._next is not None:
+                    live = self._next.batches(live)
+                kept = self._committed.told(
+                    circuit, None if self._next is None else self._next.kept
+                )
                 self._commit(
                     replace(
                         manifest,
+                        circuit=kept.name,
+                        fingerprint=fingerprint_of(kept.registers),
                         step=step,
                         revision=0,
                         now=now_to_text(now),
@@ -322,11 +340,13 @@ class StoreParquet(Closing):
                         settings=manifest.settings if settings is None else dict(settings),
                         outputs=given,
                         made_by=None if made_by is None else tuple(made_by),
-                        registers={
-                            n: live.get(n, ()) + written.get(n, ()) for n in self._tiers.all
-                        },
+                        registers={n: live.get(n, ()) + written.get(n, ()) for n in kept.registers},
                     )
                 )
+            self._committed.kept = kept
+            if self._next is not None:
+                self._tiers.replace(self._next.tiers)
+                self._next = None
             for n, batches in written.items():
                 self._tiers.all[n].added(batches)
         finally:
@@ -356,6 +376,7 @@ class StoreParquet(Closing):
     def _forget(self) -> None:
         drop(self._added)
         self._added = {}
+        self._next = None
         if self._committed.in_doubt:
             self._files.keep()
         else:
@@ -370,9 +391,16 @@ class StoreParquet(Closing):
         self._tiers.check_open()
         self._reading.pins.check_none()
 
+    def _begin_step(self) -> None:
+        self._check_writable()
+        self._turns.begin()
+
+    def _tiers_of_each(self, registers: Iterable[Register]) -> dict[str, Tiers[FileBatch]]:
+        return {r.name: Tiers(r, self._merge, self._limits) for r in registers}
+
     def _tiers_of(self, register: str) -> Tiers[FileBatch]:
         self._turns.check_open()
-        return self._tiers.of(register)
+        return self._evolving(register) or self._tiers.of(register)
 
     # -- what is written
 
@@ -383,7 +411,7 @@ class StoreParquet(Closing):
 
     def _stem(self, register: Register) -> str:
         """How the names of a register's files begin, in the step under way."""
-        return f"{self._committed.numbers[register.name]:04d}-{self._reading.state[0].next_files}"
+        return f"{self._kept.numbers[register.name]:04d}-{self._reading.state[0].next_files}"
 
     def _merge(self, register: Register, run: Sequence[FileBatch]) -> Work[FileBatch]:
         return self._files.merge(register, run, self._stem(register))

@@ -15,7 +15,17 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from stores.parquet.directory import TEMPORARY, Directory
-from stores.parquet.manifest import DATA, DATA_NAME, FOLDER, Log, Manifest, Order, name_of
+from stores.parquet.kept import CIRCUITS
+from stores.parquet.manifest import (
+    CIRCUIT_NAME,
+    DATA,
+    DATA_NAME,
+    FOLDER,
+    Log,
+    Manifest,
+    Order,
+    name_of,
+)
 from stores.pool import later
 
 KEPT = 3
@@ -53,7 +63,7 @@ class Sweeper:
                 if manifest is not None:
                     self._keep(manifest)
             self._keep(newest)
-            there = self._directory.sizes(DATA).keys()
+            there = self._directory.sizes(DATA).keys() | self._directory.sizes(CIRCUITS).keys()
             half_made = self._directory.sizes(FOLDER).keys()
             mine = newest.generation
             self._remove([n for n in there - self._named() if is_of_state(n, mine)])
@@ -106,6 +116,8 @@ class Sweeper:
         batches += [b for _, b in manifest.outputs or ()]
         large = frozenset(n for b in batches if b.rows > self._large_rows for n in b.names)
         small = frozenset(n for b in batches for n in b.names) - large
+        if manifest.circuit is not None:
+            small |= {manifest.circuit}
         self._kept.append((manifest.order, small, large))
 
     def _named(self) -> frozenset[str]:
@@ -120,8 +132,8 @@ def to_keep(orders: Sequence[Order]) -> set[Order]:
 
 
 def is_of_state(name: str, generation: int) -> bool:
-    """Whether a file is one of rows, written in a generation or before it."""
-    found = DATA_NAME.fullmatch(name)
+    """Whether a file is one of rows, or a circuit, written in a generation or before it."""
+    found = DATA_NAME.fullmatch(name) or CIRCUIT_NAME.fullmatch(name)
     return found is not None and int(found[1] or 0) <= generation
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from psycopg import errors, sql
@@ -69,16 +69,22 @@ class Additions:
         given: Sequence[tuple[Layout, Change]],
         old: LastStep,
         new: LastStep,
+        before: Callable[[Connection], None],
     ) -> list[Layout]:
-        """Write the changes in one transaction; return the outputs with many deleted rows."""
+        """Write the changes in one transaction; return the outputs with many deleted rows.
+
+        The transaction begins with `before`.
+        """
         changes = list(self._changes.values())
         made = Transaction(connection, self._session.catalog, self._limits, together=True)
         try:
             with connection.transaction():
+                before(connection)
                 made.write(changes, given, old, new)
         except errors.NumericValueOutOfRange:
             # Repeat it with single statements, so that it fails at the register with the overflow.
             made = Transaction(connection, self._session.catalog, self._limits, together=False)
             with connection.transaction():
+                before(connection)
                 made.write(changes, given, old, new)
         return made.emptied

@@ -29,9 +29,10 @@ from stores.postgres.last_step import LastStep, Table, only, state_of, table_of
 from stores.postgres.statements import STAGED, Layout, Statement, identifier
 from stores.postgres.trust import Found, Guard, problems_of
 from stores.postgres.types import escape, unescape
+from stores.registers import read_registers
 
 FORMAT = 3
-STORE, REGISTERS = "_store_", "_registers_"
+STORE, REGISTERS, CIRCUIT = "_store_", "_registers_", "_circuit_"
 
 _TABLES = {
     STORE: (
@@ -43,6 +44,7 @@ _TABLES = {
         'register text PRIMARY KEY, "table" text NOT NULL, "view" text, described json NOT NULL, '
         "columns json NOT NULL"
     ),
+    CIRCUIT: "circuit text NOT NULL",
 }
 _COMPUTED = re.compile(r"_key_\d+_|_order_")
 
@@ -101,6 +103,11 @@ class Catalog:
             raise StoreCorrupt(f"{self.address}: {wrong}; restore the schema from a backup")
         names = matched({name: table.described for name, table in kept.items()}, registers)
         return {name: kept[there] for name, there in names.items()}
+
+    def registers(self, connection: Connection) -> list[Register]:
+        """The registers of the state, whose rows have no classes."""
+        kept = {name: table.described for name, table in self.tables(connection).items()}
+        return read_registers(kept, f"{self.address}")
 
     def is_there(self, connection: Connection, *, writes: bool) -> bool:
         """Whether the schema has a state. Raises an error if this role may not read or write it."""
@@ -259,6 +266,65 @@ class Catalog:
             vacuum = sql.SQL("VACUUM (ANALYZE) {}").format(layout.place)
             connection.execute(vacuum.as_bytes())
 
+    # -- another circuit
+
+    def circuit(self, connection: Connection) -> str | None:
+        """The text of the circuit of the last step; None if an earlier version did not keep it."""
+        if CIRCUIT not in Guard(connection, self.address, writes=True).check([CIRCUIT]):
+            return None
+        query = self._sql(f"SELECT left(circuit, {MOST_BYTES}) FROM {{}} LIMIT 2", CIRCUIT)
+        rows = connection.execute(query.as_bytes()).fetchall()
+        with self._believed(CIRCUIT):
+            return Part(only(rows)[0], "circuit").text() if rows else None
+
+    def tell(self, connection: Connection, circuit: str) -> None:
+        """Keep the text of the circuit."""
+        table = self._sql(f"CREATE TABLE IF NOT EXISTS {{}} ({_TABLES[CIRCUIT]})", CIRCUIT)
+        connection.execute(table.as_bytes())
+        connection.execute(self._sql("DELETE FROM {}", CIRCUIT).as_bytes())
+        connection.execute(self._sql("INSERT INTO {} VALUES ($1)", CIRCUIT).as_bytes(), [circuit])
+
+    def evolve(self, connection: Connection, registers: Sequence[tuple[Register, Layout]]) -> None:
+        """Make these the registers of the state, within a transaction.
+
+        Tables that none of them has are dropped, and those that are not there are made.
+        """
+        there = {table.name: table for table in self.tables(connection).values()}
+        stay = {layout.table for _, layout in registers}
+        for table in there.values():
+            if table.name not in stay:
+                if table.view is not None:
+                    connection.execute(self._sql("DROP VIEW IF EXISTS {}", table.view).as_bytes())
+                connection.execute(self._sql("DROP TABLE IF EXISTS {}", table.name).as_bytes())
+        connection.execute(self._sql("DELETE FROM {}", REGISTERS).as_bytes())
+        taken = self.relations(connection)
+        for register, layout in registers:
+            old = there.get(layout.table)
+            if old is None:
+                view = self._make(connection, register, layout, taken)
+            else:
+                view = old.view
+                self._comment(connection, register, layout)
+            self._note(connection, register, layout, view)
+        update = self._sql("UPDATE {} SET fingerprint = $1", STORE)
+        connection.execute(update.as_bytes(), [fingerprint([r for r, _ in registers])])
+
+    def next_layouts(
+        self,
+        connection: Connection,
+        registers: Sequence[Register],
+        kept: Mapping[str, Layout],
+    ) -> list[tuple[Register, Layout]]:
+        """The registers of a circuit with their tables: the ones that are kept, and new ones."""
+        tables = self.tables(connection).values()
+        stay = {layout.table for layout in kept.values()}
+        gone = [table for table in tables if table.name not in stay]
+        taken = self.relations(connection) - {t.name for t in gone} - {t.view or "" for t in gone}
+        return [
+            (r, self.layout(r, kept[r.name].table if r.name in kept else identifier(r.name, taken)))
+            for r in registers
+        ]
+
     # -- creating it
 
     def _create(self, connection: Connection, registers: Sequence[Register]) -> None:
@@ -281,24 +347,35 @@ class Catalog:
         layouts = [self.layout(r, identifier(r.name, taken)) for r in registers]
         for register, layout in zip(registers, layouts, strict=True):
             view = self._make(connection, register, layout, taken)
-            connection.execute(
-                self._sql("INSERT INTO {} VALUES ($1, $2, $3, $4::json, $5::json)", REGISTERS),
-                [
-                    escape(register.name),
-                    layout.table,
-                    view,
-                    json.dumps(register.describe()),
-                    json.dumps(layout.described),
-                ],
-            )
+            self._note(connection, register, layout, view)
+
+    def _note(
+        self, connection: Connection, register: Register, layout: Layout, view: str | None
+    ) -> None:
+        """Say which table a register has."""
+        connection.execute(
+            self._sql("INSERT INTO {} VALUES ($1, $2, $3, $4::json, $5::json)", REGISTERS),
+            [
+                escape(register.name),
+                layout.table,
+                view,
+                json.dumps(register.describe()),
+                json.dumps(layout.described),
+            ],
+        )
+
+    def _comment(self, connection: Connection, register: Register, layout: Layout) -> None:
+        what = f"register {register.name!r}: the sum of {register.sums or 'changes'}"
+        for statement in layout.comments(what):
+            connection.execute(statement.as_bytes())
 
     def _make(
         self, connection: Connection, register: Register, layout: Layout, taken: set[str]
     ) -> str | None:
         """Create the table of a register, and the view of a cache; return the name of the view."""
-        what = f"register {register.name!r}: the sum of {register.sums or 'changes'}"
-        for statement in (layout.create, layout.index, *layout.comments(what)):
+        for statement in (layout.create, layout.index):
             connection.execute(statement.as_bytes())
+        self._comment(connection, register, layout)
         prefix = register_name("")
         if not register.name.startswith(prefix):
             return None

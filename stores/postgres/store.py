@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Self
 
 from psycopg import sql
@@ -12,7 +13,7 @@ from stepping_spark.errors import StoreError
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.packages import SparkSession
-from stepping_spark.plan.difference import described, matched
+from stepping_spark.plan.difference import Described, described, names_in
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import Relation
@@ -88,7 +89,9 @@ class StorePostgres(Closing):
         driver_bytes: int = DRIVER_BYTES,
         spark: SparkSession | None = None,
         limits: Limits | None = None,
+        evolve: bool = False,
     ) -> None:
+        self.evolves = evolve
         self._limits = checked_limits(limits)
         self._address = Address(url, schema)
         self._create = create
@@ -96,7 +99,7 @@ class StorePostgres(Closing):
         self._driver_bytes = driver_bytes
         self._spark = spark
         self._turns = Turns(
-            lambda: self._added.forget(),
+            self._forget,
             f"{self._address}: the store is closed; open it again with "
             "st.StorePostgres.from_graph(graph, url, schema=…)",
             shown=repr(self._address),
@@ -111,6 +114,7 @@ class StorePostgres(Closing):
         self._catalog = self._session.catalog
         self._opening: Sequence[Register] = ()  # those of the circuit that opens it
         self._tables: Served[tuple[Register, Layout]] = Served()
+        self._next: dict[str, tuple[Register, Layout]] | None = None  # of a circuit to evolve to
         self._outputs = Outputs(self._session, driver_bytes, self._limits)
         self._added = Additions(self._session, driver_bytes, self._limits)
         self._pins: Pins[Pinned] = Pins()
@@ -129,6 +133,7 @@ class StorePostgres(Closing):
         driver_bytes: int = DRIVER_BYTES,
         spark: SparkSession | None = None,
         limits: Limits | None = None,
+        evolve: bool = False,
     ) -> Self:
         """Open the store of a circuit, in a schema of a database.
 
@@ -145,6 +150,7 @@ class StorePostgres(Closing):
             driver_bytes=driver_bytes,
             spark=spark,
             limits=limits,
+            evolve=evolve,
         )
 
     def __repr__(self) -> str:
@@ -160,8 +166,7 @@ class StorePostgres(Closing):
             if not self._tables.is_open:
                 self._open(registers)
             else:
-                kept = described([register for register, _ in self._tables.all.values()])
-                self._tables.serve(matched(kept, registers))
+                self._tables.serve(names_in(self.described(), registers, evolves=self.evolves))
             self._outputs.layouts = self._catalog.output_layouts(outputs)
         finally:
             self._turns.end()
@@ -176,7 +181,7 @@ class StorePostgres(Closing):
         if self._tables.is_open:
             self._turns.go_on(state)
             return
-        if there:
+        if there and not self.evolves:
             self._catalog.layouts(connection, self._opening, create=False, writes=True)
         self._turns.take_over(state)
 
@@ -185,15 +190,18 @@ class StorePostgres(Closing):
         create = self._create and not self._read_only
         try:
             with self._session.use("could not be opened") as connection:
+                kept = list(registers)
+                if self.evolves and self._catalog.is_there(connection, writes=True):
+                    kept, create = self._catalog.registers(connection), False
                 layouts = self._catalog.layouts(
-                    connection, registers, create=create, writes=not self._read_only
+                    connection, kept, create=create, writes=not self._read_only
                 )
             self._session.state()
         except BaseException:
             self._session.close()  # do not keep others out
             raise
-        self._tables.open({r.name: (r, layouts[r.name]) for r in registers})
-        self._tables.serve({r.name: r.name for r in registers})
+        self._tables.open({r.name: (r, layouts[r.name]) for r in kept})
+        self._tables.serve(names_in(self.described(), registers, evolves=self.evolves))
 
     def close(self) -> None:
         """Drop the current step and release the lock."""
@@ -265,6 +273,36 @@ class StorePostgres(Closing):
         layout = self._layout(register)
         return self._reader.answer(lambda connection: size_on_disk(connection, layout))
 
+    # -- another circuit
+
+    def last_circuit(self) -> str | None:
+        """The text of the circuit that took the last committed step; None if it is unknown."""
+        self._check_open()
+        return None if self._read_only else self._session.answer(self._catalog.circuit)
+
+    def described(self) -> Described:
+        """The registers of the state, as `Register.describe` gives them, by their names there."""
+        return described([register for register, _ in self._tables.all.values()])
+
+    def read_kept(self, name: str) -> tuple[Relation, ...]:
+        """All rows of a register, by its name in the state."""
+        _, layout = self._tables.all[name]
+        return self._read(layout, None)
+
+    def size_kept(self, name: str) -> Size:
+        """The size of a register, by its name in the state. Counts the rows."""
+        _, layout = self._tables.all[name]
+        return self._reader.answer(lambda connection: size_on_disk(connection, layout))
+
+    def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
+        """In the current step, replace the registers of the state: see `EvolvingStore`."""
+        self._check_writable()
+        self._turns.begin()
+        kept = {name: self._tables.all[found][1] for name, found in names.items()}
+        with self._session.use("could not be looked at") as connection:
+            found = self._catalog.next_layouts(connection, registers, kept)
+        self._next = {register.name: (register, layout) for register, layout in found}
+
     # -- a step
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
@@ -322,6 +360,7 @@ class StorePostgres(Closing):
         offsets: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
         made_by: Sequence[str] | None = None,
+        circuit: str | None = None,
     ) -> None:
         """Make the additions of the step durable and visible, in one transaction.
 
@@ -344,11 +383,22 @@ class StorePostgres(Closing):
                 )
                 self._added.check_connected()
                 with self._session.committing(new):
-                    emptied = self._added.write(connection, given or [], old, new)
+                    before = partial(self._begin_with, circuit)
+                    emptied = self._added.write(connection, given or [], old, new, before)
                 self._added.clear()
+                if self._next is not None:
+                    self._tables.replace(self._next)
+                    self._next = None
             self._outputs.reclaim(emptied)
         finally:
             self._turns.end()
+
+    def _begin_with(self, circuit: str | None, connection: Connection) -> None:
+        """What the transaction of a step begins with."""
+        if self._next is not None:
+            self._catalog.evolve(connection, list(self._next.values()))
+        if circuit is not None:
+            self._catalog.tell(connection, circuit)
 
     def abort(self) -> None:
         """Discard the additions of the current step, if it belongs to this thread."""
@@ -365,6 +415,10 @@ class StorePostgres(Closing):
                     self._catalog.vacuum(connection, layout)
         finally:
             self._turns.end()
+
+    def _forget(self) -> None:
+        self._next = None
+        self._added.forget()
 
     # -- registers and their tables
 
@@ -386,6 +440,8 @@ class StorePostgres(Closing):
 
     def _layout(self, register: str) -> Layout:
         self._check_open()
+        if self._next is not None and register in self._next:
+            return self._next[register][1]
         _, layout = self._tables.of(register)
         return layout
 

@@ -45,6 +45,7 @@ ORDER = (
     "plan",
     "engines",
     "execution",
+    "evolve",
     "report",
     "stepper",
     "actions",

@@ -139,7 +139,8 @@ class Watched:
         self._at = at
 
     def __getattr__(self, name: str) -> Any:
-        return told(getattr(self._store, name), name, self._at)
+        found = getattr(self._store, name)
+        return told(found, name, self._at) if callable(found) else found
 
 
 def watched(store: Store, at: Callable[[str], None]) -> Store:

@@ -10,6 +10,7 @@ import pytest
 
 import stepping_spark as st
 from stepping_spark.errors import CompileError
+from stepping_spark.plan.difference import described, matched
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.schema import Schema
@@ -17,7 +18,6 @@ from stepping_spark.rows.type_json import MOST_LEVELS
 from stepping_spark.rows.types import ListOf
 from stepping_spark.store import Register
 from stores.parquet.store import StoreParquet
-from stepping_spark.plan.difference import described, matched
 
 Edge = st.Pair[int, int]
 Query = Callable[..., Any]

@@ -1,0 +1,375 @@
+"""What becomes of a state when another query opens it: found out without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import InputError, StoreMismatch
+from stepping_spark.evolve.circuit import KeptCircuit, digest_of, ids_of, inputs_of, named
+from stepping_spark.evolve.codec import Reader, Unreadable
+from stepping_spark.evolve.filling import Filling, filling_of
+from stepping_spark.expressions.expr import Build, Field
+from stepping_spark.graph.graph import AnyGraph, Vertex
+from stepping_spark.graph.operators import Input, Map
+from stepping_spark.plan.difference import Described, described, difference
+from stepping_spark.plan.identities import Identities
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.types import Struct
+from stepping_spark.store import EvolvingStore, Store
+
+AS_BEFORE = "as before"
+CHANGES = "changes"
+NEW = "new"
+UNKNOWN = "new, and what it was before is unknown"
+
+
+@dataclass(frozen=True, eq=False)
+class Evolution:
+    """What a query would make of a state that another query made.
+
+    `kept` are the registers that stay as they are, with their rows; `filled` those that are new,
+    each with what it is filled from: registers of the state, and inputs. `dropped` are registers
+    of the state that the query does not need, and `read_again` the inputs whose rows it needs
+    again, as nothing in the state determines what they are needed for. `views` says of each view
+    whether it is as before, changes, or is new.
+
+    >>> def before(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.distinct(a)
+    >>> def after(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.filter(st.distinct(a), f=lambda n: n > 1)
+    >>> with st.StoreParquet.from_graph(st.compile(before), "state", create=True) as store:
+    ...     _ = st.iteration(store, st.compile(before), (st.ZSetPython({1: 1, 2: 1}),))
+    >>> with st.StoreParquet.from_graph(st.compile(after), "state", evolve=True) as store:
+    ...     print(st.evolution(st.compile(after), store))
+    ...     (change,) = st.Stepper(st.compile(after), store).evolve()
+    after, at step 1:
+      kept: before.distinct.haitch by row, 2 rows
+      the view: changes
+    >>> change == st.ZSetPython({1: -1})
+    True
+    """
+
+    query: str
+    step: int
+    kept: Mapping[str, int]
+    filled: Mapping[str, tuple[str, ...]]
+    dropped: tuple[str, ...]
+    read_again: tuple[str, ...]
+    views: Mapping[str, str]
+    why: Mapping[str, str] = field(default_factory=dict)
+    """Why the rows of a view before are unknown, by its name."""
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    filling: Filling | None = field(default=None, repr=False)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything would change."""
+        changed = self.step and any(said != AS_BEFORE for said in self.views.values())
+        return bool(self.filled or self.dropped or changed)
+
+    def check_known(self) -> None:
+        """Raise an error for a view of which it is unknown what it was."""
+        for name, said in self.views.items():
+            if said == UNKNOWN:
+                why = self.why.get(name, "")
+                of = f"view {name!r}" if name else "the view"
+                raise StoreMismatch(
+                    f"what {of} was before is unknown, so its change is too: {why}. Empty what "
+                    f"was made of the view, and take all its rows: evolve(whole=[{name!r}]); in a "
+                    "pipeline, give the view a new table; or start with a new store"
+                )
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.query}, at step {self.step:,}:", *self._lines()])
+
+    def _lines(self) -> Iterator[str]:
+        for name, rows in self.kept.items():
+            yield f"  kept: {name}, {_counted(rows)}"
+        for name, given in self.filled.items():
+            yield f"  filled: {name}, from {' and '.join(given) or 'nothing: it is empty'}"
+        for name in self.dropped:
+            yield f"  dropped: {name}"
+        for name in self.read_again:
+            yield f"  read again: input {name}"
+        for name, said in self.views.items():
+            of = f"view {name}" if name else "the view"
+            why = f" ({self.why[name]})" if name in self.why else ""
+            yield f"  {of}: {said}{why}"
+
+
+def evolution_of(graph: AnyGraph, store: Store, whole: Iterable[str] = ()) -> Evolution:
+    """What a circuit would make of the state in a store. See `Evolution`.
+
+    `whole` names views whose change is all their rows, whatever they were.
+
+    Raises `StoreMismatch` for a stream whose rows no sum determines, as they depend on the order of
+    the steps: one that a delay or a lateness makes.
+    """
+    if not isinstance(store, EvolvingStore):
+        raise cannot_evolve(store)
+    return _Finder(graph, store, whole).found()
+
+
+def cannot_evolve(store: Store) -> StoreMismatch:
+    """The error for a store whose state cannot become that of another circuit."""
+    return StoreMismatch(
+        f"{type(store).__name__} cannot change what it keeps: it is no st.EvolvingStore; start "
+        "with a new store"
+    )
+
+
+class _Finder:
+    def __init__(self, graph: AnyGraph, store: Any, whole: Iterable[str]) -> None:
+        self.whole = _checked(whole, graph)
+        self.store = store
+        self.plan = plan_of(graph)
+        self.graph = graph
+        self.kept: Described = store.described()
+        self.said: str | None = store.last_circuit()
+        self.before: KeptCircuit | None = None
+        self.damage = "the state does not say which query gave its outputs"
+        if self.said is not None:
+            try:
+                self.before = KeptCircuit(self.said)
+            except Unreadable as e:
+                self.damage = str(e)
+
+    def found(self) -> Evolution:
+        same = self.before is not None and self.before.digest == digest_of(self.plan)
+        if same and not self.whole:
+            return self._unchanged()
+        numbered, identities = self._numbered()
+        wanted = dict(described(self.plan.registers))
+        for name, sums in self.plan.sums_by(identities).items():
+            wanted[name] = {**wanted[name], "sums": sums}
+        parts = difference(self.kept, wanted, numbered=True)
+        frontier = {
+            identities.unfused(s.change): parts.names[s.register.name]
+            for s in self.plan.states
+            if s.register.name in parts.names
+        }
+        reader = Reader([x for v in numbered.walk() for x in (v.operator, v.type)])
+        old = _Before(self.before, self.kept, numbered, frontier, reader)
+        views = self._views(numbered, old)
+        filling = filling_of(
+            self.plan, identities, frontier, parts.new, [(new, was) for _, new, was, _ in views]
+        )
+        step = self.store.last_step()
+        return Evolution(
+            self.graph.name,
+            step,
+            {name: self._rows(found) for name, found in parts.names.items()},
+            {name: filling.made_of(name) if step else () for name in parts.new},
+            parts.dropped,
+            filling.read_again if step else (),
+            {name: said for name, *_, said in views},
+            old.why,
+            parts.names,
+            filling,
+        )
+
+    def _unchanged(self) -> Evolution:
+        names = difference(self.kept, described(self.plan.registers)).names
+        views = dict.fromkeys(_shown(named(self.graph)), AS_BEFORE)
+        kept = {name: self._rows(found) for name, found in names.items()}
+        step = self.store.last_step()
+        return Evolution(self.graph.name, step, kept, {}, (), (), views, names=names)
+
+    def _rows(self, register: str) -> int:
+        rows: int = self.store.size_kept(register).rows
+        return rows
+
+    def _numbered(self) -> tuple[AnyGraph, Identities]:
+        """The circuit, its inputs with the numbers that the circuit before had for their names."""
+        identities = self.plan.identities
+        graph = identities.graph
+        numbers = _numbers(inputs_of(graph), {} if self.before is None else self.before.inputs)
+        to: dict[Vertex, Vertex] = {}
+        for v in graph.walk():
+            op = v.operator
+            if isinstance(op, Input) and v in graph.inputs:
+                to[v] = Vertex(replace(op, number=numbers[op.label]))
+            else:
+                to[v] = Vertex(op, *(to[i] for i in v.inputs)) if v.inputs else v
+        moved = replace(
+            graph,
+            inputs=tuple(to[v] for v in graph.inputs),
+            outputs=tuple(to[v] for v in graph.outputs),
+            no_output=tuple(to[v] for v in graph.no_output),
+            loops={to[leaf]: to[source] for leaf, source in graph.loops.items()},
+            caches={},
+            strict={},
+            lateness={},
+            origins={to[v]: graph.origins[v] for v in to},
+        )
+        known = dict(identities.stands_for) or {v: v for v in to}
+        stands_for = {v: to[unfused] for v, unfused in known.items() if unfused in to}
+        return moved, Identities(moved, stands_for)
+
+    def _views(self, graph: AnyGraph, old: _Before) -> list[tuple[str, Vertex, Vertex | None, str]]:
+        """For each view its name, its vertex, what it was if that differs, and what is said."""
+        found: list[tuple[str, Vertex, Vertex | None, str]] = []
+        names = named(self.graph)
+        before = [] if self.before is None else self.before.outputs
+        places = _paired(names, [name for name, _ in before])
+        ids = ids_of(graph, graph.outputs)
+        for name, v, at in zip(_shown(names), graph.outputs, places, strict=True):
+            if name in self.whole:
+                found.append((name, v, None, NEW))
+            elif self.before is None and self.store.last_step():
+                old.why[name] = self.damage
+                found.append((name, v, None, UNKNOWN))
+            elif at is None or self.before is None:
+                found.append((name, v, None, NEW))
+            elif self.before.ids[before[at][1]] == ids[v] and old.has_rows_of(before[at][1], v):
+                found.append((name, v, v, AS_BEFORE))
+            else:
+                was = old.vertex(name, before[at][1], v)
+                found.append((name, v, was, UNKNOWN if was is None else CHANGES))
+        return found
+
+
+class _Before:
+    """What the circuit before gave, as vertices of the circuit that is there now, or of a state."""
+
+    def __init__(
+        self,
+        circuit: KeptCircuit | None,
+        kept: Described,
+        graph: AnyGraph,
+        frontier: dict[Vertex, str],
+        reader: Reader,
+    ) -> None:
+        self.why: dict[str, str] = {}
+        self._circuit, self._graph, self._reader = circuit, graph, reader
+        self._frontier = frontier
+        known = ids_of(graph, graph.walk())
+        self._by_id = {found: v for v, found in known.items()}
+        self._placed: dict[int, str] = {}
+        if circuit is not None:
+            for name, said in kept.items():
+                place = circuit.registers.get(str(said.get("sums", "")))
+                if place is not None:
+                    self._placed.setdefault(place, name)
+            for place, name in self._placed.items():
+                v = self._by_id.get(circuit.ids[place])
+                if v is not None:
+                    frontier.setdefault(v, name)
+
+    def vertex(self, view: str, place: int, now: Vertex) -> Vertex | None:
+        """What a view was, as a stream of the type that it has now; None: `why` says why not."""
+        assert self._circuit is not None
+        try:
+            found = self._circuit.vertex(place, self._known, self._reader)
+            if found.type.schema != now.type.schema:
+                raise Unreadable(f"its rows were {found.type}, and are {now.type}")
+        except Unreadable as e:
+            self.why[view] = str(e)
+            return None
+        return _as(found, now)
+
+    def has_rows_of(self, place: int, v: Vertex) -> bool:
+        """Whether a view had the columns that it has now."""
+        assert self._circuit is not None
+        found = self._circuit.type_at(place, self._reader).schema
+        return found.kinds == v.type.schema.kinds
+
+    def _known(self, place: int) -> Vertex | None:
+        assert self._circuit is not None
+        v = self._by_id.get(self._circuit.ids[place])
+        given = self._circuit.input_at(place, self._reader)
+        if v is not None and (given is None or v.type == given.type or v in self._frontier):
+            return v
+        if place in self._placed:
+            t = self._circuit.type_at(place, self._reader)
+            called = self._circuit.called(place)
+            made = Vertex(Input(_number(self._frontier), called, t))
+            self._frontier[made] = self._placed[place]
+            return made
+        return None if v is None or given is None else _fewer(v, given)
+
+
+def _fewer(v: Vertex, given: Input) -> Vertex | None:
+    """The rows of an input as they were, with fewer columns; None: it is not so simple."""
+    now, was = v.type, given.type
+    if not (isinstance(now, ZSetType) and isinstance(was, ZSetType)):
+        return None
+    there = dict(now.schema.columns)
+    if not isinstance(was.row, Struct) or not isinstance(now.row, Struct):
+        return None
+    if any(there.get(name) != t for name, t in was.row.fields):
+        return None
+    return Vertex(Map(Build(was.row, tuple(Field(t, (n,)) for n, t in was.row.fields))), v)
+
+
+def _as(v: Vertex, like: Vertex) -> Vertex:
+    """A stream whose rows have the class of another's, and the same columns."""
+    if v.type == like.type:
+        return v
+    assert isinstance(like.type, ZSetType)
+    row = like.type.row
+    if not isinstance(row, Struct):
+        return Vertex(Map(Field(row, ("_value_",))), v)
+    return Vertex(Map(Build(row, tuple(Field(t, (n,)) for n, t in row.fields))), v)
+
+
+def _number(taken: Mapping[Vertex, str]) -> int:
+    """A number for one more stream that comes from a state."""
+    return 1_000_000 + len(taken)
+
+
+def _numbers(inputs: Sequence[tuple[str, int]], before: Mapping[str, int]) -> dict[str, int]:
+    """The number of each input: the one that its name had; else its own, or one that is free."""
+    if not before:
+        return dict(inputs)
+    found = {label: before[label] for label, _ in inputs if label in before}
+    taken = set(found.values())
+    renamed = set(before.values()) - taken
+    for label, number in inputs:
+        if label in found:
+            continue
+        if number not in renamed or number in taken:
+            number = 1 + max([*taken, *before.values(), number], default=0)
+        found[label] = number
+        taken.add(number)
+    return found
+
+
+def _paired(names: Sequence[str], before: Sequence[str]) -> list[int | None]:
+    """Where each output was before: by its name, or its place if no name tells."""
+    found: list[int | None] = []
+    for i, name in enumerate(names):
+        if name and name in before:
+            found.append(before.index(name))
+        elif i < len(before) and (not before[i] or before[i] not in names):
+            found.append(i)
+        else:
+            found.append(None)
+    return found
+
+
+def _shown(names: Sequence[str]) -> list[str]:
+    """The names of views for people; one without a name has its number, if there are several."""
+    if len(names) == 1:
+        return list(names)
+    return [name or f"output {i}" for i, name in enumerate(names)]
+
+
+def _checked(whole: Iterable[str], graph: AnyGraph) -> set[str]:
+    """Names of views, as they were given."""
+    given, known = list(whole), _shown(named(graph))
+    for name in given:
+        if name not in known:
+            raise InputError(
+                f"{user_line()}: whole= names {name!r}, and the outputs are "
+                f"{', '.join(map(repr, known))}; name one of them"
+            )
+    return set(given)
+
+
+def _counted(rows: int) -> str:
+    return f"{rows:,} row" + ("" if rows == 1 else "s")

@@ -1,0 +1,354 @@
+"""The circuit that fills new registers, from what a state keeps and inputs that are read again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from stepping_spark.callsite import Line
+from stepping_spark.errors import StoreMismatch
+from stepping_spark.evolve.sums import Sums
+from stepping_spark.execution.metrics import StepMetrics
+from stepping_spark.execution.scheduler import Scheduler
+from stepping_spark.graph.fixpoint import Fixpoint
+from stepping_spark.graph.graph import AnyGraph, Graph, Origin, Path, Vertex
+from stepping_spark.graph.operators import Add, Input, Neg
+from stepping_spark.graph.rewrite import adopt
+from stepping_spark.limits import Limits
+from stepping_spark.plan.identities import Identities
+from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.terms import State
+from stepping_spark.rows.schema import Schema
+from stepping_spark.spark.relation import DriverRelation, Relation, plus
+from stepping_spark.store import EvolvingStore, Now, Register, Store
+
+_UNSUMMED = (
+    "{path} ({line}): its rows depend on the order of the steps, so that no sum of the state tells "
+    "what they are now; start with a new store, or leave this part of the query as it was"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """A circuit whose one step fills registers, and gives the changes of views.
+
+    Of its outputs, each new register has one, and each view that changes.
+    """
+
+    graph: AnyGraph
+    kept: Mapping[Vertex, str]  # its inputs that a register of the state has
+    given: Mapping[Vertex, Vertex]  # its inputs that are read again: inputs of the query
+    states: Sequence[tuple[State, int]]  # a register to be filled, and the output that fills it
+    in_loops: Mapping[str, str]  # its registers of recursions, and those that they fill
+    views: Sequence[int | None]  # the output that a view's change is; None: it does not change
+    types: Sequence[Schema]  # of the views
+    _under: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def read_again(self) -> tuple[str, ...]:
+        """The names of the inputs that are read again."""
+        return tuple(_label(v) for v in self.given)
+
+    def made_of(self, register: str) -> tuple[str, ...]:
+        """What a register is filled from: registers of the state, and inputs."""
+        return self._under.get(register, ())
+
+    def run(
+        self,
+        store: Store,
+        again: Mapping[str, Relation],
+        metrics: StepMetrics,
+        now: Now,
+        limits: Limits,
+    ) -> tuple[list[Relation], Mapping[str, str]]:
+        """Add to the registers of the store; gives the changes of views, and the settings."""
+        assert isinstance(store, EvolvingStore)
+        scheduler = Scheduler(plan_of(self.graph), NoState(store, self.in_loops), limits=limits)
+        values: dict[Vertex, Relation] = {}
+        for v in self.graph.inputs:
+            if v in self.kept:
+                values[v] = _kept(store, self.kept[v], v.type.schema)
+            else:
+                empty = DriverRelation.empty(v.type.schema)
+                values[v] = again.get(_label(self.given[v]), empty)
+        made: list[Relation] = []
+        with scheduler.counting(metrics):
+            if self.graph.outputs:
+                made = scheduler.run(metrics, values, now)
+            for state, place in self.states:
+                rows = made[place]
+                if state.stored and not rows.is_empty:
+                    rows = scheduler.projected(rows, state)
+                if not rows.is_empty:
+                    store.add(state.register.name, rows)
+                    metrics.keep(state.register.name, rows.rows)
+        changes = [
+            DriverRelation.empty(schema) if place is None else made[place]
+            for place, schema in zip(self.views, self.types, strict=True)
+        ]
+        return changes, scheduler.settings or {}
+
+
+def filling_of(
+    plan: Plan,
+    identities: Identities,
+    frontier: Mapping[Vertex, str],
+    new: Sequence[str],
+    views: Sequence[tuple[Vertex, Vertex | None]],
+) -> Filling:
+    """The filling of registers by their names, and of views: what each is, and what it was.
+
+    `frontier` are the streams whose sums are kept, with the names that registers have in the state.
+    """
+    return _Maker(plan, identities, frontier, new, views).made()
+
+
+class _Maker:
+    def __init__(
+        self,
+        plan: Plan,
+        identities: Identities,
+        frontier: Mapping[Vertex, str],
+        new: Sequence[str],
+        views: Sequence[tuple[Vertex, Vertex | None]],
+    ) -> None:
+        self.plan, self.identities, self.frontier = plan, identities, frontier
+        self.new, self.wanted_views = set(new), views
+        self.new_vertices: dict[Vertex, Vertex] = {}
+        self.kept: dict[Vertex, str] = {}
+        self.given: dict[Vertex, Vertex] = {}
+        self.origins: dict[Vertex, Origin] = {}
+        self.sums = Sums()
+
+    def made(self) -> Filling:
+        outputs: list[Vertex] = []
+        states, under = [], {}
+        for s in self.plan.states:
+            if s.register.name in self.new:
+                v = self._needed(self.identities.unfused(s.change))
+                states.append((s, len(outputs)))
+                outputs.append(v)
+                under[s.register.name] = self._under(v)
+        loops = {}
+        for v, loop in self.plan.loops.items():
+            if any(s.register.name in self.new for s in loop.states):
+                loops[self._needed(self.identities.unfused(v))] = loop
+        for v, loop in loops.items():
+            outputs.append(v)
+            under |= {s.register.name: self._under(v) for s in loop.states}
+        views: list[int | None] = []
+        for now, was in self.wanted_views:
+            if now is was:
+                views.append(None)
+                continue
+            views.append(len(outputs))
+            outputs.append(self._change(now, was))
+        graph = self._graph(outputs)
+        return Filling(
+            graph,
+            self.kept,
+            self.given,
+            states,
+            dict(self._in_loops(graph, loops)),
+            views,
+            [v.type.schema for v, _ in self.wanted_views],
+            under,
+        )
+
+    def _change(self, now: Vertex, was: Vertex | None) -> Vertex:
+        """What a view gives that it did not give, less what it gave and does not give any more."""
+        new = self._built(now)
+        if self.sums.is_value(new):
+            return new  # a view that is no change, but a value at each step
+        self._check(new, now)
+        if was is None:
+            return new
+        old = self._built(was)
+        self._check(old, was)
+        made = Vertex(Add(), new, Vertex(Neg(), old))
+        adopt(made, self.origins[new], self.origins)
+        return made
+
+    def _needed(self, v: Vertex) -> Vertex:
+        built = self._built(v)
+        self._check(built, v)
+        return built
+
+    def _check(self, built: Vertex, v: Vertex) -> None:
+        if not self.sums.is_change(built):
+            origin = self._origin(v)
+            raise StoreMismatch(_UNSUMMED.format(path=origin.path, line=origin.line))
+
+    def _built(self, root: Vertex) -> Vertex:
+        """The vertex over what is known of the state, and over inputs that are read again."""
+        pending = [root]
+        while pending:
+            v = pending[-1]
+            if v in self.new_vertices:
+                pending.pop()
+                continue
+            leaf = self._leaf(v)
+            missing = [] if leaf else [i for i in v.inputs if i not in self.new_vertices]
+            if missing:
+                pending += missing
+                continue
+            made = leaf or (
+                Vertex(v.operator, *(self.new_vertices[i] for i in v.inputs)) if v.inputs else v
+            )
+            self.new_vertices[v] = made
+            self.origins.setdefault(made, self._origin(v))
+        return self.new_vertices[root]
+
+    def _leaf(self, v: Vertex) -> Vertex | None:
+        number = len(self.kept) + len(self.given)
+        if v in self.frontier:
+            made = Vertex(Input(number, self.frontier[v], v.type))
+            self.kept[made] = self.frontier[v]
+            return made
+        if isinstance(v.operator, Input):
+            made = Vertex(Input(number, v.operator.label, v.type))
+            self.given[made] = v
+            return made
+        return None
+
+    def _origin(self, v: Vertex) -> Origin:
+        found = self.identities.graph.origins.get(v)
+        if found is not None:
+            return Origin(found.path, found.line)
+        nowhere = Line("the state", 0, "the query before")
+        return Origin(Path((self.plan.graph.name, "before", v.operator.name)), nowhere, inner=True)
+
+    def _under(self, root: Vertex) -> tuple[str, ...]:
+        """What a stream is made of."""
+        found: dict[str, None] = {}
+        seen, pending = set(), [root]
+        while pending:
+            v = pending.pop()
+            if v in seen:
+                continue
+            seen.add(v)
+            if v in self.kept:
+                found[self.kept[v]] = None
+            elif v in self.given:
+                found[f"input {_label(v)}"] = None
+            pending += v.inputs
+        return tuple(found)
+
+    def _graph(self, outputs: list[Vertex]) -> AnyGraph:
+        bodies = dict(self.plan.graph.bodies)
+        made: AnyGraph = Graph(
+            name=self.plan.graph.name,
+            inputs=(*self.kept, *self.given),
+            outputs=tuple(outputs),
+            no_output=(),
+            loops={},
+            caches={},
+            origins=self.origins,
+            single=False,
+            optimized=True,
+        )
+        for v in made.walk():
+            if isinstance(v.operator, Fixpoint):
+                bodies.setdefault(v.operator, v.operator.body)
+            if v not in self.origins:
+                adopt(v, self._origin(v), self.origins)
+        object.__setattr__(made, "bodies", bodies)
+        return made
+
+    def _in_loops(
+        self, graph: AnyGraph, loops: Mapping[Vertex, object]
+    ) -> Iterator[tuple[str, str]]:
+        """The registers of recursions: those of the filling, and those that they fill."""
+        made = plan_of(graph)
+        for v, loop in made.loops.items():
+            ours = loops.get(made.identities.unfused(v))
+            if ours is not None:
+                for filling, filled in zip(loop.states, ours.states, strict=True):  # type: ignore[attr-defined]
+                    if filled.register.name in self.new:
+                        yield filling.register.name, filled.register.name
+
+
+class NoState:
+    """A store that has nothing, for the step that fills another one's registers."""
+
+    def __init__(self, store: Store, filled: Mapping[str, str]) -> None:
+        self._store, self._filled = store, filled
+
+    def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
+        """Nothing to open."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def last_step(self) -> int:
+        """No step was taken."""
+        return 0
+
+    def last_now(self) -> Now:
+        """No step was taken."""
+        return None
+
+    def last_offsets(self) -> Mapping[str, int]:
+        """Nothing was read."""
+        return {}
+
+    def last_settings(self) -> Mapping[str, str]:
+        """Those of the store that is filled."""
+        return self._store.last_settings()
+
+    def last_outputs(self) -> tuple[Relation, ...] | None:
+        """No step was taken."""
+        return None
+
+    def last_made_by(self) -> tuple[str, ...] | None:
+        """No step was taken."""
+        return None
+
+    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
+        """Nothing is kept."""
+        return ()
+
+    def snapshot(self) -> AbstractContextManager[Store]:
+        """Nothing is kept."""
+        return nullcontext(self)
+
+    def add(self, register: str, change: Relation) -> None:
+        """Add to the register that this one fills, if it fills any."""
+        filled = self._filled.get(register)
+        if filled is not None:
+            self._store.add(filled, change)
+
+    def commit(
+        self,
+        step: int,
+        now: Now,
+        outputs: Sequence[Relation] | None = None,
+        offsets: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
+        made_by: Sequence[str] | None = None,
+    ) -> None:
+        """The store that is filled commits."""
+
+    def abort(self) -> None:
+        """The store that is filled aborts."""
+
+    def compact(self) -> None:
+        """Nothing is kept."""
+
+    def batches(self, register: str) -> int:
+        """Nothing is kept."""
+        return 0
+
+
+def _kept(store: EvolvingStore, name: str, schema: Schema) -> Relation:
+    """All rows of a register of the state, as rows of its stream."""
+    parts = [p.select(schema, beside=True) for p in store.read_kept(name)]
+    held = plus(parts, schema)
+    return held.added_up() if isinstance(held, DriverRelation) else held
+
+
+def _label(v: Vertex) -> str:
+    assert isinstance(v.operator, Input)
+    return v.operator.label

@@ -1,0 +1,268 @@
+"""Whether the first step of a circuit on sums gives the sums of what its steps have given.
+
+It does where a circuit is the incremental form of a query. To see that, each stream is written as a
+polynomial of the streams it is made of, as they were before the step and as the step changes them.
+With P the value before and Δ the change of each,
+
+    a change of a query  has, of a product of n streams, all of P·Δ … Δ·Δ but P·P, equally often
+    the value of a query has all of them equally often
+    the value before     has P·P only
+
+So I(a) ⋈ b + a ⋈ z⁻¹I(b) = (Pₐ + Δₐ) Δᵦ + Δₐ Pᵦ is a change, whatever a pass has made of it, and
+a ⋈ I(b), a join with what there is now, is none. Operators per key, such as distinct, and those
+that are not linear, are streams of their own: H_F(z⁻¹I(a), a) is the change of F(a).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from typing import Any, TypeAlias
+
+from stepping_spark.graph.delta_join import DeltaJoin
+from stepping_spark.graph.fixpoint import Fixpoint
+from stepping_spark.graph.graph import Vertex
+from stepping_spark.graph.operators import (
+    Add,
+    Arrange,
+    Delay,
+    Differentiate,
+    Haitch,
+    Hold,
+    Input,
+    Integrate,
+    Linearity,
+    LookUp,
+    Neg,
+)
+from stepping_spark.rows.schema import ZSetType
+
+BEFORE, CHANGE = "before", "change"
+MOST = 4_096
+"""The most terms of a polynomial that is looked at."""
+
+# A product: a leaf (a stream, at a time), or an operator over products.
+Term: TypeAlias = Any
+Polynomial: TypeAlias = "Counter[Term]"
+Total: TypeAlias = "frozenset[tuple[Term, int]]"
+"""What a stream is the change, or the value, of: products without times, and how often."""
+
+
+class Sums:
+    """What the streams of a circuit are: changes of a query, its values, or neither."""
+
+    def __init__(self) -> None:
+        self._found: dict[Vertex, Polynomial | None] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._bare: dict[Vertex, Vertex] = {}
+
+    def is_change(self, v: Vertex) -> bool:
+        """Whether the sum of a stream is a function of the sums of the inputs."""
+        return self._change_of(v) is not None
+
+    def is_value(self, v: Vertex) -> bool:
+        """Whether a stream itself is a function of the sums of the inputs, and no change."""
+        return not self.is_change(v) and self._total(v, with_before=True) is not None
+
+    def _change_of(self, v: Vertex) -> Total | None:
+        return self._total(v, with_before=False)
+
+    def _total(self, v: Vertex, *, with_before: bool) -> Total | None:
+        polynomial = self._of(v)
+        return None if polynomial is None else _total(polynomial, with_before=with_before)
+
+    def _of(self, root: Vertex) -> Polynomial | None:
+        pending = [root]
+        while pending:  # a long chain of operators is deeper than Python's stack
+            v = pending[-1]
+            missing = [i for i in v.inputs if i not in self._found]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            if v not in self._found:
+                self._found[v] = self._made(v)
+        return self._found[root]
+
+    def _made(self, v: Vertex) -> Polynomial | None:
+        op = v.operator
+        if isinstance(op, Input):
+            return self._one(v)
+        if not v.inputs:
+            return None  # a feedback
+        looked_up = _lookups(self._unarranged(v)) if isinstance(op, Add) else None
+        if looked_up is not None:
+            lookups, changes = looked_up
+            totals = [self._change_of(a) for a in changes]
+            return None if None in totals else self._one((lookups, *totals))
+        inputs = [self._found[i] for i in v.inputs]
+        known = [p for p in inputs if p is not None]
+        if len(known) < len(inputs):
+            return None
+        if isinstance(op, Integrate):
+            return _spread(_total(known[0], with_before=False), CHANGE, BEFORE)
+        if isinstance(op, Delay):
+            return _spread(_total(known[0], with_before=True), BEFORE)
+        if isinstance(op, Differentiate):
+            value = _total(known[0], with_before=True)
+            return _without_before(_spread(value, CHANGE, BEFORE))
+        if isinstance(op, Arrange):
+            return known[0]
+        if isinstance(op, Add | Neg):
+            return _added(known, -1 if isinstance(op, Neg) else 1)
+        if isinstance(op, Haitch):
+            return self._per_key(op, known)
+        if isinstance(op, Fixpoint | Hold):
+            totals = [_total(p, with_before=False) for p in known]
+            return None if None in totals else self._one((op, *totals))
+        if op.linearity is Linearity.LINEAR:
+            return _applied(op, known[:1])
+        if op.linearity is Linearity.BILINEAR or (isinstance(op, LookUp) and not op.left):
+            return _applied(op, known)
+        return self._of_values(op, known)
+
+    def _per_key(self, op: Haitch, known: list[Polynomial]) -> Polynomial | None:
+        """H_F(z⁻¹I(a), a), for each of the inputs."""
+        changes = [_total(p, with_before=False) for p in known[1::2]]
+        for before, change in zip(known[::2], changes, strict=True):
+            if change is None or before != _spread(change, BEFORE):
+                return None
+        return self._one((op.of, *changes))
+
+    def _of_values(self, op: Hashable, known: list[Polynomial]) -> Polynomial | None:
+        """A function of values, now or before."""
+        totals = [_total(p, with_before=True) for p in known]
+        if None not in totals:
+            return Counter({self._leaf((op, *totals), t): 1 for t in (CHANGE, BEFORE)})
+        olds = [_before(p) for p in known]
+        return None if None in olds else Counter({self._leaf((op, *olds), BEFORE): 1})
+
+    def _unarranged(self, v: Vertex) -> Vertex:
+        """The same vertex, of streams of which nothing says by which key they are kept."""
+        if v not in self._bare:
+            inputs = map(self._unarranged, v.inputs)
+            is_kept = isinstance(v.operator, Arrange)
+            self._bare[v] = next(inputs) if is_kept else Vertex(v.operator, *inputs)
+        return self._bare[v]
+
+    def _one(self, stream: Hashable) -> Polynomial:
+        """The change of a stream of its own."""
+        return Counter({self._leaf(stream, CHANGE): 1})
+
+    def _leaf(self, stream: Hashable, time: str) -> Term:
+        return ("of", self._numbers.setdefault(stream, len(self._numbers)), time)
+
+
+def _lookups(v: Vertex) -> tuple[tuple[LookUp, ...], list[Vertex]] | None:
+    """The lookups that a vertex is the delta join of, and the changes of its inputs."""
+    lookups: list[LookUp] = []
+    changes: list[Vertex] = []
+    known = v
+    while isinstance(known.operator, Add) and isinstance(known.inputs[0].operator, LookUp):
+        lookup = known.inputs[0].operator
+        known, table = known.inputs[0].inputs
+        if not isinstance(table.operator, Integrate):
+            return None
+        lookups.insert(0, lookup)
+        changes.insert(0, table.inputs[0])
+        if lookup.bare:
+            changes.insert(0, known)
+            rows = [a.type.row for a in changes if isinstance(a.type, ZSetType)]
+            integrals = [Vertex(Integrate(), a) for a in changes]
+            made = DeltaJoin(rows, lookups, changes, integrals, Vertex).change()
+            return (tuple(lookups), changes) if made is v else None
+    return None
+
+
+def _leaves(t: Term) -> int:
+    return 1 if t[0] == "of" else sum(map(_leaves, t[2:]))
+
+
+def _times(t: Term) -> Iterable[str]:
+    if t[0] == "of":
+        yield t[2]
+    else:
+        for part in t[2:]:
+            yield from _times(part)
+
+
+def _shape(t: Term) -> Term:
+    """A product without its times."""
+    return t[:2] if t[0] == "of" else (*t[:2], *map(_shape, t[2:]))
+
+
+def _at(shape: Term, times: Iterable[str]) -> Term:
+    """A product at these times, one for each leaf."""
+    ordered = iter(times)
+
+    def at(t: Term) -> Term:
+        return (*t, next(ordered)) if t[0] == "of" else (*t[:2], *map(at, t[2:]))
+
+    return at(shape)
+
+
+def _total(p: Polynomial, *, with_before: bool) -> Total | None:
+    """What a polynomial is the change of, or the value if it has what was before; None: neither."""
+    by_shape: dict[Term, dict[tuple[str, ...], int]] = {}
+    for term, often in p.items():
+        by_shape.setdefault(_shape(term), {})[tuple(_times(term))] = often
+    found = []
+    for shape, often_at in by_shape.items():
+        n = _leaves(shape)
+        often = next(iter(often_at.values()))
+        known = set(often_at.values()) == {often}
+        all_before = (BEFORE,) * n in often_at
+        if not known or all_before != with_before:
+            return None
+        if len(often_at) != 2**n - (not with_before):
+            return None
+        found.append((shape, often))
+    return frozenset(found)
+
+
+def _before(p: Polynomial) -> Total | None:
+    """What a polynomial is the value before of."""
+    if any(time != BEFORE for term in p for time in _times(term)):
+        return None
+    return frozenset((_shape(term), often) for term, often in p.items())
+
+
+def _spread(total: Total | None, *times: str) -> Polynomial | None:
+    """All products of a total at all of these times; None: they are too many, or there is none."""
+    found: Polynomial = Counter()
+    for shape, often in total or ():
+        n = _leaves(shape)
+        if len(times) ** n > MOST:
+            return None
+        for chosen in itertools.product(times, repeat=n):
+            found[_at(shape, chosen)] += often
+    return None if total is None else found
+
+
+def _without_before(p: Polynomial | None) -> Polynomial | None:
+    return None if p is None else Counter({t: n for t, n in p.items() if CHANGE in _times(t)})
+
+
+def _added(known: list[Polynomial], sign: int) -> Polynomial:
+    found: Polynomial = Counter()
+    for p in known:
+        for term, often in p.items():
+            found[term] += sign * often
+    return Counter({t: n for t, n in found.items() if n})
+
+
+def _applied(op: Hashable, known: list[Polynomial]) -> Polynomial | None:
+    """An operator that is linear in each of its inputs."""
+    size = 1
+    for p in known:
+        size *= max(1, len(p))
+    if size > MOST:
+        return None
+    found: Polynomial = Counter()
+    for chosen in itertools.product(*(p.items() for p in known)):
+        often = 1
+        for _, n in chosen:
+            often *= n
+        found[("by", op, *(t for t, _ in chosen))] += often
+    return found

@@ -1,0 +1,153 @@
+"""A pipeline whose query, or whose sinks, have changed: its state and its tables follow.
+
+The state becomes that of the new query by a step of its own, whose rows go into the sinks that the
+views had: what the views give now and did not give, and the reverse. A sink that a view has not had
+gets all rows of the view, by one more step. Both steps are committed with what they give, so each
+sink gets its rows exactly once, as in any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stepping_spark.errors import SinkError, SourceError
+from stepping_spark.pipeline.catching_up import catch_up, deliver
+from stepping_spark.pipeline.feeds import Feed
+from stepping_spark.pipeline.outlets import Outlet
+from stepping_spark.pipeline.positions import STATE, numbers_of, offsets_of, position_of, without
+from stepping_spark.pipeline.protocols import Portion, Position
+from stepping_spark.pipeline.reporting import log
+from stepping_spark.stepper import Stepper
+from stepping_spark.store import Store
+from stepping_spark.zsets.spark import ZSetSpark
+
+
+def evolve(
+    stepper: Stepper[Any, Any],
+    feeds: Sequence[Feed],
+    outlets: Sequence[Outlet],
+    views: Sequence[str],
+    state: int,
+    state_path: str | None,
+) -> None:
+    """Make the state that of the query, and fill the sinks that views have not had.
+
+    `state` is the number of the state, and `state_path` where it is, if it can go back by a step.
+    Does nothing where the query and its sinks are those that the state had.
+    """
+    store = stepper.store
+    step, offsets = store.last_step(), store.last_offsets()
+    fresh = [outlet for outlet in outlets if outlet.is_fresh(step, offsets)]
+    had = [outlet for outlet in outlets if outlet not in fresh]
+    if stepper.evolution is None:
+        catch_up(stepper, had, state_path)
+    else:
+        _check_delivered(had, step, offsets)
+        log.info("%s", stepper.evolution)
+        names = [views[o.number] for o in fresh if o.number < len(views)]
+        whole = [name for name in names if not any(views[o.number] == name for o in had)]
+        _take(stepper, feeds, had, (), whole, state, state_path)
+    if fresh:
+        names = list(dict.fromkeys(views[outlet.number] for outlet in fresh))
+        for outlet in fresh:
+            log.info("view %r: the sink %s is new, and gets all rows", outlet.view, outlet.shown)
+        _take(stepper, feeds, fresh, had, names, state, state_path)
+
+
+def _take(
+    stepper: Stepper[Any, Any],
+    feeds: Sequence[Feed],
+    into: Sequence[Outlet],
+    keeping: Sequence[Outlet],
+    whole: Sequence[str],
+    state: int,
+    state_path: str | None,
+) -> None:
+    """Take a step of no change, and write what it gives into sinks; others keep what they have."""
+    store = stepper.store
+    wanted = stepper.needed_again(whole)
+    again = {feed.name: content(feed, store) for feed in feeds if feed.name in wanted}
+
+    def prepare(step: int, outputs: tuple[Any, ...]) -> dict[str, int]:
+        told = _offsets(store, feeds, state)
+        for outlet in into:
+            told.update(outlet.kept)
+            told.update(outlet.prepare(step, outputs[outlet.number]))
+        for outlet in keeping:
+            told.update(outlet.kept)
+            told.update(outlet.without_rows(step))
+        return told
+
+    outputs = stepper.evolve(whole=whole, before_commit=prepare, **again)
+    deliver(store.last_step(), outputs, into, state_path)
+
+
+def _offsets(store: Store, feeds: Sequence[Feed], state: int) -> dict[str, int]:
+    offsets = without(store.last_offsets(), [feed.name for feed in feeds])
+    offsets[STATE] = state
+    for feed in feeds:
+        position = position_of(feed.name, store.last_offsets())
+        if position is not None:
+            offsets.update(offsets_of(feed.name, position))
+    return offsets
+
+
+def _check_delivered(had: Sequence[Outlet], step: int, offsets: Mapping[str, int]) -> None:
+    """Refuse to evolve before each sink has the last step of the query before."""
+    for outlet in had:
+        if outlet.remembers and outlet.lacks(step, offsets):
+            raise SinkError(
+                f"view {outlet.view!r}: the sink {outlet.shown} does not have step {step} of the "
+                "query before yet, and only that query can give it; run it once more as it was, "
+                "without sources that have anything new, and then this one"
+            )
+
+
+def content(feed: Feed, store: Store) -> ZSetSpark[Any]:
+    """All rows of a source as of the position that is committed.
+
+    A source gives all there is by now, and what came after a position. So the rows are what it
+    gives from its beginning on, less what came after the position.
+    """
+    upto = position_of(feed.name, store.last_offsets())
+    if upto is None:
+        return feed.added_up([])
+    parts: list[ZSetSpark[Any]] = []
+    from_start, after = _Cursor(feed, None), _Cursor(feed, upto)
+    while from_start.position != after.position:
+        order = [from_start, after] if from_start < after else [after, from_start]
+        moved = next((cursor for cursor in order if cursor.advance()), None)
+        if moved is None:
+            raise SourceError(
+                f"input {feed.name!r}: {feed.shown} was read up to {upto}, and does not give what "
+                "it gave up to there any more, so that the rows of then are unknown; start with a "
+                "new store"
+            )
+        if moved.change is not None:
+            parts.append(moved.change if moved is from_start else -moved.change)
+    return feed.added_up(parts)
+
+
+class _Cursor:
+    """A place up to which a source is read, beside the place that is committed."""
+
+    def __init__(self, feed: Feed, position: Position | None) -> None:
+        self.position = position
+        self.change: ZSetSpark[Any] | None = None
+        self._feed = feed
+
+    def advance(self) -> bool:
+        """Read on, to the next `change`; gives whether there was anything."""
+        taken = self._feed.take_after(self.position, Portion(versions=1))
+        self.change = taken.change
+        if taken.batch is None:
+            return False
+        self.position = taken.batch.position
+        return True
+
+    def __lt__(self, other: _Cursor) -> bool:
+        mine, others = (
+            (0,) if p is None else numbers_of(p) for p in (self.position, other.position)
+        )
+        return self.position is None or mine[0] < others[0]

@@ -1,0 +1,113 @@
+"""What a state says of itself beside its steps: its registers, and the circuit that made them.
+
+`registers.json` has the registers that a state was made with. Once a step has told its circuit, or
+the state has become that of another one, `circuits/<generation>-<digest>.json` has both, and the
+manifest names it. So an older step is opened with what it was made with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from stepping_spark.errors import StoreCorrupt, StoreUnavailable
+from stepping_spark.plan.difference import Described, described
+from stepping_spark.store import Register
+from stores.checked import parsed, small_file
+from stores.parquet.directory import Directory
+from stores.parquet.filesystem import reaching
+from stores.parquet.manifest import REGISTERS, Manifest
+
+CIRCUITS = "circuits"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The registers of a state, the numbers that begin the names of their files, its circuit."""
+
+    registers: Described
+    numbers: Mapping[str, int]
+    circuit: str | None = None
+    name: str | None = None  # of the file that says so; None: `registers.json`
+
+    @classmethod
+    def first(cls, registers: Described) -> Kept:
+        """What a new state says."""
+        return cls(registers, {name: i for i, name in enumerate(registers)})
+
+    @property
+    def shown(self) -> str:
+        """The file that says so, for messages."""
+        return self.name or REGISTERS
+
+    def evolved(self, registers: Sequence[Register], names: Mapping[str, str]) -> Kept:
+        """The same of another circuit; `names` has the names here of registers that stay."""
+        free = 1 + max(self.numbers.values(), default=-1)
+        numbers = {}
+        for register in registers:
+            if register.name in names:
+                numbers[register.name] = self.numbers[names[register.name]]
+            else:
+                numbers[register.name], free = free, free + 1
+        return Kept(described(registers), numbers)
+
+    def written(self, directory: Directory, generation: int, circuit: str) -> Kept:
+        """The same with a circuit, in a durable file."""
+        said = {"registers": self.registers, "numbers": self.numbers, "circuit": circuit}
+        data = json.dumps(said, indent=1).encode()
+        name = f"{CIRCUITS}/{generation:08d}-{hashlib.sha256(data).hexdigest()[:16]}.json"
+        with suppress(FileExistsError):  # of a step that was not committed
+            directory.create(name, data)
+        return Kept(self.registers, self.numbers, circuit, name)
+
+
+def kept_at(directory: Directory, manifest: Manifest) -> Kept:
+    """What a state says of itself at a step. Raises `StoreCorrupt` for a damaged file."""
+    if manifest.circuit is None:
+        return Kept.first(first_registers(directory) or {})
+    name = manifest.circuit
+    try:
+        with reaching(directory.shown, "read its circuit"):
+            said = parsed(small_file(directory, name))
+        registers, numbers = said["registers"].entries(), said["numbers"].entries()
+        for register in registers.values():
+            register.entries()
+        if registers.keys() != numbers.keys():
+            raise ValueError("its registers and their numbers do not fit")
+        return Kept(
+            {n: of.found for n, of in registers.items()},
+            {n: number.number(0) for n, number in numbers.items()},
+            said["circuit"].text(),
+            name,
+        )
+    except (ValueError, FileNotFoundError) as e:
+        raise _damaged(directory, name, e) from None
+    except StoreUnavailable as e:
+        if isinstance(e.__cause__, FileNotFoundError):
+            raise _damaged(directory, name, e.__cause__) from None
+        raise
+
+
+def first_registers(directory: Directory) -> Described | None:
+    """The registers that a state was made with; None if there is no state."""
+    try:
+        with reaching(directory.shown, "read its registers"):
+            entries = parsed(small_file(directory, REGISTERS)).entries()
+        for said in entries.values():
+            said.entries()
+    except ValueError as e:
+        raise _damaged(directory, REGISTERS, e) from None
+    except StoreUnavailable as e:
+        if isinstance(e.__cause__, FileNotFoundError):
+            return None
+        raise
+    return {name: said.found for name, said in entries.items()}
+
+
+def _damaged(directory: Directory, name: str, why: Exception) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"{directory.shown}: {name} is damaged: {why}; restore it, or make a new store"
+    )

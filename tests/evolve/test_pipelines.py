@@ -1,0 +1,125 @@
+"""Pipelines whose query, or whose sinks, change: what the tables have, and what is read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import stepping_spark as st
+
+
+class Order(st.Data):
+    id: int
+    country: str
+    cents: int
+
+
+class Customer(st.Data):
+    country: str
+    name: str
+
+
+def rows(*found: tuple[int, str, int]) -> pa.Table:
+    names = ["id", "country", "cents"]
+    return pa.table({n: [row[i] for row in found] for i, n in enumerate(names)})
+
+
+def make(path: Path, table: pa.Table) -> None:
+    deltalake.write_deltalake(
+        str(path), table, configuration={"delta.enableChangeDataFeed": "true"}
+    )
+
+
+def content(path: Path) -> list[tuple[Any, ...]]:
+    table = deltalake.DeltaTable(str(path)).to_pyarrow_table()
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def by_country(lowest: int, more: str = "") -> Callable[..., Any]:
+    text = (
+        f"SELECT country, sum(cents) AS cents{more} FROM orders WHERE cents > {lowest} GROUP BY 1"
+    )
+    return st.sql(text, orders=Order)
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    make(tmp_path / "orders", rows((1, "de", 5), (2, "de", 10), (3, "fr", 7), (4, "fr", 1)))
+    return tmp_path / "orders"
+
+
+def run(query: Any, orders: Path, *, evolve: bool = True, **into: Any) -> st.Pipeline:
+    place = orders.parent
+    sinks = {view: st.DeltaTable(str(place / name), key=["country"]) for view, name in into.items()}
+    with st.Pipeline(
+        query,
+        store=f"parquet:{place / 'state'}",
+        orders=st.DeltaTable(str(orders)),
+        into=sinks,
+        evolve=evolve,
+    ) as pipeline:
+        pipeline.run()
+    return pipeline
+
+
+def test_a_changed_filter_changes_the_table(orders: Path) -> None:
+    run({"sums": by_country(4)}, orders, sums="sums")
+    assert content(orders.parent / "sums") == [("de", 15), ("fr", 7)]
+    with pytest.raises(st.StoreMismatch):
+        run({"sums": by_country(6)}, orders, evolve=False, sums="sums")
+    run({"sums": by_country(6)}, orders, sums="sums")
+    assert content(orders.parent / "sums") == [("de", 10), ("fr", 7)]
+    run({"sums": by_country(6)}, orders, evolve=False, sums="sums")
+    deltalake.write_deltalake(str(orders), rows((5, "it", 100)), mode="append")
+    run({"sums": by_country(6)}, orders, evolve=False, sums="sums")
+    assert content(orders.parent / "sums") == [("de", 10), ("fr", 7), ("it", 100)]
+
+
+def test_what_came_since_is_no_part_of_what_is_read_again(orders: Path) -> None:
+    run({"sums": by_country(4)}, orders, sums="sums")
+    deltalake.DeltaTable(str(orders)).delete("id = 2")
+    deltalake.write_deltalake(str(orders), rows((5, "it", 100)), mode="append")
+    run({"sums": by_country(0)}, orders, sums="sums")
+    assert content(orders.parent / "sums") == [("de", 5), ("fr", 8), ("it", 100)]
+
+
+def test_a_sink_and_a_view_that_come_later_are_filled(orders: Path) -> None:
+    run({"sums": by_country(0)}, orders, sums="sums")
+    run({"sums": by_country(0), "large": by_country(6)}, orders, sums="sums", large="large")
+    assert content(orders.parent / "large") == [("de", 10), ("fr", 7)]
+    views = {"sums": by_country(0), "large": by_country(6)}
+    place = orders.parent
+    both = [st.DeltaTable(str(place / name), key=["country"]) for name in ("sums", "more")]
+    deltalake.write_deltalake(str(orders), rows((5, "it", 100)), mode="append")
+    with st.Pipeline(
+        views,
+        store=f"parquet:{place / 'state'}",
+        orders=st.DeltaTable(str(orders)),
+        into={"sums": both, "large": st.DeltaTable(str(place / "large"), key=["country"])},
+        evolve=True,
+    ) as pipeline:
+        pipeline.run()
+    assert content(place / "more") == content(place / "sums")
+    assert content(place / "more") == [("de", 15), ("fr", 8), ("it", 100)]
+
+
+def test_a_new_sink_without_evolve_says_what_would_fill_it(orders: Path) -> None:
+    run({"sums": by_country(0)}, orders)
+    with pytest.raises(st.SinkError, match="--evolve"):
+        run({"sums": by_country(0)}, orders, evolve=False, sums="sums")
+    run({"sums": by_country(0)}, orders, sums="sums")
+    assert content(orders.parent / "sums") == [("de", 15), ("fr", 8)]
+
+
+def test_a_view_with_other_columns_needs_another_table(orders: Path) -> None:
+    run({"sums": by_country(0)}, orders, sums="sums")
+    more = {"sums": by_country(0, ", count(*) AS n")}
+    with pytest.raises(st.SteppingError, match="sums"):
+        run(more, orders, sums="sums")
+    run(more, orders, sums="sums 2")
+    assert content(orders.parent / "sums 2") == [("de", 15, 2), ("fr", 8, 2)]

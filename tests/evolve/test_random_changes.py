@@ -1,0 +1,121 @@
+"""A state that was made by one query becomes that of another: for random pairs of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as hs
+
+import stepping_spark as st
+from tests.cases import Z
+from tests.compositions import ALL, INPUTS, ONE, TWO, Composition, compositions, steps_of
+from tests.every_store import InMemory, MakeStore
+
+pytestmark = pytest.mark.usefixtures("spark")  # some functions of rows are Spark's
+
+
+@hs.composite
+def edits(draw: hs.DrawFn) -> tuple[Composition, Composition]:
+    """A query, and one that somebody made of it: with an operator more, fewer, or another one."""
+    before = draw(compositions(most=4))
+    steps = list(before.steps)
+    for _ in range(draw(hs.integers(1, 2))):
+        at = draw(hs.integers(0, len(steps) - 1))
+        match draw(hs.sampled_from(["another", "more", "fewer", "other streams"])):
+            case "another":
+                _, taken = steps[at]
+                names = sorted(ONE if len(taken) == 1 else TWO)
+                steps[at] = (draw(hs.sampled_from(names)), taken)
+            case "more":
+                last = INPUTS + len(steps) - 1
+                name = draw(hs.sampled_from(sorted(ALL)))
+                taken = (last,) if name in ONE else (last, draw(hs.integers(0, last)))
+                steps.append((name, taken))
+            case "fewer" if len(steps) > 1:
+                steps.pop()
+            case _:
+                name, taken = steps[at]
+                of = hs.integers(0, INPUTS + at - 1)
+                steps[at] = (name, tuple(draw(of) for _ in taken))
+    return before, Composition(tuple(steps))
+
+
+def evolved(
+    make_store: MakeStore, before: Any, after: Any, first: list[Any], then: list[Any]
+) -> None:
+    """Take steps with a query, evolve to another, and take steps with that; see that all is right.
+
+    Then evolve back to the first query.
+    """
+    graphs = st.compile(before), st.compile(after)
+    store = make_store(graphs[0])
+    stepper: Any = st.Stepper(graphs[0], store)
+    given: Any = [Z(), Z()]
+    view: Any = Z()
+    for step in first:
+        (out,) = stepper.step(step)
+        view += out.to_python()
+        given = [total + change for total, change in zip(given, step, strict=True)]
+    for graph, steps in ((graphs[1], then), (graphs[0], then)):
+        store = make_store.reopen(store, graph, evolve=True)
+        stepper = st.Stepper(graph, store, evolve=True)
+        plan = st.evolution(graph, store)
+        names = dict(zip(("a", "b"), given, strict=True))
+        (change,) = stepper.evolve(**{name: names[name] for name in plan.read_again})
+        view += change.to_python()
+        anew: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+        (whole,) = anew.step(tuple(given))
+        assert view == whole.to_python(), f"{plan}"
+        store = make_store.reopen(store, graph)
+        stepper = st.Stepper(graph, store)
+        for step in steps:
+            (out,), (wanted,) = stepper.step(step), anew.step(step)
+            assert out.to_python() == wanted.to_python(), f"{plan}"
+            view += out.to_python()
+            given = [total + change for total, change in zip(given, step, strict=True)]
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(pair=edits(), first=steps_of(max_steps=3), then=steps_of(max_steps=2))
+def test_a_state_becomes_that_of_an_edited_query(
+    pair: tuple[Composition, Composition], first: list[Any], then: list[Any]
+) -> None:
+    before, after = pair
+    evolved(InMemory(), before.query(st), after.query(st), first, then)
+
+
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@given(pair=edits(), first=steps_of(max_steps=2), then=steps_of(max_steps=1))
+def test_in_every_store(
+    make_store: MakeStore,
+    pair: tuple[Composition, Composition],
+    first: list[Any],
+    then: list[Any],
+) -> None:
+    before, after = pair
+    evolved(make_store, before.query(st), after.query(st), first, then)
+
+
+@pytest.mark.long
+@settings(max_examples=500, suppress_health_check=list(HealthCheck))
+@given(pair=edits(), first=steps_of(max_steps=4), then=steps_of(max_steps=3))
+def test_five_hundred_edits(
+    pair: tuple[Composition, Composition], first: list[Any], then: list[Any]
+) -> None:
+    before, after = pair
+    evolved(InMemory(), before.query(st), after.query(st), first, then)
+
+
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@given(
+    before=compositions(most=4),
+    after=compositions(most=4),
+    first=steps_of(max_steps=2),
+    then=steps_of(max_steps=2),
+)
+def test_a_state_becomes_that_of_any_query(
+    before: Composition, after: Composition, first: list[Any], then: list[Any]
+) -> None:
+    evolved(InMemory(), before.query(st), after.query(st), first, then)
