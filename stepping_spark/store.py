@@ -42,7 +42,8 @@ class Register:
     computed, or lies inside a struct, has columns of its own in the schema (`_key_1_`, …). `sums`
     identifies the stream: an operator with its arguments, then a digest of all that it depends on.
     `why` says what the register is for, if the query does not show it. With an `order`, the last
-    rows of a key can be read without the others: see `OrderedStore`.
+    rows of a key can be read without the others: see `OrderedStore`. `stored_as` is another name
+    that a store has for it, if it was the register of another circuit before.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Register:
     sums: str = ""
     why: str = field(default="", compare=False)
     order: Ordering | None = None
+    stored_as: str = field(default="", compare=False)
 
     @cached_property
     def keys(self) -> Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -250,15 +251,29 @@ class _Before:
         known = ids_of(graph, graph.walk())
         self._by_id = {found: v for v, found in known.items()}
         self._placed: dict[int, str] = {}
+        self._made: dict[int, Vertex | None] = {}
         if circuit is not None:
             for name, said in kept.items():
                 place = circuit.registers.get(str(said.get("sums", "")))
                 if place is not None:
                     self._placed.setdefault(place, name)
             for place, name in self._placed.items():
-                v = self._by_id.get(circuit.ids[place])
+                v = self._made[place] = self._stream(place)
                 if v is not None:
                     frontier.setdefault(v, name)
+
+    def _stream(self, place: int) -> Vertex | None:
+        """The stream that a register keeps, as the circuit has it; None: it cannot be made."""
+        assert self._circuit is not None
+        if place in self._made:
+            return self._made[place]
+        found = self._same(place)
+        if found is None:
+            with suppress(Unreadable):
+                found = self._circuit.vertex(
+                    place, lambda at: None if at == place else self._known(at), self._reader
+                )
+        return found
 
     def vertex(self, view: str, place: int, now: Vertex) -> Vertex | None:
         """What a view was, as a stream of the type that it has now; None: `why` says why not."""
@@ -278,18 +293,30 @@ class _Before:
         found = self._circuit.type_at(place, self._reader).schema
         return found.kinds == v.type.schema.kinds
 
-    def _known(self, place: int) -> Vertex | None:
+    def _same(self, place: int) -> Vertex | None:
+        """The same vertex of the circuit, if it has it, over rows of the same class."""
         assert self._circuit is not None
         v = self._by_id.get(self._circuit.ids[place])
         given = self._circuit.input_at(place, self._reader)
-        if v is not None and (given is None or v.type == given.type or v in self._frontier):
-            return v
+        return v if v is not None and (given is None or v.type == given.type) else None
+
+    def _known(self, place: int) -> Vertex | None:
+        """A vertex of the circuit, or one whose sum the state has, at a place."""
+        assert self._circuit is not None
+        found = self._same(place)
+        if found is not None:
+            return found
         if place in self._placed:
-            t = self._circuit.type_at(place, self._reader)
-            called = self._circuit.called(place)
-            made = Vertex(Input(_number(self._frontier), called, t))
-            self._frontier[made] = self._placed[place]
-            return made
+            found = self._made.get(place)
+            if found is None:
+                t = self._circuit.type_at(place, self._reader)
+                called = self._circuit.called(place)
+                found = self._made[place] = Vertex(Input(_number(self._frontier), called, t))
+                self._frontier[found] = self._placed[place]
+            return found
+        v, given = self._by_id.get(self._circuit.ids[place]), None
+        if v is not None:
+            given = self._circuit.input_at(place, self._reader)
         return None if v is None or given is None else _fewer(v, given)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from stepping_spark.callsite import Line
 from stepping_spark.errors import StoreMismatch
+from stepping_spark.evolve.narrowing import Narrowing
 from stepping_spark.evolve.sums import Sums
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.scheduler import Scheduler
@@ -121,6 +123,7 @@ class _Maker:
         self.given: dict[Vertex, Vertex] = {}
         self.origins: dict[Vertex, Origin] = {}
         self.sums = Sums()
+        self.narrowing = Narrowing(frontier)
 
     def made(self) -> Filling:
         outputs: list[Vertex] = []
@@ -159,16 +162,26 @@ class _Maker:
 
     def _change(self, now: Vertex, was: Vertex | None) -> Vertex:
         """What a view gives that it did not give, less what it gave and does not give any more."""
-        new = self._built(now)
-        if self.sums.is_value(new):
-            return new  # a view that is no change, but a value at each step
-        self._check(new, now)
+        parts = _summands(now)
         if was is None:
-            return new
-        old = self._built(was)
-        self._check(old, was)
-        made = Vertex(Add(), new, Vertex(Neg(), old))
-        adopt(made, self.origins[new], self.origins)
+            new = self._built(now)
+            return new if self.sums.is_value(new) else self._needed(now)
+        parts.subtract(_summands(was))  # what both have need not be known
+        made: Vertex | None = None
+        for v, n in parts.items():
+            for _ in range(abs(n)):
+                part = self._built(v)
+                part = part if n > 0 else Vertex(Neg(), part)
+                made = part if made is None else Vertex(Add(), made, part)
+        if made is None:  # the same rows, in another order of sums
+            nothing = self._built(now)
+            made = Vertex(Add(), nothing, Vertex(Neg(), nothing))
+        adopt(made, self._origin(now), self.origins)
+        if not self.sums.is_change(made):
+            new = self._built(now)
+            if self.sums.is_value(new):
+                return new  # a view that is no change, but a value at each step
+            self._check(made, now)
         return made
 
     def _needed(self, v: Vertex) -> Vertex:
@@ -206,6 +219,14 @@ class _Maker:
         if v in self.frontier:
             made = Vertex(Input(number, self.frontier[v], v.type))
             self.kept[made] = self.frontier[v]
+            return made
+        narrowed = self.narrowing.found(v)
+        if narrowed is not None:
+            kept, operators = narrowed
+            made = self._built(kept)
+            for operator in operators:
+                made = Vertex(operator, made)
+                self.origins.setdefault(made, self._origin(v))
             return made
         if isinstance(v.operator, Input):
             made = Vertex(Input(number, v.operator.label, v.type))
@@ -340,6 +361,21 @@ class NoState:
     def batches(self, register: str) -> int:
         """Nothing is kept."""
         return 0
+
+
+def _summands(v: Vertex) -> Counter[Vertex]:
+    """The streams that a stream is the sum of, and how often each."""
+    found: Counter[Vertex] = Counter()
+    pending = [(v, 1)]
+    while pending:
+        part, sign = pending.pop()
+        if isinstance(part.operator, Add):
+            pending += [(i, sign) for i in part.inputs]
+        elif isinstance(part.operator, Neg):
+            pending.append((part.inputs[0], -sign))
+        else:
+            found[part] += sign
+    return found
 
 
 def _kept(store: EvolvingStore, name: str, schema: Schema) -> Relation:

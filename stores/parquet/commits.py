@@ -285,7 +285,8 @@ class Committed:
 
     def registers(self) -> list[Register]:
         """The registers of the state, whose rows have no classes."""
-        return read_registers(self.kept.registers, f"{self._directory.shown}: {self.kept.shown}")
+        where = f"{self._directory.shown}: {self.kept.shown}"
+        return [self.kept.of(r) for r in read_registers(self.kept.registers, where)]
 
     @contextmanager
     def holding(self, manifest: Manifest) -> Iterator[None]:

@@ -58,7 +58,7 @@ class Evolving:
         """In the current step, replace the registers of the state: see `EvolvingStore`."""
         self._begin_step()
         kept = self._committed.kept.evolved(registers, names)
-        self._next = Next(kept, dict(names), self._tiers_of_each(registers))
+        self._next = Next(kept, dict(names), self._tiers_of_each(map(kept.of, registers)))
 
     @property
     def _kept(self) -> Kept:

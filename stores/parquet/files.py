@@ -290,7 +290,8 @@ class FileReader:
 
 def content_of(register: Register) -> Content:
     """The content of the files of a register."""
-    return Content(f"register {register.name!r}", register.schema, places=True)
+    name = register.stored_as or register.name
+    return Content(f"register {name!r}", register.schema, places=True)
 
 
 def output_content(number: int, schema: Schema) -> Content:

@@ -198,7 +198,8 @@ class ParquetState:
 
     def _registers(self, manifest: Manifest) -> list[Register]:
         kept = kept_at(self._directory, manifest)
-        return read_registers(kept.registers, f"{self._directory.shown}: {kept.shown}")
+        where = f"{self._directory.shown}: {kept.shown}"
+        return [kept.of(register) for register in read_registers(kept.registers, where)]
 
     def _instead(self) -> str:
         """What the directory has instead of a state."""

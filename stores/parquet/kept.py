@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from stepping_spark.errors import StoreCorrupt, StoreUnavailable
 from stepping_spark.plan.difference import Described, described
@@ -26,10 +26,14 @@ CIRCUITS = "circuits"
 
 @dataclass(frozen=True)
 class Kept:
-    """The registers of a state, the numbers that begin the names of their files, its circuit."""
+    """The registers of a state, the numbers that begin the names of their files, its circuit.
+
+    `stored_as` has the names that files say, for registers that had other names in another circuit.
+    """
 
     registers: Described
     numbers: Mapping[str, int]
+    stored_as: Mapping[str, str] = field(default_factory=dict)
     circuit: str | None = None
     name: str | None = None  # of the file that says so; None: `registers.json`
 
@@ -46,22 +50,33 @@ class Kept:
     def evolved(self, registers: Sequence[Register], names: Mapping[str, str]) -> Kept:
         """The same of another circuit; `names` has the names here of registers that stay."""
         free = 1 + max(self.numbers.values(), default=-1)
-        numbers = {}
+        numbers, stored_as = {}, {}
         for register in registers:
-            if register.name in names:
-                numbers[register.name] = self.numbers[names[register.name]]
-            else:
+            before = names.get(register.name)
+            if before is None:
                 numbers[register.name], free = free, free + 1
-        return Kept(described(registers), numbers)
+            else:
+                numbers[register.name] = self.numbers[before]
+                stored_as[register.name] = self.stored_as.get(before, before)
+        return Kept(described(registers), numbers, stored_as)
+
+    def of(self, register: Register) -> Register:
+        """A register of the state, with the name that its files say."""
+        return replace(register, stored_as=self.stored_as.get(register.name, ""))
 
     def written(self, directory: Directory, generation: int, circuit: str) -> Kept:
         """The same with a circuit, in a durable file."""
-        said = {"registers": self.registers, "numbers": self.numbers, "circuit": circuit}
+        said = {
+            "registers": self.registers,
+            "numbers": self.numbers,
+            "stored_as": self.stored_as,
+            "circuit": circuit,
+        }
         data = json.dumps(said, indent=1).encode()
         name = f"{CIRCUITS}/{generation:08d}-{hashlib.sha256(data).hexdigest()[:16]}.json"
         with suppress(FileExistsError):  # of a step that was not committed
             directory.create(name, data)
-        return Kept(self.registers, self.numbers, circuit, name)
+        return replace(self, circuit=circuit, name=name)
 
 
 def kept_at(directory: Directory, manifest: Manifest) -> Kept:
@@ -80,6 +95,7 @@ def kept_at(directory: Directory, manifest: Manifest) -> Kept:
         return Kept(
             {n: of.found for n, of in registers.items()},
             {n: number.number(0) for n, number in numbers.items()},
+            {n: at.text() for n, at in said["stored_as"].entries().items()},
             said["circuit"].text(),
             name,
         )

@@ -179,7 +179,8 @@ class StoreParquet(Evolving, Closing):
             self._tiers.serve(names)
             if not self._tiers.is_open:
                 asked = [replace(r, name=names[r.name]) for r in registers if r.name in names]
-                kept = {r.name: r for r in (*self._committed.registers(), *asked)}
+                known = map(self._committed.kept.of, asked)
+                kept = {r.name: r for r in (*self._committed.registers(), *known)}
                 self._tiers.open(self._tiers_of_each(kept.values()))
             self._outputs = tuple(outputs)
         except StoreLocked:

@@ -284,14 +284,21 @@ class Catalog:
         connection.execute(self._sql("DELETE FROM {}", CIRCUIT).as_bytes())
         connection.execute(self._sql("INSERT INTO {} VALUES ($1)", CIRCUIT).as_bytes(), [circuit])
 
-    def evolve(self, connection: Connection, registers: Sequence[tuple[Register, Layout]]) -> None:
+    def evolve(
+        self,
+        connection: Connection,
+        registers: Sequence[tuple[Register, Layout]],
+        kept: Mapping[str, Layout],
+    ) -> None:
         """Make these the registers of the state, within a transaction.
 
-        Tables that none of them has are dropped, and those that are not there are made.
+        Those that are kept have their tables, which other registers lose, and the rest get new
+        ones.
         """
-        there = {table.name: table for table in self.tables(connection).values()}
-        stay = {layout.table for _, layout in registers}
-        for table in there.values():
+        stay = {layout.table for layout in kept.values()}
+        tables = self.tables(connection).values()
+        there = {table.name: table for table in tables if table.name in stay}
+        for table in tables:
             if table.name not in stay:
                 if table.view is not None:
                     connection.execute(self._sql("DROP VIEW IF EXISTS {}", table.view).as_bytes())

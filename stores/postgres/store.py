@@ -115,6 +115,7 @@ class StorePostgres(Closing):
         self._opening: Sequence[Register] = ()  # those of the circuit that opens it
         self._tables: Served[tuple[Register, Layout]] = Served()
         self._next: dict[str, tuple[Register, Layout]] | None = None  # of a circuit to evolve to
+        self._stay: dict[str, Layout] = {}  # of the registers that stay then, their tables
         self._outputs = Outputs(self._session, driver_bytes, self._limits)
         self._added = Additions(self._session, driver_bytes, self._limits)
         self._pins: Pins[Pinned] = Pins()
@@ -298,9 +299,9 @@ class StorePostgres(Closing):
         """In the current step, replace the registers of the state: see `EvolvingStore`."""
         self._check_writable()
         self._turns.begin()
-        kept = {name: self._tables.all[found][1] for name, found in names.items()}
+        self._stay = {name: self._tables.all[found][1] for name, found in names.items()}
         with self._session.use("could not be looked at") as connection:
-            found = self._catalog.next_layouts(connection, registers, kept)
+            found = self._catalog.next_layouts(connection, registers, self._stay)
         self._next = {register.name: (register, layout) for register, layout in found}
 
     # -- a step
@@ -396,7 +397,7 @@ class StorePostgres(Closing):
     def _begin_with(self, circuit: str | None, connection: Connection) -> None:
         """What the transaction of a step begins with."""
         if self._next is not None:
-            self._catalog.evolve(connection, list(self._next.values()))
+            self._catalog.evolve(connection, list(self._next.values()), self._stay)
         if circuit is not None:
             self._catalog.tell(connection, circuit)
 

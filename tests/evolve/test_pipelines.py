@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def content(path: Path) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
 
-def by_country(lowest: int, more: str = "") -> Callable[..., Any]:
+def by_country(lowest: int, more: str = "") -> Any:
     text = (
         f"SELECT country, sum(cents) AS cents{more} FROM orders WHERE cents > {lowest} GROUP BY 1"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as hs
 
 import stepping_spark as st
@@ -13,6 +13,7 @@ from tests.cases import Z
 from tests.compositions import ALL, INPUTS, ONE, TWO, Composition, compositions, steps_of
 from tests.every_store import InMemory, MakeStore
 
+PHASES = (Phase.explicit, Phase.generate)  # a failure is small already, and each case takes long
 pytestmark = pytest.mark.usefixtures("spark")  # some functions of rows are Spark's
 
 
@@ -77,7 +78,7 @@ def evolved(
             given = [total + change for total, change in zip(given, step, strict=True)]
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(pair=edits(), first=steps_of(max_steps=3), then=steps_of(max_steps=2))
 def test_a_state_becomes_that_of_an_edited_query(
     pair: tuple[Composition, Composition], first: list[Any], then: list[Any]
@@ -86,7 +87,7 @@ def test_a_state_becomes_that_of_an_edited_query(
     evolved(InMemory(), before.query(st), after.query(st), first, then)
 
 
-@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(pair=edits(), first=steps_of(max_steps=2), then=steps_of(max_steps=1))
 def test_in_every_store(
     make_store: MakeStore,
@@ -99,7 +100,7 @@ def test_in_every_store(
 
 
 @pytest.mark.long
-@settings(max_examples=500, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(pair=edits(), first=steps_of(max_steps=4), then=steps_of(max_steps=3))
 def test_five_hundred_edits(
     pair: tuple[Composition, Composition], first: list[Any], then: list[Any]
@@ -108,7 +109,7 @@ def test_five_hundred_edits(
     evolved(InMemory(), before.query(st), after.query(st), first, then)
 
 
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(
     before=compositions(most=4),
     after=compositions(most=4),
