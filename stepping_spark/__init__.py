@@ -99,7 +99,7 @@ from stepping_spark.rows.data import Data, Pair, Session, Update
 from stepping_spark.rows.row_class import row
 from stepping_spark.spark.session import get_session
 from stepping_spark.stepper import Stepper
-from stepping_spark.store import EvolvingStore, Store
+from stepping_spark.store import Store
 from stepping_spark.streaming import foreach_batch
 from stepping_spark.zsets.assertions import assert_equal
 from stepping_spark.zsets.from_change_feed import from_change_feed
@@ -118,7 +118,6 @@ __all__ = [
     "Data",
     "DeltaTable",
     "Evolution",
-    "EvolvingStore",
     "Files",
     "FixpointError",
     "Graph",

@@ -88,8 +88,10 @@ class InspectedState(Protocol):
     def holder(self) -> str | None:
         """The process that writes the state now; None if there is none."""
 
-    def reader(self, registers: Sequence[Register]) -> Store | None:
+    def reader(self, registers: Sequence[Register], *, evolve: bool = False) -> Store | None:
         """A store that reads the state, for a circuit's registers; None if there is no state yet.
+
+        With `evolve`, it may be the state of another circuit.
 
         Raises the same errors as opening the state for writing, except about the lock, which it
         does not take. It creates nothing.

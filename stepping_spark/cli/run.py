@@ -87,6 +87,11 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     metavar="PATH",
     help="At the end, write a report of the steps: their cost by vertex, and the state.",
 )
+@click.option(
+    "--evolve",
+    is_flag=True,
+    help="Let the state of another query become that of this one, and fill sinks that are new.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what a run would do, and change nothing.")
 @click.option(
     "--verbose", is_flag=True, help="With --dry-run: print how each vertex computes a step."
@@ -102,6 +107,7 @@ def run(
     progress: bool,
     metrics_port: int | None,
     report: Path | None,
+    evolve: bool,
     dry_run: bool,
     verbose: bool,
 ) -> None:
@@ -115,6 +121,8 @@ def run(
 
     The command processes all new changes, and exits. With --every it keeps following the sources,
     and tries again, with growing pauses, if a connection is lost or a server does not answer.
+    If the query has changed, --evolve corrects the state and the tables by a step of their own, and
+    fills the tables of sinks that are new; --evolve --dry-run says how.
     Each step writes a line to the log, on standard error. Ctrl-C and SIGTERM stop it between two
     steps.
 
@@ -125,6 +133,7 @@ def run(
     logging.getLogger("stepping_spark").setLevel(logging.INFO)
     try:
         with _pipeline(file, store, sources, sinks) as pipeline:
+            pipeline.evolves = pipeline.evolves or evolve
             if dry_run:
                 found = pipeline.dry_run()
                 Output().print_lines(found.in_detail() if verbose else str(found))

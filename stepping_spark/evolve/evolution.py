@@ -18,6 +18,7 @@ from stepping_spark.graph.operators import Input, Map
 from stepping_spark.plan.difference import Described, described, difference
 from stepping_spark.plan.identities import Identities
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.register_words import words_of
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Struct
 from stepping_spark.store import EvolvingStore, Store
@@ -48,7 +49,7 @@ class Evolution:
     ...     print(st.evolution(st.compile(after), store))
     ...     (change,) = st.Stepper(st.compile(after), store).evolve()
     after, at step 1:
-      kept: before.distinct.haitch by row, 2 rows
+      kept: a by _value_, 2 rows
       the view: changes
     >>> change == st.ZSetPython({1: -1})
     True
@@ -64,6 +65,7 @@ class Evolution:
     why: Mapping[str, str] = field(default_factory=dict)
     """Why the rows of a view before are unknown, by its name."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    words: Mapping[str, str] = field(default_factory=dict, repr=False)
     filling: Filling | None = field(default=None, repr=False)
 
     @property
@@ -88,10 +90,12 @@ class Evolution:
         return "\n".join([f"{self.query}, at step {self.step:,}:", *self._lines()])
 
     def _lines(self) -> Iterator[str]:
+        of_state = {there: self.words.get(name, there) for name, there in self.names.items()}
         for name, rows in self.kept.items():
-            yield f"  kept: {name}, {_counted(rows)}"
+            yield f"  kept: {self.words.get(name, name)}, {_counted(rows)}"
         for name, given in self.filled.items():
-            yield f"  filled: {name}, from {' and '.join(given) or 'nothing: it is empty'}"
+            told = " and ".join(of_state.get(found, found) for found in given)
+            yield f"  filled: {self.words.get(name, name)}, from {told or 'nothing: it is empty'}"
         for name in self.dropped:
             yield f"  dropped: {name}"
         for name in self.read_again:
@@ -105,10 +109,20 @@ class Evolution:
 def evolution_of(graph: AnyGraph, store: Store, whole: Iterable[str] = ()) -> Evolution:
     """What a circuit would make of the state in a store. See `Evolution`.
 
-    `whole` names views whose change is all their rows, whatever they were.
+    `whole` names views whose change is all their rows, whatever they were. Nothing changes, and no
+    rows are read. A store in files or in Postgres was opened with `evolve=True`.
 
     Raises `StoreMismatch` for a stream whose rows no sum determines, as they depend on the order of
     the steps: one that a delay or a lateness makes.
+
+    >>> def before(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.distinct(a)
+    >>> def after(a: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.neg(st.distinct(a))
+    >>> store = st.StoreMemory.from_graph(st.compile(before))
+    >>> _ = st.iteration(store, st.compile(before), (st.ZSetPython({1: 1, 2: 1}),))
+    >>> st.evolution(st.compile(after), store).read_again
+    ()
     """
     if not isinstance(store, EvolvingStore):
         raise cannot_evolve(store)
@@ -118,8 +132,8 @@ def evolution_of(graph: AnyGraph, store: Store, whole: Iterable[str] = ()) -> Ev
 def cannot_evolve(store: Store) -> StoreMismatch:
     """The error for a store whose state cannot become that of another circuit."""
     return StoreMismatch(
-        f"{type(store).__name__} cannot change what it keeps: it is no st.EvolvingStore; start "
-        "with a new store"
+        f"{type(store).__name__} cannot change what it keeps: it has no method evolve; start with "
+        "a new store"
     )
 
 
@@ -170,6 +184,7 @@ class _Finder:
             {name: said for name, *_, said in views},
             old.why,
             parts.names,
+            words_of(self.plan),
             filling,
         )
 
@@ -218,9 +233,12 @@ class _Finder:
         before = [] if self.before is None else self.before.outputs
         places = _paired(names, [name for name, _ in before])
         ids = ids_of(graph, graph.outputs)
+        made_alike = self._made_alike(graph)
         for name, v, at in zip(_shown(names), graph.outputs, places, strict=True):
             if name in self.whole:
                 found.append((name, v, None, NEW))
+            elif self.before is None and v in made_alike:
+                found.append((name, v, v, AS_BEFORE))
             elif self.before is None and self.store.last_step():
                 old.why[name] = self.damage
                 found.append((name, v, None, UNKNOWN))
@@ -232,6 +250,14 @@ class _Finder:
                 was = old.vertex(name, before[at][1], v)
                 found.append((name, v, was, UNKNOWN if was is None else CHANGES))
         return found
+
+    def _made_alike(self, graph: AnyGraph) -> set[Vertex]:
+        """The outputs that were made as they are now, if the state says only that of its query."""
+        made_by = self.store.last_made_by() or ()
+        if len(made_by) != len(graph.outputs):
+            return set()
+        told = zip(graph.outputs, made_by, self.graph.made_by, strict=True)
+        return {v for v, then, now in told if then.rpartition(" ")[2] == now.rpartition(" ")[2]}
 
 
 class _Before:

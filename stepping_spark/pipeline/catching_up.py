@@ -88,6 +88,7 @@ def check_query(store: Store, graph: AnyGraph, outlets: Sequence[Outlet]) -> Non
     except StoreError as e:
         raise StoreMismatch(
             f"the tables that views go into have rows of another query than {graph.name} is now; "
-            "start with a new store and empty tables, or run the query that it was. "
+            "run the query that it was, or evolve to this one; or start with a new store and empty "
+            "tables. "
             f"In full: {e}"
         ) from e

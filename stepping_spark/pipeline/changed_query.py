@@ -8,19 +8,24 @@ sink gets its rows exactly once, as in any step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from stepping_spark.errors import SinkError, SourceError
+from stepping_spark.errors import SinkError, SourceError, SteppingError, StoreMismatch
+from stepping_spark.evolve.evolution import Evolution, evolution_of
+from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.pipeline.catching_up import catch_up, deliver
 from stepping_spark.pipeline.feeds import Feed
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.positions import STATE, numbers_of, offsets_of, position_of, without
 from stepping_spark.pipeline.protocols import Portion, Position
 from stepping_spark.pipeline.reporting import log
+from stepping_spark.plan.planner import plan_of
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Store
 from stepping_spark.zsets.spark import ZSetSpark
+from stores.address import MEMORY, Place
 
 
 def evolve(
@@ -102,6 +107,37 @@ def _check_delivered(had: Sequence[Outlet], step: int, offsets: Mapping[str, int
                 "query before yet, and only that query can give it; run it once more as it was, "
                 "without sources that have anything new, and then this one"
             )
+
+
+@contextmanager
+def telling_the_plan(graph: AnyGraph, place: Store | Place) -> Iterator[None]:
+    """Add to the error for another query what `evolve` would do."""
+    try:
+        yield
+    except StoreMismatch as e:
+        plan = _plan(graph, place)
+        if plan is None:
+            raise
+        raise StoreMismatch(
+            f"{e}\nTo go on with the query as it is now, run with --evolve (in Python, "
+            f"evolve=True), which does this:\n{plan}"
+        ) from e
+
+
+def _plan(graph: AnyGraph, place: Store | Place) -> Evolution | None:
+    """What would become of a state; None: nobody can tell without its writer."""
+    if not isinstance(place, Place) or place.kind == MEMORY:
+        return None
+    plan = plan_of(graph)
+    with suppress(SteppingError):
+        store = place.state().reader(plan.registers, evolve=True)
+        if store is not None:
+            try:
+                store.open(plan.registers, plan.output_schemas)
+                return evolution_of(graph, store)
+            finally:
+                store.close()
+    return None
 
 
 def content(feed: Feed, store: Store) -> ZSetSpark[Any]:

@@ -138,10 +138,24 @@ class Outlet:
         It is another one than the view had, or its view had none. `offsets` are those of the last
         committed step.
         """
-        if self._sink_forgets or self._later or not step or self._sink.last_step() != 0:
+        if self._sink_forgets or self._later or not step:
             return False
-        had_no_rows = offsets.get(self._key) == 0 and offsets.get(f"{self._key}{EMPTY}") == step
-        return not had_no_rows
+        return self._sink.last_step() == 0 and not self._had_no_rows(step, offsets)
+
+    def looks_fresh(self, state: int, step: int, offsets: Mapping[str, int]) -> bool:
+        """The same of a sink that is not open; changes nothing."""
+        look = getattr(self._sink, "look", None)
+        if self._sink_forgets or self._later or not step or not callable(look):
+            return False
+        try:
+            found = look(self._arrow, f"{state:012x} {self.view}")
+        finally:
+            self._sink.close()
+        return found == 0 and not self._had_no_rows(step, offsets)
+
+    def _had_no_rows(self, step: int, offsets: Mapping[str, int]) -> bool:
+        """Whether no step has had rows for the sink."""
+        return offsets.get(self._key) == 0 and offsets.get(f"{self._key}{EMPTY}") == step
 
     @property
     def remembers(self) -> bool:

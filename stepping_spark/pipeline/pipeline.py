@@ -12,6 +12,7 @@ from stepping_spark.errors import SteppingError
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.pipeline.catching_up import catch_up
 from stepping_spark.pipeline.changed_query import evolve as evolve_state
+from stepping_spark.pipeline.changed_query import telling_the_plan
 from stepping_spark.pipeline.declared import Queries, by_name, comments_of, into_of, sources_of
 from stepping_spark.pipeline.given import (
     Given,
@@ -298,6 +299,10 @@ class Pipeline:
         {'people': 1}
         """
         opened = None if self._stepper is None else self._stepper.store
+        with telling_the_plan(self.graph, self._place):
+            return self._prospect(opened)
+
+    def _prospect(self, opened: Store | None) -> Prospect:
         return prospect_of(
             self.graph,
             self.views,
@@ -307,6 +312,7 @@ class Pipeline:
             self._outlets,
             self._rounds.portion,
             self._comments,
+            self.evolves,
         )
 
     def report(self) -> Report:
@@ -354,10 +360,11 @@ class Pipeline:
         """The stepper, when each sink has the last step, and sources go on from there."""
         stepper = self._opened()
         self._rounds.go_back(stepper.store)
+        path = self._rounds.state_path
         if self.evolves:
-            path = self._rounds.state_path
             evolve_state(stepper, self._feeds, self._outlets, self.views, self._state, path)
-        catch_up(stepper, self._outlets, self._rounds.state_path)
+        with telling_the_plan(self.graph, self._place):
+            catch_up(stepper, self._outlets, path)
         return stepper
 
     def _try_again(self, error: SteppingError, failures: int) -> None:
@@ -378,7 +385,8 @@ class Pipeline:
         place = self._place
         store = self._stepper.store if self._stepper is not None else None
         if store is None:
-            store = self._store()
+            with telling_the_plan(self.graph, place):
+                store = self._store()
         try:
             if self._stepper is None:
                 self._stepper = Stepper(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from stepping_spark.errors import StoreUnavailable
+from stepping_spark.evolve.evolution import Evolution, evolution_of
 from stepping_spark.graph.graph import AnyGraph, Vertex
 from stepping_spark.graph.operators import Input
 from stepping_spark.pipeline.catching_up import check_query
@@ -39,7 +40,9 @@ class Prospect:
     step. `in_full` lists the vertices whose cost grows with the tables instead of
     the change. `writer` is who else writes the state now (None: nobody); a run is refused
     meanwhile. `comments` are those of `st.view`s. `waits` are the sinks that do not have the
-    last step yet, and `invalid` says what becomes of rows that do not fit an input.
+    last step yet, and `invalid` says what becomes of rows that do not fit an input. With
+    `evolve=True`, `evolution` says what becomes of the state of another query, and `filled` are the
+    sinks that get all rows of their views.
 
     >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(people)
@@ -63,6 +66,8 @@ class Prospect:
     units: Mapping[str, str] = field(default_factory=dict)
     waits: tuple[tuple[str, str], ...] = ()
     invalid: Mapping[str, str] = field(default_factory=dict)
+    evolution: Evolution | None = None
+    filled: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         lines = [f"pipeline {self.name}: state {self.place}, step {self.step:,}"]
@@ -77,7 +82,10 @@ class Prospect:
             lines.append(f"  {name}: {source}, {read}; {left}{misfits}")
         lines.append("writes")
         lines += [f"  {view}: {sink}" for view, sink in self.into] or ["  nothing"]
+        lines += [f"  all rows of {view} go into {sink}" for view, sink in self.filled]
         lines += [f"  step {self.step:,} waits for {view}: {sink}" for view, sink in self.waits]
+        if self.evolution is not None:
+            lines.append(f"evolves {self.evolution}")
         lines.append("keeps")
         kept = [f"  {register}: {how}" if how else f"  {register}" for register, how in self.state]
         lines += kept or ["  nothing"]
@@ -133,17 +141,25 @@ def prospect_of(
     outlets: Sequence[Outlet],
     portion: Portion,
     comments: Mapping[str, str],
+    evolves: bool,
 ) -> Prospect:
     """Look, and change nothing: no lock is taken, and no table is made."""
     step, offsets, rows = 0, dict[str, int](), dict[str, int]()
-    with _to_read(graph, place, opened) as store:
+    evolution, filled = None, list[Outlet]()
+    with _to_read(graph, place, opened, evolves) as store:
         if store is not None:
+            if evolves:
+                found_evolution = evolution_of(graph, store)
+                evolution = found_evolution if found_evolution.is_needed else None
             step, offsets = store.last_step(), dict(store.last_offsets())
             sizes = sizes_of(store, plan_of(graph).registers)
             rows = {name: size.rows for name, size in sizes.items()}
         state = state_of(step, offsets)
-        lacking = [outlet for outlet in outlets if outlet.look(state, step, offsets)]
-        if store is not None:
+        if evolves:
+            filled = [outlet for outlet in outlets if outlet.looks_fresh(state, step, offsets)]
+        known = [outlet for outlet in outlets if outlet not in filled]
+        lacking = [outlet for outlet in known if outlet.look(state, step, offsets)]
+        if store is not None and not evolves:
             check_query(store, graph, outlets)
     waiting = {}
     for feed in feeds:
@@ -173,6 +189,8 @@ def prospect_of(
         units={f.name: f.counts for f in feeds},
         waits=tuple((outlet.view, outlet.shown) for outlet in lacking),
         invalid={f.name: _told_of_misfits(f) for f in feeds if f.on_invalid != FAIL},
+        evolution=evolution,
+        filled=tuple((outlet.view, outlet.shown) for outlet in filled),
     )
 
 
@@ -198,7 +216,9 @@ def unstepped(graph: AnyGraph, place: Store | Place) -> Report:
 
 
 @contextmanager
-def _to_read(graph: AnyGraph, place: Store | Place, opened: Store | None) -> Iterator[Store | None]:
+def _to_read(
+    graph: AnyGraph, place: Store | Place, opened: Store | None, evolves: bool
+) -> Iterator[Store | None]:
     """The store, to be read; None: a run makes one. Raises what opening it to write would raise."""
     plan = plan_of(graph)
     if opened is not None:
@@ -210,7 +230,7 @@ def _to_read(graph: AnyGraph, place: Store | Place, opened: Store | None) -> Ite
     elif place.kind == MEMORY:
         yield None
     else:
-        store = place.state().reader(plan.registers)
+        store = place.state().reader(plan.registers, evolve=evolves)
         try:
             if store is not None:
                 store.open(plan.registers, plan.output_schemas)

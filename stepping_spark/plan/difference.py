@@ -134,7 +134,8 @@ def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
         raise StoreMismatch(
             "the state belongs to another circuit:\n"
             + "".join(f"  {d}\n" for d in differences)
-            + "Use it with the circuit that it was made for, or make a new store for this one."
+            + "Make it the state of this circuit (evolve=True), use it with the circuit that "
+            "it was made for, or make a new store."
             + (_WITHOUT_STRICT if why.keys() - kept.keys() else "")
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepping_spark.graph.graph import AnyGraph, Vertex
-from stepping_spark.graph.operators import Haitch, Input
+from stepping_spark.graph.operators import Accumulate, Haitch, Input, parts_of
 from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.terms import State
@@ -39,7 +39,7 @@ def _reduction(v: Vertex, graph: AnyGraph) -> ReducePlan | None:
 
 def _of_reduction(v: Vertex, plan: ReducePlan) -> str:
     """The aggregates that need a vertex's sum, and their key."""
-    sums = v.operator.name == "accumulate"
+    sums = any(isinstance(op, Accumulate) for op in parts_of(v.operator))
     parts = [p for p in plan.parts if p.kind.startswith(SUMS) == sums] or list(plan.parts)
     aggregates = ", ".join(a for part in parts for a in part.aggregates)
     rows = "" if sums else "first rows for " if isinstance(v.operator, Haitch) else "rows for "

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from stepping_spark.errors import StoreUnavailable
 from stepping_spark.limits import DEFAULT, Limits
-from stepping_spark.plan.difference import matched
+from stepping_spark.plan.difference import names_in
 from stepping_spark.relations.arrow import nonzero
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
@@ -93,7 +93,7 @@ class ParquetState:
         with self._reaching():
             return holder(self._directory)
 
-    def reader(self, registers: Sequence[Register]) -> StoreParquet | None:
+    def reader(self, registers: Sequence[Register], *, evolve: bool = False) -> StoreParquet | None:
         """A store that reads the state; None if there is no state and a writer can make one."""
         with reaching(self._directory.shown, "open it for writing"):
             check_no_others(self._directory)
@@ -102,7 +102,7 @@ class ParquetState:
             if kept is None:
                 return None
             if not self._log.orders() and not self._directory.sizes(DATA):
-                matched(kept, registers)
+                names_in(kept, registers, evolves=evolve)
                 return None  # somebody died making it: a writer goes on with that
         return StoreParquet(
             self._path,
@@ -110,6 +110,7 @@ class ParquetState:
             read_only=True,
             filesystem=self._filesystem,
             limits=self._limits,
+            evolve=evolve,
         )
 
     def verify(self) -> Verification:

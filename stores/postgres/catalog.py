@@ -270,7 +270,7 @@ class Catalog:
 
     def circuit(self, connection: Connection) -> str | None:
         """The text of the circuit of the last step; None if an earlier version did not keep it."""
-        if CIRCUIT not in Guard(connection, self.address, writes=True).check([CIRCUIT]):
+        if CIRCUIT not in Guard(connection, self.address, writes=False).check([CIRCUIT]):
             return None
         query = self._sql(f"SELECT left(circuit, {MOST_BYTES}) FROM {{}} LIMIT 2", CIRCUIT)
         rows = connection.execute(query.as_bytes()).fetchall()

@@ -69,7 +69,9 @@ class PostgresState:
         ):
             return holder(connection, self._address)
 
-    def reader(self, registers: Sequence[Register]) -> StorePostgres | None:
+    def reader(
+        self, registers: Sequence[Register], *, evolve: bool = False
+    ) -> StorePostgres | None:
         """A store that reads the state; None if there is no state and a writer can make one."""
         catalog = Catalog(self._address)
         with (
@@ -79,8 +81,11 @@ class PostgresState:
             if not catalog.is_there(connection, writes=True):
                 catalog.check_may_create(connection)
                 return None
-            catalog.layouts(connection, registers, create=False, writes=True)
-        return StorePostgres(self._url, registers, schema=self._address.schema, read_only=True)
+            kept = catalog.registers(connection) if evolve else registers
+            catalog.layouts(connection, kept, create=False, writes=True)
+        return StorePostgres(
+            self._url, registers, schema=self._address.schema, read_only=True, evolve=evolve
+        )
 
     def verify(self) -> Verification:
         """Compare tables, columns, indexes and views with the description; then check each row."""

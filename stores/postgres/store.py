@@ -192,11 +192,10 @@ class StorePostgres(Closing):
         try:
             with self._session.use("could not be opened") as connection:
                 kept = list(registers)
-                if self.evolves and self._catalog.is_there(connection, writes=True):
+                writes = not self._read_only
+                if self.evolves and self._catalog.is_there(connection, writes=writes):
                     kept, create = self._catalog.registers(connection), False
-                layouts = self._catalog.layouts(
-                    connection, kept, create=create, writes=not self._read_only
-                )
+                layouts = self._catalog.layouts(connection, kept, create=create, writes=writes)
             self._session.state()
         except BaseException:
             self._session.close()  # do not keep others out
@@ -279,7 +278,9 @@ class StorePostgres(Closing):
     def last_circuit(self) -> str | None:
         """The text of the circuit that took the last committed step; None if it is unknown."""
         self._check_open()
-        return None if self._read_only else self._session.answer(self._catalog.circuit)
+        if self._read_only and not self.evolves:
+            return None  # a reader may have no right to the table, and needs it for this only
+        return self._session.answer(self._catalog.circuit)
 
     def described(self) -> Described:
         """The registers of the state, as `Register.describe` gives them, by their names there."""
