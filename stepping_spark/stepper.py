@@ -6,16 +6,16 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Generic, Never, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Never, TypeVar, overload
 
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, StepError, SteppingError, StoreError
-from stepping_spark.evolve.circuit import circuit_of, is_circuit_of
-from stepping_spark.evolve.evolution import Evolution, cannot_evolve, evolution_of
+from stepping_spark.evolve.evolution import cannot_evolve
+from stepping_spark.evolve.stepping import BeforeCommit, Evolving
 from stepping_spark.execution.io import answer, check_grows, held_input
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.progress import Bar, NoBar, bar_of
@@ -31,19 +31,17 @@ from stepping_spark.report import Report, report_of, sizes_of, state_of_store
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.spark.errors import first_line
-from stepping_spark.spark.relation import DriverRelation, Relation
+from stepping_spark.spark.relation import Relation
 from stepping_spark.store import EvolvingStore, Now, Store, now_to_text
 from stepping_spark.zsets.spark import ZSetSpark
 
 KEPT_METRICS = 1_000  # the number of last steps
 
-BeforeCommit: TypeAlias = Callable[[int, tuple[Any, ...]], Mapping[str, int]]
-
 Outs = TypeVarTuple("Outs")
 One = TypeVar("One")
 
 
-class Stepper(Generic[In, Out]):
+class Stepper(Evolving, Generic[In, Out]):
     """A circuit and its store, ready for steps. It holds the compiled plan.
 
     - `progress`: whether `run` shows a progress bar.
@@ -98,8 +96,6 @@ class Stepper(Generic[In, Out]):
         self.metrics: deque[StepMetrics] = deque(maxlen=KEPT_METRICS)
         self._scheduler = Scheduler(self._plan, store, limits=self.limits)
         self._lock = threading.Lock()
-        self._circuit: str | None = None  # to be kept with the next step
-        self._evolution: Evolution | None = None
         if evolve:
             if not isinstance(store, EvolvingStore):
                 raise cannot_evolve(store)
@@ -107,14 +103,6 @@ class Stepper(Generic[In, Out]):
         store.open(self._plan.registers, self._plan.output_schemas)
         if isinstance(store, EvolvingStore):
             self._begin_with(store)
-
-    def _begin_with(self, store: EvolvingStore) -> None:
-        """Find out what a state has to become, and what it has to say of its circuit."""
-        if store.evolves:
-            found = evolution_of(self.graph, self.store)
-            self._evolution = found if found.is_needed else None
-        if not is_circuit_of(store.last_circuit(), self._plan):
-            self._circuit = circuit_of(self._plan)
 
     @overload  # type checkers choose this for a query that returns Any
     def step(
@@ -224,127 +212,6 @@ class Stepper(Generic[In, Out]):
             metrics.sizes = sizes_of(self.store, self._plan.registers)
         self.metrics.append(metrics)
         return answers
-
-    def _commit(
-        self,
-        number: int,
-        now: Now,
-        outputs: Sequence[Relation],
-        offsets: Mapping[str, int] | None,
-        settings: Mapping[str, str] | None,
-    ) -> None:
-        told = (number, now, outputs, offsets, settings, self.graph.made_by)
-        if self._circuit is None:
-            self.store.commit(*told)
-        else:
-            self.store.commit(*told, circuit=self._circuit)  # type: ignore[call-arg]
-            self._circuit = None
-
-    def evolve(
-        self,
-        *,
-        whole: Iterable[str] = (),
-        before_commit: BeforeCommit | None = None,
-        **inputs: Any,
-    ) -> Any:
-        """Make a state that another query made that of this query, as one step.
-
-        Returns the change of each output: what the query gives now and did not give, and the
-        reverse. Registers that both queries have stay as they are, and cost nothing; the others are
-        filled from these. `st.evolution(graph, store)` tells before what is kept, and what is read.
-        If nothing in the state determines a register, the rows of an input are needed again. They
-        are given by its name, all of them, as of the last step: `evolve(orders=z)`.
-
-        The step has the next number, and the `now` and the offsets of the last one. It is all or
-        nothing, as any step is. A second call does nothing, and returns empty changes.
-
-        `whole` names outputs whose change is all their rows, for what has none of them: a new
-        table, or one that was emptied because what the other query gave is unknown, as it had a
-        function that this one has not. `before_commit` is as for `step`.
-
-        Raises `InputError` if an input is missing, and `StoreMismatch` if rows depend on the order
-        of the steps, or what an output was is unknown.
-
-        >>> def large(a: st.ZSet[int]) -> st.ZSet[int]:
-        ...     return st.filter(st.distinct(a), f=lambda n: n > 1)
-        >>> def larger(a: st.ZSet[int]) -> st.ZSet[int]:
-        ...     return st.filter(st.distinct(a), f=lambda n: n > 2)
-        >>> store = st.StoreMemory.from_graph(st.compile(large))
-        >>> _ = st.iteration(store, st.compile(large), (st.ZSetPython({1: 1, 2: 1, 3: 1}),))
-        >>> stepper = st.Stepper(st.compile(larger), store, evolve=True)
-        >>> (change,) = stepper.evolve()
-        >>> change == st.ZSetPython({2: -1})
-        True
-        """
-        with self._lock:
-            evolution = self._evolution_of(whole)
-            if evolution is None:
-                empty = (DriverRelation.empty(v.type.schema) for v in self._plan.outputs)
-                return self._answers(list(empty))
-            return self._evolve(evolution, inputs, before_commit)
-
-    @property
-    def evolution(self) -> Evolution | None:
-        """What has to become of the state before a step can be taken; None: nothing."""
-        return self._evolution
-
-    def needed_again(self, whole: Iterable[str] = ()) -> tuple[str, ...]:
-        """The names of the inputs that `evolve` needs again, with the same `whole`."""
-        evolution = self._evolution_of(whole)
-        return () if evolution is None else evolution.read_again
-
-    def _evolution_of(self, whole: Iterable[str]) -> Evolution | None:
-        return evolution_of(self.graph, self.store, whole) if whole else self._evolution
-
-    def _evolve(
-        self,
-        evolution: Evolution,
-        inputs: Mapping[str, Any],
-        before_commit: BeforeCommit | None,
-    ) -> tuple[Any, ...]:
-        evolution.check_known()
-        again = self._again(evolution, inputs)
-        number, now = evolution.step + 1, self.store.last_now()
-        offsets: Mapping[str, int] | None = None
-        metrics = StepMetrics(number)
-        begun = time.perf_counter()
-        with self._all_or_nothing(number, list(inputs.values())):
-            assert isinstance(self.store, EvolvingStore)
-            assert evolution.filling is not None
-            self.store.evolve(self._plan.registers, evolution.names)
-            self._circuit = circuit_of(self._plan)
-            outputs, settings = evolution.filling.run(self.store, again, metrics, now, self.limits)
-            answers = self._answers(outputs)
-            if before_commit is not None:
-                offsets = {**self.store.last_offsets(), **before_commit(number, answers)}
-            self._commit(number, now, outputs, offsets, settings)
-        self._evolution = None
-        metrics.ms = (time.perf_counter() - begun) * 1e3
-        self.metrics.append(metrics)
-        return answers
-
-    def _again(self, evolution: Evolution, inputs: Mapping[str, Any]) -> dict[str, Relation]:
-        """The rows of the inputs that are read again, by name."""
-        missing = [name for name in evolution.read_again if name not in inputs]
-        if missing or inputs.keys() - set(evolution.read_again):
-            wanted = ", ".join(f"{name}=…" for name in evolution.read_again)
-            raise InputError(
-                f"{user_line()}: evolve needs all rows of "
-                f"{', '.join(evolution.read_again) or 'no input'} again, and is given "
-                f"{', '.join(inputs) or 'none'}; write evolve({wanted})"
-            )
-        types = {where: v.type for v, where in self.graph.named_inputs}
-        return {
-            name: held_input(value, types[f"input {name!r}"], f"input {name!r}", self.limits)
-            for name, value in inputs.items()
-        }
-
-    def _check_evolved(self) -> None:
-        if self._evolution is not None:
-            raise StepError(
-                f"the state is that of another query than {self.graph.name} is now; call "
-                f"evolve() first. What it does:\n{self._evolution}"
-            )
 
     def _held(self, inputs: Sequence[object], *, first: bool) -> dict[Vertex, Relation]:
         named = self.graph.named_inputs

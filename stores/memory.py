@@ -12,15 +12,14 @@ from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.packages import SparkSession
 from stepping_spark.plan.difference import Described, described, names_in
 from stepping_spark.plan.planner import registers_of
-from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.placement import ROWS_PER_KEY, is_sent_whole
-from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
+from stepping_spark.spark.relation import Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stepping_spark.store import Now, Register, Size
-from stores.batches.driver import Building, DriverBatch, ordered, wanted_places
-from stores.batches.last_step import Batch, Batches, LastStep, at_since, release, whole
-from stores.batches.spark import SparkBatch, cached, settle
+from stores.batches.driver import Building, DriverBatch, ordered
+from stores.batches.last_step import Batch, Batches, LastStep, driver_bytes_of, release, whole
+from stores.batches.lookups import at_keys, at_since
+from stores.batches.spark import cached, settle
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work, size_of
 from stores.registers import Served, check_are_registers, no_key
 from stores.snapshots import Pins
@@ -182,7 +181,7 @@ class StoreMemory(Closing):
     @property
     def driver_bytes(self) -> int:
         """The memory that committed state takes on the driver."""
-        return sum(map(_driver_bytes, self._state.batches.values()))
+        return sum(map(driver_bytes_of, self._state.batches.values()))
 
     # -- another circuit
 
@@ -197,16 +196,9 @@ class StoreMemory(Closing):
 
     def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
         """In the current step, replace the registers of the state: see `EvolvingStore`."""
-        if self._pins.held:
-            self._pins.check_none()
-        self._turns.begin()
+        self._begin_step()
         self._next = {r.name: Tiers(r, self._merge, self._limits) for r in registers}
         self._comes_from = dict(names)
-
-    def _evolved(self) -> dict[str, Batches]:
-        """The batches that the registers of the next circuit have from those of the state."""
-        old = self._state.batches
-        return {name: old.get(self._comes_from.get(name, ""), ()) for name in self._next or ()}
 
     # -- a step
 
@@ -218,7 +210,7 @@ class StoreMemory(Closing):
             return tuple(whole(b, of) for b in batches)
         if not of.key:
             raise no_key(of)
-        return _at_keys(of, batches, keys, self._limits) if batches else ()
+        return at_keys(of, batches, keys, self._limits) if batches else ()
 
     def read_since(
         self, register: str, keys: Relation, since: Sequence[int]
@@ -234,9 +226,7 @@ class StoreMemory(Closing):
         the next addition of a DataFrame.
         """
         of = self._tiers_of(register).register
-        if self._pins.held:
-            self._pins.check_none()
-        self._turns.begin()
+        self._begin_step()
         if isinstance(change, SparkRelation):
             self._end_building()
             self._take(of.name, self._placed(settle(change, of), of, self._left()))
@@ -255,9 +245,7 @@ class StoreMemory(Closing):
         circuit: str | None = None,
     ) -> None:
         """Make the additions of the step visible, all at once; if it fails, none of them."""
-        if self._pins.held:
-            self._pins.check_none()
-        self._turns.begin()
+        self._begin_step()
         try:
             check_is_next(step, self._state.step)
             # Before the commit: a failure here changes nothing that can be read.
@@ -265,8 +253,9 @@ class StoreMemory(Closing):
             self._tend()
             self._spill()
             added, self._added = self._added, {}
-            before = self._state.batches
-            old = before if self._next is None else self._evolved()
+            before = old = self._state.batches
+            if self._next is not None:
+                old = {n: before.get(found, ()) for n, found in self._comes_from.items()}
             new = {n: old.get(n, ()) + batches for n, batches in added.items()}
             kept = None if outputs is None else tuple(outputs)
             self._state = LastStep(
@@ -296,9 +285,7 @@ class StoreMemory(Closing):
 
     def compact(self) -> None:
         """Merge each register into one batch. Readers see no difference."""
-        if self._pins.held:
-            self._pins.check_none()
-        self._turns.begin()
+        self._begin_step()
         try:
             for tiers in self._tiers.all.values():
                 batches = self._state.batches.get(tiers.register.name, ())
@@ -307,6 +294,11 @@ class StoreMemory(Closing):
             self._turns.end()
 
     # -- one step at a time
+
+    def _begin_step(self) -> None:
+        if self._pins.held:
+            self._pins.check_none()
+        self._turns.begin()
 
     def _take(self, name: str, batches: Batches) -> None:
         self._added[name] = self._added.get(name, ()) + batches
@@ -357,7 +349,7 @@ class StoreMemory(Closing):
 
     def _left(self) -> int:
         """The bytes that the driver may still hold."""
-        return self._budget - self.driver_bytes - sum(map(_driver_bytes, self._added.values()))
+        return self._budget - self.driver_bytes - sum(map(driver_bytes_of, self._added.values()))
 
     def _spill(self) -> None:
         """Move the largest batches to Spark, until the rest is within the budget."""
@@ -406,38 +398,3 @@ class StoreMemory(Closing):
         if register.schema.columns and nbytes > min(left, self._limits.kept_bytes):
             return (cached(settled, register),)
         return (ordered(settled.fetched(self._limits).table, register),)
-
-
-def _at_keys(
-    of: Register, batches: Batches, keys: Relation, limits: Limits
-) -> tuple[Relation, ...]:
-    """The rows of batches that have one of the keys; if Spark has the keys, maybe other rows."""
-    if keys.frame is not None:
-        here = [b for b in batches if isinstance(b, DriverBatch)]
-        rows, nbytes = sum(b.rows for b in here), _driver_bytes(batches)
-        most = max(limits.looked_up_keys, rows // ROWS_PER_KEY)
-        sent = len(here) == len(batches) and is_sent_whole(rows, nbytes, limits)
-        fetched = None if sent else keys.frame.limit(most + 1).toArrow()
-        if fetched is None or fetched.num_rows > most:
-            # The reader's join selects among the rows of the driver.
-            return tuple(
-                b.at(keys, limits) if isinstance(b, SparkBatch) else whole(b, of) for b in batches
-            )
-        keys = DriverRelation(fetched, of.keys)
-    assert keys.table is not None
-    keys = DriverRelation(conform(keys.table, of.keys), of.keys)
-    if keys.is_empty:
-        return ()
-    places = wanted_places(keys.table, of)
-    found: list[Relation] = []
-    for b in batches:
-        if isinstance(b, SparkBatch):
-            found.append(b.at(keys, limits))
-        elif (there := b.at(places)) is not None:
-            found.append(DriverRelation(there, of.schema, consolidated=True))
-    return tuple(found)
-
-
-def _driver_bytes(batches: Batches) -> int:
-    """The memory of the batches on the driver."""
-    return sum([b.nbytes for b in batches if isinstance(b, DriverBatch)])

@@ -19,7 +19,7 @@ from stepping_spark.errors import CompileError
 from stepping_spark.evolve.codec import Reader, Unreadable, Unwritable, digest, written
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Graph, Origin, Path, Vertex
-from stepping_spark.graph.operators import Feedback, Input, Operator
+from stepping_spark.graph.operators import Input, Operator
 from stepping_spark.plan.plan import Plan
 from stepping_spark.rows.schema import StreamType
 from stepping_spark.store import fingerprint
@@ -157,7 +157,7 @@ class KeptCircuit:
             said = self._vertices[at]
             try:
                 operator = _read(said["operator"], reader)
-                if isinstance(operator, Input | Feedback):
+                if not operator.arity:
                     raise Unreadable(f"{operator.name} has no rows in the state")
                 made[at] = Vertex(operator, *(made[i] for i in said["of"]))
             except (Unreadable, CompileError) as e:

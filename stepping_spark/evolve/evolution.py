@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, StoreMismatch
+from stepping_spark.evolve.before import Before
 from stepping_spark.evolve.circuit import KeptCircuit, digest_of, ids_of, inputs_of, named
 from stepping_spark.evolve.codec import Reader, Unreadable
 from stepping_spark.evolve.filling import Filling, filling_of
-from stepping_spark.expressions.expr import Build, Field
 from stepping_spark.graph.graph import AnyGraph, Vertex
-from stepping_spark.graph.operators import Input, Map
+from stepping_spark.graph.operators import Input
 from stepping_spark.plan.difference import Described, described, difference
 from stepping_spark.plan.identities import Identities
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.register_words import words_of
-from stepping_spark.rows.schema import ZSetType
-from stepping_spark.rows.types import Struct
 from stepping_spark.store import EvolvingStore, Store
 
 AS_BEFORE = "as before"
@@ -168,7 +165,7 @@ class _Finder:
             if s.register.name in parts.names
         }
         reader = Reader([x for v in numbered.walk() for x in (v.operator, v.type)])
-        old = _Before(self.before, self.kept, numbered, frontier, reader)
+        old = Before(self.before, self.kept, numbered, frontier, reader)
         views = self._views(numbered, old)
         filling = filling_of(
             self.plan, identities, frontier, parts.new, [(new, was) for _, new, was, _ in views]
@@ -226,7 +223,7 @@ class _Finder:
         stands_for = {v: to[unfused] for v, unfused in known.items() if unfused in to}
         return moved, Identities(moved, stands_for)
 
-    def _views(self, graph: AnyGraph, old: _Before) -> list[tuple[str, Vertex, Vertex | None, str]]:
+    def _views(self, graph: AnyGraph, old: Before) -> list[tuple[str, Vertex, Vertex | None, str]]:
         """For each view its name, its vertex, what it was if that differs, and what is said."""
         found: list[tuple[str, Vertex, Vertex | None, str]] = []
         names = named(self.graph)
@@ -258,121 +255,6 @@ class _Finder:
             return set()
         told = zip(graph.outputs, made_by, self.graph.made_by, strict=True)
         return {v for v, then, now in told if then.rpartition(" ")[2] == now.rpartition(" ")[2]}
-
-
-class _Before:
-    """What the circuit before gave, as vertices of the circuit that is there now, or of a state."""
-
-    def __init__(
-        self,
-        circuit: KeptCircuit | None,
-        kept: Described,
-        graph: AnyGraph,
-        frontier: dict[Vertex, str],
-        reader: Reader,
-    ) -> None:
-        self.why: dict[str, str] = {}
-        self._circuit, self._graph, self._reader = circuit, graph, reader
-        self._frontier = frontier
-        known = ids_of(graph, graph.walk())
-        self._by_id = {found: v for v, found in known.items()}
-        self._placed: dict[int, str] = {}
-        self._made: dict[int, Vertex | None] = {}
-        if circuit is not None:
-            for name, said in kept.items():
-                place = circuit.registers.get(str(said.get("sums", "")))
-                if place is not None:
-                    self._placed.setdefault(place, name)
-            for place, name in self._placed.items():
-                v = self._made[place] = self._stream(place)
-                if v is not None:
-                    frontier.setdefault(v, name)
-
-    def _stream(self, place: int) -> Vertex | None:
-        """The stream that a register keeps, as the circuit has it; None: it cannot be made."""
-        assert self._circuit is not None
-        if place in self._made:
-            return self._made[place]
-        found = self._same(place)
-        if found is None:
-            with suppress(Unreadable):
-                found = self._circuit.vertex(
-                    place, lambda at: None if at == place else self._known(at), self._reader
-                )
-        return found
-
-    def vertex(self, view: str, place: int, now: Vertex) -> Vertex | None:
-        """What a view was, as a stream of the type that it has now; None: `why` says why not."""
-        assert self._circuit is not None
-        try:
-            found = self._circuit.vertex(place, self._known, self._reader)
-            if found.type.schema != now.type.schema:
-                raise Unreadable(f"its rows were {found.type}, and are {now.type}")
-        except Unreadable as e:
-            self.why[view] = str(e)
-            return None
-        return _as(found, now)
-
-    def has_rows_of(self, place: int, v: Vertex) -> bool:
-        """Whether a view had the columns that it has now."""
-        assert self._circuit is not None
-        found = self._circuit.type_at(place, self._reader).schema
-        return found.kinds == v.type.schema.kinds
-
-    def _same(self, place: int) -> Vertex | None:
-        """The same vertex of the circuit, if it has it, over rows of the same class."""
-        assert self._circuit is not None
-        v = self._by_id.get(self._circuit.ids[place])
-        given = self._circuit.input_at(place, self._reader)
-        return v if v is not None and (given is None or v.type == given.type) else None
-
-    def _known(self, place: int) -> Vertex | None:
-        """A vertex of the circuit, or one whose sum the state has, at a place."""
-        assert self._circuit is not None
-        found = self._same(place)
-        if found is not None:
-            return found
-        if place in self._placed:
-            found = self._made.get(place)
-            if found is None:
-                t = self._circuit.type_at(place, self._reader)
-                called = self._circuit.called(place)
-                found = self._made[place] = Vertex(Input(_number(self._frontier), called, t))
-                self._frontier[found] = self._placed[place]
-            return found
-        v, given = self._by_id.get(self._circuit.ids[place]), None
-        if v is not None:
-            given = self._circuit.input_at(place, self._reader)
-        return None if v is None or given is None else _fewer(v, given)
-
-
-def _fewer(v: Vertex, given: Input) -> Vertex | None:
-    """The rows of an input as they were, with fewer columns; None: it is not so simple."""
-    now, was = v.type, given.type
-    if not (isinstance(now, ZSetType) and isinstance(was, ZSetType)):
-        return None
-    there = dict(now.schema.columns)
-    if not isinstance(was.row, Struct) or not isinstance(now.row, Struct):
-        return None
-    if any(there.get(name) != t for name, t in was.row.fields):
-        return None
-    return Vertex(Map(Build(was.row, tuple(Field(t, (n,)) for n, t in was.row.fields))), v)
-
-
-def _as(v: Vertex, like: Vertex) -> Vertex:
-    """A stream whose rows have the class of another's, and the same columns."""
-    if v.type == like.type:
-        return v
-    assert isinstance(like.type, ZSetType)
-    row = like.type.row
-    if not isinstance(row, Struct):
-        return Vertex(Map(Field(row, ("_value_",))), v)
-    return Vertex(Map(Build(row, tuple(Field(t, (n,)) for n, t in row.fields))), v)
-
-
-def _number(taken: Mapping[Vertex, str]) -> int:
-    """A number for one more stream that comes from a state."""
-    return 1_000_000 + len(taken)
 
 
 def _numbers(inputs: Sequence[tuple[str, int]], before: Mapping[str, int]) -> dict[str, int]:

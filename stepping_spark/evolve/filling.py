@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from stepping_spark.callsite import Line
 from stepping_spark.errors import StoreMismatch
 from stepping_spark.evolve.narrowing import Narrowing
+from stepping_spark.evolve.no_state import NoState
 from stepping_spark.evolve.sums import Sums
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.scheduler import Scheduler
@@ -24,7 +24,7 @@ from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.terms import State
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import DriverRelation, Relation, plus
-from stepping_spark.store import EvolvingStore, Now, Register, Store
+from stepping_spark.store import EvolvingStore, Now, Store
 
 _UNSUMMED = (
     "{path} ({line}): its rows depend on the order of the steps, so that no sum of the state tells "
@@ -104,7 +104,11 @@ def filling_of(
 
     `frontier` are the streams whose sums are kept, with the names that registers have in the state.
     """
-    return _Maker(plan, identities, frontier, new, views).made()
+    try:
+        return _Maker(plan, identities, frontier, new, views, Narrowing(frontier)).made()
+    except StoreMismatch:
+        # What a kept stream determines may hide what the rest of a sum goes with.
+        return _Maker(plan, identities, frontier, new, views, Narrowing(())).made()
 
 
 class _Maker:
@@ -115,6 +119,7 @@ class _Maker:
         frontier: Mapping[Vertex, str],
         new: Sequence[str],
         views: Sequence[tuple[Vertex, Vertex | None]],
+        narrowing: Narrowing,
     ) -> None:
         self.plan, self.identities, self.frontier = plan, identities, frontier
         self.new, self.wanted_views = set(new), views
@@ -123,7 +128,8 @@ class _Maker:
         self.given: dict[Vertex, Vertex] = {}
         self.origins: dict[Vertex, Origin] = {}
         self.sums = Sums()
-        self.narrowing = Narrowing(frontier)
+        self.narrowing = narrowing
+        self.needs: dict[Vertex, bool] = {}
 
     def made(self) -> Filling:
         outputs: list[Vertex] = []
@@ -221,7 +227,7 @@ class _Maker:
             self.kept[made] = self.frontier[v]
             return made
         narrowed = self.narrowing.found(v)
-        if narrowed is not None:
+        if narrowed is not None and self._needs_an_input(v):
             kept, operators = narrowed
             made = self._built(kept)
             for operator in operators:
@@ -233,6 +239,22 @@ class _Maker:
             self.given[made] = v
             return made
         return None
+
+    def _needs_an_input(self, root: Vertex) -> bool:
+        """Whether a stream is not determined by streams that are kept whole."""
+        pending = [root]
+        while pending:
+            v = pending[-1]
+            missing = [i for i in v.inputs if i not in self.needs]
+            if v in self.frontier or v in self.needs or not missing:
+                is_input = isinstance(v.operator, Input) or any(
+                    self.needs[i] for i in v.inputs if i in self.needs
+                )
+                self.needs.setdefault(v, v not in self.frontier and is_input)
+                pending.pop()
+            else:
+                pending += missing
+        return self.needs[root]
 
     def _origin(self, v: Vertex) -> Origin:
         found = self.identities.graph.origins.get(v)
@@ -289,78 +311,6 @@ class _Maker:
                 for filling, filled in zip(loop.states, ours.states, strict=True):  # type: ignore[attr-defined]
                     if filled.register.name in self.new:
                         yield filling.register.name, filled.register.name
-
-
-class NoState:
-    """A store that has nothing, for the step that fills another one's registers."""
-
-    def __init__(self, store: Store, filled: Mapping[str, str]) -> None:
-        self._store, self._filled = store, filled
-
-    def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
-        """Nothing to open."""
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-    def last_step(self) -> int:
-        """No step was taken."""
-        return 0
-
-    def last_now(self) -> Now:
-        """No step was taken."""
-        return None
-
-    def last_offsets(self) -> Mapping[str, int]:
-        """Nothing was read."""
-        return {}
-
-    def last_settings(self) -> Mapping[str, str]:
-        """Those of the store that is filled."""
-        return self._store.last_settings()
-
-    def last_outputs(self) -> tuple[Relation, ...] | None:
-        """No step was taken."""
-        return None
-
-    def last_made_by(self) -> tuple[str, ...] | None:
-        """No step was taken."""
-        return None
-
-    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
-        """Nothing is kept."""
-        return ()
-
-    def snapshot(self) -> AbstractContextManager[Store]:
-        """Nothing is kept."""
-        return nullcontext(self)
-
-    def add(self, register: str, change: Relation) -> None:
-        """Add to the register that this one fills, if it fills any."""
-        filled = self._filled.get(register)
-        if filled is not None:
-            self._store.add(filled, change)
-
-    def commit(
-        self,
-        step: int,
-        now: Now,
-        outputs: Sequence[Relation] | None = None,
-        offsets: Mapping[str, int] | None = None,
-        settings: Mapping[str, str] | None = None,
-        made_by: Sequence[str] | None = None,
-    ) -> None:
-        """The store that is filled commits."""
-
-    def abort(self) -> None:
-        """The store that is filled aborts."""
-
-    def compact(self) -> None:
-        """Nothing is kept."""
-
-    def batches(self, register: str) -> int:
-        """Nothing is kept."""
-        return 0
 
 
 def _summands(v: Vertex) -> Counter[Vertex]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from stepping_spark.expressions.expr import Build, Expr, Field, Literal, Opaque, PythonCall
 from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import Filter, Map
+from stepping_spark.graph.operators import Map, Operator
 
 Columns = Mapping[tuple[str, ...], Field]
 """For fields of a row, by their paths, the fields of what is kept of it."""
@@ -31,14 +31,14 @@ class Narrowing:
             if isinstance(v.operator, Map) and not v.operator.carried:
                 self._of.setdefault(v.inputs[0], []).append((v, _columns(v.operator.f)))
 
-    def found(self, v: Vertex) -> tuple[Vertex, list[Map | Filter]] | None:
+    def found(self, v: Vertex) -> tuple[Vertex, list[Operator]] | None:
         """A kept stream, and what makes the stream of it; None: there is none."""
-        operators: list[Map | Filter] = []
+        operators: list[Operator] = []
         base = v
-        while isinstance(base.operator, Map | Filter) and not _carries(base.operator):
+        while base.operator.row_by_row and not _carries(base.operator):
             operators.insert(0, base.operator)
             (base,) = base.inputs
-            if not any(isinstance(op, Map) for op in operators):
+            if all(op.keeps_rows for op in operators):
                 continue  # all columns of the base are in what it gives
             for kept, columns in self._of.get(base, ()):
                 made = _over(operators, columns)
@@ -47,8 +47,8 @@ class Narrowing:
         return None
 
 
-def _carries(op: Map | Filter) -> bool:
-    return isinstance(op, Map) and bool(op.carried)
+def _carries(op: Operator) -> bool:
+    return bool(getattr(op, "carried", ()))
 
 
 def _columns(f: Expr) -> Columns:
@@ -62,17 +62,26 @@ def _columns(f: Expr) -> Columns:
     return {p.path: Field(p.type, (n,)) for n, p in parts if isinstance(p, Field) and p.path}
 
 
-def _over(operators: Iterable[Map | Filter], columns: Columns) -> list[Map | Filter] | None:
+def _over(operators: Iterable[Operator], columns: Columns) -> list[Operator] | None:
     """The operators over what is kept, up to the first map; what follows reads what that gives."""
-    made: list[Map | Filter] = []
+    made: list[Operator] = []
     mapped = False
     try:
         for op in operators:
-            made.append(op if mapped else dataclasses.replace(op, f=_on(op.f, columns)))
-            mapped = mapped or isinstance(op, Map)
+            made.append(op if mapped else _with(op, _on(_function(op), columns)))
+            mapped = mapped or not op.keeps_rows
     except NotKept:
         return None
     return made
+
+
+def _function(op: Operator) -> Any:
+    return getattr(op, "f")  # noqa: B009
+
+
+def _with(op: Operator, f: Expr) -> Operator:
+    changes: dict[str, Any] = {"f": f}
+    return dataclasses.replace(op, **changes)
 
 
 def _on(value: Any, columns: Columns) -> Any:

@@ -109,8 +109,10 @@ class Sums:
             return _without_before(_spread(value, CHANGE, BEFORE))
         if isinstance(op, Arrange):
             return known[0]
-        if isinstance(op, Add | Neg):
-            return _added(known, -1 if isinstance(op, Neg) else 1)
+        if isinstance(op, Add):
+            return _added(known, 1)
+        if isinstance(op, Neg):
+            return _added(known, -1)
         if isinstance(op, Haitch):
             return self._per_key(op, known)
         if isinstance(op, Fixpoint | Hold):

@@ -13,14 +13,16 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from stepping_spark.errors import SinkError, SourceError, SteppingError, StoreMismatch
-from stepping_spark.evolve.evolution import Evolution, evolution_of
+from stepping_spark.evolve.evolution import UNKNOWN, Evolution, evolution_of
 from stepping_spark.graph.graph import AnyGraph
+from stepping_spark.limits import Limits
 from stepping_spark.pipeline.catching_up import catch_up, deliver
 from stepping_spark.pipeline.feeds import Feed
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.positions import STATE, numbers_of, offsets_of, position_of, without
 from stepping_spark.pipeline.protocols import Portion, Position
 from stepping_spark.pipeline.reporting import log
+from stepping_spark.pipeline.rounds import Rounds
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Store
@@ -28,54 +30,47 @@ from stepping_spark.zsets.spark import ZSetSpark
 from stores.address import MEMORY, Place
 
 
-def evolve(
-    stepper: Stepper[Any, Any],
-    feeds: Sequence[Feed],
-    outlets: Sequence[Outlet],
-    views: Sequence[str],
-    state: int,
-    state_path: str | None,
-) -> None:
+def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
     """Make the state that of the query, and fill the sinks that views have not had.
 
-    `state` is the number of the state, and `state_path` where it is, if it can go back by a step.
-    Does nothing where the query and its sinks are those that the state had.
+    `state` is the number of the state. Does nothing where the query and its sinks are those that
+    the state had.
     """
-    store = stepper.store
+    store, outlets = stepper.store, rounds.outlets
     step, offsets = store.last_step(), store.last_offsets()
     fresh = [outlet for outlet in outlets if outlet.is_fresh(step, offsets)]
     had = [outlet for outlet in outlets if outlet not in fresh]
     if stepper.evolution is None:
-        catch_up(stepper, had, state_path)
+        catch_up(stepper, had, rounds.state_path)
     else:
         _check_delivered(had, step, offsets)
         log.info("%s", stepper.evolution)
-        names = [views[o.number] for o in fresh if o.number < len(views)]
-        whole = [name for name in names if not any(views[o.number] == name for o in had)]
-        _take(stepper, feeds, had, (), whole, state, state_path)
+        known = {outlet.view for outlet in had}
+        told = stepper.evolution.views.items()
+        whole = [name for name, said in told if said == UNKNOWN and name not in known]
+        _take(stepper, rounds, had, (), whole, state)
     if fresh:
-        names = list(dict.fromkeys(views[outlet.number] for outlet in fresh))
+        names = list(dict.fromkeys(outlet.view for outlet in fresh))
         for outlet in fresh:
             log.info("view %r: the sink %s is new, and gets all rows", outlet.view, outlet.shown)
-        _take(stepper, feeds, fresh, had, names, state, state_path)
+        _take(stepper, rounds, fresh, had, names, state)
 
 
 def _take(
     stepper: Stepper[Any, Any],
-    feeds: Sequence[Feed],
+    rounds: Rounds,
     into: Sequence[Outlet],
     keeping: Sequence[Outlet],
     whole: Sequence[str],
     state: int,
-    state_path: str | None,
 ) -> None:
     """Take a step of no change, and write what it gives into sinks; others keep what they have."""
     store = stepper.store
     wanted = stepper.needed_again(whole)
-    again = {feed.name: content(feed, store) for feed in feeds if feed.name in wanted}
+    again = {feed.name: content(feed, store) for feed in rounds.feeds if feed.name in wanted}
 
     def prepare(step: int, outputs: tuple[Any, ...]) -> dict[str, int]:
-        told = _offsets(store, feeds, state)
+        told = _offsets(store, rounds.feeds, state)
         for outlet in into:
             told.update(outlet.kept)
             told.update(outlet.prepare(step, outputs[outlet.number]))
@@ -85,7 +80,7 @@ def _take(
         return told
 
     outputs = stepper.evolve(whole=whole, before_commit=prepare, **again)
-    deliver(store.last_step(), outputs, into, state_path)
+    deliver(store.last_step(), outputs, into, rounds.state_path)
 
 
 def _offsets(store: Store, feeds: Sequence[Feed], state: int) -> dict[str, int]:
@@ -107,6 +102,14 @@ def _check_delivered(had: Sequence[Outlet], step: int, offsets: Mapping[str, int
                 "query before yet, and only that query can give it; run it once more as it was, "
                 "without sources that have anything new, and then this one"
             )
+
+
+def store_at(place: Store | Place, graph: AnyGraph, limits: Limits, *, evolve: bool) -> Store:
+    """The store at a place, or the one that was given."""
+    if not isinstance(place, Place):
+        return place
+    with telling_the_plan(graph, place):
+        return place.store(graph, limits, evolve=evolve)
 
 
 @contextmanager
@@ -134,7 +137,8 @@ def _plan(graph: AnyGraph, place: Store | Place) -> Evolution | None:
         if store is not None:
             try:
                 store.open(plan.registers, plan.output_schemas)
-                return evolution_of(graph, store)
+                found = evolution_of(graph, store)
+                return found if found.is_needed else None
             finally:
                 store.close()
     return None

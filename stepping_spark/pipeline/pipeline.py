@@ -5,14 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from stepping_spark.errors import SteppingError
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.pipeline.catching_up import catch_up
 from stepping_spark.pipeline.changed_query import evolve as evolve_state
-from stepping_spark.pipeline.changed_query import telling_the_plan
+from stepping_spark.pipeline.changed_query import store_at, telling_the_plan
 from stepping_spark.pipeline.declared import Queries, by_name, comments_of, into_of, sources_of
 from stepping_spark.pipeline.given import (
     Given,
@@ -40,6 +39,7 @@ from stepping_spark.spark.placement import bytes_of_a_step
 from stepping_spark.stepper import Stepper
 from stepping_spark.store import Now, Store
 from stores.address import MEMORY, Place
+from stores.steps import Closing
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 VERSIONS = 1_000
 
 
-class Pipeline:
+class Pipeline(Closing):
     """Tables in, tables out: follows sources, maintains views, and writes these to sinks.
 
     `query` is a query function, or several: by the names of their views, or a list of `st.view`s.
@@ -80,14 +80,11 @@ class Pipeline:
     `limits` and `profile` as for `st.Stepper`; the store has these limits too. Rows are late by
     step, the pieces of a version, too.
 
-    With `evolve`, the state may be that of another query, and a view may have a sink that it has
-    not had. A run then begins with a step that makes the state that of the query, and gives sinks
-    what changes in their views, and new sinks all rows: see `Stepper.evolve`. Inputs whose rows are
-    needed again are read again, as of the position that was committed. Without it, another query is
-    an error.
+    With `evolve`, a run begins with a step that makes the state of another query that of this one.
+    It gives sinks what changes in their views, and new sinks all rows: see `Stepper.evolve`. Inputs
+    are read again where that is needed, up to the committed position.
 
-    Each step logs a line to `stepping_spark.pipeline` (INFO), with the rows that the sinks got.
-    `stepper` is the stepper, with its metrics.
+    Each step logs a line to `stepping_spark.pipeline` (INFO). `stepper` has the metrics of steps.
 
     >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(people)
@@ -122,7 +119,6 @@ class Pipeline:
         **inputs: Given,
     ) -> None:
         self.evolves = evolve
-        """Whether the state may be that of another query, when a run begins."""
         chosen = {**(sources or {}), **inputs}
         named = by_name(query, chosen)
         self.graph, self.views = graph_of(named, append_only, strict, lateness)
@@ -300,20 +296,15 @@ class Pipeline:
         """
         opened = None if self._stepper is None else self._stepper.store
         with telling_the_plan(self.graph, self._place):
-            return self._prospect(opened)
-
-    def _prospect(self, opened: Store | None) -> Prospect:
-        return prospect_of(
-            self.graph,
-            self.views,
-            self._place,
-            opened,
-            self._feeds,
-            self._outlets,
-            self._rounds.portion,
-            self._comments,
-            self.evolves,
-        )
+            return prospect_of(
+                self.graph,
+                self.views,
+                self._place,
+                opened,
+                self._rounds,
+                self._comments,
+                self.evolves,
+            )
 
     def report(self) -> Report:
         """What the steps of this process cost, and what is kept: see `Stepper.write_report`.
@@ -343,28 +334,16 @@ class Pipeline:
         if stepper is not None and isinstance(self._place, Place):
             stepper.store.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     # -- opening
 
     def _ready(self) -> Stepper[Any, Any]:
         """The stepper, when each sink has the last step, and sources go on from there."""
         stepper = self._opened()
         self._rounds.go_back(stepper.store)
-        path = self._rounds.state_path
         if self.evolves:
-            evolve_state(stepper, self._feeds, self._outlets, self.views, self._state, path)
+            evolve_state(stepper, self._rounds, self._state)
         with telling_the_plan(self.graph, self._place):
-            catch_up(stepper, self._outlets, path)
+            catch_up(stepper, self._outlets, self._rounds.state_path)
         return stepper
 
     def _try_again(self, error: SteppingError, failures: int) -> None:
@@ -383,10 +362,8 @@ class Pipeline:
         if self._stepper is not None and self._tables_open:
             return self._stepper
         place = self._place
-        store = self._stepper.store if self._stepper is not None else None
-        if store is None:
-            with telling_the_plan(self.graph, place):
-                store = self._store()
+        known = self._stepper and self._stepper.store
+        store = known or store_at(place, self.graph, self._limits, evolve=self.evolves)
         try:
             if self._stepper is None:
                 self._stepper = Stepper(
@@ -405,12 +382,6 @@ class Pipeline:
                 store.close()
             raise
         return self._stepper
-
-    def _store(self) -> Store:
-        place = self._place
-        if not isinstance(place, Place):
-            return place
-        return place.store(self.graph, self._limits, evolve=self.evolves)
 
     def _open_tables(self, store: Store) -> None:
         offsets = store.last_offsets()

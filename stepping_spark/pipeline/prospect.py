@@ -15,8 +15,8 @@ from stepping_spark.pipeline.catching_up import check_query
 from stepping_spark.pipeline.feeds import NOT_READ, Feed, shown, told
 from stepping_spark.pipeline.outlets import Outlet
 from stepping_spark.pipeline.positions import position_of, state_of
-from stepping_spark.pipeline.protocols import Portion
 from stepping_spark.pipeline.rejects import DROP, FAIL
+from stepping_spark.pipeline.rounds import Rounds
 from stepping_spark.plan.explain import explain
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.register_words import words_of
@@ -137,13 +137,12 @@ def prospect_of(
     views: Sequence[str],
     place: Store | Place,
     opened: Store | None,
-    feeds: Sequence[Feed],
-    outlets: Sequence[Outlet],
-    portion: Portion,
+    rounds: Rounds,
     comments: Mapping[str, str],
     evolves: bool,
 ) -> Prospect:
     """Look, and change nothing: no lock is taken, and no table is made."""
+    feeds, outlets = rounds.feeds, rounds.outlets
     step, offsets, rows = 0, dict[str, int](), dict[str, int]()
     evolution, filled = None, list[Outlet]()
     with _to_read(graph, place, opened, evolves) as store:
@@ -165,7 +164,7 @@ def prospect_of(
     for feed in feeds:
         feed.open(position_of(feed.name, offsets))
         try:
-            feed.look(portion)
+            feed.look(rounds.portion)
             waiting[feed.name] = feed.behind()
         finally:
             feed.close()

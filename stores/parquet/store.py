@@ -18,14 +18,14 @@ from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import Relation
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stepping_spark.store import Now, Register, Size, fingerprint_of, now_from_text, now_to_text
-from stores.batches.tiers import Tiers, Work, size_of
+from stepping_spark.store import Now, Register, fingerprint_of, now_to_text
+from stores.batches.tiers import Tiers, Work
 from stores.parquet.commits import Committed
-from stores.parquet.evolving import Evolving
 from stores.parquet.files import FileReader, output_content
 from stores.parquet.filesystem import directory_of, reaching
 from stores.parquet.manifest import FileBatch, Manifest, next_revision
 from stores.parquet.reading import Reading
+from stores.parquet.told import Told
 from stores.parquet.writer import Added, BatchFiles, drop, ended
 from stores.registers import Served, check_are_registers, no_key
 from stores.steps import Closing, Turns, check_is_next
@@ -37,7 +37,7 @@ CACHE_BYTES = 256 << 20
 """The memory for what was read, or a quarter of the machine's where that is less."""
 
 
-class StoreParquet(Evolving, Closing):
+class StoreParquet(Told, Closing):
     """Keeps registers in Parquet files, in a local directory or in an object store.
 
     `path` is a path, or a URI that `pyarrow.fs` knows (`s3://bucket/state`; `s3a` is the same);
@@ -198,22 +198,6 @@ class StoreParquet(Evolving, Closing):
         self._tiers.close()
         self._committed.close()
 
-    def last_step(self) -> int:
-        """The number of the last committed step; 0 before the first."""
-        return self._reading.current()[0].step
-
-    def last_now(self) -> Now:
-        """The `now` of the last committed step; None before the first."""
-        return now_from_text(self._reading.current()[0].now)
-
-    def last_offsets(self) -> Mapping[str, int]:
-        """How far each source of changes was read at the last committed step."""
-        return self._reading.current()[0].offsets
-
-    def last_settings(self) -> Mapping[str, str]:
-        """The session's settings that the state depends on; empty before they are given."""
-        return self._reading.current()[0].settings
-
     def last_outputs(self) -> tuple[Relation, ...] | None:
         """The output of the last committed step; None if it was not kept."""
         kept = self._reading.current()[0].outputs
@@ -224,10 +208,6 @@ class StoreParquet(Evolving, Closing):
                 self._reading.output(batch, output_content(i, schema))
                 for i, ((_, batch), schema) in enumerate(zip(kept, self._outputs, strict=True))
             )
-
-    def last_made_by(self) -> tuple[str, ...] | None:
-        """What computed each output of the last committed step; None if that is unknown."""
-        return self._reading.current()[0].made_by
 
     @contextmanager
     def snapshot(self) -> Iterator[Self]:
@@ -243,14 +223,6 @@ class StoreParquet(Evolving, Closing):
             self._reading.pins.pin((manifest, manifest.registers)),
         ):
             yield self
-
-    def batches(self, register: str) -> int:
-        """How many batches the register is kept in."""
-        return len(self._reading.batches_of(self._tiers_of(register).register))
-
-    def size(self, register: str) -> Size:
-        """The size of the register, by its files."""
-        return size_of(self._reading.batches_of(self._tiers_of(register).register))
 
     @property
     def rows_written(self) -> Mapping[str, int]:
@@ -309,8 +281,7 @@ class StoreParquet(Evolving, Closing):
 
         After an error none of them are, and the same step may be made again.
         """
-        self._check_writable()
-        self._turns.begin()
+        self._begin_step()
         try:
             manifest, _ = self._reading.current()
             check_is_next(step, manifest.step)
@@ -359,8 +330,7 @@ class StoreParquet(Evolving, Closing):
 
     def compact(self) -> None:
         """Merge each register into one batch; readers see no difference."""
-        self._check_writable()
-        self._turns.begin()
+        self._begin_step()
         try:
             manifest, live = self._reading.current()
             with self._reading.trying(), reaching(self._directory.shown, "merge its batches"):

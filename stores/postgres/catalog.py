@@ -34,7 +34,7 @@ from stores.registers import read_registers
 FORMAT = 3
 STORE, REGISTERS, CIRCUIT = "_store_", "_registers_", "_circuit_"
 
-_TABLES = {
+TABLES = {
     STORE: (
         "format int NOT NULL, fingerprint text NOT NULL, step bigint NOT NULL, now text, "
         "offsets json NOT NULL, outputs json NOT NULL, outputs_kept boolean NOT NULL, "
@@ -169,8 +169,8 @@ class Catalog:
             'SELECT register::text, "table"::text, "view"::text, '
             f"left(described::text, {MOST_BYTES}), left(columns::text, {MOST_BYTES}) FROM {{}}"
         )
-        found = connection.execute(self._sql(query, REGISTERS).as_bytes()).fetchall()
-        with self._believed(REGISTERS):
+        found = connection.execute(self.sql(query, REGISTERS).as_bytes()).fetchall()
+        with self.believed(REGISTERS):
             tables = dict(map(table_of, found))
             check_distinct([unescape(Part(n, "register").text()) for n, *_ in found], "register")
             check_distinct([table.name for table in tables.values()], "the table")
@@ -196,20 +196,20 @@ class Catalog:
             f"left(outputs::text, {MOST_BYTES}), outputs_kept, "
             f"left(settings::text, {MOST_BYTES}) FROM {{}} LIMIT 2"
         )
-        rows = connection.execute(self._sql(query, STORE).as_bytes()).fetchall()
-        with self._believed(STORE):
+        rows = connection.execute(self.sql(query, STORE).as_bytes()).fetchall()
+        with self.believed(STORE):
             return state_of(only(rows))
 
     def fingerprint(self, connection: Connection) -> str:
         """The digest of the registers that the state was made for."""
         found = connection.execute(
-            self._sql("SELECT fingerprint::text FROM {} LIMIT 2", STORE).as_bytes()
+            self.sql("SELECT fingerprint::text FROM {} LIMIT 2", STORE).as_bytes()
         )
-        with self._believed(STORE):
+        with self.believed(STORE):
             return Part(only(found.fetchall())[0], "fingerprint").text()
 
     @contextmanager
-    def _believed(self, table: str) -> Iterator[None]:
+    def believed(self, table: str) -> Iterator[None]:
         """Turn a `ValueError` about a table's content into `StoreCorrupt`."""
         try:
             yield
@@ -221,7 +221,7 @@ class Catalog:
 
     def save(self, connection: Connection, old: LastStep, new: LastStep) -> Any:
         """Replace the last step `old` by `new`; the cursor's row count is 0 if it was not `old`."""
-        query = self._sql(
+        query = self.sql(
             "UPDATE {} SET step = $1, now = $2, offsets = $3::json, outputs = $4::json, "
             "outputs_kept = $5, settings = $6::json WHERE step = $7",
             STORE,
@@ -243,7 +243,7 @@ class Catalog:
     def make_outputs(self, connection: Connection, old: LastStep, new: Sequence[Layout]) -> None:
         """Replace the tables of the outputs by new ones."""
         for i in range(len(old.outputs)):
-            connection.execute(self._sql("DROP TABLE IF EXISTS {}", f"_output_{i + 1}_").as_bytes())
+            connection.execute(self.sql("DROP TABLE IF EXISTS {}", f"_output_{i + 1}_").as_bytes())
         for layout in new:
             connection.execute(layout.create.as_bytes())
 
@@ -257,7 +257,7 @@ class Catalog:
         )
         for (name,) in mine.fetchall():
             if STAGED.fullmatch(name):
-                connection.execute(self._sql("DROP TABLE IF EXISTS {}", name).as_bytes())
+                connection.execute(self.sql("DROP TABLE IF EXISTS {}", name).as_bytes())
 
     def vacuum(self, connection: Connection, layout: Layout) -> None:
         """VACUUM a table, if it exists, to reclaim the space of deleted rows."""
@@ -265,72 +265,6 @@ class Catalog:
         if connection.execute(there.as_bytes()).fetchone() != (None,):
             vacuum = sql.SQL("VACUUM (ANALYZE) {}").format(layout.place)
             connection.execute(vacuum.as_bytes())
-
-    # -- another circuit
-
-    def circuit(self, connection: Connection) -> str | None:
-        """The text of the circuit of the last step; None if an earlier version did not keep it."""
-        if CIRCUIT not in Guard(connection, self.address, writes=False).check([CIRCUIT]):
-            return None
-        query = self._sql(f"SELECT left(circuit, {MOST_BYTES}) FROM {{}} LIMIT 2", CIRCUIT)
-        rows = connection.execute(query.as_bytes()).fetchall()
-        with self._believed(CIRCUIT):
-            return Part(only(rows)[0], "circuit").text() if rows else None
-
-    def tell(self, connection: Connection, circuit: str) -> None:
-        """Keep the text of the circuit."""
-        table = self._sql(f"CREATE TABLE IF NOT EXISTS {{}} ({_TABLES[CIRCUIT]})", CIRCUIT)
-        connection.execute(table.as_bytes())
-        connection.execute(self._sql("DELETE FROM {}", CIRCUIT).as_bytes())
-        connection.execute(self._sql("INSERT INTO {} VALUES ($1)", CIRCUIT).as_bytes(), [circuit])
-
-    def evolve(
-        self,
-        connection: Connection,
-        registers: Sequence[tuple[Register, Layout]],
-        kept: Mapping[str, Layout],
-    ) -> None:
-        """Make these the registers of the state, within a transaction.
-
-        Those that are kept have their tables, which other registers lose, and the rest get new
-        ones.
-        """
-        stay = {layout.table for layout in kept.values()}
-        tables = self.tables(connection).values()
-        there = {table.name: table for table in tables if table.name in stay}
-        for table in tables:
-            if table.name not in stay:
-                if table.view is not None:
-                    connection.execute(self._sql("DROP VIEW IF EXISTS {}", table.view).as_bytes())
-                connection.execute(self._sql("DROP TABLE IF EXISTS {}", table.name).as_bytes())
-        connection.execute(self._sql("DELETE FROM {}", REGISTERS).as_bytes())
-        taken = self.relations(connection)
-        for register, layout in registers:
-            old = there.get(layout.table)
-            if old is None:
-                view = self._make(connection, register, layout, taken)
-            else:
-                view = old.view
-                self._comment(connection, register, layout)
-            self._note(connection, register, layout, view)
-        update = self._sql("UPDATE {} SET fingerprint = $1", STORE)
-        connection.execute(update.as_bytes(), [fingerprint([r for r, _ in registers])])
-
-    def next_layouts(
-        self,
-        connection: Connection,
-        registers: Sequence[Register],
-        kept: Mapping[str, Layout],
-    ) -> list[tuple[Register, Layout]]:
-        """The registers of a circuit with their tables: the ones that are kept, and new ones."""
-        tables = self.tables(connection).values()
-        stay = {layout.table for layout in kept.values()}
-        gone = [table for table in tables if table.name not in stay]
-        taken = self.relations(connection) - {t.name for t in gone} - {t.view or "" for t in gone}
-        return [
-            (r, self.layout(r, kept[r.name].table if r.name in kept else identifier(r.name, taken)))
-            for r in registers
-        ]
 
     # -- creating it
 
@@ -342,26 +276,24 @@ class Catalog:
         if there.fetchone() is None:
             name = sql.Identifier(self.address.schema)
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(name).as_bytes())
-        for table, columns in _TABLES.items():
-            connection.execute(self._sql(f"CREATE TABLE {{}} ({columns})", table).as_bytes())
+        for table, columns in TABLES.items():
+            connection.execute(self.sql(f"CREATE TABLE {{}} ({columns})", table).as_bytes())
         connection.execute(
-            self._sql(
-                "INSERT INTO {} VALUES ($1, $2, 0, NULL, '{{}}', '[]', false, '{{}}')", STORE
-            ),
+            self.sql("INSERT INTO {} VALUES ($1, $2, 0, NULL, '{{}}', '[]', false, '{{}}')", STORE),
             [FORMAT, fingerprint(registers)],
         )
         taken = self.relations(connection)
         layouts = [self.layout(r, identifier(r.name, taken)) for r in registers]
         for register, layout in zip(registers, layouts, strict=True):
-            view = self._make(connection, register, layout, taken)
-            self._note(connection, register, layout, view)
+            view = self.make(connection, register, layout, taken)
+            self.note(connection, register, layout, view)
 
-    def _note(
+    def note(
         self, connection: Connection, register: Register, layout: Layout, view: str | None
     ) -> None:
         """Say which table a register has."""
         connection.execute(
-            self._sql("INSERT INTO {} VALUES ($1, $2, $3, $4::json, $5::json)", REGISTERS),
+            self.sql("INSERT INTO {} VALUES ($1, $2, $3, $4::json, $5::json)", REGISTERS),
             [
                 escape(register.name),
                 layout.table,
@@ -371,18 +303,19 @@ class Catalog:
             ],
         )
 
-    def _comment(self, connection: Connection, register: Register, layout: Layout) -> None:
+    def comment(self, connection: Connection, register: Register, layout: Layout) -> None:
+        """Say in comments what the table of a register, and its columns, are."""
         what = f"register {register.name!r}: the sum of {register.sums or 'changes'}"
         for statement in layout.comments(what):
             connection.execute(statement.as_bytes())
 
-    def _make(
+    def make(
         self, connection: Connection, register: Register, layout: Layout, taken: set[str]
     ) -> str | None:
         """Create the table of a register, and the view of a cache; return the name of the view."""
         for statement in (layout.create, layout.index):
             connection.execute(statement.as_bytes())
-        self._comment(connection, register, layout)
+        self.comment(connection, register, layout)
         prefix = register_name("")
         if not register.name.startswith(prefix):
             return None
@@ -397,8 +330,8 @@ class Catalog:
         return Layout(self.address.schema, table, of.schema, of.key, order=of.order)
 
     def _check_format(self, connection: Connection) -> None:
-        found = connection.execute(self._sql("SELECT format FROM {} LIMIT 2", STORE).as_bytes())
-        with self._believed(STORE):
+        found = connection.execute(self.sql("SELECT format FROM {} LIMIT 2", STORE).as_bytes())
+        with self.believed(STORE):
             said = Part(only(found.fetchall())[0], "format").number()
         if said != FORMAT:
             raise StoreMismatch(
@@ -415,7 +348,8 @@ class Catalog:
         )
         return {name for (name,) in found}
 
-    def _sql(self, text: str, table: str) -> Statement:
+    def sql(self, text: str, table: str) -> Statement:
+        """A statement about a table of the schema, whose place in the text is `{}`."""
         place = sql.Identifier(self.address.schema, table)
         return sql.SQL(text).format(place)
 

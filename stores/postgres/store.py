@@ -13,7 +13,7 @@ from stepping_spark.errors import StoreError
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.packages import SparkSession
-from stepping_spark.plan.difference import Described, described, names_in
+from stepping_spark.plan.difference import names_in
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import Relation
@@ -24,11 +24,12 @@ from stores.postgres.catalog import snapshot
 from stores.postgres.columns import few_rows
 from stores.postgres.connection import Address, Connection, identity
 from stores.postgres.copy import size_on_disk, wanted_keys, whole
-from stores.postgres.last_step import LastStep, layout_of, made_by_of
+from stores.postgres.last_step import LastStep, layout_of
 from stores.postgres.outputs import Outputs
 from stores.postgres.session import Session
 from stores.postgres.snapshot import Pinned, pinned
 from stores.postgres.statements import Layout
+from stores.postgres.told import Told
 from stores.registers import Served, check_are_registers, checked_since, no_key
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
@@ -36,7 +37,7 @@ from stores.steps import Closing, Turns, check_is_next
 DRIVER_BYTES = 64 << 20
 
 
-class StorePostgres(Closing):
+class StorePostgres(Told, Closing):
     """Stores registers as tables of a Postgres database, in a schema of their own.
 
     `url` is `postgresql://user:password@host:port/database`; messages never show the password.
@@ -114,8 +115,6 @@ class StorePostgres(Closing):
         self._catalog = self._session.catalog
         self._opening: Sequence[Register] = ()  # those of the circuit that opens it
         self._tables: Served[tuple[Register, Layout]] = Served()
-        self._next: dict[str, tuple[Register, Layout]] | None = None  # of a circuit to evolve to
-        self._stay: dict[str, Layout] = {}  # of the registers that stay then, their tables
         self._outputs = Outputs(self._session, driver_bytes, self._limits)
         self._added = Additions(self._session, driver_bytes, self._limits)
         self._pins: Pins[Pinned] = Pins()
@@ -211,22 +210,6 @@ class StorePostgres(Closing):
 
     # -- the committed state
 
-    def last_step(self) -> int:
-        """The number of the last committed step; 0 before the first."""
-        return self._known().step
-
-    def last_now(self) -> Now:
-        """The `now` of the last committed step; None before the first."""
-        return self._known().now
-
-    def last_offsets(self) -> Mapping[str, int]:
-        """The offset of each source of changes at the last committed step."""
-        return self._known().offsets
-
-    def last_settings(self) -> Mapping[str, str]:
-        """The session settings that the state depends on; empty before they are set."""
-        return self._known().settings
-
     def last_outputs(self) -> tuple[Relation, ...] | None:
         """The output of the last committed step; None if it was not kept."""
         self._check_open()
@@ -240,10 +223,6 @@ class StorePostgres(Closing):
                 return tuple(self._whole(connection, layout) for layout in self._outputs.layouts)
 
         return self._reader.answer(found)
-
-    def last_made_by(self) -> tuple[str, ...] | None:
-        """The computation of each output of the last committed step; None if it is unknown."""
-        return made_by_of(self._known())
 
     @contextmanager
     def snapshot(self) -> Iterator[Self]:
@@ -272,38 +251,6 @@ class StorePostgres(Closing):
         """The size of the register's table, with its indexes. Counts the rows."""
         layout = self._layout(register)
         return self._reader.answer(lambda connection: size_on_disk(connection, layout))
-
-    # -- another circuit
-
-    def last_circuit(self) -> str | None:
-        """The text of the circuit that took the last committed step; None if it is unknown."""
-        self._check_open()
-        if self._read_only and not self.evolves:
-            return None  # a reader may have no right to the table, and needs it for this only
-        return self._session.answer(self._catalog.circuit)
-
-    def described(self) -> Described:
-        """The registers of the state, as `Register.describe` gives them, by their names there."""
-        return described([register for register, _ in self._tables.all.values()])
-
-    def read_kept(self, name: str) -> tuple[Relation, ...]:
-        """All rows of a register, by its name in the state."""
-        _, layout = self._tables.all[name]
-        return self._read(layout, None)
-
-    def size_kept(self, name: str) -> Size:
-        """The size of a register, by its name in the state. Counts the rows."""
-        _, layout = self._tables.all[name]
-        return self._reader.answer(lambda connection: size_on_disk(connection, layout))
-
-    def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
-        """In the current step, replace the registers of the state: see `EvolvingStore`."""
-        self._check_writable()
-        self._turns.begin()
-        self._stay = {name: self._tables.all[found][1] for name, found in names.items()}
-        with self._session.use("could not be looked at") as connection:
-            found = self._catalog.next_layouts(connection, registers, self._stay)
-        self._next = {register.name: (register, layout) for register, layout in found}
 
     # -- a step
 
@@ -350,8 +297,7 @@ class StorePostgres(Closing):
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the current step; a DataFrame is computed here, once."""
         layout = self._layout(register)
-        self._check_writable()
-        self._turns.begin()
+        self._begin_step()
         self._added.add(register, layout, change)
 
     def commit(
@@ -395,13 +341,6 @@ class StorePostgres(Closing):
         finally:
             self._turns.end()
 
-    def _begin_with(self, circuit: str | None, connection: Connection) -> None:
-        """What the transaction of a step begins with."""
-        if self._next is not None:
-            self._catalog.evolve(connection, list(self._next.values()), self._stay)
-        if circuit is not None:
-            self._catalog.tell(connection, circuit)
-
     def abort(self) -> None:
         """Discard the additions of the current step, if it belongs to this thread."""
         self._turns.abort()
@@ -439,6 +378,10 @@ class StorePostgres(Closing):
                 f"{self._address}: the store is open with read_only=True; open it without, to step"
             )
         self._pins.check_none()
+
+    def _begin_step(self) -> None:
+        self._check_writable()
+        self._turns.begin()
 
     def _layout(self, register: str) -> Layout:
         self._check_open()

@@ -1,0 +1,174 @@
+"""The part of a stepper that makes the state of another query that of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
+
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import InputError, StepError
+from stepping_spark.evolve.circuit import circuit_of, is_circuit_of
+from stepping_spark.evolve.evolution import Evolution, evolution_of
+from stepping_spark.execution.io import held_input
+from stepping_spark.execution.metrics import StepMetrics
+from stepping_spark.graph.graph import AnyGraph
+from stepping_spark.limits import Limits
+from stepping_spark.plan.plan import Plan
+from stepping_spark.spark.relation import DriverRelation, Relation
+from stepping_spark.store import EvolvingStore, Now, Store
+
+BeforeCommit: TypeAlias = Callable[[int, tuple[Any, ...]], Mapping[str, int]]
+
+
+class Evolving:
+    """What a stepper is too: see `Stepper`."""
+
+    graph: AnyGraph
+    store: Store
+    limits: Limits
+    metrics: deque[StepMetrics]
+    _plan: Plan
+    _lock: threading.Lock
+    _circuit: str | None = None  # to be kept with the next step
+    _evolution: Evolution | None = None
+
+    def _commit(
+        self,
+        number: int,
+        now: Now,
+        outputs: Sequence[Relation],
+        offsets: Mapping[str, int] | None,
+        settings: Mapping[str, str] | None,
+    ) -> None:
+        told = (number, now, outputs, offsets, settings, self.graph.made_by)
+        if self._circuit is None:
+            self.store.commit(*told)
+        else:
+            self.store.commit(*told, circuit=self._circuit)  # type: ignore[call-arg]
+            self._circuit = None
+
+    def evolve(
+        self,
+        *,
+        whole: Iterable[str] = (),
+        before_commit: BeforeCommit | None = None,
+        **inputs: Any,
+    ) -> Any:
+        """Make a state that another query made that of this query, as one step.
+
+        Returns the change of each output: what the query gives now and did not give, and the
+        reverse. Registers that both queries have stay as they are, and cost nothing; the others are
+        filled from these. `st.evolution(graph, store)` tells before what is kept, and what is read.
+        If nothing in the state determines a register, the rows of an input are needed again. They
+        are given by its name, all of them, as of the last step: `evolve(orders=z)`.
+
+        The step has the next number, and the `now` and the offsets of the last one. It is all or
+        nothing, as any step is. A second call does nothing, and returns empty changes.
+
+        `whole` names outputs whose change is all their rows, for what has none of them: a new
+        table, or one that was emptied because what the other query gave is unknown, as it had a
+        function that this one has not. `before_commit` is as for `step`.
+
+        Raises `InputError` if an input is missing, and `StoreMismatch` if rows depend on the order
+        of the steps, or what an output was is unknown.
+
+        >>> def large(a: st.ZSet[int]) -> st.ZSet[int]:
+        ...     return st.filter(st.distinct(a), f=lambda n: n > 1)
+        >>> def larger(a: st.ZSet[int]) -> st.ZSet[int]:
+        ...     return st.filter(st.distinct(a), f=lambda n: n > 2)
+        >>> store = st.StoreMemory.from_graph(st.compile(large))
+        >>> _ = st.iteration(store, st.compile(large), (st.ZSetPython({1: 1, 2: 1, 3: 1}),))
+        >>> stepper = st.Stepper(st.compile(larger), store, evolve=True)
+        >>> (change,) = stepper.evolve()
+        >>> change == st.ZSetPython({2: -1})
+        True
+        """
+        with self._lock:
+            evolution = self._evolution_of(whole)
+            if evolution is None:
+                empty = (DriverRelation.empty(v.type.schema) for v in self._plan.outputs)
+                return self._answers(list(empty))
+            return self._evolve(evolution, inputs, before_commit)
+
+    @property
+    def evolution(self) -> Evolution | None:
+        """What has to become of the state before a step can be taken; None: nothing."""
+        return self._evolution
+
+    def needed_again(self, whole: Iterable[str] = ()) -> tuple[str, ...]:
+        """The names of the inputs that `evolve` needs again, with the same `whole`."""
+        evolution = self._evolution_of(whole)
+        return () if evolution is None else evolution.read_again
+
+    def _evolution_of(self, whole: Iterable[str]) -> Evolution | None:
+        return evolution_of(self.graph, self.store, whole) if whole else self._evolution
+
+    def _evolve(
+        self,
+        evolution: Evolution,
+        inputs: Mapping[str, Any],
+        before_commit: BeforeCommit | None,
+    ) -> tuple[Any, ...]:
+        evolution.check_known()
+        again = self._again(evolution, inputs)
+        number, now = evolution.step + 1, self.store.last_now()
+        offsets: Mapping[str, int] | None = None
+        metrics = StepMetrics(number)
+        begun = time.perf_counter()
+        with self._all_or_nothing(number, list(inputs.values())):
+            assert isinstance(self.store, EvolvingStore)
+            assert evolution.filling is not None
+            self.store.evolve(self._plan.registers, evolution.names)
+            self._circuit = circuit_of(self._plan)
+            outputs, settings = evolution.filling.run(self.store, again, metrics, now, self.limits)
+            answers = self._answers(outputs)
+            if before_commit is not None:
+                offsets = {**self.store.last_offsets(), **before_commit(number, answers)}
+            self._commit(number, now, outputs, offsets, settings)
+        self._evolution = None
+        metrics.ms = (time.perf_counter() - begun) * 1e3
+        self.metrics.append(metrics)
+        return answers
+
+    def _again(self, evolution: Evolution, inputs: Mapping[str, Any]) -> dict[str, Relation]:
+        """The rows of the inputs that are read again, by name."""
+        missing = [name for name in evolution.read_again if name not in inputs]
+        if missing or inputs.keys() - set(evolution.read_again):
+            wanted = ", ".join(f"{name}=…" for name in evolution.read_again)
+            raise InputError(
+                f"{user_line()}: evolve needs all rows of "
+                f"{', '.join(evolution.read_again) or 'no input'} again, and is given "
+                f"{', '.join(inputs) or 'none'}; write evolve({wanted})"
+            )
+        types = {where: v.type for v, where in self.graph.named_inputs}
+        return {
+            name: held_input(value, types[f"input {name!r}"], f"input {name!r}", self.limits)
+            for name, value in inputs.items()
+        }
+
+    def _check_evolved(self) -> None:
+        if self._evolution is not None:
+            raise StepError(
+                f"the state is that of another query than {self.graph.name} is now; call "
+                f"evolve() first. What it does:\n{self._evolution}"
+            )
+
+    def _begin_with(self, store: EvolvingStore) -> None:
+        """Find out what a state has to become, and what it has to say of its circuit."""
+        if store.evolves:
+            found = evolution_of(self.graph, self.store)
+            self._evolution = found if found.is_needed else None
+        if not is_circuit_of(store.last_circuit(), self._plan):
+            self._circuit = circuit_of(self._plan)
+
+    def _all_or_nothing(
+        self, number: int, inputs: Sequence[object]
+    ) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    def _answers(self, outputs: Sequence[Relation]) -> tuple[Any, ...]:
+        raise NotImplementedError
