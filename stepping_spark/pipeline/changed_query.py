@@ -38,7 +38,8 @@ def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
     """
     store, outlets = stepper.store, rounds.outlets
     step, offsets = store.last_step(), store.last_offsets()
-    fresh = [outlet for outlet in outlets if outlet.is_fresh(step, offsets)]
+    changed = stepper.evolution is not None
+    fresh = [outlet for outlet in outlets if outlet.is_fresh(step, offsets, changed=changed)]
     had = [outlet for outlet in outlets if outlet not in fresh]
     if stepper.evolution is None:
         catch_up(stepper, had, rounds.state_path)

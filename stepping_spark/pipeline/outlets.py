@@ -132,30 +132,35 @@ class Outlet:
             )
         return True
 
-    def is_fresh(self, step: int, offsets: Mapping[str, int]) -> bool:
-        """Whether the sink has no step of the pipeline, and there are rows that it may lack.
+    def is_fresh(self, step: int, offsets: Mapping[str, int], *, changed: bool) -> bool:
+        """Whether the sink has no step of the pipeline, and lacks more than the last one.
 
-        It is another one than the view had, or its view had none. `offsets` are those of the last
-        committed step.
+        It is another one than the view had. `offsets` are those of the last committed step, and
+        `changed` says that another query has given its rows.
         """
-        if self._sink_forgets or self._later or not step:
+        if not self._may_be_fresh(step, offsets, changed=changed):
             return False
-        return self._sink.last_step() == 0 and not self._had_no_rows(step, offsets)
+        return self._sink.last_step() == 0
 
-    def looks_fresh(self, state: int, step: int, offsets: Mapping[str, int]) -> bool:
+    def looks_fresh(
+        self, state: int, step: int, offsets: Mapping[str, int], *, changed: bool
+    ) -> bool:
         """The same of a sink that is not open; changes nothing."""
         look = getattr(self._sink, "look", None)
-        if self._sink_forgets or self._later or not step or not callable(look):
+        if not callable(look) or not self._may_be_fresh(step, offsets, changed=changed):
             return False
         try:
-            found = look(self._arrow, f"{state:012x} {self.view}")
+            return bool(look(self._arrow, f"{state:012x} {self.view}") == 0)
         finally:
             self._sink.close()
-        return found == 0 and not self._had_no_rows(step, offsets)
 
-    def _had_no_rows(self, step: int, offsets: Mapping[str, int]) -> bool:
-        """Whether no step has had rows for the sink."""
-        return offsets.get(self._key) == 0 and offsets.get(f"{self._key}{EMPTY}") == step
+    def _may_be_fresh(self, step: int, offsets: Mapping[str, int], *, changed: bool) -> bool:
+        if self._sink_forgets or self._later or not step:
+            return False
+        if offsets.get(self._key) != 0:
+            return True
+        # No step before the last one had rows for the sink: that one has all rows of the view.
+        return changed and offsets.get(f"{self._key}{EMPTY}") != step
 
     @property
     def remembers(self) -> bool:

@@ -155,7 +155,8 @@ def prospect_of(
             rows = {name: size.rows for name, size in sizes.items()}
         state = state_of(step, offsets)
         if evolves:
-            filled = [outlet for outlet in outlets if outlet.looks_fresh(state, step, offsets)]
+            changed = evolution is not None
+            filled = [o for o in outlets if o.looks_fresh(state, step, offsets, changed=changed)]
         known = [outlet for outlet in outlets if outlet not in filled]
         lacking = [outlet for outlet in known if outlet.look(state, step, offsets)]
         if store is not None and not evolves:
