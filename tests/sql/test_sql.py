@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import stepping_spark as st
 from stepping_spark.cli import main
 from stepping_spark.errors import CompileError
+from stepping_spark.from_sql.parse import Text
 from stepping_spark.rows.data import Data
 
 
@@ -150,6 +151,20 @@ def test_what_cannot_be_a_view_is_refused_with_its_place(text: str, said: str) -
 def test_a_table_that_is_not_given_is_named() -> None:
     with pytest.raises(CompileError, match="columns of table missing are not known; say them"):
         st.sql("SELECT id FROM missing")()
+
+
+@pytest.mark.parametrize("table", ["orders", "shop.orders"])
+def test_a_query_of_with_may_be_called_like_the_table_that_it_reads(table: str) -> None:
+    text = f"WITH orders AS (SELECT * FROM {table}) SELECT max(id) AS id FROM orders"
+    bound: Any = st.sql(text)
+    query = bound.with_tables({"orders": Order})
+    assert [row.id for row, _ in answer(query, *ORDERS).iter()] == [3]
+
+
+def test_an_error_names_the_text_of_the_view_that_it_is_in() -> None:
+    text = Text('SELECT "id",\n"nothing" FROM "shop"."orders"', "model a", quoted_names=True)
+    with pytest.raises(CompileError, match=r"^model a, line 2, column 1: there is no column"):
+        st.sql(text, orders=Order)
 
 
 def test_what_is_no_table_is_refused() -> None:
