@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from stepping_spark.callsite import user_line
@@ -19,6 +20,7 @@ from stepping_spark.from_sql.tables import Table, table_of
 from stepping_spark.from_sql.views import View, statements_of, tables_in, views_of
 from stepping_spark.query.primitives import map as map_
 from stepping_spark.query.trace import Stream
+from stepping_spark.query.trace import row_of as stream_row
 from stepping_spark.rows.atoms import Column as Named
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.data import Data
@@ -84,18 +86,14 @@ def _emitted(
     to: type[Data] | None,
 ) -> Any:
     """The streams of the views' rows."""
-    made = [rows_of(view, tables, streams, to) for view in views]
+    given = {name: replace(tables[name], stream=stream) for name, stream in streams.items()}
+    made = [made_of(view, given, to).stream for view in views]
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def rows_of(
-    view: View,
-    tables: Mapping[str, Table],
-    streams: Mapping[str, Stream],
-    to: type[Data] | None = None,
-) -> Any:
-    """The stream of a view's rows, which are of a class whose columns have the view's names."""
-    emitter = Emitter(view.text, {n: (s, tables[n].columns) for n, s in streams.items()})
+def made_of(view: View, tables: Mapping[str, Table], to: type[Data] | None = None) -> Table:
+    """A view as a table: the stream of its rows, whose columns have the view's names."""
+    emitter = Emitter(view.text, {n: (t.stream, t.columns) for n, t in tables.items()})
     columns = view.plan.columns
     _check_names(view)
     if to is None:
@@ -113,7 +111,10 @@ def rows_of(
         pairs = zip(names, values, strict=True)
         return cls(**{n: relation.value(e, row).column for n, e in pairs})
 
-    return map_(relation.stream, f=row_of, name=view.name or None)
+    stream: Any = map_(relation.stream, f=row_of, name=view.name or None)
+    kinds = [relation.kind(e) for e in values]
+    made = {c.name: ((n,), k) for c, n, k in zip(columns, names, kinds, strict=True)}
+    return Table(stream_row(stream, "sql"), None, made, stream)
 
 
 def _check_names(view: View) -> None:
@@ -185,6 +186,7 @@ def unbound(
     made: Any = unknown
     made.__name__ = made.__qualname__ = "query"
     made.with_tables = with_tables
+    made.missing = missing
     made.__doc__ = doc.strip()
     return unknown
 

@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token
 
 from stepping_spark.from_sql.columns import Expr
 from stepping_spark.from_sql.parse import failure, query_of, tokens_of
-from stepping_spark.from_sql.plan import Plan, Scan, nodes, with_fresh_columns
+from stepping_spark.from_sql.plan import Filter, Plan, Project, Scan, nodes, with_fresh_columns
 from stepping_spark.from_sql.query import Queries
 
 _KINDS = ("VIEW", "TABLE")
@@ -37,6 +37,11 @@ class View:
         """The tables that it reads."""
         return {node.table for node in nodes(self.plan) if isinstance(node, Scan)}
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it is more than rows of a table that are mapped and filtered."""
+        return not all(isinstance(n, Scan | Project | Filter) for n in nodes(self.plan))
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -54,7 +59,7 @@ class Views:
     """Makes the views of statements, one after another; later ones may read earlier ones."""
 
     def __init__(self, tables: Mapping[str, Sequence[str]]) -> None:
-        self._tables = tables
+        self._tables = dict(tables)
         self._known: dict[str, Plan] = {}
 
     def view(self, statement: Statement) -> View:
@@ -73,6 +78,11 @@ class Views:
         if statement.name:
             self._known[statement.name.lower()] = plan
         return View(statement.name, plan, tree, statement.text, statement.comment)
+
+    def cut(self, view: View) -> None:
+        """Let later views read the rows of a view, like those of a table, and not its plan."""
+        del self._known[view.name.lower()]
+        self._tables[view.name] = [c.name for c in view.plan.columns]
 
 
 def views_of(statements: Iterable[Statement], tables: Mapping[str, Sequence[str]]) -> list[View]:
