@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from stepping_spark.callsite import user_line
+from stepping_spark.compile import compile as compiled
 from stepping_spark.dbt import dbt_project
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.from_sql import sql
+from stepping_spark.from_sql.text import Text
+from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.iceberg import IcebergTable
 from stepping_spark.pipeline.postgres import Postgres
 
+T = TypeVar("T")
+
 KINDS = {"delta": DeltaTable, "files": Files, "iceberg": IcebergTable, "postgres": Postgres}
 TABLE = "NAME=KIND:ADDRESS"
 PLACE = "KIND:ADDRESS"
+COLUMNS = "NAME=DDL"
+_COLUMNS_OF = "orders='id BIGINT, country STRING'"
 _EXAMPLES = "orders=delta:lake/orders, or revenue=delta:lake/revenue:country with a key"
 
 
@@ -37,8 +44,7 @@ def pipeline_of(
     `file` is views in SQL, a TOML file, or the folder of a dbt project; `said` is more of what a
     TOML file may say.
     """
-    kind = {".sql": "sql", ".toml": "toml"}.get(file.suffix, "dbt")
-    known = dict(said) | (_read(file) if kind == "toml" else {kind: str(file)})
+    known = said_of(file, said)
     if store is not None:
         known["store"] = store
     if "store" not in known:
@@ -48,35 +54,69 @@ def pipeline_of(
         )
     inputs = _tables(known.get("sources", {}), sources, "source")
     of_views = _said(known.get("sinks", {}), sinks, "sink")
+
+    def made() -> Pipeline:
+        query = query_of(known)
+        _check_sources(file, query, inputs)
+        found = of_models(getattr(query, "written", {}), of_views, known.get("into"))
+        into = {name: _table(name, one, "sink") for name, one in found.items()}
+        options = {name: known[name] for name in OPTIONS if name in known}
+        return Pipeline(query, store=known["store"], sources=inputs, into=into, **options)
+
+    return with_file(file, made)
+
+
+def graph_of(
+    file: Path, said: Mapping[str, Any], sources: Sequence[str], columns: Sequence[str]
+) -> AnyGraph:
+    """The circuit of what a file or a dbt project says; `columns` are those of tables, as DDL."""
+    known = said_of(file, said)
+    inputs = _tables(known.get("sources", {}), sources, "source")
+    for text in columns:
+        name, equals, ddl = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--columns {text}: expected {COLUMNS}, such as {_COLUMNS_OF}")
+        inputs[name] = ddl
+
+    def made() -> AnyGraph:
+        query = query_of(known)
+        _check_sources(file, query, inputs)
+        graph: AnyGraph = compiled(query.with_tables(inputs) if inputs else query)
+        return graph
+
+    return with_file(file, made)
+
+
+def said_of(file: Path, said: Mapping[str, Any]) -> dict[str, Any]:
+    """All that is said of a pipeline: of a file of SQL, of a TOML file, or of a dbt project."""
+    kind = {".sql": "sql", ".toml": "toml"}.get(file.suffix, "dbt")
+    return dict(said) | (_read(file) if kind == "toml" else {kind: str(file)})
+
+
+def query_of(known: Mapping[str, Any]) -> Any:
+    """The query function of views in SQL, or of a dbt project."""
+    if "dbt" not in known:
+        file = Path(known["sql"])
+        return sql(Text(file.read_text(encoding="utf-8"), file.name, file=str(file)))
+    return dbt_project(known["dbt"], **{n: known[n] for n in OF_DBT if n in known and n != "into"})
+
+
+def with_file(file: Path, make: Callable[[], T]) -> T:
+    """What is made of a file, whose errors name the file: no line of the user led there."""
     try:
-        return _made(file, known, inputs, of_views)
+        return make()
     except (InputError, CompileError) as e:
-        # No line of the user led here, so the message begins with a line of click.
         rest = str(e).removeprefix(f"{user_line()}: ")
         raise type(e)(str(e) if rest == str(e) else f"{file}: {rest}") from e
 
 
-def _made(
-    file: Path,
-    known: Mapping[str, Any],
-    inputs: Mapping[str, Any],
-    of_views: Mapping[str, dict[str, Any]],
-) -> Pipeline:
-    if "dbt" in known:
-        of_project = {name: known[name] for name in OF_DBT if name in known and name != "into"}
-        query = dbt_project(known["dbt"], **of_project)
-        of_views = of_models(query.written, of_views, known.get("into"))
-    else:
-        query = sql(Path(known["sql"]).read_text(encoding="utf-8"))
+def _check_sources(file: Path, query: Any, inputs: Mapping[str, Any]) -> None:
     missing = [name for name in getattr(query, "missing", ()) if name not in inputs]
     if missing:
         raise click.UsageError(
             f"{file} reads {', '.join(missing)}, and no source is said for "
             f"{missing[0]}; give --source {missing[0]}=delta:lake/{missing[0]}, or another {TABLE}"
         )
-    into = {name: _table(name, one, "sink") for name, one in of_views.items()}
-    options = {name: known[name] for name in OPTIONS if name in known}
-    return Pipeline(query, store=known["store"], sources=inputs, into=into, **options)
 
 
 OPTIONS = ("max_versions", "max_rows", "max_bytes", "append_only", "strict")

@@ -21,8 +21,9 @@ from stepping_spark.dbt.seeds import Seed
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.from_sql.api import function_of, made_of, unbound
 from stepping_spark.from_sql.kinds import row_type_of
-from stepping_spark.from_sql.parse import Text, failure
+from stepping_spark.from_sql.parse import failure
 from stepping_spark.from_sql.tables import Table, table_of
+from stepping_spark.from_sql.text import Text
 from stepping_spark.from_sql.views import Statement, View, Views, statements_of, tables_of
 from stepping_spark.pipeline.checks import Check
 from stepping_spark.pipeline.declared import Declared, declare
@@ -103,7 +104,10 @@ class _Project:
 
     def _statement(self, node: Node) -> Statement:
         called = f"{node.kind} {node.name} ({node.file})"
-        text = Text(node.code or "", called, quoted_names=self.manifest.quoted_names)
+        quoted = self.manifest.quoted_names
+        text = Text(
+            node.code or "", called, file=str(self.manifest.folder / node.file), quoted_names=quoted
+        )
         found = statements_of(text)
         if len(found) != 1:
             raise failure(text, None, f"it has {len(found)} statements", "write one SELECT")

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
-from stepping_spark.callsite import user_line
+from stepping_spark.callsite import standing_at, user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.from_sql.columns import Column, Expr, ref
 from stepping_spark.from_sql.emit import Emitter
-from stepping_spark.from_sql.parse import failure
+from stepping_spark.from_sql.parse import failure, line_of
 from stepping_spark.from_sql.plan import OneSource, Project
 from stepping_spark.from_sql.relation import fields_of
 from stepping_spark.from_sql.rules import optimized
@@ -67,12 +67,12 @@ def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
 
 def _text_of(given: Any) -> str:
     """The text of an object that has one: a query of sqlframe, or an expression of ibis."""
+    if type(given).__module__.startswith("ibis."):  # its tables have another method of this name
+        ibis = importlib.import_module("ibis")
+        return str(ibis.to_sql(given, dialect="pyspark"))
     if hasattr(given, "sql"):
         found = given.sql(dialect="spark")
         return "; ".join(found) if isinstance(found, list) else str(found)
-    if type(given).__module__.startswith("ibis."):
-        ibis = importlib.import_module("ibis")
-        return str(ibis.to_sql(given, dialect="pyspark"))
     raise CompileError(
         f"{user_line()}: sql takes the text of a query, or an object with a method sql(dialect=…), "
         f"found {short(given)}"
@@ -93,7 +93,13 @@ def _emitted(
 
 def made_of(view: View, tables: Mapping[str, Table], to: type[Data] | None = None) -> Table:
     """A view as a table: the stream of its rows, whose columns have the view's names."""
-    emitter = Emitter(view.text, {n: (t.stream, t.columns) for n, t in tables.items()})
+    with standing_at(line_of([view.at], view.name or "query")):
+        return _made_of(view, tables, to)
+
+
+def _made_of(view: View, tables: Mapping[str, Table], to: type[Data] | None) -> Table:
+    known = {n: (t.stream, t.columns) for n, t in tables.items()}
+    emitter = Emitter(view.text, known, view.name or "query")
     columns = view.plan.columns
     _check_names(view)
     if to is None:

@@ -9,7 +9,7 @@ written (`Anonymous`), except those with a syntax of their own. `CAST` stays a `
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from sqlglot import ErrorLevel, TokenType, exp
@@ -18,30 +18,13 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token
 
+from stepping_spark.callsite import Line
 from stepping_spark.errors import CompileError
+from stepping_spark.from_sql.text import Text
 
 SUFFIXES = ("L", "S", "Y")
 """What makes an integer of the text a BIGINT, a SMALLINT or a TINYINT."""
 _OWN_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST")
-
-
-class Text(str):
-    """A text of SQL, and what errors call it.
-
-    With `quoted_names`, `"x"` is a name in it, as in standard SQL, and otherwise a string, as in
-    Spark.
-    """
-
-    called: str
-    quoted_names: bool
-
-    def __new__(cls, text: str, called: str = "SQL", *, quoted_names: bool = False) -> Text:
-        made = super().__new__(cls, text)
-        made.called, made.quoted_names = called, quoted_names
-        return made
-
-    def __deepcopy__(self, memo: object) -> Text:
-        return self  # copies of nodes share their text
 
 
 class SteppingSparkSql(Spark):
@@ -172,6 +155,15 @@ def failure(text: str, node: exp.Expr | None, reason: str, remedy: str = "") -> 
             return _at(of, start, reason, remedy)
         at = at.parent
     return _at(text, None, reason, remedy)
+
+
+def line_of(nodes: Iterable[exp.Expr], view: str) -> Line | None:
+    """The first line of nodes of a view; None: they stand in no file."""
+    for node in nodes:
+        for start, text in sorted(_places(node), key=lambda place: place[0])[:1]:
+            if isinstance(text, Text) and text.file:
+                return Line(text.file, text.count("\n", 0, start) + 1, view)
+    return None
 
 
 def _places(node: exp.Expr) -> Iterator[tuple[int, str]]:
