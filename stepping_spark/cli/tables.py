@@ -57,11 +57,11 @@ def pipeline_of(
 
     def made() -> Pipeline:
         query = query_of(known)
-        _check_sources(file, query, inputs)
+        read = _read_by(query, inputs, file)
         found = of_models(getattr(query, "written", {}), of_views, known.get("into"))
         into = {name: _table(name, one, "sink") for name, one in found.items()}
         options = {name: known[name] for name in OPTIONS if name in known}
-        return Pipeline(query, store=known["store"], sources=inputs, into=into, **options)
+        return Pipeline(query, store=known["store"], sources=read, into=into, **options)
 
     return with_file(file, made)
 
@@ -80,8 +80,8 @@ def graph_of(
 
     def made() -> AnyGraph:
         query = query_of(known)
-        _check_sources(file, query, inputs)
-        graph: AnyGraph = compiled(query.with_tables(inputs) if inputs else query)
+        read = _read_by(query, inputs, file)
+        graph: AnyGraph = compiled(query.with_tables(read) if read else query)
         return graph
 
     return with_file(file, made)
@@ -110,13 +110,16 @@ def with_file(file: Path, make: Callable[[], T]) -> T:
         raise type(e)(str(e) if rest == str(e) else f"{file}: {rest}") from e
 
 
-def _check_sources(file: Path, query: Any, inputs: Mapping[str, Any]) -> None:
+def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The sources that a query reads; of a dbt project some models may be left out."""
     missing = [name for name in getattr(query, "missing", ()) if name not in inputs]
     if missing:
         raise click.UsageError(
             f"{file} reads {', '.join(missing)}, and no source is said for "
             f"{missing[0]}; give --source {missing[0]}=delta:lake/{missing[0]}, or another {TABLE}"
         )
+    unread = getattr(query, "unread", ())
+    return {name: given for name, given in inputs.items() if name not in unread}
 
 
 OPTIONS = ("max_versions", "max_rows", "max_bytes", "append_only", "strict")

@@ -45,54 +45,59 @@ def chosen(
     selected, excluded = _listed("select", select), _listed("exclude", exclude)
     _check_names("select", selected, models)
     _check_names("exclude", excluded, {**models, **tests})
-    left_out: dict[str, str] = {}
-    for node in order:
-        name = manifest.called[node.id]
-        reads = (manifest.called.get(id_, id_) for id_ in node.reads)
-        gone = next((r for r in reads if r in left_out), None)
-        if name in excluded:
-            left_out[name] = "it is named in exclude="
-        elif node.kind == "snapshot":
-            left_out[name] = _SNAPSHOT
-        elif gone is not None and node.kind != "source" and gone in {*models, *tests}:
-            left_out[name] = f"it reads {gone}, which is left out"
-    wanted = [models[name] for name in selected] or [
-        n for name, n in models.items() if name not in left_out
-    ]
+    left_out = _left_out(manifest, order, excluded)
     lost = [name for name in selected if name in left_out]
     if lost:
         raise InputError(
             f"{user_line()}: dbt project {manifest.project}: select= names {lost[0]}, and "
             f"{left_out[lost[0]]}; leave it out of one of the two"
         )
-    needed = set(_with_what_they_read(manifest, wanted))
-    planned = tuple(n for n in order if n.kind == "model" and n.id in needed)
-    views = tuple(
-        n for n in planned if (manifest.called[n.id] in selected if selected else _is_written(n))
-    )
-    if not views:
+    wanted = [models[name] for name in selected] or [
+        n for name, n in models.items() if name not in left_out and n.materialized not in _COMPOSED
+    ]
+    if not wanted:
         raise InputError(
             f"{user_line()}: dbt project {manifest.project}: no model is materialized as "
             f"{', '.join(WRITTEN)}, and only these are written; name the models that are to be "
             f"views: select=[{next(iter(models), '…')!r}]"
         )
-    of_tests = tuple(
+    needed = set(_with_what_they_read(manifest, wanted))
+    of_views = {n.id for n in wanted}
+    planned = [n for n in order if n.kind == "model" and n.id in needed]
+    planned = [n for n in planned if n.materialized != "ephemeral" or n.id in of_views]
+    views = [n for n in planned if n.id in of_views]
+    of_tests = [
         n
         for name, n in tests.items()
-        if name not in left_out and n.reads and needed.issuperset(n.reads)
-    )
-    for name in models:
-        if models[name].id not in needed:
-            left_out.setdefault(name, "nothing that is selected reads it")
-    made = (*planned, *(of_tests if checks else ()))
-    refused = {n.id: reason for n in made if (reason := _refusal(n)) is not None}
-    return Choice(
-        tuple(n for n in planned if n.materialized != "ephemeral"),
-        views,
-        of_tests if checks else (),
-        refused,
-        left_out,
-    )
+        if checks and name not in left_out and n.reads and needed.issuperset(n.reads)
+    ]
+    for name, node in models.items():
+        if node.id not in needed:
+            left_out.setdefault(name, "it is no table, and nothing that is maintained reads it")
+    tested = {n.id for n in of_tests}
+    for name, node in tests.items():
+        if node.id not in tested:
+            why = "it tests what is not maintained" if checks else "checks=False"
+            left_out.setdefault(name, why)
+    refused = {n.id: reason for n in (*planned, *of_tests) if (reason := _refusal(n)) is not None}
+    return Choice(tuple(planned), tuple(views), tuple(of_tests), refused, left_out)
+
+
+def _left_out(manifest: Manifest, order: list[Node], excluded: Collection[str]) -> dict[str, str]:
+    """What is excluded, with what reads it, and snapshots; by name, with the reason."""
+    found: dict[str, str] = {}
+    for node in order:
+        name = manifest.called[node.id]
+        reads = [manifest.nodes[id_] for id_ in node.reads if id_ in manifest.nodes]
+        gone = [manifest.called[r.id] for r in reads if r.kind == "model"]
+        gone = [other for other in gone if other in found]
+        if name in excluded:
+            found[name] = "it is named in exclude="
+        elif node.kind == "snapshot":
+            found[name] = _SNAPSHOT
+        elif gone:
+            found[name] = f"it reads {gone[0]}, which is left out"
+    return found
 
 
 def _in_order(manifest: Manifest) -> list[Node]:
@@ -136,10 +141,6 @@ def _with_what_they_read(manifest: Manifest, nodes: Collection[Node]) -> Iterato
             seen.add(id_)
             pending += manifest.nodes[id_].reads
             yield id_
-
-
-def _is_written(node: Node) -> bool:
-    return node.materialized in WRITTEN
 
 
 def _refusal(node: Node) -> str | None:

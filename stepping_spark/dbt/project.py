@@ -60,13 +60,13 @@ def dbt_project(
         )
     project = _Project(known, chosen(known, select, exclude, checks=checks))
     project.read()
-    odd = [name for name in tables if name not in project.inputs]
+    odd = [name for name in tables if name not in {*project.inputs, *project.unread}]
     if odd:
         raise InputError(
             f"{user_line()}: dbt project {known.project}: {odd[0]}=… is given, and the inputs are "
             f"{', '.join(project.inputs)}; give each its name"
         )
-    return project.query(tables)
+    return project.query({n: given for n, given in tables.items() if n in project.inputs})
 
 
 @dataclass
@@ -89,6 +89,12 @@ class _Project:
     def outputs(self) -> tuple[Node, ...]:
         """What becomes an output."""
         return (*self.choice.views, *self.choice.checks)
+
+    @property
+    def unread(self) -> list[str]:
+        """The tables of the project that no model reads that is maintained."""
+        tables = [n for n in self.manifest.nodes.values() if n.kind in ("seed", "source")]
+        return [name for n in tables if (name := self.manifest.called[n.id]) not in self.inputs]
 
     # -- the text
 
@@ -181,6 +187,7 @@ class _Project:
         called = self.manifest.called
         made.written = {called[n.id]: self.manifest.keys.get(n.id, ()) for n in self.choice.views}
         made.left_out = dict(self.choice.left_out)
+        made.unread = self.unread
         declare(made, said)
         return made
 

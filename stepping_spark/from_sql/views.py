@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token
 from stepping_spark.from_sql.columns import Expr
 from stepping_spark.from_sql.parse import failure, query_of, tokens_of
 from stepping_spark.from_sql.plan import Filter, Plan, Project, Scan, nodes, with_fresh_columns
-from stepping_spark.from_sql.query import Queries
+from stepping_spark.from_sql.query import Queries, used_queries
 
 _KINDS = ("VIEW", "TABLE")
 _BEFORE = ("OR", "REPLACE", "REFRESH", "TEMPORARY", "TEMP", "GLOBAL", "MATERIALIZED", "STREAMING",
@@ -107,12 +107,14 @@ def tables_in(statements: Iterable[Statement]) -> list[str]:
 def tables_of(tree: Expr, ctes: frozenset[str] = frozenset()) -> Iterator[exp.Table]:
     """The tables and views that a query names: those that are no query of its WITH.
 
+    Queries of WITH that nothing reads are left out.
+
     A query of WITH sees those before it, so `WITH orders AS (SELECT * FROM orders) …` reads a table
     `orders`. A name with a schema is always that of a table.
     """
     with_ = tree.args.get("with_")
     if with_ is not None:
-        for cte in with_.expressions:
+        for cte in used_queries(tree, with_):
             own = {cte.alias.lower()}
             yield from tables_of(cte.this, ctes | own if with_.args.get("recursive") else ctes)
             ctes |= own

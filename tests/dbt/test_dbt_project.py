@@ -138,6 +138,32 @@ def test_a_pipeline_has_the_sources_and_their_columns(tmp_path: Path) -> None:
     }
 
 
+def test_a_view_that_nothing_reads_is_left_out_and_may_be_selected(tmp_path: Path) -> None:
+    other = table("shop", "other")
+    view = {"config": {"materialized": "view"}}
+    alone = model("alone", "select x from shop.other", other["unique_id"], **view)
+    unique = data_test("unique_x", "select x from lake.alone where x > 1", alone["unique_id"])
+    path = project(tmp_path, ORDERS, STG, REVENUE, other, alone, unique)
+    query = st.dbt_project(path, orders=Order)
+    assert list(query.rows) == ["orders"]
+    assert query.left_out == {
+        "alone": "it is no table, and nothing that is maintained reads it",
+        "unique_x": "it tests what is not maintained",
+    }
+    both: dict[str, Any] = {"orders": Order, "other": "x INT"}
+    assert list(st.dbt_project(path, select=["alone"], **both).rows) == ["other"]
+    assert list(st.dbt_project(path, **both).rows) == ["orders"]
+    done = call("sql", "--dbt", tmp_path, "--columns", f"orders={DDL}", "--columns", "other=x INT")
+    assert (done.exit_code, "revenue: reads the change of orders" in done.output) == (0, True)
+
+
+def test_an_ephemeral_model_may_be_selected(tmp_path: Path) -> None:
+    ephemeral = STG | {"config": {"materialized": "ephemeral"}, "relation_name": None}
+    path = project(tmp_path, ORDERS, ephemeral)
+    query = st.dbt_project(path, select=["stg_orders"], orders=Order)
+    assert answer(query, order(1, "AT", 5)) == [[(1, "AT", 5)]]
+
+
 # -- refusals
 
 

@@ -161,6 +161,17 @@ def test_a_query_of_with_may_be_called_like_the_table_that_it_reads(table: str) 
     assert [row.id for row, _ in answer(query, *ORDERS).iter()] == [3]
 
 
+def test_a_query_of_with_that_nothing_reads_needs_no_table() -> None:
+    text = (
+        "WITH a AS (SELECT * FROM missing), b AS (SELECT * FROM a), c AS (SELECT * FROM orders), "
+        "d AS (SELECT id FROM c) SELECT max(id) AS id FROM d"
+    )
+    bound: Any = st.sql(text)
+    assert bound.missing == ["orders"]
+    query = bound.with_tables({"orders": Order})
+    assert [row.id for row, _ in answer(query, *ORDERS).iter()] == [3]
+
+
 def test_an_error_names_the_text_of_the_view_that_it_is_in() -> None:
     text = Text('SELECT "id",\n"nothing" FROM "shop"."orders"', "model a", quoted_names=True)
     with pytest.raises(CompileError, match=r"^model a, line 2, column 1: there is no column"):
