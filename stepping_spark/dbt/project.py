@@ -277,7 +277,8 @@ class _Project:
             f"{user_line()}: dbt project {self.manifest.project}: {len(refused)} of "
             f"{len(self.nodes)} models and tests cannot be maintained:\n"
             + "\n".join(lines)
-            + f"\nChange them, or leave them out, and what reads them: exclude={first!r}"
+            + f"\nChange them, or leave them out, and what reads them: exclude={first!r} "
+            f"(--exclude {' --exclude '.join(first)})"
         )
 
     # -- inputs and checks

@@ -119,6 +119,7 @@ def reads(nodes: dict[str, Any], node: dict[str, Any]) -> set[str]:
     return direct.union(*(reads(nodes, nodes[id_]) for id_ in direct))
 
 
+@pytest.mark.slow
 def test_each_table_is_what_duckdb_computes_after_each_edit_of_the_seeds(folder: Path) -> None:
     seeds, database = Seeds(3), Database(folder)
     found: dict[str, Counter[Any]] = {name: Counter() for name in TABLES}
