@@ -333,6 +333,28 @@ def test_any_view_may_be_a_check_and_may_have_a_sink_too() -> None:
         st.Pipeline(negative, store="memory", cents=changes, into=st.Check()).run()
 
 
+def test_a_check_is_not_given_the_last_step_again_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def negative(cents: st.ZSet[int]) -> st.ZSet[int]:
+        return st.filter(cents, f=lambda n: n < 0)
+
+    taken: list[int] = []
+    step: Any = st.Stepper.step
+
+    def counted(self: Any, *inputs: Any, **more: Any) -> Any:
+        taken.append(1)
+        return step(self, *inputs, **more)
+
+    monkeypatch.setattr(st.Stepper, "step", counted)
+    changes = [(1, st.ZSetPython({5: 1}))]
+    store = f"parquet:{tmp_path / 'state'}"
+    for steps in (1, 0):
+        with st.Pipeline(negative, store=store, cents=changes, into=st.Check()) as pipeline:
+            assert pipeline.run() == steps
+    assert len(taken) == 1
+
+
 # -- seeds
 
 RAW = seed("raw", column_types={"id": "integer", "price": "numeric(8,2)"})
