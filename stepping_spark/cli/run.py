@@ -15,6 +15,7 @@ import click
 from stepping_spark.cli.interrupts import INTERRUPTED
 from stepping_spark.cli.made import pipeline_in
 from stepping_spark.cli.output import NOT_DONE, Output, say
+from stepping_spark.cli.project import of_project, said_of_project
 from stepping_spark.cli.quiet import examples
 from stepping_spark.cli.tables import PLACE, TABLE, pipeline_of
 from stepping_spark.errors import SteppingError
@@ -48,12 +49,6 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     short_help="Run the pipeline or the views of a file.",
 )
 @click.argument("file", metavar="FILE[:NAME]", required=False)
-@click.option(
-    "--dbt",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="DIR",
-    help="Instead of FILE: a dbt project, after `dbt compile --full-refresh`.",
-)
 @click.option(
     "--store",
     metavar="STORE",
@@ -90,11 +85,7 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
 @click.option(
     "--into", metavar=PLACE, help="With --dbt: where the tables of models are: delta:lake."
 )
-@click.option("--select", multiple=True, metavar="MODEL", help="With --dbt: only these models.")
-@click.option(
-    "--exclude", multiple=True, metavar="NAME", help="With --dbt: without this model or test."
-)
-@click.option("--no-checks", is_flag=True, help="With --dbt: without the tests of the project.")
+@of_project
 @click.option("--max-steps", type=click.IntRange(min=1), help="Stop after this number of steps.")
 @click.option("--progress", is_flag=True, help="Show a line with the last step and the lag.")
 @click.option("--metrics-port", type=int, help="Serve metrics for Prometheus on this machine.")
@@ -146,8 +137,7 @@ def run(
     """
     logging.basicConfig(format=LINE)
     logging.getLogger("stepping_spark").setLevel(logging.INFO)
-    named = {"into": into, "select": select, "exclude": exclude, "checks": not no_checks}
-    of_dbt = {name: found for name, found in named.items() if found or name == "checks"}
+    of_dbt = said_of_project(select, exclude, no_checks) | ({"into": into} if into else {})
     try:
         with _pipeline(file, dbt, store, sources, sinks, of_dbt) as pipeline:
             if dry_run:
@@ -185,7 +175,7 @@ def _pipeline(
     if dbt is not None:
         return pipeline_of(dbt, of_dbt, store, sources, sinks)
     assert file is not None
-    if of_dbt != {"checks": True}:
+    if of_dbt:
         raise click.UsageError("--into, --select, --exclude and --no-checks are for --dbt")
     if Path(file).suffix in (".sql", ".toml"):
         if not Path(file).is_file():

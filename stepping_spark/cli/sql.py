@@ -10,6 +10,7 @@ import click
 from stepping_spark.callsite import user_line
 from stepping_spark.cli.browser import open_page
 from stepping_spark.cli.output import NOT_DONE, Output, say
+from stepping_spark.cli.project import of_project, said_of_project
 from stepping_spark.cli.quiet import examples
 from stepping_spark.cli.run import IN_FULL
 from stepping_spark.cli.tables import COLUMNS, TABLE, graph_of
@@ -31,12 +32,7 @@ from stepping_spark.plan.explain import explain
 @click.argument(
     "file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
-@click.option(
-    "--dbt",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="DIR",
-    help="Instead of FILE: a dbt project, after `dbt compile --full-refresh`.",
-)
+@of_project
 @click.option(
     "--source",
     "sources",
@@ -68,6 +64,9 @@ from stepping_spark.plan.explain import explain
 def sql(
     file: Path | None,
     dbt: Path | None,
+    select: tuple[str, ...],
+    exclude: tuple[str, ...],
+    no_checks: bool,
     sources: tuple[str, ...],
     columns: tuple[str, ...],
     out: Path | None,
@@ -88,12 +87,15 @@ def sql(
         raise click.UsageError(
             "give either a file, as `stepping-spark sql views.sql`, or a dbt project: --dbt DIR"
         )
+    of_dbt = said_of_project(select, exclude, no_checks)
+    if of_dbt and dbt is None:
+        raise click.UsageError("--select, --exclude and --no-checks are for --dbt")
     if file is not None and file.suffix not in (".sql", ".toml"):
         raise click.UsageError(f"{file} is neither .sql nor .toml; its name says what is in it")
     if out is not None and out.suffix not in (".svg", ".png"):
         raise click.UsageError(f"--out {out}: expected a name that ends with .svg or .png")
     try:
-        graph = graph_of(file or dbt or Path(), {}, sources, columns)
+        graph = graph_of(file or dbt or Path(), of_dbt, sources, columns)
         text, in_full = explained(graph, view_names(graph))
         if verbose:  # where no line of the user led, each vertex has a line of click
             text = str(explain(graph)).replace(f"  ({user_line()})", "")

@@ -155,6 +155,11 @@ def test_a_view_that_nothing_reads_is_left_out_and_may_be_selected(tmp_path: Pat
     assert list(st.dbt_project(path, **both).rows) == ["orders"]
     done = call("sql", "--dbt", tmp_path, "--columns", f"orders={DDL}", "--columns", "other=x INT")
     assert (done.exit_code, "revenue: reads the change of orders" in done.output) == (0, True)
+    done = call("sql", "--dbt", tmp_path, "--columns", "other=x INT", "--select", "alone")
+    assert (done.exit_code, "unique_x: reads the change of other" in done.output) == (0, True)
+    options = ["--columns", "other=x INT", "--select", "alone", "--no-checks"]
+    done = call("sql", "--dbt", tmp_path, *options)
+    assert (done.exit_code, "unique_x" in done.output) == (0, False)
 
 
 def test_an_ephemeral_model_may_be_selected(tmp_path: Path) -> None:

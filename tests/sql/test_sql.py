@@ -299,6 +299,7 @@ def test_views_are_explained_and_drawn_and_nothing_is_run(tmp_path: Path, by: st
         ),
         (["views.sql", "--columns", "orders=id INT"], "views.sql, line 3, column 8: there is no"),
         (["views.sql", "--out", "views.gif"], "expected a name that ends with .svg or .png"),
+        (["views.sql", "--exclude", "x"], "--no-checks are for --dbt"),
         (["views.txt"], "views.txt is neither .sql nor .toml"),
     ],
 )
