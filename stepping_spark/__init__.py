@@ -29,6 +29,7 @@ from circuits.windows import asof_join, sessions, window
 from stepping_spark import functions
 from stepping_spark.actions import Action, actions, iteration
 from stepping_spark.compile import compile, incrementalize  # noqa: A004
+from stepping_spark.dbt import dbt_project
 from stepping_spark.drawing.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.errors import (
     CompileError,
@@ -55,6 +56,7 @@ from stepping_spark.graph.reduce_plan import ReducePlan
 from stepping_spark.limits import Limits
 from stepping_spark.pipeline import Batch, Pipeline, Portion, Prospect, Sink, Source, view
 from stepping_spark.pipeline.catalog_tables import CatalogTable
+from stepping_spark.pipeline.checks import Check
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.iceberg import IcebergTable
@@ -113,6 +115,7 @@ __all__ = [
     "Batch",
     "Cache",
     "CatalogTable",
+    "Check",
     "Column",
     "CompileError",
     "Data",
@@ -176,6 +179,7 @@ __all__ = [
     "count",
     "cross_join",
     "cube",
+    "dbt_project",
     "delay",
     "delay_indexed",
     "delta_join",

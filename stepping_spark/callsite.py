@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import FrameType
 
@@ -64,5 +66,18 @@ def line_of(frame: FrameType | None) -> Line:
 
 
 def user_line() -> Line:
-    """The user's line that led here."""
-    return line_of(user_frame())
+    """The user's line that led here: of a program, or of a text that is being translated."""
+    return _PLACE.get() or line_of(user_frame())
+
+
+@contextlib.contextmanager
+def standing_at(line: Line | None) -> Iterator[None]:
+    """Take this for the user's line; None: leave it as it is."""
+    token = _PLACE.set(line or _PLACE.get())
+    try:
+        yield
+    finally:
+        _PLACE.reset(token)
+
+
+_PLACE: ContextVar[Line | None] = ContextVar("place", default=None)

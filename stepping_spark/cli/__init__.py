@@ -1,4 +1,4 @@
-"""The command line: `stepping-spark demo`, `run`, `report`, `source` and `state`.
+"""The command line: `stepping-spark demo`, `run`, `sql`, `report`, `source` and `state`.
 
 Long-running programs can use `Stop`, which lets Ctrl-C end them between two steps, and the exit
 code `INTERRUPTED`. Programs that take the URL of a store can use `Quiet`, whose errors do not quote
@@ -19,6 +19,7 @@ from stepping_spark.cli.quiet import Commands, Quiet, examples
 from stepping_spark.cli.report import report
 from stepping_spark.cli.run import run
 from stepping_spark.cli.source import source
+from stepping_spark.cli.sql import sql
 from stepping_spark.cli.state import state
 
 __all__ = ["INTERRUPTED", "Quiet", "Stop", "examples", "main", "open_page"]
@@ -47,6 +48,7 @@ def main(context: click.Context) -> None:
 
 
 main.add_command(run)
+main.add_command(sql)
 main.add_command(report)
 main.add_command(source)
 main.add_command(state)

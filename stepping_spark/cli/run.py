@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
 from stepping_spark.cli.interrupts import INTERRUPTED
 from stepping_spark.cli.made import pipeline_in
 from stepping_spark.cli.output import NOT_DONE, Output, say
+from stepping_spark.cli.project import of_project, said_of_project
 from stepping_spark.cli.quiet import examples
-from stepping_spark.cli.tables import TABLE, pipeline_of
+from stepping_spark.cli.tables import PLACE, TABLE, pipeline_of
 from stepping_spark.errors import SteppingError
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.reporting import serve
@@ -42,10 +44,11 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
         "stepping-spark run pipeline.py --every 10s --report report.html",
         "stepping-spark run views.py:revenue --store parquet:state",
         "stepping-spark run shop.toml --dry-run",
+        "stepping-spark run --dbt shop --store parquet:state --into delta:lake",
     ),
     short_help="Run the pipeline or the views of a file.",
 )
-@click.argument("file", metavar="FILE[:NAME]")
+@click.argument("file", metavar="FILE[:NAME]", required=False)
 @click.option(
     "--store",
     metavar="STORE",
@@ -69,15 +72,20 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     "sources",
     multiple=True,
     metavar=TABLE,
-    help="With FILE.sql: the table of an input: orders=delta:lake/orders.",
+    help="With FILE.sql or --dbt: the table of an input: orders=delta:lake/orders.",
 )
 @click.option(
     "--sink",
     "sinks",
     multiple=True,
     metavar=TABLE,
-    help="With FILE.sql: the table of a view, with its key: revenue=delta:lake/revenue:country.",
+    help="With FILE.sql or --dbt: the table of a view, with its key: "
+    "revenue=delta:lake/revenue:country.",
 )
+@click.option(
+    "--into", metavar=PLACE, help="With --dbt: where the tables of models are: delta:lake."
+)
+@of_project
 @click.option("--max-steps", type=click.IntRange(min=1), help="Stop after this number of steps.")
 @click.option("--progress", is_flag=True, help="Show a line with the last step and the lag.")
 @click.option("--metrics-port", type=int, help="Serve metrics for Prometheus on this machine.")
@@ -97,10 +105,15 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     "--verbose", is_flag=True, help="With --dry-run: print how each vertex computes a step."
 )
 def run(
-    file: str,
+    file: str | None,
+    dbt: Path | None,
     store: str | None,
     sources: tuple[str, ...],
     sinks: tuple[str, ...],
+    into: str | None,
+    select: tuple[str, ...],
+    exclude: tuple[str, ...],
+    no_checks: bool,
     every: float | None,
     retries: int,
     max_steps: int | None,
@@ -115,9 +128,10 @@ def run(
 
     If FILE has no st.Pipeline, its functions with @st.view are run, with their sources and sinks;
     NAME selects one of them. FILE may also be a module: shop.views:revenue; or views in SQL
-    (.sql), with --source and --sink for their tables; or a TOML file that says these. Other users
-    of the machine can see the command line (ps), so put passwords into a password file (~/.pgpass),
-    not into --store.
+    (.sql), with --source and --sink for their tables; or a TOML file that says these. With --dbt,
+    the views are the models of a dbt project: tables and incremental models are written, and its
+    tests are checked before a step is committed. Other users of the machine can see the command
+    line (ps), so put passwords into a password file (~/.pgpass), not into --store.
 
     The command processes all new changes, and exits. With --every it keeps following the sources,
     and tries again, with growing pauses, if a connection is lost or a server does not answer.
@@ -131,8 +145,9 @@ def run(
     """
     logging.basicConfig(format=LINE)
     logging.getLogger("stepping_spark").setLevel(logging.INFO)
+    of_dbt = said_of_project(select, exclude, no_checks) | ({"into": into} if into else {})
     try:
-        with _pipeline(file, store, sources, sinks) as pipeline:
+        with _pipeline(file, dbt, store, sources, sinks, of_dbt) as pipeline:
             pipeline.evolves = pipeline.evolves or evolve
             if dry_run:
                 found = pipeline.dry_run()
@@ -154,15 +169,29 @@ def run(
 
 
 def _pipeline(
-    file: str, store: str | None, sources: tuple[str, ...], sinks: tuple[str, ...]
+    file: str | None,
+    dbt: Path | None,
+    store: str | None,
+    sources: tuple[str, ...],
+    sinks: tuple[str, ...],
+    of_dbt: Mapping[str, Any],
 ) -> Pipeline:
-    """The pipeline of a file: of SQL, of TOML that names one, or of Python."""
+    """The pipeline of a dbt project, or of a file: of SQL, of TOML that names one, or of Python."""
+    if (file is None) == (dbt is None):
+        raise click.UsageError(
+            "give either a file, as `stepping-spark run pipeline.py`, or a dbt project: --dbt DIR"
+        )
+    if dbt is not None:
+        return pipeline_of(dbt, of_dbt, store, sources, sinks)
+    assert file is not None
+    if of_dbt:
+        raise click.UsageError("--into, --select, --exclude and --no-checks are for --dbt")
     if Path(file).suffix in (".sql", ".toml"):
         if not Path(file).is_file():
             raise click.UsageError(f"there is no file {file}; check the path")
-        return pipeline_of(Path(file), store, sources, sinks)
+        return pipeline_of(Path(file), {}, store, sources, sinks)
     if sources or sinks:
-        raise click.UsageError("--source and --sink are for views in a .sql file")
+        raise click.UsageError("--source and --sink are for views in a .sql file, and for --dbt")
     return pipeline_in(file, store)
 
 

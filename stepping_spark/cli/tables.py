@@ -1,50 +1,132 @@
-"""Pipelines without Python: views in a file of SQL, and tables as texts or in a TOML file."""
+"""Pipelines without Python: views in SQL or of dbt, and tables as texts or in a TOML file."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from stepping_spark.errors import InputError
+from stepping_spark.callsite import user_line
+from stepping_spark.compile import compile as compiled
+from stepping_spark.dbt import dbt_project
+from stepping_spark.errors import CompileError, InputError
 from stepping_spark.from_sql import sql
+from stepping_spark.from_sql.text import Text
+from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.iceberg import IcebergTable
 from stepping_spark.pipeline.postgres import Postgres
 
+T = TypeVar("T")
+
 KINDS = {"delta": DeltaTable, "files": Files, "iceberg": IcebergTable, "postgres": Postgres}
 TABLE = "NAME=KIND:ADDRESS"
+PLACE = "KIND:ADDRESS"
+COLUMNS = "NAME=DDL"
+_COLUMNS_OF = "orders='id BIGINT, country STRING'"
 _EXAMPLES = "orders=delta:lake/orders, or revenue=delta:lake/revenue:country with a key"
 
 
 def pipeline_of(
-    file: Path, store: str | None, sources: Sequence[str], sinks: Sequence[str]
+    file: Path,
+    said: Mapping[str, Any],
+    store: str | None,
+    sources: Sequence[str],
+    sinks: Sequence[str],
 ) -> Pipeline:
-    """The pipeline of a file of SQL with the tables of the command line, or of a TOML file."""
-    said: dict[str, Any] = {"sql": str(file), "sources": {}, "sinks": {}}
-    if file.suffix == ".toml":
-        said |= _read(file)
+    """The pipeline of what a file or a dbt project says, and of the tables of the command line.
+
+    `file` is views in SQL, a TOML file, or the folder of a dbt project; `said` is more of what a
+    TOML file may say.
+    """
+    known = said_of(file, said)
     if store is not None:
-        said["store"] = store
-    if "store" not in said:
+        known["store"] = store
+    if "store" not in known:
         raise click.UsageError(
             f"{file} does not say where the state is; give --store parquet:DIRECTORY or "
             "--store postgresql://user@host/database"
         )
-    inputs = _tables(said["sources"], sources, "source")
-    into = _tables(said["sinks"], sinks, "sink")
-    text = Path(said["sql"]).read_text(encoding="utf-8")
-    options = {name: said[name] for name in OPTIONS if name in said}
-    return Pipeline(sql(text), store=said["store"], sources=inputs, into=into, **options)
+    inputs = _tables(known.get("sources", {}), sources, "source")
+    of_views = _said(known.get("sinks", {}), sinks, "sink")
+
+    def made() -> Pipeline:
+        query = query_of(known)
+        read = _read_by(query, inputs, file)
+        found = of_models(getattr(query, "written", {}), of_views, known.get("into"))
+        into = {name: _table(name, one, "sink") for name, one in found.items()}
+        options = {name: known[name] for name in OPTIONS if name in known}
+        return Pipeline(query, store=known["store"], sources=read, into=into, **options)
+
+    return with_file(file, made)
+
+
+def graph_of(
+    file: Path, said: Mapping[str, Any], sources: Sequence[str], columns: Sequence[str]
+) -> AnyGraph:
+    """The circuit of what a file or a dbt project says; `columns` are those of tables, as DDL."""
+    known = said_of(file, said)
+    inputs = _tables(known.get("sources", {}), sources, "source")
+    for text in columns:
+        name, equals, ddl = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--columns {text}: expected {COLUMNS}, such as {_COLUMNS_OF}")
+        inputs[name] = ddl
+
+    def made() -> AnyGraph:
+        query = query_of(known)
+        read = _read_by(query, inputs, file)
+        graph: AnyGraph = compiled(query.with_tables(read) if read else query)
+        return graph
+
+    return with_file(file, made)
+
+
+def said_of(file: Path, said: Mapping[str, Any]) -> dict[str, Any]:
+    """All that is said of a pipeline: of a file of SQL, of a TOML file, or of a dbt project."""
+    kind = {".sql": "sql", ".toml": "toml"}.get(file.suffix, "dbt")
+    return dict(said) | (_read(file) if kind == "toml" else {kind: str(file)})
+
+
+def query_of(known: Mapping[str, Any]) -> Any:
+    """The query function of views in SQL, or of a dbt project."""
+    if "dbt" not in known:
+        file = Path(known["sql"])
+        return sql(Text(file.read_text(encoding="utf-8"), file.name, file=str(file)))
+    return dbt_project(known["dbt"], **{n: known[n] for n in OF_DBT if n in known and n != "into"})
+
+
+def with_file(file: Path, make: Callable[[], T]) -> T:
+    """What is made of a file, whose errors name the file: no line of the user led there."""
+    try:
+        return make()
+    except (InputError, CompileError) as e:
+        rest = str(e).removeprefix(f"{user_line()}: ")
+        raise type(e)(str(e) if rest == str(e) else f"{file}: {rest}") from e
+
+
+def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The sources that a query reads; of a dbt project some models may be left out."""
+    missing = [name for name in getattr(query, "missing", ()) if name not in inputs]
+    if missing:
+        raise click.UsageError(
+            f"{file} reads {', '.join(missing)}, and no source is said for "
+            f"{missing[0]}; give --source {missing[0]}=delta:lake/{missing[0]}, or another {TABLE}"
+        )
+    unread = getattr(query, "unread", ())
+    return {name: given for name, given in inputs.items() if name not in unread}
 
 
 OPTIONS = ("max_versions", "max_rows", "max_bytes", "append_only", "strict")
 """What a TOML file may say of a pipeline, beside its views and tables."""
+
+OF_DBT = ("select", "exclude", "checks", "into")
+"""What it may say of a dbt project."""
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -52,24 +134,64 @@ def _read(file: Path) -> dict[str, Any]:
         said = tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as e:
         raise click.UsageError(f"{file} is no TOML: {e}") from None
-    known = {"sql", "store", "sources", "sinks", *OPTIONS}
+    of = [kind for kind in ("sql", "dbt") if kind in said]
+    known = {*of, "store", "sources", "sinks", *OPTIONS, *(OF_DBT if of == ["dbt"] else ())}
     unknown = [name for name in said if name not in known]
-    if unknown or "sql" not in said:
-        reason = f"{unknown[0]!r} is not known" if unknown else "it does not name a file: sql = …"
+    if unknown or len(of) != 1:
+        reason = "it says sql and dbt" if of else "it says neither sql = … nor dbt = …"
+        if len(of) == 1:
+            reason = f"{unknown[0]!r} is not known"
+        known |= {"sql", "dbt", *OF_DBT}
         raise click.UsageError(f"{file}: {reason}; it may say {', '.join(sorted(known))}")
-    said["sql"] = str(file.parent / said["sql"])
+    said[of[0]] = str(file.parent / said[of[0]])
     return said
+
+
+def of_models(
+    written: Mapping[str, Sequence[str]], said: Mapping[str, dict[str, Any]], into: str | None
+) -> dict[str, dict[str, Any]]:
+    """The sinks of models: those that are said, and tables under `into`, with the models' keys."""
+    found = {name: dict(one) for name, one in said.items()}
+    for name, key in written.items():
+        if into is not None and name not in found:
+            found[name] = _under(into, name)
+        if name in found and key and "files" not in found[name]:
+            found[name].setdefault("key", list(key))
+    return found
+
+
+def _under(place: str, name: str) -> dict[str, Any]:
+    """A table of this name: in a directory, a namespace, or a schema of a database."""
+    kind, colon, address = place.partition(":")
+    if kind in ("postgresql", "postgres") and address.startswith("//"):
+        base, _, schema = place.partition("#")
+        return {"postgres": base, "table": name, **({"schema": schema} if schema else {})}
+    if kind == "iceberg":
+        return {kind: f"{address}.{name}"}
+    if not colon or kind not in ("delta", "files"):
+        raise click.UsageError(
+            f"--into {place}: expected {PLACE}, such as delta:lake, iceberg:shop, files:lake or "
+            "postgresql://user@host/database#schema"
+        )
+    return {kind: f"{address.rstrip('/')}/{name}"}
 
 
 def _tables(
     said: Mapping[str, Mapping[str, Any]], given: Sequence[str], what: str
 ) -> dict[str, Any]:
-    """The tables of a file and of the command line, which comes first, by the names of views."""
+    """The tables of a file and of the command line, by the names of inputs or views."""
+    return {name: _table(name, one, what) for name, one in _said(said, given, what).items()}
+
+
+def _said(
+    said: Mapping[str, Mapping[str, Any]], given: Sequence[str], what: str
+) -> dict[str, dict[str, Any]]:
+    """What a file and the command line say of tables; the command line comes first."""
     known = {name: dict(one) for name, one in said.items()}
     for text in given:
         name, table = _parsed(text, what)
         known[name] = table
-    return {name: _table(name, one, what) for name, one in known.items()}
+    return known
 
 
 def _parsed(text: str, what: str) -> tuple[str, dict[str, Any]]:

@@ -1,10 +1,11 @@
 """SQL: the text of a query becomes a query function, `st.sql`.
 
-`parse` reads the text, `views` its statements. `query`, `joins`, `pivots`, `select`, `grouping` and
-`names` bind names, and make a relational `plan`. `unnest` turns sub-queries into joins. `rules`
-moves conditions and columns to where they cost least. `emit` makes operators on streams of the
-plan, with `maps`, `emit_joins`, `aggregates` and `over`. `scalars` turns an expression into a
-column of a traced row function, and `relation` knows where the columns of a stream are.
+`parse` reads the text, which is a `text` of a file or a string, `views` its statements. `query`,
+`joins`, `pivots`, `select`, `grouping` and `names` bind names, and make a relational `plan`.
+`unnest` turns sub-queries into joins. `rules` moves conditions and columns to where they cost
+least. `emit` makes operators on streams of the plan, with `maps`, `emit_joins`, `aggregates` and
+`over`. `scalars` turns an expression into a column of a traced row function, and `relation` knows
+where the columns of a stream are.
 
 Comes in: text, and the columns of tables. Goes out: a query function, as one written by hand. The
 rest of the project does not import this package, and it is imported when `st.sql` is called first,

@@ -5,20 +5,22 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
-from stepping_spark.callsite import user_line
+from stepping_spark.callsite import standing_at, user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.from_sql.columns import Column, Expr, ref
 from stepping_spark.from_sql.emit import Emitter
-from stepping_spark.from_sql.parse import failure
+from stepping_spark.from_sql.parse import failure, line_of
 from stepping_spark.from_sql.plan import OneSource, Project
 from stepping_spark.from_sql.relation import fields_of
 from stepping_spark.from_sql.rules import optimized
 from stepping_spark.from_sql.tables import Table, table_of
-from stepping_spark.from_sql.views import View, tables_in, views_of
+from stepping_spark.from_sql.views import View, statements_of, tables_in, views_of
 from stepping_spark.query.primitives import map as map_
 from stepping_spark.query.trace import Stream
+from stepping_spark.query.trace import row_of as stream_row
 from stepping_spark.rows.atoms import Column as Named
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.data import Data
@@ -38,58 +40,73 @@ def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
             f"{user_line()}: sql: {', '.join(streams)} is a stream, and {rest} is not; inside of a "
             "query, give streams for all tables"
         )
+    statements = statements_of(text)
+    if not statements:
+        raise CompileError(f"{user_line()}: sql: the text has no query; write SELECT …")
+
+    def views(tables: Mapping[str, Table]) -> list[View]:
+        return views_of(statements, {name: list(t.columns) for name, t in tables.items()})
+
     if streams:
-        return _emitted(_views(text, known), known, streams, text, to)
+        return _emitted(views(known), known, streams, to)
+
+    def query(tables: Mapping[str, Table]) -> Callable[..., Any]:
+        made = views(tables)
+        used = {name for view in made for name in view.tables}
+
+        def streams_of(streams: Mapping[str, Stream]) -> Any:
+            return _emitted(made, tables, streams, to)
+
+        name = made[-1].name or "query"
+        return function_of({n: t for n, t in tables.items() if n in used}, name, text, streams_of)
+
     given = {name.lower() for name in known}
-    missing = [name for name in tables_in(text) if name.lower() not in given]
-    if missing:
-        return _unbound(text, known, missing, to)
-    return _function(text, known, to)
+    missing = [name for name in tables_in(statements) if name.lower() not in given]
+    return unbound(known, missing, text, query) if missing else query(known)
 
 
 def _text_of(given: Any) -> str:
     """The text of an object that has one: a query of sqlframe, or an expression of ibis."""
+    if type(given).__module__.startswith("ibis."):  # its tables have another method of this name
+        ibis = importlib.import_module("ibis")
+        return str(ibis.to_sql(given, dialect="pyspark"))
     if hasattr(given, "sql"):
         found = given.sql(dialect="spark")
         return "; ".join(found) if isinstance(found, list) else str(found)
-    if type(given).__module__.startswith("ibis."):
-        ibis = importlib.import_module("ibis")
-        return str(ibis.to_sql(given, dialect="pyspark"))
     raise CompileError(
         f"{user_line()}: sql takes the text of a query, or an object with a method sql(dialect=…), "
         f"found {short(given)}"
     )
 
 
-def _views(text: str, tables: Mapping[str, Table]) -> list[View]:
-    views = views_of(text, {name: list(t.columns) for name, t in tables.items()})
-    if not views:
-        raise CompileError(f"{user_line()}: sql: the text has no query; write SELECT …")
-    return views
-
-
 def _emitted(
     views: list[View],
     tables: Mapping[str, Table],
     streams: Mapping[str, Stream],
-    text: str,
     to: type[Data] | None,
 ) -> Any:
     """The streams of the views' rows."""
-    emitter = Emitter(text, {n: (s, tables[n].columns) for n, s in streams.items()})
-    made = [_named(emitter, v, text, to) for v in views]
+    given = {name: replace(tables[name], stream=stream) for name, stream in streams.items()}
+    made = [made_of(view, given, to).stream for view in views]
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def _named(emitter: Emitter, view: View, text: str, to: type[Data] | None) -> Any:
-    """The rows of a view, as a class whose columns have the view's names."""
+def made_of(view: View, tables: Mapping[str, Table], to: type[Data] | None = None) -> Table:
+    """A view as a table: the stream of its rows, whose columns have the view's names."""
+    with standing_at(line_of([view.at], view.name or "query")):
+        return _made_of(view, tables, to)
+
+
+def _made_of(view: View, tables: Mapping[str, Table], to: type[Data] | None) -> Table:
+    known = {n: (t.stream, t.columns) for n, t in tables.items()}
+    emitter = Emitter(view.text, known, view.name or "query")
     columns = view.plan.columns
-    _check_names(view, text)
+    _check_names(view)
     if to is None:
         names = fields_of(columns)
         cls: Any = _row_class(view.name, columns, names)
     else:
-        cls, names = to, _fields_for(to, view, text)
+        cls, names = to, _fields_for(to, view)
     plan = optimized(view.plan)
     values: tuple[Expr, ...] = tuple(ref(c) for c in columns)
     if isinstance(plan, Project):
@@ -100,10 +117,13 @@ def _named(emitter: Emitter, view: View, text: str, to: type[Data] | None) -> An
         pairs = zip(names, values, strict=True)
         return cls(**{n: relation.value(e, row).column for n, e in pairs})
 
-    return map_(relation.stream, f=row_of, name=view.name or None)
+    stream: Any = map_(relation.stream, f=row_of, name=view.name or None)
+    kinds = [relation.kind(e) for e in values]
+    made = {c.name: ((n,), k) for c, n, k in zip(columns, names, kinds, strict=True)}
+    return Table(stream_row(stream, "sql"), None, made, stream)
 
 
-def _check_names(view: View, text: str) -> None:
+def _check_names(view: View) -> None:
     """Raise an error for two columns of one name, unless they are the same."""
     plan = view.plan
     while isinstance(plan, OneSource) and plan.keeps_columns:
@@ -114,7 +134,7 @@ def _check_names(view: View, text: str) -> None:
         other = seen.setdefault(c.name.lower(), c)
         if other is not c and (c not in items or items[c] != items[other]):
             raise failure(
-                text,
+                view.text,
                 view.at,
                 f"two columns of the result are called {c.name}",
                 f"give one another name: … AS {c.name}_2",
@@ -134,14 +154,14 @@ def _row_class(name: str, columns: tuple[Column, ...], names: list[str]) -> type
     return made
 
 
-def _fields_for(to: type[Data], view: View, text: str) -> list[str]:
+def _fields_for(to: type[Data], view: View) -> list[str]:
     """The field of a class for each column, by name."""
     fields = {to.__row_columns__.get(f, f).lower(): f for f in to.__row_fields__()}
     columns = [c.name.lower() for c in view.plan.columns]
     if sorted(fields) != sorted(columns):
         there = ", ".join(c.name for c in view.plan.columns)
         raise failure(
-            text,
+            view.text,
             view.at,
             f"the columns are {there}, and the fields of {to.__name__} are {', '.join(fields)}",
             "name the columns like the fields, with AS",
@@ -149,13 +169,16 @@ def _fields_for(to: type[Data], view: View, text: str) -> list[str]:
     return [fields[c] for c in columns]
 
 
-def _unbound(
-    text: str, tables: Mapping[str, Table], missing: list[str], to: type[Data] | None
+Made = Callable[[Mapping[str, Table]], Callable[..., Any]]
+
+
+def unbound(
+    tables: Mapping[str, Table], missing: list[str], doc: str, query: Made
 ) -> Callable[..., Any]:
     """A query whose tables are not all known yet: a pipeline has their sources."""
     line, first = user_line(), missing[0]
 
-    def query() -> Any:
+    def unknown() -> Any:
         raise CompileError(
             f"{line}: sql: the columns of table {first} are not known; say them, {first}=Row or "
             f"{first}='id BIGINT, …', or give the query to st.Pipeline with a source for {first}"
@@ -164,33 +187,38 @@ def _unbound(
     def with_tables(given: Mapping[str, Any]) -> Callable[..., Any]:
         known = {**tables, **{n: table_of(n, given[n]) for n in missing if n in given}}
         rest = [n for n in missing if n not in given]
-        return _unbound(text, known, rest, to) if rest else _function(text, known, to)
+        return unbound(known, rest, doc, query) if rest else query(known)
 
-    made: Any = query
+    made: Any = unknown
+    made.__name__ = made.__qualname__ = "query"
     made.with_tables = with_tables
-    made.__doc__ = text.strip()
-    return query
+    made.missing = missing
+    made.__doc__ = doc.strip()
+    return unknown
 
 
-def _function(text: str, tables: Mapping[str, Table], to: type[Data] | None) -> Callable[..., Any]:
-    """A query function whose parameters are the tables that the views read."""
-    views = _views(text, tables)
-    used = [name for name in tables if any(name in view.tables for view in views)]
+def function_of(
+    tables: Mapping[str, Table],
+    name: str,
+    doc: str,
+    streams_of: Callable[[Mapping[str, Stream]], Any],
+) -> Callable[..., Any]:
+    """A query function whose parameters are tables, from what makes its streams."""
 
     def query(*streams: Any) -> Any:
-        return _emitted(views, tables, dict(zip(used, streams, strict=True)), text, to)
+        return streams_of(dict(zip(tables, streams, strict=True)))
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     annotations: dict[str, Any] = {}
-    for name in used:
-        row: Any = tables[name].python
-        annotations[name] = ZSet[row]
+    for table, known in tables.items():
+        row: Any = known.python
+        annotations[table] = ZSet[row]
     made: Any = query
     made.__signature__ = inspect.Signature(
         [inspect.Parameter(n, kind, annotation=a) for n, a in annotations.items()]
     )
     made.__annotations__ = annotations
-    made.__name__ = made.__qualname__ = views[-1].name or "query"
-    made.__doc__ = text.strip()
-    made.rows = {name: tables[name].python for name in used}
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = doc.strip()
+    made.rows = {table: known.python for table, known in tables.items()}
     return query

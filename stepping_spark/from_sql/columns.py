@@ -16,6 +16,7 @@ from sqlglot import exp
 Expr = exp.Expr
 Change = Callable[[Expr], Expr]
 _numbers = itertools.count(1)
+_PLACE = ("line", "col", "start", "end", "text")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def place(node: Expr) -> dict[str, Any]:
     """The position of a node, or of the first part of it that has one."""
     for part in node.walk():
         if "line" in part.meta:
-            return {k: part.meta[k] for k in ("line", "col", "start", "end") if k in part.meta}
+            return {k: part.meta[k] for k in _PLACE if k in part.meta}
     return {}
 
 

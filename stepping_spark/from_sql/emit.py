@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from sqlglot import exp
 
 import circuits
+from stepping_spark.callsite import standing_at
 from stepping_spark.expressions.expr import Items, PythonCall
 from stepping_spark.expressions.results import to_expr
 from stepping_spark.expressions.symbolic import symbolic
@@ -19,7 +20,7 @@ from stepping_spark.from_sql.emit_joins import joined
 from stepping_spark.from_sql.kinds import common_kind
 from stepping_spark.from_sql.maps import filtered, key_function, one_key, order_of, projected
 from stepping_spark.from_sql.over import over_windows
-from stepping_spark.from_sql.parse import failure
+from stepping_spark.from_sql.parse import failure, line_of
 from stepping_spark.from_sql.plan import (
     Aggregate,
     Distinct,
@@ -53,13 +54,18 @@ class Emitter:
     text: str
     tables: Mapping[str, tuple[Any, Mapping[str, tuple[tuple[str, ...], str]]]]
     """By table: its stream, and for each column its place in a row and its Spark type."""
+    view: str = ""
 
     def fail(self, node: Expr | None, reason: str, remedy: str = "") -> NoReturn:
         """Raise the error of a place in the text."""
         raise failure(self.text, node, reason, remedy)
 
     def relation(self, plan: Plan) -> Relation:
-        """The stream of a plan."""
+        """The stream of a plan, whose vertices stand at its line of the text."""
+        with standing_at(line_of(plan.exprs(), self.view)):
+            return self._relation(plan)
+
+    def _relation(self, plan: Plan) -> Relation:
         match plan:
             case Scan():
                 return self._scan(plan)

@@ -9,7 +9,7 @@ written (`Anonymous`), except those with a syntax of their own. `CAST` stays a `
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from sqlglot import ErrorLevel, TokenType, exp
@@ -18,7 +18,9 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token
 
+from stepping_spark.callsite import Line
 from stepping_spark.errors import CompileError
+from stepping_spark.from_sql.text import Text
 
 SUFFIXES = ("L", "S", "Y")
 """What makes an integer of the text a BIGINT, a SMALLINT or a TINYINT."""
@@ -55,6 +57,18 @@ class SteppingSparkSql(Spark):
         ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
 
 
+class WithQuotedNames(SteppingSparkSql):
+    """Spark SQL in which `"x"` is a name, as other databases have it."""
+
+    class Tokenizer(SteppingSparkSql.Tokenizer):
+        QUOTES: ClassVar[list[tuple[str, str] | str]] = ["'"]
+        IDENTIFIERS: ClassVar[list[tuple[str, str] | str]] = ["`", '"']
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
+
+    class Parser(SteppingSparkSql.Parser):
+        pass
+
+
 class SqlError(CompileError):
     """A text of SQL cannot become a query. The message shows the place in the text."""
 
@@ -62,16 +76,20 @@ class SqlError(CompileError):
 def query_of(query: str, text: str) -> exp.Expr:
     """The tree of one query, which stands at its place in the whole text.
 
-    Raises `SqlError` for text that is no query.
+    Each node with a place knows its text, for a plan may have nodes of several. Raises `SqlError`
+    for text that is no query.
     """
     try:
-        found = _dialect().parse(query, error_level=ErrorLevel.IMMEDIATE)
+        found = _dialect_of(text).parse(query, error_level=ErrorLevel.IMMEDIATE)
     except ParseError as e:
         known = e.errors[0] if e.errors else {}
         raise _at(text, _offset(text, known), str(known.get("description") or e)) from None
     except TokenError as e:
         raise _unended(text, e) from None
     (tree,) = [tree for tree in found if tree is not None]
+    for node in tree.walk():
+        if node._meta and "start" in node._meta:
+            node.meta["text"] = text
     if not isinstance(tree, exp.Query | exp.Values):
         raise failure(text, tree, "this is no query", "write SELECT …")
     _set_units(tree)
@@ -81,7 +99,7 @@ def query_of(query: str, text: str) -> exp.Expr:
 def tokens_of(text: str) -> list[Token]:
     """The tokens of a text, each with its place."""
     try:
-        return _dialect().tokenize(text)
+        return _dialect_of(text).tokenize(text)
     except TokenError as e:
         raise _unended(text, e) from None
 
@@ -105,9 +123,13 @@ def _set_units(tree: exp.Expr) -> None:
             unit.replace(exp.Var(this=unit.name))
 
 
+def _dialect_of(text: str) -> SteppingSparkSql:
+    return _dialect(quoted_names=isinstance(text, Text) and text.quoted_names)
+
+
 @functools.cache
-def _dialect() -> SteppingSparkSql:
-    return SteppingSparkSql()
+def _dialect(*, quoted_names: bool) -> SteppingSparkSql:
+    return WithQuotedNames() if quoted_names else SteppingSparkSql()
 
 
 def _offset(text: str, found: dict[str, Any]) -> int | None:
@@ -123,36 +145,45 @@ def _offset(text: str, found: dict[str, Any]) -> int | None:
 def failure(text: str, node: exp.Expr | None, reason: str, remedy: str = "") -> CompileError:
     """The error for a node of the tree: place, line with a caret, reason and remedy.
 
-    A node without a place of its own has the first place within it, else that of its parent.
+    A node without a place of its own has the first place within it, else that of its parent. `text`
+    is the one whose query is made; a node of a view that it reads has a text of its own.
     """
-    return _at(text, None if node is None else _start(node), reason, remedy)
+    at = node
+    while at is not None:
+        if places := list(_places(at)):
+            start, of = min(places, key=lambda place: place[0])
+            return _at(of, start, reason, remedy)
+        at = at.parent
+    return _at(text, None, reason, remedy)
 
 
-def _start(node: exp.Expr) -> int | None:
-    """Where a node begins in the text."""
-    while True:
-        places = list(_places(node))
-        if places:
-            return min(places)
-        if node.parent is None:
-            return None
-        node = node.parent
+def line_of(nodes: Iterable[exp.Expr], view: str) -> Line | None:
+    """The first line of nodes of a view; None: they stand in no file."""
+    for node in nodes:
+        for start, text in sorted(_places(node), key=lambda place: place[0])[:1]:
+            if isinstance(text, Text) and text.file:
+                return Line(text.file, text.count("\n", 0, start) + 1, view)
+    return None
 
 
-def _places(node: exp.Expr) -> Iterator[int]:
+def _places(node: exp.Expr) -> Iterator[tuple[int, str]]:
+    """Where the parts of a node begin, and in which text."""
     for part in node.walk():
         start = part.meta.get("start") if part._meta else None
         if isinstance(start, int):
-            yield start
+            yield start, part.meta["text"]
 
 
 def _at(text: str, start: int | None, reason: str, remedy: str = "") -> SqlError:
     said = f"{reason}; {remedy}" if remedy else reason
+    title = text.called if isinstance(text, Text) else "SQL"
     if start is None or not 0 <= start < len(text):
-        return SqlError(f"SQL: {said}")
+        return SqlError(f"{title}: {said}")
     line = text.count("\n", 0, start) + 1
     begin = text.rfind("\n", 0, start) + 1
     end = text.find("\n", start)
     shown = text[begin : end if end >= 0 else len(text)]
     caret = "".join("\t" if c == "\t" else " " for c in text[begin:start]) + "^"
-    return SqlError(f"SQL, line {line}, column {start - begin + 1}: {said}\n  {shown}\n  {caret}")
+    return SqlError(
+        f"{title}, line {line}, column {start - begin + 1}: {said}\n  {shown}\n  {caret}"
+    )

@@ -77,7 +77,7 @@ class Queries:
         known: dict[str, Plan] = {}
         self.ctes.append(known)
         try:
-            for cte in with_.expressions:
+            for cte in used_queries(node, with_):
                 if with_.args.get("recursive") and _names(cte.this, cte.alias):
                     self.fail(cte, "WITH RECURSIVE is not supported", "use st.fixpoint")
                 plan = self.planned(cte.this, outer)
@@ -286,6 +286,25 @@ class Queries:
             self.fail(node, "rows of VALUES have different numbers of columns")
         table = alias.name if alias is not None else ""
         return Values(tuple(rows), tuple(Column(n, table) for n in names))
+
+
+def used_queries(node: Expr, with_: exp.With) -> list[exp.CTE]:
+    """The queries of a WITH that its query reads, also by way of others; in their order."""
+    wanted: set[str] = set()
+    for part in node.iter_expressions():
+        if part is not with_:
+            wanted |= _unqualified(part)
+    found: list[exp.CTE] = []
+    for cte in reversed(with_.expressions):
+        if cte.alias.lower() in wanted:
+            found.insert(0, cte)
+            wanted |= _unqualified(cte.this)
+    return found
+
+
+def _unqualified(node: Expr) -> set[str]:
+    """The names of tables without a schema."""
+    return {t.name.lower() for t in node.find_all(exp.Table) if not t.args.get("db")}
 
 
 def _number(n: int) -> Expr:

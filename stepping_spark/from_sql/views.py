@@ -6,7 +6,7 @@ platforms, and say nothing about the rows. What follows AS is parsed as a query,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import TokenType, exp
@@ -14,8 +14,8 @@ from sqlglot.tokenizer_core import Token
 
 from stepping_spark.from_sql.columns import Expr
 from stepping_spark.from_sql.parse import failure, query_of, tokens_of
-from stepping_spark.from_sql.plan import Plan, Scan, nodes, with_fresh_columns
-from stepping_spark.from_sql.query import Queries
+from stepping_spark.from_sql.plan import Filter, Plan, Project, Scan, nodes, with_fresh_columns
+from stepping_spark.from_sql.query import Queries, used_queries
 
 _KINDS = ("VIEW", "TABLE")
 _BEFORE = ("OR", "REPLACE", "REFRESH", "TEMPORARY", "TEMP", "GLOBAL", "MATERIALIZED", "STREAMING",
@@ -29,6 +29,7 @@ class View:
     name: str
     plan: Plan
     at: Expr
+    text: str
     comment: str | None = None
 
     @property
@@ -36,24 +37,35 @@ class View:
         """The tables that it reads."""
         return {node.table for node in nodes(self.plan) if isinstance(node, Scan)}
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it is more than rows of a table that are mapped and filtered."""
+        return not all(isinstance(n, Scan | Project | Filter) for n in nodes(self.plan))
+
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement: the query, at its place in the whole text, and the head of a CREATE."""
+    """A statement: the tree of its query, the text that it stands in, and the head of a CREATE."""
 
-    query: str
+    tree: Expr
+    text: str
     name: str = ""
     columns: tuple[str, ...] = ()
     comment: str | None = None
     temporary: bool = False
 
 
-def views_of(text: str, tables: Mapping[str, Sequence[str]]) -> list[View]:
-    """The views that a text makes; a temporary view is there for others only."""
-    queries = Queries(text, tables)
-    views = []
-    for statement in statements_of(text):
-        tree = query_of(statement.query, text)
+class Views:
+    """Makes the views of statements, one after another; later ones may read earlier ones."""
+
+    def __init__(self, tables: Mapping[str, Sequence[str]]) -> None:
+        self._tables = dict(tables)
+        self._known: dict[str, Plan] = {}
+
+    def view(self, statement: Statement) -> View:
+        """The view of a statement. Raises `SqlError` with its place."""
+        tree = statement.tree.copy()
+        queries = Queries(statement.text, self._tables, self._known)
         plan = queries.planned(tree)
         if statement.columns:
             if len(statement.columns) != len(plan.columns):
@@ -64,44 +76,75 @@ def views_of(text: str, tables: Mapping[str, Sequence[str]]) -> list[View]:
                 )
             plan = with_fresh_columns(plan, "", statement.columns)
         if statement.name:
-            queries.views[statement.name.lower()] = plan
-        if not statement.temporary:
-            views.append(View(statement.name, plan, tree, statement.comment))
-    return views
+            self._known[statement.name.lower()] = plan
+        return View(statement.name, plan, tree, statement.text, statement.comment)
+
+    def cut(self, view: View) -> None:
+        """Let later views read the rows of a view, like those of a table, and not its plan."""
+        del self._known[view.name.lower()]
+        self._tables[view.name] = [c.name for c in view.plan.columns]
 
 
-def tables_in(text: str) -> list[str]:
-    """The names of the tables that a text reads, and that are none of its own views."""
+def views_of(statements: Iterable[Statement], tables: Mapping[str, Sequence[str]]) -> list[View]:
+    """The views that statements make; a temporary view is there for others only."""
+    views = Views(tables)
+    made = [(statement, views.view(statement)) for statement in statements]
+    return [view for statement, view in made if not statement.temporary]
+
+
+def tables_in(statements: Iterable[Statement]) -> list[str]:
+    """The names of the tables that statements read, and that are none of their own views."""
     found: dict[str, None] = {}
     views: set[str] = set()
-    for statement in statements_of(text):
-        tree = query_of(statement.query, text)
-        own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-        for node in tree.find_all(exp.Table):
-            name = node.name
-            if isinstance(node.this, exp.Identifier) and name.lower() not in own | views:
-                found.setdefault(name)
+    for statement in statements:
+        for node in tables_of(statement.tree):
+            if node.name.lower() not in views:
+                found.setdefault(node.name)
         views.add(statement.name.lower())
     return list(found)
 
 
-def statements_of(text: str) -> Iterator[Statement]:
+def tables_of(tree: Expr, ctes: frozenset[str] = frozenset()) -> Iterator[exp.Table]:
+    """The tables and views that a query names: those that are no query of its WITH.
+
+    Queries of WITH that nothing reads are left out.
+
+    A query of WITH sees those before it, so `WITH orders AS (SELECT * FROM orders) …` reads a table
+    `orders`. A name with a schema is always that of a table.
+    """
+    with_ = tree.args.get("with_")
+    if with_ is not None:
+        for cte in used_queries(tree, with_):
+            own = {cte.alias.lower()}
+            yield from tables_of(cte.this, ctes | own if with_.args.get("recursive") else ctes)
+            ctes |= own
+    if (
+        isinstance(tree, exp.Table)
+        and isinstance(tree.this, exp.Identifier)
+        and (tree.args.get("db") or tree.name.lower() not in ctes)
+    ):
+        yield tree
+    for child in tree.iter_expressions():
+        if child is not with_:
+            yield from tables_of(child, ctes)
+
+
+def statements_of(text: str) -> list[Statement]:
     """The statements of a text."""
+    found: list[Statement] = []
     tokens: list[Token] = []
     for token in tokens_of(text):
-        if token.token_type is TokenType.SEMICOLON:
-            if tokens:
-                yield _statement(tokens, text)
-            tokens = []
-        else:
+        if token.token_type is not TokenType.SEMICOLON:
             tokens.append(token)
-    if tokens:
-        yield _statement(tokens, text)
+        elif tokens:
+            found.append(_statement(tokens, text))
+            tokens = []
+    return [*found, *([_statement(tokens, text)] if tokens else [])]
 
 
 def _statement(tokens: list[Token], text: str) -> Statement:
     if tokens[0].text.upper() != "CREATE":
-        return Statement(_at_its_place(text, tokens))
+        return Statement(query_of(_at_its_place(text, tokens), text), text)
     return _Head(tokens, text).statement()
 
 
@@ -146,7 +189,8 @@ class _Head:
         if not rest:
             self._fail(f"{kind} {name} has no query after AS")
         temporary = bool(words & {"TEMPORARY", "TEMP", "PRIVATE"})
-        return Statement(_at_its_place(self.text, rest), name, columns, comment, temporary)
+        tree = query_of(_at_its_place(self.text, rest), self.text)
+        return Statement(tree, self.text, name, columns, comment, temporary)
 
     def _word(self) -> str:
         return self.tokens[self.at].text.upper() if self.at < len(self.tokens) else ""

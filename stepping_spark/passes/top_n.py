@@ -53,32 +53,45 @@ def build_towers(graph: Circuit) -> Circuit:
     H_Top(z⁻¹I(a), a) = H_Top(z⁻¹I(b), b), where b = H_Top'(z⁻¹I(a), a), and Top' is by buckets.
     Groups that the query says are large have two levels, and small ones none.
     """
-    found = _bare(graph)
-    while found is not None:
-        levels = tower(found)
+    while found := _bare(graph):
         origins = dict(graph.origins)
-        for v, n in zip(levels, levels_of(_top(found).group_size), strict=False):
-            own = origins[found]
-            path = Path((*own.path.scope, f"{own.path.parts[-1]}_of_{n}"))
-            origins[v] = Origin(path, own.line, inner=True)
-            for i in v.inputs:
-                adopt(i, inner_origin(origins[v], i), origins)
-        named = dataclasses.replace(graph, origins=origins)
-        graph = rewrite(named, partial(_replace, found, levels[-1]))
-        found = _bare(graph)
+        built: dict[Vertex, Vertex] = {}
+        for bare in found:
+            levels = tower(bare)
+            built[bare] = levels[-1]
+            for v, n in zip(levels, levels_of(_top(bare).group_size), strict=False):
+                own = origins[bare]
+                path = Path((*own.path.scope, f"{own.path.parts[-1]}_of_{n}"))
+                origins[v] = Origin(path, own.line, inner=True)
+                for i in v.inputs:
+                    adopt(i, inner_origin(origins[v], i), origins)
+        graph = rewrite(dataclasses.replace(graph, origins=origins), built.get)
     return graph
 
 
-def _bare(graph: Circuit) -> Vertex | None:
-    """The first rows of a change that have no tower yet."""
+def _bare(graph: Circuit) -> list[Vertex]:
+    """The first rows of changes that have no tower yet, and are made of no others of these.
+
+    They are replaced at once: one rewrite for each takes too long in a circuit of many views.
+    """
+    found: list[Vertex] = []
+    above: set[Vertex] = set()
     for v in graph.walk():
-        if _is_of_change(v):
-            top = _top(v)
-            if isinstance(top.keys[-1], Bucket) or _is_built(top, v.inputs[1]):
-                continue
-            if levels_of(top.group_size):
-                return v
-    return None
+        if not above.isdisjoint(v.inputs):
+            above.add(v)
+        elif _is_bare(v):
+            found.append(v)
+            above.add(v)
+    return found
+
+
+def _is_bare(v: Vertex) -> bool:
+    if not _is_of_change(v):
+        return False
+    top = _top(v)
+    if isinstance(top.keys[-1], Bucket) or _is_built(top, v.inputs[1]):
+        return False
+    return bool(levels_of(top.group_size))
 
 
 def tower(v: Vertex) -> tuple[Vertex, ...]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, overload
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError
 from stepping_spark.graph.graph import AnyGraph, Graph
 from stepping_spark.pipeline.feeds import told
-from stepping_spark.pipeline.given import Given, Into
+from stepping_spark.pipeline.given import Given, Into, into_by_view
 from stepping_spark.pipeline.views import Query
 from stepping_spark.rows.atoms import short
 
@@ -30,6 +30,7 @@ class Declared:
     comment: str | None
     sources: Mapping[str, Given]
     into: Into | None
+    checks: Mapping[str, Into] = field(default_factory=dict)
 
 
 @overload
@@ -80,10 +81,15 @@ def view(
     def declared(query: F) -> F:
         _check(query, name, given)
         said = Declared(name or query.__name__, comment, given, into)
-        setattr(query, _SAID, said)
+        declare(query, said)
         return query
 
     return declared if query is None else declared(query)
+
+
+def declare(query: Any, said: Declared) -> None:
+    """Let a query say this of itself."""
+    setattr(query, _SAID, said)
 
 
 def declared_of(query: object) -> Declared | None:
@@ -129,7 +135,7 @@ def _with_tables(query: Any, given: Mapping[str, Given]) -> Any:
     said = declared_of(query)
     bound = bind({**(said.sources if said else {}), **given})
     if said is not None:
-        setattr(bound, _SAID, said)
+        declare(bound, said)
     return bound
 
 
@@ -147,9 +153,22 @@ def sources_of(queries: Queries, inputs: Iterable[str]) -> dict[str, Given]:
     return found
 
 
-def into_of(queries: Queries) -> dict[str, Into]:
-    """The sinks that queries say, by their views."""
-    return {said.name: said.into for said in _said(queries) if said.into is not None}
+def sinks_of(
+    queries: Queries, views: Sequence[str], into: Mapping[str, Into] | Into | None
+) -> dict[str, Into]:
+    """The sinks of views: those given, or else those that queries say; and their checks anyway."""
+    said = _said(queries)
+    checks = {view: check for one in said for view, check in one.checks.items()}
+    if into is None:
+        into = {one.name: one.into for one in said if one.into is not None}
+    found = dict(into_by_view([view for view in views if view not in checks], into))
+    for view, check in checks.items():
+        found[view] = [*_listed(found.get(view, ())), *_listed(check)]
+    return found
+
+
+def _listed(into: Into) -> list[Any]:
+    return list(into) if isinstance(into, list | tuple) else [into]
 
 
 def comments_of(queries: Queries) -> dict[str, str]:
@@ -164,7 +183,7 @@ def _said(queries: Queries) -> list[Declared]:
     if isinstance(queries, Mapping):
         named = [(name, declared_of(query)) for name, query in queries.items()]
         return [
-            Declared(name, said.comment, said.sources, said.into)
+            Declared(name, said.comment, said.sources, said.into, said.checks)
             for name, said in named
             if said is not None
         ]

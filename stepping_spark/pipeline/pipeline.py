@@ -12,14 +12,13 @@ from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.pipeline.catching_up import catch_up
 from stepping_spark.pipeline.changed_query import evolve as evolve_state
 from stepping_spark.pipeline.changed_query import store_at, telling_the_plan
-from stepping_spark.pipeline.declared import Queries, by_name, comments_of, into_of, sources_of
+from stepping_spark.pipeline.declared import Queries, by_name, comments_of, sinks_of, sources_of
 from stepping_spark.pipeline.given import (
     Given,
     Into,
     at_least_1,
     check_apart,
     feeds_of,
-    into_by_view,
     outlets_of,
     path_of,
     place_given,
@@ -129,13 +128,12 @@ class Pipeline(Closing):
             at_least_1("max_bytes", max_bytes) or bytes_of_a_step(self._limits),
         )
         self._place = place_given(store)
-        into = into_of(query) if into is None else into
         said = sources_of(query, set(input_names(self.graph)) - set(chosen))
         given = {**said, **chosen}
         self._feeds = feeds_of(self.graph, self.views, given, self._limits)
         rejects = {feed.name: feed.rejects_to for feed in self._feeds if feed.rejects_to}
         self.graph = with_rejected(self.graph, list(rejects))
-        sinks = into_by_view(self.views, into)
+        sinks = sinks_of(query, self.views, into)
         self._outlets = outlets_of(self.graph, self.views, sinks, rejects)
         check_apart(given, {**sinks, **{view_of(name): sink for name, sink in rejects.items()}})
         self._comments = comments_of(query)

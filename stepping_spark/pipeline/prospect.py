@@ -86,13 +86,8 @@ class Prospect:
         lines += [f"  step {self.step:,} waits for {view}: {sink}" for view, sink in self.waits]
         if self.evolution is not None:
             lines.append(f"evolves {self.evolution}")
-        lines.append("keeps")
-        kept = [f"  {register}: {how}" if how else f"  {register}" for register, how in self.state]
-        lines += kept or ["  nothing"]
-        lines.append("a step of")
-        lines += [f"  {view}{self._comment(view)}: {does}" for view, does in self.views]
-        lines += [f"{path} is {FULL} at each step" for path in self.in_full]
-        return "\n".join(lines)
+        steps = [(f"{view}{self._comment(view)}", does) for view, does in self.views]
+        return "\n".join([*lines, *_told_of_steps(self.state, steps, self.in_full)])
 
     def _repr_html_(self) -> str:
         """The page as tables, for a notebook."""
@@ -130,6 +125,30 @@ class Prospect:
         """The page, and how each vertex computes a step."""
         more = [f"  {path}: {how}  ({line})" for path, how, line in self.costs]
         return "\n".join([str(self), "how each vertex computes a step", *more])
+
+
+def explained(graph: AnyGraph, views: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """What a circuit keeps, and what a step of its views reads; and what is recomputed in full."""
+    found = explain(graph)
+    words = words_of(plan_of(graph))
+    state = [(words.get(name, name), "") for name, _ in found.arrangements]
+    in_full = tuple(v.path for v in found.vertices if v.how.startswith(FULL))
+    steps = list(zip(views, _steps_of(graph)[: len(views)], strict=True))
+    return "\n".join(_told_of_steps(state, steps, in_full)), in_full
+
+
+def _told_of_steps(
+    state: Sequence[tuple[str, str]], steps: Sequence[tuple[str, str]], in_full: Sequence[str]
+) -> list[str]:
+    """The lines on what is kept, on what a step reads, and on what is recomputed in full."""
+    kept = [f"  {register}: {how}" if how else f"  {register}" for register, how in state]
+    return [
+        "keeps",
+        *(kept or ["  nothing"]),
+        "a step of",
+        *(f"  {view}: {does}" for view, does in steps),
+        *(f"{path} is {FULL} at each step" for path in in_full),
+    ]
 
 
 def prospect_of(

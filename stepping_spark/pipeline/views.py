@@ -30,10 +30,10 @@ def graph_of(
                 f"{user_line()}: the query is compiled already; give append_only=, strict= and "
                 "lateness= to st.compile"
             )
-        return replace(query, called=_names(query)), _names(query)
+        return replace(query, called=view_names(query)), view_names(query)
     if not isinstance(query, Mapping):
         graph = compiled(query, append_only=append_only, strict=strict, lateness=lateness)
-        return replace(graph, called=_names(graph)), _names(graph)
+        return replace(graph, called=view_names(graph)), view_names(graph)
     if not query:
         raise InputError(f"{user_line()}: no query is given; write st.Pipeline(query, …)")
     together = _together(query)
@@ -46,7 +46,7 @@ def input_names(graph: AnyGraph) -> list[str]:
     return [v.operator.label for v in graph.inputs if isinstance(v.operator, Input)]
 
 
-def _names(graph: AnyGraph) -> tuple[str, ...]:
+def view_names(graph: AnyGraph) -> tuple[str, ...]:
     """What the views of one query are called: as it is, or as the variables that it returns."""
     if graph.single:
         return (graph.name,)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
-from stepping_spark.callsite import Line, is_engine, is_ours, line_of, user_frame, user_line
+from stepping_spark.callsite import Line, is_engine, is_ours, user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.graph.graph import AnyGraph, Lateness, Origin, Path, Vertex
 from stepping_spark.graph.operators import (
@@ -200,7 +200,7 @@ class Tracer:
         old = self.made.get(v)
         if old is None or (name is not None and not old.explicit):
             own = name or operator.name
-            self.made[v] = _Made(scope, home, own, line_of(user_frame()), name is not None)
+            self.made[v] = _Made(scope, home, own, user_line(), name is not None)
         elif name is not None and old.name != name:
             raise CompileError(
                 f"{user_line()}: {name!r} is the same computation as {old.name!r} of {old.line}, "

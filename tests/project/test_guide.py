@@ -131,7 +131,7 @@ def check_command(arguments: list[str]) -> None:
 
 def test_a_command_that_does_not_exist_is_found() -> None:
     check_command(["state", "show", "path", "--schema", "s"])
-    for wrong in (["state", "shown", "x"], ["run", "a.py", "--evry", "1s"], ["run"]):
+    for wrong in (["state", "shown", "x"], ["run", "a.py", "--evry", "1s"], ["report"]):
         with pytest.raises(AssertionError):
             check_command(wrong)
 

@@ -57,6 +57,7 @@ ABOVE = (
     ("circuits", "stores"),
     ("stepping_spark.from_sql",),
     ("stepping_spark.pipeline",),
+    ("stepping_spark.dbt",),
     ("stepping_spark",),
     ("stepping_spark.cli",),
     ("examples",),

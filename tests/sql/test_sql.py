@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import stepping_spark as st
 from stepping_spark.cli import main
 from stepping_spark.errors import CompileError
+from stepping_spark.from_sql.text import Text
 from stepping_spark.rows.data import Data
 
 
@@ -152,6 +153,31 @@ def test_a_table_that_is_not_given_is_named() -> None:
         st.sql("SELECT id FROM missing")()
 
 
+@pytest.mark.parametrize("table", ["orders", "shop.orders"])
+def test_a_query_of_with_may_be_called_like_the_table_that_it_reads(table: str) -> None:
+    text = f"WITH orders AS (SELECT * FROM {table}) SELECT max(id) AS id FROM orders"
+    bound: Any = st.sql(text)
+    query = bound.with_tables({"orders": Order})
+    assert [row.id for row, _ in answer(query, *ORDERS).iter()] == [3]
+
+
+def test_a_query_of_with_that_nothing_reads_needs_no_table() -> None:
+    text = (
+        "WITH a AS (SELECT * FROM missing), b AS (SELECT * FROM a), c AS (SELECT * FROM orders), "
+        "d AS (SELECT id FROM c) SELECT max(id) AS id FROM d"
+    )
+    bound: Any = st.sql(text)
+    assert bound.missing == ["orders"]
+    query = bound.with_tables({"orders": Order})
+    assert [row.id for row, _ in answer(query, *ORDERS).iter()] == [3]
+
+
+def test_an_error_names_the_text_of_the_view_that_it_is_in() -> None:
+    text = Text('SELECT "id",\n"nothing" FROM "shop"."orders"', "model a", quoted_names=True)
+    with pytest.raises(CompileError, match=r"^model a, line 2, column 1: there is no column"):
+        st.sql(text, orders=Order)
+
+
 def test_what_is_no_table_is_refused() -> None:
     with pytest.raises(CompileError, match="table orders: expected a row class"):
         st.sql("SELECT 1 FROM orders", orders=5)
@@ -227,3 +253,61 @@ def test_a_table_of_the_command_line_that_is_none_is_refused(
     result = CliRunner().invoke(main, ["run", str(tmp_path / "views.sql"), *store, *option])
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
+
+
+# -- stepping-spark sql
+
+
+def explained(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["sql", *map(str, arguments)])
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize("by", ["columns", "source", "TOML"])
+def test_views_are_explained_and_drawn_and_nothing_is_run(tmp_path: Path, by: str) -> None:
+    views, orders = tmp_path / "views.sql", tmp_path / "orders"
+    views.write_text(VIEWS + ";\nCREATE VIEW n AS\nSELECT max(n) AS most FROM totals")
+    feed(orders, *ORDERS)
+    (tmp_path / "shop.toml").write_text(
+        f'sql = "views.sql"\n[sources.orders]\ndelta = "{orders}"\n'
+    )
+    options: dict[str, list[object]] = {
+        "columns": [views, "--columns", f"orders={DDL}"],
+        "source": [views, "--source", f"orders=delta:{orders}"],
+        "TOML": [tmp_path / "shop.toml"],
+    }
+    said = options[by]
+    code, text = explained(*said, "--out", tmp_path / "views.svg", "--level", 1)
+    assert (code, (tmp_path / "views.svg").read_bytes()[:5]) == (0, b"<?xml")
+    assert "rows for count = count(), sum = sum(cents) by country" in " ".join(text.split())
+    assert "a step of\n  totals: reads the change of orders, and" in text
+    assert "\n  n: reads the change of orders, and" in text
+    assert not (tmp_path / "state").exists()
+    code, text = explained(*said, "--verbose")
+    assert (code, "(views.sql:6, in n)" in text, "core.py" in text) == (0, True, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "give either a file"),
+        (["views.sql"], "no source is said for orders; give --source orders=delta:lake/orders"),
+        (["views.sql", "--columns", "orders"], "expected NAME=DDL, such as orders='id BIGINT"),
+        (
+            ["views.sql", "--columns", "orders=id"],
+            "views.sql: table orders: the DDL 'id' has no columns",
+        ),
+        (["views.sql", "--columns", "orders=id INT"], "views.sql, line 3, column 8: there is no"),
+        (["views.sql", "--out", "views.gif"], "expected a name that ends with .svg or .png"),
+        (["views.sql", "--exclude", "x"], "--no-checks are for --dbt"),
+        (["views.txt"], "views.txt is neither .sql nor .toml"),
+    ],
+)
+def test_what_is_not_explained_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("views.sql", "views.txt"):
+        Path(name).write_text(VIEWS)
+    code, text = explained(*arguments)
+    assert (code, said in " ".join(text.split())) == (2, True), text
