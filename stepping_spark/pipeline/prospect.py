@@ -170,8 +170,11 @@ def prospect_of(
                 found_evolution = evolution_of(graph, store)
                 evolution = found_evolution if found_evolution.is_needed else None
             step, offsets = store.last_step(), dict(store.last_offsets())
-            sizes = sizes_of(store, plan_of(graph).registers)
-            rows = {name: size.rows for name, size in sizes.items()}
+            if evolution is None:
+                sizes = sizes_of(store, plan_of(graph).registers)
+                rows = {name: size.rows for name, size in sizes.items()}
+            else:
+                rows = dict(evolution.kept)
         state = state_of(step, offsets)
         if evolves:
             changed = evolution is not None

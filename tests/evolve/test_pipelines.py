@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,42 @@ def test_a_view_with_other_columns_needs_another_table(orders: Path) -> None:
         run(more, orders, sums="sums")
     run(more, orders, sums="sums 2")
     assert content(orders.parent / "sums 2") == [("de", 15, 2), ("fr", 8, 2)]
+
+
+def test_a_table_that_was_removed_is_filled_again(orders: Path) -> None:
+    run({"sums": by_country(0)}, orders, sums="sums")
+    deltalake.write_deltalake(str(orders), rows((5, "it", 100)), mode="append")
+    run({"sums": by_country(0)}, orders, evolve=False, sums="sums")
+    shutil.rmtree(orders.parent / "sums")
+    run({"sums": by_country(0)}, orders, sums="sums")
+    assert content(orders.parent / "sums") == [("de", 15), ("fr", 8), ("it", 100)]
+
+
+def test_the_dry_run_says_what_a_run_does(orders: Path) -> None:
+    run({"sums": by_country(0)}, orders, sums="sums")
+    place = orders.parent
+    changed = st.Pipeline(
+        {"sums": by_country(6)},
+        store=f"parquet:{place / 'state'}",
+        orders=st.DeltaTable(str(orders)),
+        into={"sums": [st.DeltaTable(str(place / n), key=["country"]) for n in ("sums", "more")]},
+        evolve=True,
+    )
+    found = changed.dry_run()
+    assert found.evolution is not None
+    assert found.evolution.read_again == ("orders",)
+    assert found.evolution.views == {"sums": "changes"}
+    assert [sink for _, sink in found.filled] == [repr(st.DeltaTable(str(place / "more")))]
+    for said in ("read again: input orders", "view sums: changes", "all rows of sums go into"):
+        assert said in str(found)
+    assert content(place / "sums") == [("de", 15), ("fr", 8)]
+    with changed:
+        changed.run()
+    assert content(place / "more") == content(place / "sums") == [("de", 10), ("fr", 7)]
+    assert changed.dry_run().evolution is None
+
+
+def test_a_changed_query_without_evolve_is_refused_with_the_plan(orders: Path) -> None:
+    run({"sums": by_country(0)}, orders, sums="sums")
+    with pytest.raises(st.StoreMismatch, match="view sums: changes"):
+        run({"sums": by_country(6)}, orders, evolve=False, sums="sums")
