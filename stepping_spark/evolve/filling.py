@@ -67,7 +67,8 @@ class Filling:
     ) -> tuple[list[Relation], Mapping[str, str]]:
         """Add to the registers of the store; gives the changes of views, and the settings."""
         assert isinstance(store, EvolvingStore)
-        scheduler = Scheduler(plan_of(self.graph), NoState(store, self.in_loops), limits=limits)
+        nothing = NoState(store, self.in_loops)
+        scheduler = Scheduler(plan_of(self.graph), nothing, limits=limits, keeps=False)
         values: dict[Vertex, Relation] = {}
         for v in self.graph.inputs:
             if v in self.kept:

@@ -57,7 +57,7 @@ _UNKNOWN = (None, None)
 
 
 class Scheduler:
-    """Steps one plan against one store."""
+    """Steps one plan against one store; unless it `keeps` no state, its registers grow."""
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class Scheduler:
         spark: SparkSession | None = None,
         *,
         limits: Limits = DEFAULT,
+        keeps: bool = True,
     ) -> None:
         self.limits = limits
         self.plan = plan
@@ -90,7 +91,7 @@ class Scheduler:
         self._queries = Queries(
             plan, lambda: self.spark, self._once, self._registers.of_folds, limits
         )
-        for s in plan.states:
+        for s in plan.states if keeps else ():
             self._adders.setdefault(s.change, []).append(s)
 
     @property
