@@ -19,7 +19,7 @@ from stepping_spark.expressions.moments import (
 )
 from stepping_spark.query.reductions import ONE, Asked, Leaves, Shown
 from stepping_spark.rows.atoms import BOOL, FLOAT, INT, REST, Atom, RowType
-from stepping_spark.rows.schema import BIG_INT
+from stepping_spark.rows.schema import SUM_OF_INTS
 from stepping_spark.rows.types import Optional, unwrap
 
 
@@ -57,12 +57,11 @@ def _avg(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     t = summed_type(a)
     shown: Atom = FLOAT
     if t == INT:
-        t = BIG_INT  # wide enough for every sum
-        leaf = widened(x, BIG_INT)
+        t = SUM_OF_INTS  # wide enough for every sum
+        leaf = widened(x, t)
     else:
         leaf = _retyped(x, t)
-    if t.name == "Decimal" and t is not BIG_INT:
-        shown = mean_type(a)
+        shown = mean_type(a) if t.name == "Decimal" else FLOAT
     summed, n = sums.leaf(leaf), sums.leaf(_one(sums, a.value))
 
     def show(at: tuple[str, ...]) -> Expr:
