@@ -491,3 +491,37 @@ ON a.customer <=> b.customer
 
 --- HAVING with an alias that is a column too
 SELECT customer, sum(qty) AS qty FROM orders GROUP BY customer HAVING qty > 3
+
+--- structs
+SELECT id, s.a, s.b.c AS c, s AS whole FROM (SELECT id, named_struct('a', qty, 'b', struct(note AS
+c, amount)) AS s FROM orders) t
+
+--- structs that may be NULL
+SELECT id, s.a, coalesce(s, struct('none' AS a)) AS t FROM (SELECT id, CASE WHEN qty > 1 THEN
+named_struct('a', note) END AS s FROM orders) t
+
+--- the row of the greatest struct
+SELECT customer, max(struct(amount, id)).id AS last, min(struct(amount, id)) AS first FROM orders
+GROUP BY customer
+
+--- structs as keys
+SELECT a.s, count(*) AS n FROM (SELECT struct(qty, note) AS s FROM orders) a JOIN (SELECT
+DISTINCT struct(qty, note) AS s FROM orders) b ON a.s = b.s GROUP BY a.s
+
+--- structs of an outer join
+SELECT c.customer, o.s.qty AS qty FROM customers c LEFT JOIN (SELECT customer, max(struct(id, qty))
+AS s FROM orders GROUP BY customer) o ON o.customer = c.customer
+
+--- lists of structs
+SELECT customer, array_sort(collect_list(struct(qty, note))) AS l FROM orders GROUP BY customer
+
+--- inline
+SELECT k, p.i, p.v FROM lists LATERAL VIEW OUTER inline(transform(xs, (x, i) -> struct(i, x AS v)))
+p AS i, v
+
+--- inline in the select list
+SELECT id, inline(array(struct(qty AS x, note AS y), struct(1 AS x, 'n' AS y))) FROM orders
+
+--- inline of constants
+SELECT * FROM inline(array(struct(1 AS a, 'x' AS b), struct(2, NULL))) t JOIN customers c ON
+c.customer = t.a
