@@ -523,5 +523,5 @@ p AS i, v
 SELECT id, inline(array(struct(qty AS x, note AS y), struct(1 AS x, 'n' AS y))) FROM orders
 
 --- inline of constants
-SELECT * FROM inline(array(struct(1 AS a, 'x' AS b), struct(2, NULL))) t JOIN customers c ON
+SELECT * FROM inline(array(struct(1 AS a, 'x' AS b), struct(2 AS a, NULL AS b))) t JOIN customers c ON
 c.customer = t.a
