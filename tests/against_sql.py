@@ -108,9 +108,12 @@ def flat(row: Any) -> Iterator[Any]:
 
 
 def normal(value: Any) -> Any:
-    """A value that equals its like: floats of nine digits, lists as tuples, local times."""
+    """A value that equals its like: floats of nine digits, lists as tuples, local times.
+
+    What is left of numbers that cancel out is zero.
+    """
     if isinstance(value, float):
-        return "NaN" if math.isnan(value) else float(f"{value:.9g}") + 0.0
+        return "NaN" if math.isnan(value) else round(float(f"{value:.9g}"), 12) + 0.0
     if isinstance(value, list | tuple):
         return tuple(map(normal, value))
     if isinstance(value, dt.datetime) and value.tzinfo is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_, xor
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,9 +15,9 @@ import pyarrow.compute as pc
 
 from stepping_spark.expressions.derived import Column, Derived
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.rows.atoms import FLOAT, STR
+from stepping_spark.rows.atoms import FLOAT, INT, NAN, STR
 from stepping_spark.rows.literals import literal, text
-from stepping_spark.rows.sql_text import Sql, let
+from stepping_spark.rows.sql_text import Sql, any_of, closed, let
 from stepping_spark.rows.types import ListOf, Optional, unwrap
 
 Numbers = Any  # a numpy array
@@ -134,6 +136,88 @@ def _known_values(lists: Column) -> tuple[Column, Numbers, Numbers]:
     there = np.append(0, np.cumsum(flat.is_valid().to_numpy(zero_copy_only=False)))
     begins, ends = there[edges[:-1]], there[edges[1:]]
     return flat.drop_null(), begins.astype(np.int64), ends.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Shape(_OfList):
+    """The skewness or, with `fourth`, the kurtosis of a list of sorted floats, as Spark has them.
+
+    The deviations from the mean are added in the order of the list, so that each engine gives the
+    same bits. NULL if there are no values, or if all are equal; NaN if one is not finite.
+    """
+
+    fourth: bool = False
+
+    def __str__(self) -> str:
+        return f"{'kurtosis' if self.fourth else 'skewness'}({self.args[0]})"
+
+    def of_known(self, values: list[Any]) -> Any:
+        if not values:
+            return None
+        n, mean = float(len(values)), 0.0
+        for v in values:
+            mean = mean + v / n
+        second = high = 0.0
+        for v in values:
+            d = v - mean
+            second = second + d * d
+            high = high + (d * d * (d * d) if self.fourth else d * d * d)
+        if not math.isfinite(second):
+            return NAN
+        if second == 0.0 or values[0] == values[-1]:
+            return None
+        if self.fourth:
+            return n * (high / second) / second - 3.0
+        return math.sqrt(n) * (high / second) / math.sqrt(second)
+
+    def _sql(self, row: str) -> str:
+        n = "CAST(size(l) AS DOUBLE)"
+        mean = f"aggregate(l, 0D, (s, v) -> s + v / {n})"
+        power = "d * d * (d * d)" if self.fourth else "d * d * d"
+        moved = "named_struct('second', s.second + d * d, 'high', s.high + " + power + ")"
+        added = f"aggregate(transform(l, v -> v - mean), {_NO_POWERS}, (s, d) -> {moved})"
+        if self.fourth:
+            found = closed(f"{n} * (s.high / s.second) / s.second - 3D")
+        else:
+            found = closed(f"sqrt({n}) * (s.high / s.second) / sqrt(s.second)")
+        same = any_of(["s.second = 0D", "element_at(l, 1) = element_at(l, -1)"])
+        finite = closed("abs(s.second) < double('Infinity')")
+        shown = f"CASE WHEN NOT {finite} THEN double('NaN') WHEN NOT {same} THEN {found} END"
+        body = let("mean", mean, let("s", added, shown))
+        return let("l", self._known(row), f"CASE WHEN size(l) > 0 THEN {body} END")
+
+
+_NO_POWERS = "named_struct('second', 0D, 'high', 0D)"
+_BITWISE: dict[str, Callable[[int, int], int]] = {"&": and_, "|": or_, "^": xor}
+
+
+@dataclass(frozen=True)
+class Bits(_OfList):
+    """The ints of a list, combined bit by bit; NULL if there are none."""
+
+    operator: str = "&"
+
+    def __str__(self) -> str:
+        name = {"&": "bit_and", "|": "bit_or", "^": "bit_xor"}[self.operator]
+        return f"{name}({self.args[0]})"
+
+    def of_known(self, values: list[Any]) -> Any:
+        return reduce(_BITWISE[self.operator], values) if values else None
+
+    def _sql(self, row: str) -> str:
+        start = -1 if self.operator == "&" else 0
+        combined = f"aggregate(l, CAST({start} AS BIGINT), (s, v) -> s {self.operator} v)"
+        return let("l", self._known(row), f"CASE WHEN size(l) > 0 THEN {combined} END")
+
+
+def shape(items: Expr, *, fourth: bool) -> Expr:
+    """The skewness or the kurtosis of a list of sorted floats."""
+    return Shape(Optional(FLOAT), (items,), fourth)
+
+
+def bits(items: Expr, operator: str, nullable: bool) -> Expr:
+    """The ints of a list, combined by `&`, `|` or `^`."""
+    return Bits(Optional(INT) if nullable else INT, (items,), operator)
 
 
 def compact(items: Expr) -> Expr:

@@ -171,9 +171,9 @@ class Correlation(Derived):
         if count < 2:
             return None
         n, xs, ys = float(count), (x, x_rest), (y, y_rest)
-        of_xx = _centred(n, *xs, *xs, *products[:3])
-        of_yy = _centred(n, *ys, *ys, *products[3:6])
-        of_xy = _centred(n, *xs, *ys, *products[6:])
+        of_xx = centred(n, *xs, *xs, *products[:3])
+        of_yy = centred(n, *ys, *ys, *products[3:6])
+        of_xy = centred(n, *xs, *ys, *products[6:])
         if of_xx <= 0.0 or of_yy <= 0.0:
             return None
         if not all(map(math.isfinite, (of_xx, of_yy, of_xy))):
@@ -188,9 +188,9 @@ class Correlation(Derived):
         _, *names = (f"v.{name}" for name in sums)
         xs, ys, products = names[:2], names[2:4], names[4:]
         squares = {
-            "xx": _centred_sql(*xs, *xs, *products[:3]),
-            "yy": _centred_sql(*ys, *ys, *products[3:6]),
-            "xy": _centred_sql(*xs, *ys, *products[6:]),
+            "xx": centred_sql(*xs, *xs, *products[:3]),
+            "yy": centred_sql(*ys, *ys, *products[3:6]),
+            "xy": centred_sql(*xs, *ys, *products[6:]),
         }
         finite = all_of(f"abs(of.{name}) < double('Infinity')" for name in squares)
         found = "greatest(least(of.xy / (sqrt(of.xx) * sqrt(of.yy)), 1D), -1D)"
@@ -201,7 +201,7 @@ class Correlation(Derived):
         return f"CASE WHEN {count} >= 2 THEN {let_all('v', sums, let_all('of', squares, body))} END"
 
 
-def _centred(
+def centred(
     n: float, x: float, x_rest: float, y: float, y_rest: float, p: float, p_rest: float, e: float
 ) -> float:
     """n·Σxy − Σx·Σy."""
@@ -212,7 +212,7 @@ def _centred(
     return (a - b) + small
 
 
-def _centred_sql(x: str, x_rest: str, y: str, y_rest: str, p: str, p_rest: str, e: str) -> str:
+def centred_sql(x: str, x_rest: str, y: str, y_rest: str, p: str, p_rest: str, e: str) -> str:
     """The same in SQL, for names; the number of rows has the name `v.n`."""
     small = closed(
         f"({_product_rest_sql('v.n', p, 'm.a')} - {_times_rest_sql(x, y, 'm.b')}) + "

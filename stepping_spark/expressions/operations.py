@@ -33,7 +33,8 @@ def fit(value: Any, t: RowType, what: str) -> Any:
     if t.name == "Decimal":
         with decimal.localcontext(decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)):
             value = value.quantize(decimal.Decimal(1).scaleb(-t.scale))
-        if abs(value) >= decimal.Decimal(10) ** (t.precision - t.scale):
+            fits = abs(value) < decimal.Decimal(10) ** (t.precision - t.scale)
+        if not fits:
             raise StepError(f"{what} = {value}: does not fit {t}")
     return value
 

@@ -71,7 +71,8 @@ def inner_call(node: Expr) -> Expr:
 
 def is_aggregate(node: Expr) -> bool:
     """Whether a node is a call of an aggregate function."""
-    return name_of(inner_call(node)) in AGGREGATES
+    is_quantifier = isinstance(node, exp.Any) and isinstance(node.this, exp.Query)
+    return not is_quantifier and name_of(inner_call(node)) in AGGREGATES
 
 
 def args_of(node: Expr) -> tuple[list[Expr], bool]:

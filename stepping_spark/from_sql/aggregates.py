@@ -21,7 +21,9 @@ from stepping_spark.query.primitives import map as map_
 from stepping_spark.rows.row_class import field_name
 
 GROUPINGS = ("grouping", "grouping_id")
-SAME_IF_DISTINCT = ("min", "max", "any_value", "bool_and", "bool_or")
+SAME_IF_DISTINCT = frozenset(
+    ("any_value", "bit_and", "bit_or", "bool_and", "bool_or", "collect_set", "max", "min")
+)
 KEPT = ("min", "max", "any_value", "mode", "max_by", "min_by", "bit_and", "bit_or", "bit_xor")
 """Aggregates whose Spark type is that of their argument."""
 _NUMERIC = (
@@ -32,8 +34,11 @@ _NUMERIC = (
     "stddev_pop",
     "var_pop",
     "corr",
+    "kurtosis",
     "median",
     "percentile",
+    "skewness",
+    *(name for name in agg.__all__ if name.startswith(("covar_", "regr_"))),
 )
 
 
@@ -131,11 +136,7 @@ class _Groups:
     def _made(self, call: Call) -> Any:
         """The aggregate of the library for a call."""
         name = call.name
-        if (
-            name in _PLAIN
-            and call.distinct
-            and name in ("min", "max", "any_value", "bool_and", "bool_or")
-        ):
+        if name in _PLAIN and call.distinct and name in SAME_IF_DISTINCT:
             call = Call(name, call.args, call.at, False, call.condition)
         if name == "count":
             return self._count(call)
@@ -242,12 +243,23 @@ _PLAIN: dict[str, Any] = {
     "variance": agg.variance,
     "bool_and": agg.bool_and,
     "bool_or": agg.bool_or,
+    "bit_and": agg.bit_and,
+    "bit_or": agg.bit_or,
+    "bit_xor": agg.bit_xor,
     "collect_list": agg.collect_list,
+    "collect_set": agg.collect_set,
+    "kurtosis": agg.kurtosis,
+    "skewness": agg.skewness,
 }
+_OF_PAIRS = ("corr", *(name for name in agg.__all__ if name.startswith(("covar_", "regr_"))))
 
 
 def _plain(make: Any) -> Maker:
     return lambda groups, call: make(groups.picked(call))
+
+
+def _of_pairs(make: Any) -> Maker:
+    return lambda groups, call: make(groups.picked(call), groups.picked(call, 1))
 
 
 def _count_if(groups: _Groups, call: Call) -> Any:
@@ -270,12 +282,15 @@ def _percentile(groups: _Groups, call: Call) -> Any:
 
 def _string_agg(groups: _Groups, call: Call) -> Any:
     separator = str(groups.constant(call.args[1])) if len(call.args) > 1 else ""
+    f = groups.picked(call, kind="string")
     order = []
     for o in call.order:
         direction = win.desc if o.args.get("desc") else win.asc
-        order.append(direction(_field(groups.argument(o.this))))
-    f = groups.picked(call, kind="string")
-    return agg.string_agg(f, separator, order=tuple(order) or None)
+        if call.distinct and o.this != call.args[0]:
+            reason = "distinct values have no other order than their own"
+            raise failure(groups.source.text, o, reason, "order by the value that is aggregated")
+        order.append(direction(f if call.distinct else _field(groups.argument(o.this))))
+    return agg.string_agg(f, separator, order=tuple(order) or None, distinct=call.distinct)
 
 
 _MAKERS: dict[tuple[str, bool], Maker] = {
@@ -284,7 +299,10 @@ _MAKERS: dict[tuple[str, bool], Maker] = {
     ("stddev_pop", False): _plain(lambda f: agg.stddev(f, population=True)),
     ("var_pop", False): _plain(lambda f: agg.variance(f, population=True)),
     ("count_if", False): _count_if,
-    ("corr", False): lambda g, c: agg.corr(g.picked(c), g.picked(c, 1)),
+    ("avg", True): _plain(agg.avg_distinct),
+    ("collect_list", True): _plain(agg.collect_set),
+    ("listagg", True): _string_agg,
+    **{(name, False): _of_pairs(getattr(agg, name)) for name in _OF_PAIRS},
     ("max_by", False): lambda g, c: agg.arg_max(g.picked(c, 1), g.picked(c)),
     ("min_by", False): lambda g, c: agg.arg_min(g.picked(c, 1), g.picked(c)),
     ("percentile", False): _percentile,

@@ -27,8 +27,14 @@ from stepping_spark.from_sql.columns import (
     substituted,
 )
 from stepping_spark.from_sql.grouping import Grouping
-from stepping_spark.from_sql.membership import marked, with_not_in
+from stepping_spark.from_sql.membership import (
+    is_in,
+    marked,
+    with_not_in,
+    with_quantified,
+)
 from stepping_spark.from_sql.names import Scope, resolve, same
+from stepping_spark.from_sql.parse import quantified
 from stepping_spark.from_sql.plan import (
     Call,
     Item,
@@ -110,6 +116,9 @@ class Binder:
             return self._negated(node, grouped)
         if is_in(node):
             return self._in(node, grouped, marked)
+        quantifier = quantified(node)
+        if quantifier is not None:
+            return self._quantified(node, quantifier, grouped)
         if isinstance(node, exp.Subquery | exp.Query):
             return self._scalar(node, grouped)
         if grouped and self.grouping is not None:
@@ -341,6 +350,15 @@ class Binder:
         self._attach(grouped, lambda plan: attached(plan, sub, lhs, value))
         return ref(value, node)
 
+    def _quantified(self, node: Expr, quantifier: Expr, grouped: bool) -> Expr:
+        lhs = self._bound(node.this, grouped=grouped)
+        sub, value = self._inner(quantifier.this, grouped), Column("compared")
+        self._check_width(node, [lhs], sub)
+        compared = type(node)(this=lhs, expression=ref(sub.columns[0]))
+        is_any = isinstance(quantifier, exp.Any)
+        self._attach(grouped, lambda plan: with_quantified(plan, sub, compared, is_any, value))
+        return ref(value, node)
+
     def _scalar(self, node: Expr, grouped: bool) -> Expr:
         sub, value = self._inner(node, grouped), Column("value")
         if len(sub.columns) != 1:
@@ -372,11 +390,6 @@ class Binder:
         if self.trying:
             raise _Unbound
         self.queries.fail(node, reason, remedy)
-
-
-def is_in(node: Expr) -> bool:
-    """Whether a node is `… IN (sub-query)`."""
-    return isinstance(node, exp.In) and node.args.get("query") is not None
 
 
 class _Unbound(Exception):

@@ -17,7 +17,7 @@ from stepping_spark.from_sql.aggregates import aggregated
 from stepping_spark.from_sql.casts import converted
 from stepping_spark.from_sql.columns import Column, Expr, ref
 from stepping_spark.from_sql.emit_joins import joined
-from stepping_spark.from_sql.kinds import common_kind
+from stepping_spark.from_sql.kinds import common_kind, item_kind, struct_fields
 from stepping_spark.from_sql.maps import filtered, key_function, one_key, order_of, projected
 from stepping_spark.from_sql.over import over_windows
 from stepping_spark.from_sql.parse import failure, line_of
@@ -102,13 +102,14 @@ class Emitter:
     def _values(self, plan: Values) -> Relation:
         """Rows of constants: they are there from the first step on.
 
-        The number of rows of a table is one row from the first step on. It is mapped to the rows
-        of constants, so its changes cancel out.
+        The number of no rows of a table is one row from the first step on, which never changes. It
+        is mapped to the rows of constants.
         """
         if not self.tables:
             self.fail(None, "a query that reads no table never changes", "read a table in it")
         stream, _ = next(iter(self.tables.values()))
-        one: Any = circuits.aggregate(stream, by=None, fields={"rows": agg.count()})
+        none = filtered(Relation(stream, {}, {}, self.text), (exp.false(),)).stream
+        one: Any = circuits.aggregate(none, by=None, fields={"rows": agg.count()})
         source = Relation(one, {}, {}, self.text)
         if not plan.made:
             return source
@@ -153,20 +154,30 @@ class Emitter:
         source = projected(self.relation(plan.source), [*kept, (listed, plan.value)])
         row, ((path,), kind) = source.row, (source.places[listed], source.kinds[listed])
         lists = unwrap(dict(row.fields)[path])  # type: ignore[attr-defined]
+        called = "inline" if plan.fields else "explode"
         if not isinstance(lists, ListOf):
-            self.fail(plan.value, f"explode takes a list, found {kind}")
-        item = Optional(unwrap(lists.inner)) if plan.outer else lists.inner
+            self.fail(plan.value, f"{called} takes a list, found {kind}")
+        kind = item_kind(kind)
+        fields, kinds_of = None, [kind]
+        items: list[RowType] = [Optional(unwrap(lists.inner)) if plan.outer else lists.inner]
+        if plan.fields:
+            struct = unwrap(lists.inner)
+            if not isinstance(struct, Struct) or len(struct.fields) != len(plan.made):
+                reason = f"inline takes a list of structs of {len(plan.made)} fields, found {kind}"
+                self.fail(plan.value, reason, "name each field: LATERAL VIEW inline(…) t AS a, b")
+            fields = tuple(n for n, _ in struct.fields)
+            items = [Optional(unwrap(t)) for _, t in struct.fields]
+            kinds_of = [k for _, k in struct_fields(kind)]
         position = Optional(INT) if plan.outer else INT
-        t = pair_of(row, tuple_of((position, item)))
-        pairs = PythonCall(ListOf(t), Exploded(path, plan.outer), "explode")
+        t = pair_of(row, tuple_of((position, *items)))
+        pairs = PythonCall(ListOf(t), Exploded(path, plan.outer, fields), called)
         stream = make(MapMany(pairs), source.stream)
-        (made,) = plan.made
         places = {c: ("left", *p) for c, p in source.places.items() if c != listed}
         kinds = {c: source.kinds[c] for c in places}
         if plan.position is not None:
             places[plan.position], kinds[plan.position] = ("right", "_1"), "int"
-        places[made] = ("right", "_2")
-        kinds[made] = kind.removeprefix("array<").removesuffix(">")
+        for i, (made, of) in enumerate(zip(plan.made, kinds_of, strict=True), 2):
+            places[made], kinds[made] = ("right", f"_{i}"), of
         return Relation(stream, places, kinds, self.text)
 
     # -- sets
@@ -224,17 +235,26 @@ class Emitter:
 
 @dataclass(frozen=True)
 class Exploded:
-    """The pairs of a row with each item of a list in it, and the item's position."""
+    """The pairs of a row with each item of a list in it, and the item's position.
+
+    With `fields` there are those of the item in its place.
+    """
 
     path: str
     outer: bool
+    fields: tuple[str, ...] | None = None
 
     def __call__(self, row: Any) -> list[Pair[Any, Any]]:
         """The pairs of a row."""
         items = getattr(row, self.path)
         if not items:
-            return [Pair(left=row, right=(None, None))] if self.outer else []
-        return [Pair(left=row, right=(i, item)) for i, item in enumerate(items)]
+            return [Pair(left=row, right=(None, *self._parts(None)))] if self.outer else []
+        return [Pair(left=row, right=(i, *self._parts(item))) for i, item in enumerate(items)]
+
+    def _parts(self, item: Any) -> tuple[Any, ...]:
+        if self.fields is None:
+            return (item,)
+        return tuple(None if item is None else getattr(item, n) for n in self.fields)
 
 
 def _common_types(left: RowType, right: RowType) -> list[RowType]:

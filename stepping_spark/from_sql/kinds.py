@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import decimal
 import re
+from collections.abc import Sequence
 from functools import cache
 
 from stepping_spark.rows.atoms import (
@@ -24,6 +25,7 @@ from stepping_spark.rows.atoms import (
     Atom,
     RowType,
 )
+from stepping_spark.rows.row_class import field_name, open_class
 from stepping_spark.rows.types import ListOf, Optional, Struct, quote
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -67,7 +69,7 @@ def kind_of(t: RowType) -> str:
     if isinstance(t, ListOf):
         return f"array<{kind_of(t.inner)}>"
     if isinstance(t, Struct):
-        return f"struct<{','.join(f'{_named(n)}:{kind_of(f)}' for n, f in t.fields)}>"
+        return kind_of_struct([(n, kind_of(f)) for n, f in t.fields])
     if isinstance(t, Atom):
         if t.name == "Decimal":
             return decimal_kind(t.precision, t.scale)
@@ -96,8 +98,27 @@ def _row_type(kind: str) -> RowType:
         return ListOf(Optional(_row_type(item_kind(kind))))
     if kind.startswith("struct<"):
         fields = tuple((n, Optional(_row_type(k))) for n, k in struct_fields(kind))
-        return Struct("", fields, dict)
+        return of_open_class(Struct("", fields, dict))
     raise TypeError(f"rows cannot hold Spark's type {kind}")
+
+
+def of_open_class(t: RowType) -> RowType:
+    """The same type where Spark's structs, at any depth, are rows without a class of their own.
+
+    A struct stays as it is if a name of it cannot be that of a field.
+    """
+    if isinstance(t, Optional):
+        return Optional(of_open_class(t.inner))
+    if isinstance(t, ListOf):
+        return ListOf(of_open_class(t.inner))
+    if not isinstance(t, Struct) or t.python is not dict:
+        return t
+    fields = tuple((n, of_open_class(f)) for n, f in t.fields)
+    names: list[str] = []
+    for n, _ in fields:
+        names.append(field_name(n, names))
+    is_free = names == [n for n, _ in fields]
+    return Struct("Row", fields, open_class(tuple(names))) if is_free else Struct("", fields, dict)
 
 
 def _named(name: str) -> str:
@@ -135,6 +156,11 @@ def digits(kind: str) -> tuple[int, int]:
         return _DIGITS[kind], 0
     precision, scale = kind[len("decimal(") : -1].split(",")
     return int(precision), int(scale)
+
+
+def kind_of_struct(fields: Sequence[tuple[str, str]]) -> str:
+    """The kind of a struct with fields of these names and kinds."""
+    return f"struct<{','.join(f'{_named(n)}:{kind}' for n, kind in fields)}>"
 
 
 def item_kind(kind: str) -> str:

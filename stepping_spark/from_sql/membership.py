@@ -1,4 +1,4 @@
-"""EXISTS and IN of sub-queries: semijoins, antijoins, and columns that mark a match."""
+"""EXISTS, IN, ANY and ALL of sub-queries: semijoins, antijoins, columns that mark a match."""
 
 from __future__ import annotations
 
@@ -79,6 +79,31 @@ def not_in(outer: Plan, sub: Plan, lhs: Sequence[Expr]) -> Plan:
         extra = () if e is None else (is_null(e),)
         plan = Join(plan, found.plan, "anti", (*found.on, *extra))
     return plan
+
+
+def is_in(node: Expr) -> bool:
+    """Whether a node is `… IN (sub-query)`."""
+    return isinstance(node, exp.In) and node.args.get("query") is not None
+
+
+def with_quantified(outer: Plan, sub: Plan, compared: Expr, is_any: bool, value: Column) -> Plan:
+    """The outer plan with the value of a comparison with ANY or ALL rows of a sub-query.
+
+    A row for which it is true decides ANY, and one for which it is false decides ALL. Otherwise the
+    value is NULL if it is NULL for a row.
+    """
+    found, unknown = Column("match"), Column("unknown")
+    deciding = compared if is_any else exp.Not(this=exp.Paren(this=compared.copy()))
+    plan = _some(outer, sub, deciding, found)
+    plan = _some(plan, sub, is_null(exp.Paren(this=compared.copy())), unknown)
+    shown = exp.Case(
+        ifs=[
+            exp.If(this=ref(found), true=exp.Boolean(this=is_any)),
+            exp.If(this=ref(unknown), true=exp.Null()),
+        ],
+        default=exp.Boolean(this=not is_any),
+    )
+    return Project(plan, (*kept(outer.columns), (value, shown)))
 
 
 def _where(sub: Plan, condition: Expr | None) -> Plan:

@@ -93,7 +93,33 @@ def query_of(query: str, text: str) -> exp.Expr:
     if not isinstance(tree, exp.Query | exp.Values):
         raise failure(text, tree, "this is no query", "write SELECT …")
     _set_units(tree)
+    _set_memberships(tree)
     return tree
+
+
+_COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+
+
+def quantified(node: exp.Expr) -> exp.Expr | None:
+    """The ANY or ALL of `… > ALL (sub-query)`; None if a node is no such comparison."""
+    if not isinstance(node, _COMPARED):
+        return None
+    side = node.expression
+    while isinstance(side, exp.Paren):
+        side = side.this
+    is_one = isinstance(side, exp.Any | exp.All) and isinstance(side.this, exp.Query)
+    return side if is_one else None
+
+
+def _set_memberships(tree: exp.Expr) -> None:
+    """Make IN of `= ANY (sub-query)`, and NOT IN of `<> ALL (sub-query)`."""
+    for node in list(tree.find_all(exp.EQ, exp.NEQ)):
+        side = quantified(node)
+        if side is None or isinstance(side, exp.Any) != isinstance(node, exp.EQ):
+            continue
+        query = side.this if isinstance(side.this, exp.Subquery) else exp.Subquery(this=side.this)
+        found = exp.In(this=node.this, query=query)
+        node.replace(found if isinstance(node, exp.EQ) else exp.Not(this=found))
 
 
 def tokens_of(text: str) -> list[Token]:

@@ -17,6 +17,7 @@ from stepping_spark.from_sql.calls import higher_order
 from stepping_spark.from_sql.casts import explicit, kind_written
 from stepping_spark.from_sql.folding import folded, folded_in_spark, varying
 from stepping_spark.from_sql.functions import concatenated, function, units_of_time
+from stepping_spark.from_sql.structs import field_of, made_struct, named_struct
 from stepping_spark.from_sql.values import (
     Env,
     Value,
@@ -231,13 +232,6 @@ def _subscript(node: exp.Bracket, t: Translator) -> Value:
     return in_spark(column_of(of)[column_of(at)], [of, at], node, t)
 
 
-def _dot(node: exp.Dot, t: Translator) -> Value:
-    if isinstance(node.expression, exp.Func):
-        t.fail(node, "a function of a catalog or a schema is not known", "use Spark's functions")
-    of = t.value(node.this)
-    return in_spark(column_of(of).getField(node.expression.name), [of], node, t)
-
-
 def _extract(node: exp.Extract, t: Translator) -> Value:
     field = node.this.name.lower()
     of = t.value(node.expression)
@@ -280,22 +274,13 @@ def _function(node: exp.Anonymous, t: Translator) -> Value:
         return higher_order(name, args, node, t)
     if args and isinstance(args[0], exp.Var):
         return units_of_time(name, args[0].name, [t.value(a) for a in args[1:]], node, t)
-    if name.lower() == "struct":
-        return _struct(args, node, t)
+    if name.lower() in ("struct", "named_struct"):
+        return (made_struct if name.lower() == "struct" else named_struct)(args, node, t)
     return function(name, [t.value(a) for a in args], node, t)
 
 
-def _struct(args: list[exp.Expr], node: exp.Expr, t: Translator) -> Value:
-    values = [t.value(a.this if isinstance(a, exp.Alias) else a) for a in args]
-    columns = [column_of(v) for v in values]
-    for i, a in enumerate(args):
-        if isinstance(a, exp.Alias | exp.Column):
-            columns[i] = columns[i].alias(a.alias_or_name)
-    return in_spark(F.struct(*columns), values, node, t)
-
-
 def _tuple(node: exp.Tuple, t: Translator) -> Value:
-    return _struct(node.expressions, node, t)
+    return made_struct(node.expressions, node, t)
 
 
 def _typed_array(node: exp.Array, t: Translator) -> Value:
@@ -373,7 +358,7 @@ _HANDLERS: dict[type, Handler] = {
     exp.BitwiseLeftShift: _bits("shiftleft"),
     exp.BitwiseRightShift: _bits("shiftright"),
     exp.Bracket: _subscript,
-    exp.Dot: _dot,
+    exp.Dot: field_of,
     exp.Extract: _extract,
     exp.Trim: _trim,
     exp.StrPosition: _call("position", "substr", "this", "position"),

@@ -14,7 +14,7 @@ from stepping_spark.from_sql.aggregate_calls import (
     is_aggregate,
     name_of,
 )
-from stepping_spark.from_sql.binder import Attach, Binder, is_in
+from stepping_spark.from_sql.binder import Attach, Binder
 from stepping_spark.from_sql.columns import (
     Column,
     Expr,
@@ -24,7 +24,7 @@ from stepping_spark.from_sql.columns import (
 )
 from stepping_spark.from_sql.generators import unnested
 from stepping_spark.from_sql.grouping import Grouping, grouping_of
-from stepping_spark.from_sql.membership import not_in, semi
+from stepping_spark.from_sql.membership import is_in, not_in, semi
 from stepping_spark.from_sql.names import same
 from stepping_spark.from_sql.plan import (
     Aggregate,

@@ -12,10 +12,11 @@ from typing import Any, NoReturn, Protocol
 from sqlglot import exp
 
 from stepping_spark.expressions.arrow_calls import is_known
-from stepping_spark.expressions.columns import ROW, ExprColumn, to_column
+from stepping_spark.expressions.coercion import coerce
+from stepping_spark.expressions.columns import ROW, ExprColumn, opaque, to_column
 from stepping_spark.expressions.expr import Expr, Literal
 from stepping_spark.expressions.symbolic import symbolic
-from stepping_spark.from_sql.kinds import is_months, kind_of, row_type_of
+from stepping_spark.from_sql.kinds import is_months, kind_of, of_open_class, row_type_of
 from stepping_spark.packages import Column, functions, raised
 from stepping_spark.rows.atoms import STR
 from stepping_spark.rows.types import Optional
@@ -127,8 +128,21 @@ def in_spark(column: Column, args: list[Value], node: exp.Expr, env: Env) -> Val
     if any(a.kind == "" for a in args):
         return Value(column, "")
     kind = asked(column, node, env)
-    # Rows have no type for NULL alone
-    return Value(column.cast("string") if kind == "void" else column, kind)
+    if kind == "void":  # rows have no type for NULL alone
+        return Value(column.cast("string"), kind)
+    if "struct<" in kind and "void" not in kind:  # NULL gets its type beside other structs
+        return Value(symbolic(_with_open_classes(column, node, env)), kind)
+    return Value(column, kind)
+
+
+def _with_open_classes(column: Column, node: exp.Expr, env: Env) -> Expr:
+    """A Column with Spark's structs in it, as rows without a class of their own."""
+    e = opaque(column)
+    t = of_open_class(e.type)
+    if "struct<" in str(t):
+        names = "its names have to be letters, digits and _, and differ in more than their case"
+        env.fail(node, f"a row cannot hold {t}", f"name the fields with AS: {names}")
+    return coerce(e, t, "sql")
 
 
 def asked(column: Column, node: exp.Expr, env: Env) -> str:

@@ -17,9 +17,10 @@ from stepping_spark.expressions.moments import (
     times,
     times_left,
 )
+from stepping_spark.expressions.regression import PAIRED, paired
 from stepping_spark.query.reductions import ONE, Asked, Leaves, Shown
 from stepping_spark.rows.atoms import BOOL, FLOAT, INT, REST, Atom, RowType
-from stepping_spark.rows.schema import BIG_INT
+from stepping_spark.rows.schema import SUM_OF_INTS
 from stepping_spark.rows.types import Optional, unwrap
 
 
@@ -57,12 +58,11 @@ def _avg(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     t = summed_type(a)
     shown: Atom = FLOAT
     if t == INT:
-        t = BIG_INT  # wide enough for every sum
-        leaf = widened(x, BIG_INT)
+        t = SUM_OF_INTS  # wide enough for every sum
+        leaf = widened(x, t)
     else:
         leaf = _retyped(x, t)
-    if t.name == "Decimal" and t is not BIG_INT:
-        shown = mean_type(a)
+        shown = mean_type(a) if t.name == "Decimal" else FLOAT
     summed, n = sums.leaf(leaf), sums.leaf(_one(sums, a.value))
 
     def show(at: tuple[str, ...]) -> Expr:
@@ -87,17 +87,59 @@ def _moment(keyed: bool, sums: Leaves, a: Asked) -> Shown:
 
 def _corr(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     """The correlation, from the sums of two values, of their squares and of their products."""
+    numbers = _of_pairs(sums, _pair(sums, a), ("x", "y", "xx", "yy", "xy"))
+    return lambda at: correlation(_leaves(at, numbers))
+
+
+def _paired(keyed: bool, sums: Leaves, a: Asked) -> Shown:
+    """A covariance or a number of a line, from the sums that it needs of `_corr`."""
+    numbers = _of_pairs(sums, _pair(sums, a), PAIRED[a.kind])
+    return lambda at: paired(a.kind, _leaves(at, numbers))
+
+
+def _count_of_pairs(keyed: bool, sums: Leaves, a: Asked) -> Shown:
+    """The number of rows with both values."""
+    leaf = sums.leaf(_one_of(_pair(sums, a)[0]))
+    return lambda at: Field(INT, (*at, f"_{leaf}"))
+
+
+def _mean_of_pairs(keyed: bool, sums: Leaves, a: Asked) -> Shown:
+    """The mean of one of two values, in rows that have both."""
+    value = _pair(sums, a)[a.kind == "regr_avgy"]
+    summed, n = sums.leaf(value), sums.leaf(_one_of(value))
+
+    def show(at: tuple[str, ...]) -> Expr:
+        args = Field(FLOAT, (*at, f"_{summed}")), Field(INT, (*at, f"_{n}"))
+        return Mean(Optional(FLOAT), args)
+
+    return show
+
+
+def _pair(sums: Leaves, a: Asked) -> tuple[Expr, Expr]:
+    """The values x and y as floats, in rows with both. In SQL a regression has y first."""
     assert a.other is not None
     for e in (a.picked, a.other):
         summed_type(dataclasses.replace(a, value=e))
-    some = [widened(sums.arg(e), FLOAT) for e in (a.picked, a.other)]
-    x, y = _where_known(some[0], some[1]), _where_known(some[1], some[0])
-    n: Expr = known(x) if isinstance(x.type, Optional) else ONE
-    leaves = [n, *_exactly(x), *_exactly(y)]
-    for p, q in ((x, x), (y, y), (x, y)):
-        leaves += [*_exactly(times(p, q)), times_left(p, q)]
-    numbers = [sums.leaf(leaf) for leaf in leaves]
-    return lambda at: correlation(_leaves(at, numbers))
+    first, second = (widened(sums.arg(e), FLOAT) for e in (a.picked, a.other))
+    x, y = (second, first) if a.kind.startswith("regr_") else (first, second)
+    return _where_known(x, y), _where_known(y, x)
+
+
+def _of_pairs(sums: Leaves, pair: tuple[Expr, Expr], wanted: tuple[str, ...]) -> list[int]:
+    """The numbers of the sums of pairs: how many there are, then what is wanted of x and y."""
+    of = dict(zip("xy", pair, strict=True))
+    leaves = [_one_of(pair[0])]
+    for name in wanted:
+        if len(name) == 1:
+            leaves += _exactly(of[name])
+        else:
+            p, q = of[name[0]], of[name[1]]
+            leaves += [*_exactly(times(p, q)), times_left(p, q)]
+    return [sums.leaf(leaf) for leaf in leaves]
+
+
+def _one_of(x: Expr) -> Expr:
+    return known(x) if isinstance(x.type, Optional) else ONE
 
 
 def _where_known(x: Expr, y: Expr) -> Expr:
@@ -171,6 +213,10 @@ SUMMED: dict[str, Callable[[bool, Leaves, Asked], Shown]] = {
     "bool_or": _truths,
     "corr": _corr,
     "count": _count,
+    **dict.fromkeys(PAIRED, _paired),
+    "regr_avgx": _mean_of_pairs,
+    "regr_avgy": _mean_of_pairs,
+    "regr_count": _count_of_pairs,
     "stddev": _moment,
     "sum": _sum,
     "variance": _moment,

@@ -18,20 +18,38 @@ __all__ = [
     "arg_max",
     "arg_min",
     "avg",
+    "avg_distinct",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
     "bool_and",
     "bool_or",
     "collect",
     "collect_list",
+    "collect_set",
     "corr",
     "count",
     "count_distinct",
+    "covar_pop",
+    "covar_samp",
     "first_n",
     "grouping_id",
+    "kurtosis",
     "max",
     "median",
     "min",
     "mode",
     "percentile",
+    "regr_avgx",
+    "regr_avgy",
+    "regr_count",
+    "regr_intercept",
+    "regr_r2",
+    "regr_slope",
+    "regr_sxx",
+    "regr_sxy",
+    "regr_syy",
+    "skewness",
     "stddev",
     "string_agg",
     "sum",
@@ -131,6 +149,104 @@ def corr(x: Callable[[T], Any], y: Callable[[T], Any]) -> Aggregate[T]:
     return Aggregate("corr", x, other=y)
 
 
+def covar_pop(x: Callable[[T], Any], y: Callable[[T], Any]) -> Aggregate[T]:
+    """The covariance of two numbers of each row, divided by their number: a float.
+
+    Only rows with both numbers count, and without any it is NULL. It is computed from exact sums,
+    as `corr` is.
+    """
+    return Aggregate("covar_pop", x, other=y)
+
+
+def covar_samp(x: Callable[[T], Any], y: Callable[[T], Any]) -> Aggregate[T]:
+    """The sample covariance: as `covar_pop`, divided by one less. NULL for fewer than two rows."""
+    return Aggregate("covar_samp", x, other=y)
+
+
+def regr_slope(y: Callable[[T], Any], x: Callable[[T], Any]) -> Aggregate[T]:
+    """The slope of the line of least squares through (x, y), a float; y comes first, as in SQL.
+
+    Only rows with both numbers count. It is NULL if x is constant, or there are no rows. It is
+    computed from exact sums, as `corr` is.
+    """
+    return Aggregate("regr_slope", y, other=x)
+
+
+def regr_intercept(y: Callable[[T], Any], x: Callable[[T], Any]) -> Aggregate[T]:
+    """The y at x = 0 of the line of `regr_slope`; NULL where that is."""
+    return Aggregate("regr_intercept", y, other=x)
+
+
+def regr_r2(y: Callable[[T], Any], x: Callable[[T], Any]) -> Aggregate[T]:
+    """The square of the correlation: NULL if x is constant, 1.0 if only y is."""
+    return Aggregate("regr_r2", y, other=x)
+
+
+def regr_count(y: Callable[[T], Any], x: Callable[[T], Any]) -> Aggregate[T]:
+    """The number of rows with both numbers. An int."""
+    return Aggregate("regr_count", y, other=x)
+
+
+def regr_avgx(y: Callable[[T], Any], x: Callable[[T], Any]) -> Aggregate[T]:
+    """The mean of x, in the rows that have y too: a float; NULL without such rows."""
+    return Aggregate("regr_avgx", y, other=x)
+
+
+def regr_avgy(y: Callable[[T], Any], x: Callable[[T], Any]) -> Aggregate[T]:
+    """The mean of y, in the rows that have x too: a float; NULL without such rows."""
+    return Aggregate("regr_avgy", y, other=x)
+
+
+def regr_sxx(y: Callable[[T], Any], x: Callable[[T], Any]) -> Aggregate[T]:
+    """The sum of the squares of x less its mean, in rows with both numbers; NULL without any."""
+    return Aggregate("regr_sxx", y, other=x)
+
+
+def regr_syy(y: Callable[[T], Any], x: Callable[[T], Any]) -> Aggregate[T]:
+    """The sum of the squares of y less its mean, in rows with both numbers; NULL without any."""
+    return Aggregate("regr_syy", y, other=x)
+
+
+def regr_sxy(y: Callable[[T], Any], x: Callable[[T], Any]) -> Aggregate[T]:
+    """The sum of (x less its mean) times (y less its mean); NULL without rows that have both."""
+    return Aggregate("regr_sxy", y, other=x)
+
+
+def skewness(f: Callable[[T], Any]) -> Aggregate[T]:
+    """The skewness of `f(row)`, a float; NULL if all values are equal, or there are none.
+
+    The state has every value. A step reads the values of the groups that it touches.
+    """
+    return Aggregate("skewness", f)
+
+
+def kurtosis(f: Callable[[T], Any]) -> Aggregate[T]:
+    """The excess kurtosis of `f(row)`, 0 for a normal distribution; otherwise like `skewness`."""
+    return Aggregate("kurtosis", f)
+
+
+def bit_and(f: Callable[[T], Any]) -> Aggregate[T]:
+    """The bits that are set in all ints `f(row)`. An int; NULL without values.
+
+    The state has each value, and how often it comes. A step reads the distinct values of the groups
+    that it touches.
+    """
+    return Aggregate("bit_and", f)
+
+
+def bit_or(f: Callable[[T], Any]) -> Aggregate[T]:
+    """The bits that are set in any int `f(row)`; otherwise like `bit_and`."""
+    return Aggregate("bit_or", f)
+
+
+def bit_xor(f: Callable[[T], Any]) -> Aggregate[T]:
+    """The bits that are set in an odd number of ints `f(row)`. An int; NULL without values.
+
+    The state has every value. A step reads the values of the groups that it touches.
+    """
+    return Aggregate("bit_xor", f)
+
+
 def bool_and(f: Callable[[T], Any]) -> Aggregate[T]:
     """Whether all `f(row)` that are not NULL are true. A bool."""
     return Aggregate("bool_and", f)
@@ -187,13 +303,26 @@ def collect_list(f: Callable[[T], Any], *, order: Any = None) -> Aggregate[T]:
     return Aggregate("collect_list", f, order)
 
 
-def string_agg(f: Callable[[T], Any], separator: str = "", *, order: Any = None) -> Aggregate[T]:
+def collect_set(f: Callable[[T], Any]) -> Aggregate[T]:
+    """The list of the distinct values of `f(row)`, sorted. Without values the list is empty.
+
+    Spark's own collect_set has no order. The state has each value, and how often it comes. A step
+    reads the distinct values of the groups that it touches.
+    """
+    return Aggregate("collect_set", f)
+
+
+def string_agg(
+    f: Callable[[T], Any], separator: str = "", *, order: Any = None, distinct: bool = False
+) -> Aggregate[T]:
     """The strings `f(row)`, joined with a separator, in an order as in `collect_list`.
 
-    For descending order write `order=st.win.desc(lambda a: a.x)`. NULL without values. Also called
+    For descending order write `order=st.win.desc(lambda a: a.x)`. NULL without values. With
+    `distinct=True` each string is there once, and the only orders are their own. Also called
     listagg.
     """
-    return Aggregate("string_agg", f, order, option=separator)
+    kind = "string_agg_distinct" if distinct else "string_agg"
+    return Aggregate(kind, f, order, option=separator)
 
 
 def grouping_id() -> Aggregate[Any]:
@@ -233,6 +362,11 @@ def first_n(order: Any, n: int, value: Callable[[T], Any] | None = None) -> Aggr
 def count_distinct(f: Callable[[T], Any]) -> Aggregate[T]:
     """The number of distinct values of `f(row)`, without NULL. An int."""
     return Aggregate("count_distinct", f)
+
+
+def avg_distinct(f: Callable[[T], Any]) -> Aggregate[T]:
+    """The mean of the distinct values of `f(row)`, with the types of `avg`."""
+    return Aggregate("avg_distinct", f)
 
 
 def sum_distinct(f: Callable[[T], Any]) -> Aggregate[T]:

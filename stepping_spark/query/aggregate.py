@@ -37,7 +37,7 @@ from stepping_spark.query.reductions import (
     Asked,
 )
 from stepping_spark.query.trace import make, tracer, vertex_of
-from stepping_spark.rows.atoms import INT, RowType
+from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.row_class import open_class
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of
@@ -179,7 +179,13 @@ def _asked(name: str, given: Any, row: RowType, where: str) -> Asked:
     return Asked(name, given.kind, value, order, given.n, where, other, given.option)
 
 
-ORDERED = ("first_n", "collect_list", "string_agg")  # with an order, as for a window
+# With an order, as for a window.
+ORDERED = (
+    "first_n",
+    "collect_list",
+    "string_agg",
+    "string_agg_distinct",
+)
 
 
 def _check_options(name: str, given: Aggregate[Any], where: str) -> None:
@@ -190,7 +196,7 @@ def _check_options(name: str, given: Aggregate[Any], where: str) -> None:
         )
     if given.kind == "percentile":
         check_share(option, f"{where}: {name}")
-    if given.kind == "string_agg" and not isinstance(option, str):
+    if given.kind in ("string_agg", "string_agg_distinct") and not isinstance(option, str):
         raise CompileError(f"{where}: {name}: the separator should be a str, found {option!r}")
 
 
@@ -269,7 +275,7 @@ def _values(asked: list[Asked], planner: Planner, groups: Groups | None) -> dict
                     f"{one.where}: {one.field}: grouping_id() is of by=st.rollup(…), st.cube(…) or "
                     "st.grouping_sets(…), found another key; leave it out"
                 )
-            shown[one.field] = Field(INT, ("_1", "_1"))
+            shown[one.field] = groups.grouping_id
     return {one.field: shown[one.field] for one in asked}
 
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.coercion import coerce
-from stepping_spark.expressions.expr import Build, Expr, Field, Literal
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
 from stepping_spark.expressions.index import Index, Key, key_of
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.types import Optional, tuple_of, unwrap
@@ -72,7 +72,8 @@ def cube(by: By[T]) -> GroupingSets[T]:
 def grouping_sets(*by: By[T] | None) -> GroupingSets[T]:
     """GROUP BY GROUPING SETS ((a, b), c, ()), as `by` of `st.aggregate`: groups by each key.
 
-    The key None is one group of all rows. Otherwise like `rollup`.
+    The key None is one group of all rows. Of two equal keys each gives its rows, as in SQL.
+    Otherwise like `rollup`.
 
     >>> class Total(st.Data):
     ...     shop: str | None
@@ -92,13 +93,14 @@ def grouping_sets(*by: By[T] | None) -> GroupingSets[T]:
 class Groups:
     """The keys of groups: the key of a row in each grouping set, all of one type.
 
-    A plain key is one set. For several sets, the key is the grouping id, followed by all parts; the
-    parts that a set omits are NULL.
+    A plain key is one set. For several sets, the key is the number of the set, followed by all
+    parts; the parts that a set omits are NULL.
     """
 
     keys: tuple[Expr, ...]
     parts: tuple[Expr, ...]  # the keys from the user
     shown: str
+    repeated: bool = False  # whether two of the sets are equal
 
     @property
     def type(self) -> RowType:
@@ -110,10 +112,19 @@ class Groups:
         """Whether they are grouping sets."""
         return self.parts != Key(self.keys[0]).parts
 
+    @property
+    def grouping_id(self) -> Expr:
+        """The grouping id, from rows that begin with the key."""
+        number = Field(INT, ("_1", "_1"))
+        if not self.repeated:
+            return number
+        return Call(INT, "%", (number, Literal(INT, 1 << len(self.parts))))
+
     def under(self, side: str) -> Groups:
         """The same keys, over rows that have the original row in a field."""
         parts = tuple(p.under(side) for p in self.parts)
-        return Groups(tuple(k.under(side) for k in self.keys), parts, self.shown)
+        keys = tuple(k.under(side) for k in self.keys)
+        return Groups(keys, parts, self.shown, self.repeated)
 
     def fields(self) -> list[tuple[str, Expr]]:
         """The parts of the key: the name of each, and its field in rows that begin with the key."""
@@ -141,13 +152,14 @@ def groups_of(by: Any, row: RowType) -> Groups | None:
     where = f"{user_line()}: st.{by.kind}"
     if not given or len(sets) > MOST_SETS:
         raise CompileError(f"{where}: expected 1 to {MOST_SETS} sets, found {len(sets)}")
-    if len({frozenset(s) for s in sets}) < len(sets):
-        raise CompileError(f"{where}: two of the sets are the same; leave one out")
     parts = tuple(dict.fromkeys(e for s in sets for e in s))
     types = [e.type if all(e in s for s in sets) else Optional(unwrap(e.type)) for e in parts]
-    keys = tuple(_key(s, parts, types, where) for s in sets)
+    chosen = [frozenset(s) for s in sets]
+    keys = tuple(
+        _key(s, parts, types, where, chosen[:i].count(chosen[i])) for i, s in enumerate(sets)
+    )
     shown = "; ".join(f"({', '.join(map(str, s))})" for s in sets)
-    return Groups(keys, parts, f"{by.kind} {shown}")
+    return Groups(keys, parts, f"{by.kind} {shown}", len(set(chosen)) < len(chosen))
 
 
 def _sets(kind: str, given: Sequence[tuple[Expr, ...]]) -> Iterator[tuple[Expr, ...]]:
@@ -160,10 +172,15 @@ def _sets(kind: str, given: Sequence[tuple[Expr, ...]]) -> Iterator[tuple[Expr, 
 
 
 def _key(
-    chosen: Sequence[Expr], parts: Sequence[Expr], types: Sequence[RowType], where: str
+    chosen: Sequence[Expr], parts: Sequence[Expr], types: Sequence[RowType], where: str, before: int
 ) -> Build:
-    """The grouping id, and the parts; parts that are not in this set are NULL."""
-    number = sum((p not in chosen) << i for i, p in enumerate(reversed(parts)))
+    """The number of the set, and the parts; parts that are not in this set are NULL.
+
+    The number is the grouping id, and above its bits how many equal sets come `before` this one:
+    each of them has groups of its own.
+    """
+    number = before << len(parts)
+    number += sum((p not in chosen) << i for i, p in enumerate(reversed(parts)))
     cells: list[Expr] = [Literal(INT, number)]
     for p, t in zip(parts, types, strict=True):
         cells.append(coerce(p, t, where) if p in chosen else Literal(t, None))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.derived import Otherwise, given, known, widened
 from stepping_spark.expressions.expr import Expr, Field
-from stepping_spark.expressions.lists import compact, joined, percentile
+from stepping_spark.expressions.lists import bits, compact, joined, percentile, shape
 from stepping_spark.query.accumulable import SUMMED, summed_type
 from stepping_spark.query.orders import order_of, under
 from stepping_spark.query.reductions import (
@@ -118,12 +118,16 @@ class Planner:
         return there, lambda at: Field(t, (*at, "_1"))
 
     def _gathered(self, a: Asked) -> tuple[Reduction, Shown]:
-        """collect_list, string_agg, percentile: computed from the ordered list of all values."""
-        r = Gathered()
-        if LISTED[a.kind] is _percentile:
+        """collect_list, percentile and the like: computed from the ordered list of all values."""
+        r = Gathered(distinct=a.kind in OF_A_SET)
+        if LISTED[a.kind] in (_percentile, _shape):
             summed_type(a)
             item = r.arg(widened(a.picked, FLOAT))
             r.order = ((item, True),)
+        elif LISTED[a.kind] is _bits or a.kind in OF_A_SET:
+            _check_set(a)
+            item = r.arg(a.picked)
+            r.order = ((item, all(s.ascending for s in a.order)),)
         else:
             r.order = order_of(under(a.order, [r.arg(s.expr) for s in a.order]))
             item = r.arg(a.picked)
@@ -177,11 +181,40 @@ def _percentile(a: Asked, items: Expr, nullable: bool) -> Expr:
     return percentile(items, a.option, nullable)
 
 
+def _shape(a: Asked, items: Expr, nullable: bool) -> Expr:
+    return shape(items, fourth=a.kind == "kurtosis")
+
+
+def _bits(a: Asked, items: Expr, nullable: bool) -> Expr:
+    return bits(items, {"bit_and": "&", "bit_or": "|", "bit_xor": "^"}[a.kind], nullable)
+
+
+def _check_set(a: Asked) -> None:
+    """Refuse what has no bits, and an order of distinct values that is not their own."""
+    if LISTED[a.kind] is _bits and unwrap(a.picked.type) != INT:
+        raise CompileError(f"{a.where}: {a}: {a.picked.type} has no bits; these have: int")
+    if any(s.expr != a.picked for s in a.order):
+        raise CompileError(
+            f"{a.where}: {a}: distinct values have no other order than their own; leave order out, "
+            "or order by the value"
+        )
+
+
+OF_A_SET = ("bit_and", "bit_or", "collect_set", "string_agg_distinct")
+"""Aggregates of the ordered list of distinct values."""
+
 LISTED: dict[str, Callable[[Asked, Expr, bool], Expr]] = {
+    "bit_and": _bits,
+    "bit_or": _bits,
+    "bit_xor": _bits,
     "collect_list": _collect_list,
+    "collect_set": _collect_list,
+    "kurtosis": _shape,
     "median": _percentile,
     "percentile": _percentile,
+    "skewness": _shape,
     "string_agg": _string_agg,
+    "string_agg_distinct": _string_agg,
 }
 
 
@@ -191,5 +224,5 @@ def _same(a: Reduction, b: Reduction) -> bool:
     if isinstance(a, First) and isinstance(b, First):
         return (a.order, a.n, a.values, a.listed) == (b.order, b.n, b.values, b.listed)
     if isinstance(a, Gathered) and isinstance(b, Gathered):
-        return (a.order, a.values) == (b.order, b.values)
+        return (a.order, a.values, a.distinct) == (b.order, b.values, b.distinct)
     return isinstance(a, Collected | Frequent)

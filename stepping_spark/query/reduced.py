@@ -62,6 +62,8 @@ def _reduced(
     if isinstance(r, First):
         return _first(rows, own, r, group_size)
     if isinstance(r, Gathered):
+        if r.distinct:
+            rows = make(Distinct(), rows)
         return _listed(rows, own, r)
     if isinstance(r, Frequent):
         return _most_frequent(rows, own, r, group_size)

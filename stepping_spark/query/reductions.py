@@ -129,13 +129,17 @@ class Collected(Reduction):
 
 @dataclass
 class Gathered(Reduction):
-    """All values, as an ordered list."""
+    """All values, or the distinct ones, as an ordered list."""
 
     order: Order = ()
     values: tuple[Expr, ...] = ()
+    distinct: bool = False
 
     def part(self, monotonic: bool, levels: Levels) -> ReducePart:
         keeps = "all values, by key; a step reads those of the groups that it touches"
+        if self.distinct:
+            keeps = f"how often each value comes, by key and value; and {keeps}, each once"
+            return ReducePart("distinct, then basic", tuple(self.aggregates), keeps)
         return ReducePart("basic", tuple(self.aggregates), keeps)
 
 

@@ -22,7 +22,14 @@ from typing import Any
 from stepping_spark.errors import StepError
 from stepping_spark.expressions.operations import fit
 from stepping_spark.rows.atoms import INT, INT_MAX, INT_MIN, REST, Atom, RowType
-from stepping_spark.rows.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
+from stepping_spark.rows.schema import (
+    Accumulated,
+    GroupedType,
+    ScalarType,
+    StreamType,
+    ZSetType,
+    is_halved,
+)
 from stepping_spark.rows.types import Struct, ZSetOf
 from stepping_spark.sums.floats import rest, split, total
 from stepping_spark.zsets.python import no_zset
@@ -65,7 +72,7 @@ def show(value: Value, t: StreamType, where: str) -> Any:
     if isinstance(t, ZSetType):
         return ZSetPython(((row, n) for row, n in value.items()), of=t.row)
     if isinstance(t, ScalarType):
-        return total_of(value, t.sum, where)
+        return total_of(value, t.sum, where, is_change=True)
     assert isinstance(t, GroupedType)
     return {key: total_of(sum_, t.sum, where) for key, sum_ in groups_of(value)}
 
@@ -93,11 +100,18 @@ def check(where: str, t: StreamType, value: Value) -> None:
                     f"{where}: the weight {n} of {part!r} is beyond 64 bits; nothing has changed: "
                     "take such changes in with smaller weights"
                 )
-        elif abs(n) > LARGEST:
+        elif abs(n) > LARGEST and not _is_halved(t, part):
             raise StepError(
                 f"{where}: a sum has more than 38 digits; nothing has changed: add floats, or "
                 "Decimals of a smaller scale"
             )
+
+
+def _is_halved(t: StreamType, part: Part) -> bool:
+    """Whether a part of a sum is stored with more than 38 digits."""
+    number = part[1] if isinstance(t, GroupedType) and isinstance(part, tuple) else part
+    halved = {(name, 0) for name, leaf, _ in sum_of(t).leaves() if is_halved(leaf)}
+    return number in halved
 
 
 def sum_of(t: StreamType) -> Accumulated:
@@ -126,23 +140,29 @@ def parts_of(value: Any, sum_: Accumulated) -> Iterator[tuple[Part, int]]:
             yield (name, 0), int(Fraction(x) * 10**t.scale)
 
 
-def total_of(value: Value, sum_: Accumulated, where: str) -> Any:
-    """The number, row of numbers or Z-set with these parts."""
+def total_of(value: Value, sum_: Accumulated, where: str, *, is_change: bool = False) -> Any:
+    """The number, row of numbers or Z-set with these parts.
+
+    The change of a Decimal may have more digits than a Decimal that is a value of a row.
+    """
     if isinstance(sum_.value, ZSetOf):
         return sum_.value.build(value.items())
     numbers: dict[str, dict[int, int]] = {}
     for (name, bin_), n in value.items():
         numbers.setdefault(name, {})[bin_] = n
-    totals = [_number(numbers.get(name, {}), t, where) for name, t, _ in sum_.leaves()]
+    totals = [
+        _number(numbers.get(name, {}), t, where, is_change and is_halved(t))
+        for name, t, _ in sum_.leaves()
+    ]
     return sum_.value.build(totals) if isinstance(sum_.value, Struct) else totals[0]
 
 
-def _number(bins: Mapping[int, int], t: Atom, where: str) -> Any:
+def _number(bins: Mapping[int, int], t: Atom, where: str, any_size: bool) -> Any:
     if t.name == "float":
         return rest(bins) if t == REST else total(bins)
     units = bins.get(0, 0)
     exact = units if t.name == "int" else decimal.Decimal(units).scaleb(-t.scale, _DIGITS)
-    return fit(exact, t, f"{where}: the sum")
+    return exact if any_size else fit(exact, t, f"{where}: the sum")
 
 
 _DIGITS = decimal.Context(prec=100)

@@ -14,7 +14,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from stepping_spark.errors import CompileError
-from stepping_spark.rows.atoms import INT, Atom, RowType
+from stepping_spark.rows.atoms import INT, MOST_DIGITS, Atom, RowType
 from stepping_spark.rows.type_json import fields_of, kind_of
 from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
 
@@ -23,6 +23,9 @@ COUNT = "_count_"
 VALUE = "_value_"
 # Wider than 64 bits, so that a sum of ints can overflow only on output.
 BIG_INT = Atom("Decimal", decimal.Decimal, 38, 0)
+# A sum of ints that is shown as a Decimal. It is none, which would be stored in halves.
+SUM_OF_INTS = Atom("Decimal", int, 38, 0)
+LOW_DIGITS = 18  # of a Decimal of 38 digits that are in its low half: they fit 64 bits
 
 Columns = tuple[tuple[str, RowType], ...]
 
@@ -178,6 +181,9 @@ class Accumulated:
         for name, t, _ in self.leaves():
             if t.name == "int":
                 found.append((_diff(name), BIG_INT))
+            elif is_halved(t):
+                scales = {_diff(name): t.scale, high_diff(_diff(name)): high_scale(t)}
+                found += [(d, Atom("Decimal", decimal.Decimal, 38, s)) for d, s in scales.items()]
             elif t.name == "Decimal":
                 found.append((_diff(name), Atom("Decimal", decimal.Decimal, 38, t.scale)))
         if self.floats:
@@ -189,6 +195,21 @@ class Accumulated:
 
 def _diff(name: str) -> str:
     return name if name == VALUE else f"_sum_{name}_"
+
+
+def is_halved(t: Atom) -> bool:
+    """Whether sums are stored in two halves: a change of them may have more than 38 digits."""
+    return t.name == "Decimal" and t.precision == MOST_DIGITS and t != SUM_OF_INTS
+
+
+def high_diff(diff: str) -> str:
+    """The diff with the high half of a sum, whose low half is in this one."""
+    return f"_high{diff}"
+
+
+def high_scale(t: Atom) -> int:
+    """The digits after the point that the high half of a sum has."""
+    return max(t.scale - LOW_DIGITS, 0)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,12 +12,23 @@ import pyarrow.compute as pc
 from stepping_spark.errors import StepError
 from stepping_spark.relations.arrow import Array, one_array
 from stepping_spark.rows.atoms import Atom, RowType
-from stepping_spark.rows.schema import COUNT, VALUE, Accumulated, GroupedType, ScalarType, Schema
+from stepping_spark.rows.schema import (
+    COUNT,
+    VALUE,
+    Accumulated,
+    GroupedType,
+    ScalarType,
+    Schema,
+    high_diff,
+    is_halved,
+)
 from stepping_spark.rows.types import Struct, ZSetOf, sort_key
 from stepping_spark.sums.floats import split
+from stepping_spark.sums.halves import halves_of_array, joined_array
 from stepping_spark.sums.python import total_of
-from stepping_spark.sums.sql import FIELD, FIRST
+from stepping_spark.sums.sql import FIELD, FIRST, SMALLER
 
+_INT = pa.decimal256(19, 0)
 Contribute: TypeAlias = Callable[[list[Array], Array, Array], pa.Table]
 Total: TypeAlias = Callable[[pa.Table], tuple[Array, Array]]
 
@@ -36,9 +47,14 @@ def contributions(t: RowType, schema: Schema) -> Contribute:
         base: dict[str, Any] = {"_rows_": counts}
         tables = []
         floats = 0
-        for (name, _, _), diff, wide in zip(leaves, diffs, types, strict=True):
+        for (name, leaf, _), diff, wide in zip(leaves, diffs, types, strict=True):
             values = picked if name == VALUE else pc.struct_field(picked, name)
-            if wide is None:
+            if is_halved(leaf):
+                low, high = halves_of_array(values, leaf)
+                base[diff] = _products(low, counts, schema.arrow.field(diff).type)
+                upper = high_diff(diff)
+                base[upper] = _products(high, counts, schema.arrow.field(upper).type)
+            elif wide is None:
                 tables.append(_limbs(keys, values, counts, floats, schema))
                 floats += 1
             else:
@@ -73,11 +89,12 @@ def _products(values: Array, counts: Array, t: pa.DataType) -> Array:
             known: Array = values.fill_null(0)
             return pc.multiply_checked(known, counts).cast(t)
         except pa.ArrowInvalid:
-            pass  # beyond 64 bits: computed below with Python's ints
-    with decimal.localcontext(decimal.Context(prec=100)):
-        products = [decimal.Decimal(v or 0) * n for v, n in _pairs(values, counts)]
+            values = values.cast(_INT)  # beyond 64 bits
+    given: Any = pc.fill_null(cast(Any, values), decimal.Decimal(0))
+    wide = given.cast(pa.decimal256(given.type.precision, given.type.scale))
     try:
-        return pa.array(products, t)
+        found: Array = pc.multiply(wide, counts.cast(_INT)).cast(t)
+        return found
     except pa.ArrowInvalid:
         raise StepError(
             f"a sum is beyond {t}; use a Decimal of a smaller scale, or smaller weights"
@@ -160,16 +177,17 @@ def _shown(total: Accumulated) -> Callable[[pa.Table], Array]:
     fields = [pa.field(n, ft.arrow) for n, ft in struct.fields] if struct else []
 
     def shown(table: pa.Table) -> Array:
-        parts = [_cast(one_array(table.column(name)), leaf) for name, leaf in leaves]
+        parts = [_total(table, name, leaf) for name, leaf in leaves]
         return pa.StructArray.from_arrays(parts, fields=fields) if struct else parts[0]
 
     return shown
 
 
-def _cast(diff: Array, leaf: Atom) -> Array:
+def _total(table: pa.Table, diff: str, leaf: Atom) -> Array:
     try:
-        return diff.cast(leaf.arrow)
+        if is_halved(leaf):
+            return joined_array(table.column(diff), table.column(high_diff(diff)), leaf)
+        return one_array(table.column(diff)).cast(leaf.arrow)
     except pa.ArrowInvalid as e:
-        raise StepError(
-            f"a sum is beyond {leaf}: {e}; use a wider type, such as Decimal for int"
-        ) from None
+        remedy = SMALLER if is_halved(leaf) else "use a wider type, such as Decimal for int"
+        raise StepError(f"a sum is beyond {leaf}: {e}; {remedy}") from None

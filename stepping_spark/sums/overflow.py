@@ -177,12 +177,19 @@ def _of_limbs(sums: list[Sql], t: RowType, said: str) -> Sql:
     # A product of decimals has as many digits as both together, and is exact up to 38.
     lower = closed(f"CAST({middle} AS DECIMAL(19, 0)) * {_TWO_32} + CAST({low} AS DECIMAL(19, 0))")
     upper = closed(f"CAST({high} AS DECIMAL(19, 0)) + {lower} DIV {_TWO_64}")
-    # The product is nearer to zero than the sum: otherwise it might be beyond although that is not.
-    one = f"if({high} > 0, 1BD, -1BD)"
-    product = f"try_multiply(CAST({upper} - {one} AS DECIMAL(20, 0)), {_TWO_64})"
-    long = f"try_add({product}, {lower} % {_TWO_64} + {one} * {_TWO_64})"
+    long = joined_limbs(upper, closed(f"{lower} % {_TWO_64}"), _TWO_64)
     found = fitting(f"{fits}, TRY_CAST({long} AS {t.ddl})", t, said)
     return closed(f"CASE WHEN {low} IS NOT NULL THEN {found} END")
+
+
+def joined_limbs(upper: Sql, rest: Sql, base: str) -> Sql:
+    """The integer upper · base + rest; NULL if it has more than 38 digits.
+
+    The product is nearer to zero than the sum: otherwise it might be beyond although that is not.
+    """
+    one = f"if({upper} > 0, 1BD, -1BD)"
+    product = f"try_multiply(TRY_CAST({upper} - {one} AS DECIMAL(20, 0)), {base})"
+    return closed(f"try_add({product}, {rest} + {one} * {base})")
 
 
 def shifted(text: str, places: int) -> Sql:

@@ -1,8 +1,8 @@
 """Sums as relations, in SQL: the contributions of rows, and their totals.
 
 A sum is stored as diffs, which stores add up. Ints are added as DECIMAL(38, 0) and returned as
-BIGINT. Floats are added as the limbs of `floats`, and Z-sets as their rows. Limbs and rows have an
-`_item_` that tells them apart; it is NULL for the numbers.
+BIGINT. Decimals of 38 digits are added in two `halves`, floats as the limbs of `floats`, and Z-sets
+as their rows. Limbs and rows have an `_item_` that tells them apart; it is NULL for the numbers.
 
 A long expression is written only once in a text, for any number of sums. Spark generates code for
 each occurrence, and the JVM accepts at most 64 KB of it in one method.
@@ -10,7 +10,7 @@ each occurrence, and the JVM accepts at most 64 KB of it in one method.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -18,19 +18,24 @@ from stepping_spark.rows.atoms import INT, MOST_DIGITS, REST, Atom, RowType
 from stepping_spark.rows.schema import (
     BIG_INT,
     COUNT,
+    SUM_OF_INTS,
     VALUE,
     Accumulated,
     GroupedType,
     ScalarType,
     Schema,
+    high_diff,
+    is_halved,
 )
-from stepping_spark.rows.sql_text import Sql, closed, let
+from stepping_spark.rows.sql_text import Sql, all_of, closed, let
 from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
 from stepping_spark.sums.floats import rest_sql, split_sql, total_sql
+from stepping_spark.sums.halves import halves_sql, high_type, joined_sql, low_type, same_sql
 from stepping_spark.sums.overflow import Limbs, fitting, product, shifted, total, zero
 
 FIELD = 4096  # an item of the n-th float is n · FIELD + its bin, counted from -FIRST
 FIRST = 8
+SMALLER = "use a Decimal of a smaller scale, or a float"
 DECIMALS = (
     "add up Decimals instead: give a Decimal field, or, for a count, st.reduce(a, zero=Decimal, "
     'pick_value=lambda row: F.lit(1).cast("decimal(38, 0)"))'
@@ -39,6 +44,8 @@ DECIMALS = (
 
 @dataclass(frozen=True)
 class _Leaf:
+    """A number that a row adds to a diff."""
+
     name: str
     diff: str
     type: Atom
@@ -119,7 +126,15 @@ def _leaves(total: Accumulated) -> list[_Leaf]:
     found = []
     for name, t, _ in total.leaves():
         text = "t.`_pick_`" if name == VALUE else f"t.`_pick_`.{quote(name)}"
-        found.append(_Leaf(name, _diff(name), t, closed(f"coalesce({text}, {zero(t)})")))
+        parts = {_diff(name): (t, closed(text))}
+        if is_halved(t):
+            low, high = halves_sql(closed(text), t)
+            parts = {
+                _diff(name): (low_type(t), low),
+                high_diff(_diff(name)): (high_type(t), high),
+            }
+        for diff, (of, x) in parts.items():
+            found.append(_Leaf(name, diff, of, closed(f"coalesce({x}, {zero(of)})")))
     return found
 
 
@@ -226,6 +241,19 @@ def _is_rest(sum_: Accumulated) -> list[bool]:
     return [t == REST for _, t, _ in sum_.leaves() if t.name == "float"]
 
 
+def same(sum_: Accumulated, old: Callable[[str], str]) -> Sql:
+    """Whether a sum without items, and its old one, are equal; `old` names the diffs of that."""
+    conditions = [closed(f"`_rows_` <=> {quote(old('_rows_'))}")]
+    for name, t, _ in sum_.leaves():
+        diffs = [_diff(name), *([high_diff(_diff(name))] if is_halved(t) else [])]
+        new, before = ([closed(quote(f(d))) for d in diffs] for f in (str, old))
+        if is_halved(t):
+            conditions.append(same_sql((new[0], new[1]), (before[0], before[1]), t))
+        else:
+            conditions.append(closed(f"{new[0]} <=> {before[0]}"))
+    return all_of(conditions)
+
+
 def value_of(sum_: Accumulated) -> str:
     """The value of a sum, from the columns of its group; without items those are its diffs."""
     if isinstance(sum_.value, ZSetOf):
@@ -237,6 +265,9 @@ def value_of(sum_: Accumulated) -> str:
             i = sum_.floats.index(name)
             rest = sum(is_rest[:i])
             text = f"`_rests_`[{rest}]" if is_rest[i] else f"`_floats_`[{i}]"
+        elif is_halved(t):
+            halves = closed(quote(_diff(name))), closed(quote(high_diff(_diff(name))))
+            text = fitting(joined_sql(*halves, t), t, f"a sum is beyond {t}; {SMALLER}")
         else:
             text = _shown(quote(_diff(name)), t)
         shown.append((name, text))
@@ -247,7 +278,7 @@ def value_of(sum_: Accumulated) -> str:
 
 def _shown(x: str, t: Atom) -> str:
     """A sum in its output type. With ANSI off, Spark's cast would wrap around."""
-    if t.name == "Decimal" and t.precision == MOST_DIGITS:
+    if t == SUM_OF_INTS:
         return x
     remedy = DECIMALS if t.name == "int" else "use a Decimal of more digits"
     return fitting(f"TRY_CAST({x} AS {t.ddl})", t, f"a sum is beyond {t}; {remedy}")

@@ -16,6 +16,10 @@ from stepping_spark.query import linear
 from tests.against_sql import changes, held_to_sql
 from tests.every_store import MakeStore
 
+PAIRED = (
+    *("covar_pop", "covar_samp", "regr_slope", "regr_intercept", "regr_r2", "regr_count"),
+    *("regr_avgx", "regr_avgy", "regr_sxx", "regr_syy", "regr_sxy"),
+)
 NAN, INF = float("nan"), float("inf")
 agg = st.agg
 Z = st.ZSet
@@ -59,6 +63,52 @@ class All(st.Data):
     of_population: float | None
     deviation: float | None
     corr: float | None
+
+
+class More(st.Data):
+    k: str | None
+    covar_pop: float | None
+    covar_samp: float | None
+    regr_slope: float | None
+    regr_intercept: float | None
+    regr_r2: float | None
+    regr_count: int
+    regr_avgx: float | None
+    regr_avgy: float | None
+    regr_sxx: float | None
+    regr_syy: float | None
+    regr_sxy: float | None
+    of_floats: float | None
+    skewness: float | None
+    kurtosis: float | None
+    of_special: float | None
+    bit_and: int | None
+    bit_or: int | None
+    bit_xor: int | None
+    mean: float | None
+    mean_of_decimals: Annotated[Decimal, st.Precision(16, 6)] | None
+    letters: list[str]
+    joined: str | None
+
+
+MORE: dict[str, Any] = {
+    **{name: getattr(agg, name)(lambda r: r.n, lambda r: r.y) for name in PAIRED},
+    "of_floats": agg.regr_sxy(lambda r: r.d, lambda r: r.x),
+    "skewness": agg.skewness(lambda r: r.d),
+    "kurtosis": agg.kurtosis(lambda r: r.y),
+    "of_special": agg.kurtosis(lambda r: r.x),
+    "bit_and": agg.bit_and(lambda r: r.n),
+    "bit_or": agg.bit_or(lambda r: r.n),
+    "bit_xor": agg.bit_xor(lambda r: r.n),
+    "mean": agg.avg_distinct(lambda r: r.n),
+    "mean_of_decimals": agg.avg_distinct(lambda r: r.d),
+    "letters": agg.collect_set(lambda r: r.s),
+    "joined": agg.string_agg(lambda r: r.s, "-", order=lambda r: r.s.desc(), distinct=True),
+}
+MORE_TEXTS = f"""{", ".join(f"{name}(n, y)" for name in PAIRED)}, regr_sxy(d, x), skewness(d),
+    kurtosis(y), kurtosis(x), bit_and(n), bit_or(n), bit_xor(n), avg(DISTINCT n), avg(DISTINCT d),
+    array_sort(collect_set(s)),
+    CASE WHEN count(s) > 0 THEN array_join(reverse(array_sort(collect_set(s))), '-') END"""
 
 
 ALL: dict[str, Any] = {
@@ -143,6 +193,68 @@ SQL = {
         SELECT k, x, mode(s, true) FROM a GROUP BY GROUPING SETS ((x, k), (k), ())
     """,
 }
+
+
+class Twice(st.Data):
+    k: str | None
+    s: str | None
+    id: int
+    rows: int
+
+
+def more(a: Z[Row]) -> tuple[Z[More], Z[More], Z[Twice]]:
+    return (
+        st.aggregate(a, lambda r: r.k, More, fields=MORE),
+        st.aggregate(a, None, More, fields={"k": agg.max(lambda r: r.k), **MORE}),
+        st.aggregate(
+            a,
+            st.grouping_sets(lambda r: (r.k, r.s), lambda r: (r.s, r.k), lambda r: r.k, None, None),
+            Twice,
+            id=agg.grouping_id(),
+            rows=agg.count(),
+        ),
+    )
+
+
+MORE_SQL = {
+    "by key": f"SELECT k, {MORE_TEXTS} FROM a GROUP BY k",
+    "of all": f"SELECT max(k), {MORE_TEXTS} FROM a",
+    "equal sets": """
+        SELECT k, s, grouping_id(k, s), count(*) FROM a
+        GROUP BY GROUPING SETS ((k, s), (s, k), (k), (), ())
+    """,
+}
+
+
+@pytest.mark.parametrize(
+    ("local_rows", "optimize"),
+    [
+        (2_000_000, True),
+        (2_000_000, False),
+        (0, True),
+        pytest.param(0, False, marks=pytest.mark.long),
+    ],
+    ids=["driver", "driver, as written", "spark", "spark, as written"],
+)
+def test_covariances_shapes_bits_and_sets_are_those_of_spark_sql(
+    spark: SparkSession, local_rows: int, optimize: bool
+) -> None:
+    graph: Any = st.compile(more, optimize=optimize)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+    held_to_sql(spark, graph, lambda: stepper, MORE_SQL, {"a": draw}, steps=3, seed=local_rows + 9)
+
+
+@pytest.mark.long
+def test_a_state_of_them_is_opened_anew(spark: SparkSession, make_store: MakeStore) -> None:
+    graph: Any = st.compile(more)
+    store = make_store(graph)
+
+    def stepper() -> st.Stepper[Any, Any]:
+        nonlocal store
+        store = make_store.reopen(store, graph)
+        return st.Stepper(graph, store)
+
+    held_to_sql(spark, graph, stepper, MORE_SQL, {"a": draw}, seed=11)
 
 
 def by_key(a: Z[Row]) -> Z[All]:
@@ -321,8 +433,9 @@ def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
     assert "a number from 0 to 1, found 90" in of(by, often=agg.percentile(lambda r: r.n, 90))
     assert ".cast('string')" in of(by, often=agg.string_agg(lambda r: r.n))
     assert "is not a bool" in of(by, often=agg.bool_and(lambda r: r.n))
-    assert "two of the sets are the same" in of(
-        st.grouping_sets(lambda r: (r.x, r.k), lambda r: (r.k, r.x)), often=agg.mode(lambda r: r.s)
+    assert "float has no bits; these have: int" in of(by, often=agg.bit_xor(lambda r: r.y))
+    assert "distinct values have no other order" in of(
+        by, often=agg.string_agg(lambda r: r.s, order=lambda r: r.n, distinct=True)
     )
     assert "grouping_id() is of by=st.rollup" in of(
         lambda r: (r.x, r.k), Chosen, often=agg.grouping_id()

@@ -70,6 +70,45 @@ note)
 SELECT customer, note, count(*) AS n FROM orders GROUP BY GROUPING SETS ((customer, note), (note),
 ())
 
+--- equal grouping sets
+SELECT customer, note, count(*) AS n, grouping_id() AS g FROM orders GROUP BY GROUPING SETS
+((customer, note), (note, customer), (note), (), ())
+
+--- a key twice in a rollup
+SELECT customer, sum(qty) AS s FROM orders GROUP BY ROLLUP (customer, customer)
+
+--- covariances and regressions
+SELECT customer, covar_pop(qty, amount) AS a, covar_samp(qty, id) AS b, regr_slope(id, qty) AS c,
+regr_intercept(id, qty) AS d, regr_r2(id, qty) AS e, regr_count(id, qty) AS f, regr_avgx(id, qty)
+AS g, regr_avgy(id, qty) AS h, regr_sxx(id, qty) AS i, regr_syy(id, qty) AS j, regr_sxy(id, qty)
+AS k FROM orders GROUP BY customer
+
+--- regressions of an empty table
+SELECT covar_pop(qty, id) AS a, covar_samp(qty, id) AS b, regr_slope(id, qty) AS c, regr_count(id,
+qty) AS f, regr_sxx(id, qty) AS i FROM orders WHERE id > 1000
+
+--- shapes
+SELECT customer, round(skewness(qty), 6) + 0 AS a, round(kurtosis(id), 6) AS b,
+round(kurtosis(amount), 6) AS c FROM orders GROUP BY customer
+
+--- bits
+SELECT customer, bit_and(qty) AS a, bit_or(id) AS b, bit_xor(id) AS c, bit_or(DISTINCT qty) AS d
+FROM orders GROUP BY customer
+
+--- distinct values
+SELECT customer, avg(DISTINCT qty) AS a, sum(DISTINCT qty) AS b, avg(DISTINCT amount) AS c,
+array_sort(collect_set(note)) AS d, array_sort(array_agg(DISTINCT qty)) AS e FROM orders GROUP BY
+customer
+
+--- distinct values, joined
+SELECT customer, listagg(DISTINCT note, ',') WITHIN GROUP (ORDER BY note DESC) AS l FROM orders
+GROUP BY customer
+
+--- aggregates of conditions
+SELECT customer, any_value(customer) AS a, count_if(qty > 1) AS b, every(qty > 0) AS c, some(qty >
+1) AS d, bool_or(note = 'a') AS e, max_by(id, id) AS f, median(qty) AS g FROM orders GROUP BY
+customer
+
 --- a key beside a rollup
 SELECT qty, customer, count(*) AS n FROM orders GROUP BY qty, ROLLUP (customer)
 
@@ -452,3 +491,37 @@ ON a.customer <=> b.customer
 
 --- HAVING with an alias that is a column too
 SELECT customer, sum(qty) AS qty FROM orders GROUP BY customer HAVING qty > 3
+
+--- structs
+SELECT id, s.a, s.b.c AS c, s AS whole FROM (SELECT id, named_struct('a', qty, 'b', struct(note AS
+c, amount)) AS s FROM orders) t
+
+--- structs that may be NULL
+SELECT id, s.a, coalesce(s, struct('none' AS a)) AS t FROM (SELECT id, CASE WHEN qty > 1 THEN
+named_struct('a', note) END AS s FROM orders) t
+
+--- the row of the greatest struct
+SELECT customer, max(struct(amount, id)).id AS last, min(struct(amount, id)) AS first FROM orders
+GROUP BY customer
+
+--- structs as keys
+SELECT a.s, count(*) AS n FROM (SELECT struct(qty, note) AS s FROM orders) a JOIN (SELECT
+DISTINCT struct(qty, note) AS s FROM orders) b ON a.s = b.s GROUP BY a.s
+
+--- structs of an outer join
+SELECT c.customer, o.s.qty AS qty FROM customers c LEFT JOIN (SELECT customer, max(struct(id, qty))
+AS s FROM orders GROUP BY customer) o ON o.customer = c.customer
+
+--- lists of structs
+SELECT customer, array_sort(collect_list(struct(qty, note))) AS l FROM orders GROUP BY customer
+
+--- inline
+SELECT k, p.i, p.v FROM lists LATERAL VIEW OUTER inline(transform(xs, (x, i) -> struct(i, x AS v)))
+p AS i, v
+
+--- inline in the select list
+SELECT id, inline(array(struct(qty AS x, note AS y), struct(1 AS x, 'n' AS y))) FROM orders
+
+--- inline of constants
+SELECT * FROM inline(array(struct(1 AS a, 'x' AS b), struct(2 AS a, NULL AS b))) t JOIN customers c ON
+c.customer = t.a

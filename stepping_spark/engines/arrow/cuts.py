@@ -15,6 +15,7 @@ kept.
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -58,6 +59,7 @@ pc: Any = pyarrow.compute
 Pieces: TypeAlias = Iterator[tuple[pa.Table, pa.Table, Carried]]
 Cut: TypeAlias = Callable[[pa.Table, pa.Table, Context], Pieces]
 
+_EXACT = decimal.Context(prec=100)  # the default of 28 digits would round
 SLACK = 64
 """How many rows more than this step needed the next one is to have, in case that it goes back."""
 
@@ -381,5 +383,5 @@ def _limbs(values: Any, times: Numbers, c: WindowCall) -> dict[int, int]:
         scale = unwrap(c.type).scale  # type: ignore[attr-defined]
         wide = values.cast(pa.decimal256(76, scale))
         sums = ((n, pc.sum(wide.filter(pa.array(times == n))).as_py()) for n in np.unique(times))
-        return {0: sum(int(n) * int(s.scaleb(scale)) for n, s in sums)}
+        return {0: sum(int(n) * int(s.scaleb(scale, _EXACT)) for n, s in sums)}
     return {0: added(values.to_numpy(), times)}

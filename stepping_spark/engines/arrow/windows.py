@@ -26,7 +26,7 @@ from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.hashes import Numbers
 from stepping_spark.rows.atoms import INT_MAX, INT_MIN, Atom
 from stepping_spark.rows.types import Optional, unwrap
-from stepping_spark.sums.sql import DECIMALS
+from stepping_spark.sums.sql import DECIMALS, SMALLER
 
 pc: Any = pyarrow.compute
 Bounds: TypeAlias = tuple[Numbers, Numbers]  # where frames begin, and where they end
@@ -277,7 +277,7 @@ def _sum(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
         ints: Array = pa.array(exact.astype(np.int64), mask=none)
         return ints
     most = 10**t.precision - 1
-    check_fits(exact, -most, most, t, "use a Decimal of a smaller scale, or a float")
+    check_fits(exact, -most, most, t, SMALLER)
     with decimal.localcontext(decimal.Context(prec=100)):
         shown = [
             None if no else decimal.Decimal(n).scaleb(-t.scale)

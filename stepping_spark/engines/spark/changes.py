@@ -17,6 +17,7 @@ from stepping_spark.rows.schema import COUNT, GroupedType, Schema
 from stepping_spark.rows.sql_text import Sql, all_of, closed
 from stepping_spark.rows.types import quote
 from stepping_spark.sums.overflow import zero
+from stepping_spark.sums.sql import same as same_sum
 from stepping_spark.sums.sql import value_of
 
 OLD = "_old_count_"
@@ -173,8 +174,7 @@ def _totals(fold: Totals, schema: Schema, state: str, change: str, few: bool, eq
         structs.append(f"named_struct('_weight_', {alive}, {cells})")
     parts = f"SELECT `_key_`, explode(array({', '.join(structs)})) AS part FROM ({rows})"
     if not equal:
-        same = all_of(f"{quote(d)} <=> {quote(old(d))}" for d, _ in schema.diffs)
-        parts += f" WHERE NOT ({same})"
+        parts += f" WHERE NOT {same_sum(fold.type.sum, old)}"
     sums = ", ".join(f"part.{quote(d)}" for d, _ in schema.diffs)
     there = f"SELECT `_key_`, part.`_weight_`, {sums} FROM ({parts}) WHERE part.`_weight_` <> 0"
     value = value_of(fold.type.sum)

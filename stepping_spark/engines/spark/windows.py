@@ -16,12 +16,13 @@ from stepping_spark.expressions.lists import at_share_sql
 from stepping_spark.physical import Sorting, WindowCall, Windowed
 from stepping_spark.rows.atoms import DATETIME, FLOAT, INT, LOCAL_DATETIME, REST, Atom, RowType
 from stepping_spark.rows.literals import literal, text
-from stepping_spark.rows.schema import COUNT, columns_of
+from stepping_spark.rows.schema import COUNT, columns_of, is_halved
 from stepping_spark.rows.sql_text import Sql, closed
 from stepping_spark.rows.types import Optional, Struct, quote, unwrap
 from stepping_spark.sums.floats import rest_sql, split_sql, total_sql
+from stepping_spark.sums.halves import halves_sql, joined_sql
 from stepping_spark.sums.overflow import fitting
-from stepping_spark.sums.sql import DECIMALS
+from stepping_spark.sums.sql import DECIMALS, SMALLER
 
 WIDE = "DECIMAL(20, 0)"  # a BIGINT and an offset added
 
@@ -231,9 +232,14 @@ class _Spec:
         """An exact sum of ints or Decimals, or an error; NULL where no value is known."""
         t = unwrap(c.type)
         over = self.over(c)
-        remedy = DECIMALS if t == INT else "use a Decimal of a smaller scale, or a float"
-        wide = WIDE if t == INT else t.ddl
-        found = f"TRY_CAST(try_sum(CAST({x} AS {wide})) {over} AS {t.ddl})"
+        remedy = DECIMALS if t == INT else SMALLER
+        assert isinstance(t, Atom)
+        if is_halved(t):  # the sum of some of a frame's rows may be beyond 38 digits
+            low, high = (closed(f"sum({half}) {over}") for half in halves_sql(closed(x), t))
+            found: str = joined_sql(low, high, t)
+        else:
+            wide = WIDE if t == INT else t.ddl
+            found = f"TRY_CAST(try_sum(CAST({x} AS {wide})) {over} AS {t.ddl})"
         fits = fitting(found, t, f"a sum over a frame is beyond {t}; {remedy}")
         none = "NULL" if isinstance(c.type, Optional) else f"CAST(0 AS {t.ddl})"
         return f"CASE WHEN count({x}) {over} > 0 THEN {fits} ELSE {none} END"
