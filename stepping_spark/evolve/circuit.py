@@ -5,7 +5,7 @@
      "loops": [[3, 7]], "outputs": [["revenue", 9]], "registers": [["distinct … by …", 4]]}
 
 Vertices come after those they are computed from, which `of` has by their places. `id` is the digest
-of all that computes a vertex.
+of all that computes a vertex. Beside it is a checksum.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from stepping_spark.callsite import Line
-from stepping_spark.errors import CompileError
 from stepping_spark.evolve.codec import Reader, Unreadable, Unwritable, digest, written
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Graph, Origin, Path, Vertex
@@ -33,7 +32,12 @@ def circuit_of(plan: Plan) -> str:
     registers = [(s.register.sums, identities.unfused(s.change)) for s in plan.states]
     said, places = _told(identities.graph, [v for _, v in registers])
     said["registers"] = [[sums, places[v]] for sums, v in registers]
-    return json.dumps({"format": FORMAT, "digest": digest_of(plan), **said}, ensure_ascii=False)
+    body = {"format": FORMAT, "digest": digest_of(plan), **said}
+    return json.dumps({"circuit": body, "checksum": _checksum(body)}, ensure_ascii=False)
+
+
+def _checksum(body: Any) -> str:
+    return digest(json.dumps(body, sort_keys=True))
 
 
 def digest_of(plan: Plan) -> str:
@@ -124,7 +128,10 @@ class KeptCircuit:
 
     def __init__(self, text: str) -> None:
         try:
-            said = json.loads(text)
+            whole = json.loads(text)
+            said = whole["circuit"]
+            if whole["checksum"] != _checksum(said):
+                raise Unreadable("its checksum is not that of its text: somebody has edited it")
             if said["format"] != FORMAT:
                 raise Unreadable(f"its format is {said['format']}, and this version reads {FORMAT}")
             self.digest = str(said["digest"])
@@ -133,7 +140,7 @@ class KeptCircuit:
             self.registers = {str(sums): int(place) for sums, place in said["registers"]}
             self.ids = [str(v["id"]) for v in said["vertices"]]
             self._vertices = said["vertices"]
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
             raise Unreadable(f"the circuit of the state is damaged: {e}") from None
 
     def vertex(self, place: int, known: Callable[[int], Vertex | None], reader: Reader) -> Vertex:
@@ -160,8 +167,8 @@ class KeptCircuit:
                 if not operator.arity:
                     raise Unreadable(f"{operator.name} has no rows in the state")
                 made[at] = Vertex(operator, *(made[i] for i in said["of"]))
-            except (Unreadable, CompileError) as e:
-                raise Unreadable(f"{said['called']}: {e}") from None
+            except Exception as e:  # somebody may have edited the text
+                raise Unreadable(f"{said.get('called')}: {e}") from e
         return made[place]
 
     def input_at(self, place: int, reader: Reader) -> Input | None:

@@ -23,7 +23,7 @@ from stepping_spark.expressions.identity import identity_of
 from stepping_spark.expressions.index import Key
 from stepping_spark.graph.operators import Operator
 from stepping_spark.physical import Frame, Sorting, WindowCall
-from stepping_spark.rows.atoms import ATOMS, RowType
+from stepping_spark.rows.atoms import ATOMS, Atom, RowType
 from stepping_spark.rows.data import Pair, Session, Timed, Update
 from stepping_spark.rows.grouped import InGroup
 from stepping_spark.rows.schema import Accumulated, StreamType
@@ -51,7 +51,7 @@ def written(value: Any) -> Any:
     """An operator, or an argument of one, as JSON. Raises `Unwritable`."""
     match value:
         case enum.Enum():
-            return {"enum": type(value).__name__, "value": written(value.value)}
+            return {"enum": _named(type(value)), "value": written(value.value)}
         case None | bool() | int() | str():
             return value
         case tuple() | list():
@@ -59,7 +59,8 @@ def written(value: Any) -> Any:
         case dt.timedelta():
             return {"timedelta": [value.days, value.seconds, value.microseconds]}
         case type():
-            return {"class": f"{value.__module__}:{value.__qualname__}"}
+            kind = "enum" if issubclass(value, enum.Enum) else "row"
+            return {"class": _named(value), "kind": kind}
         case Opaque() if value.reading is not None:
             return written(value.reading)
         case Opaque() | PythonCall():
@@ -99,12 +100,12 @@ class Reader:
                 if wanted not in self._foreign:
                     raise Unreadable(f"{shown} is not in the query as it is now")
                 return self._foreign[wanted]
-            case {"class": str() as name}:
-                return self._known.get(name, dict)
+            case {"class": str() as name, "kind": str() as kind}:
+                return self._known.get(name, enum.Enum if kind == "enum" else dict)
             case {"timedelta": [int() as days, int() as seconds, int() as microseconds]}:
                 return dt.timedelta(days, seconds, microseconds)
-            case {"enum": str() as name, "value": value}:
-                raise Unreadable(f"{name}({value!r}) is a constant of a class of the old query")
+            case {"enum": str() as name, "value": value} if name in self._known:
+                return self._known[name](self.read(value))
         for name, (_, _, from_text) in _CONSTANTS.items():
             if isinstance(said, dict) and said.keys() == {name}:
                 return from_text(said[name])
@@ -123,7 +124,7 @@ class Reader:
         for part in _parts(value):
             if isinstance(part, Opaque | PythonCall):
                 self._foreign.setdefault(digest(identity_of(part)), part)
-            elif isinstance(part, Struct):
+            elif isinstance(part, Struct | Atom):
                 self._known.setdefault(_named(part.python), part.python)
 
 

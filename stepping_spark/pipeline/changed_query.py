@@ -81,7 +81,10 @@ def _take(
         return told
 
     outputs = stepper.evolve(whole=whole, before_commit=prepare, **again)
-    deliver(store.last_step(), outputs, into, rounds.state_path)
+    step = store.last_step()
+    rows = deliver(step, outputs, into, rounds.state_path)
+    for outlet, n in zip(into, rows, strict=True):
+        log.info("step %d: %s rows into %s of view %r", step, n, outlet.shown, outlet.view)
 
 
 def _offsets(store: Store, feeds: Sequence[Feed], state: int) -> dict[str, int]:

@@ -1,0 +1,86 @@
+"""The circuit that a state keeps: written, read again, and told from what somebody has edited."""
+
+from __future__ import annotations
+
+import enum
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepping_spark as st
+from stepping_spark.evolve.circuit import KeptCircuit, circuit_of, ids_of
+from stepping_spark.evolve.codec import Reader, Unreadable
+from stepping_spark.evolve.sums import Sums
+from stepping_spark.plan.planner import plan_of
+from tests.queries import QUERIES, Query
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Thing(st.Data):
+    id: int
+    color: Color
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=[q.name for q in QUERIES])
+def test_a_circuit_that_is_read_is_the_one_that_was_written(query: Query) -> None:
+    plan = plan_of(st.compile(query.changes))
+    graph = plan.identities.graph
+    kept = KeptCircuit(circuit_of(plan))
+    reader = Reader([x for v in graph.walk() for x in (v.operator, v.type)])
+    inputs = {found: v for v, found in ids_of(graph, graph.inputs).items()}
+    for v, (_, place) in zip(graph.outputs, kept.outputs, strict=True):
+        assert kept.vertex(place, lambda at: inputs.get(kept.ids[at]), reader).digest == v.digest
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=[q.name for q in QUERIES])
+def test_each_query_on_tables_gives_the_sums_of_its_steps_at_once(query: Query) -> None:
+    graph, sums = st.compile(query.changes), Sums()
+    assert [v for v in graph.outputs if not sums.is_change(v)] == []
+
+
+def test_what_depends_on_the_order_of_steps_is_told() -> None:
+    def late(a: st.ZSet[int], b: st.ZSet[int]) -> Any:
+        return st.delay(a), st.linear.join(a, st.integrate(b), on_left=ONE, on_right=ONE)
+
+    graph, sums = st.compile(late), Sums()
+    assert [sums.is_change(v) or sums.is_value(v) for v in graph.outputs] == [False, False]
+
+
+ONE: Any = st.Index.identity(int)
+
+
+def test_a_text_that_somebody_has_edited_is_refused() -> None:
+    def query(a: st.ZSet[int]) -> st.ZSet[int]:
+        return st.filter(st.distinct(a), f=lambda n: n > 41)
+
+    text = circuit_of(plan_of(st.compile(query)))
+    for edited in (text.replace("41", "40"), text[:-1], "[]", "{}", json.dumps({"circuit": {}})):
+        with pytest.raises(Unreadable):
+            KeptCircuit(edited)
+
+
+@pytest.mark.usefixtures("spark")
+def test_constants_of_an_enum_are_read_with_its_class(tmp_path: Path) -> None:
+    def red(things: st.ZSet[Thing]) -> st.ZSet[int]:
+        return st.map(st.filter(things, f=lambda t: t.color == Color.RED), f=lambda t: t.id)
+
+    def blue(things: st.ZSet[Thing]) -> st.ZSet[int]:
+        return st.map(st.filter(things, f=lambda t: t.color == Color.BLUE), f=lambda t: t.id)
+
+    things = st.ZSetPython({Thing(id=1, color=Color.RED): 1, Thing(id=2, color=Color.BLUE): 1})
+    graph = st.compile(red)
+    with st.StoreParquet.from_graph(graph, tmp_path / "s", create=True) as store:
+        st.iteration(store, graph, (things,))
+    graph = st.compile(blue)
+    with st.StoreParquet.from_graph(graph, tmp_path / "s", evolve=True) as store:
+        stepper = st.Stepper(graph, store)
+        assert stepper.needed_again() == ("things",)
+        (change,) = stepper.evolve(things=things)
+        assert change.to_python() == st.ZSetPython({2: 1, 1: -1})
+        assert "evolve" not in stepper.report().numbers
