@@ -32,15 +32,16 @@ class Before:
         known = ids_of(graph, graph.walk())
         self._by_id = {found: v for v, found in known.items()}
         self._placed: dict[int, str] = {}
-        self._made: dict[int, Vertex | None] = {}
+        self._made: dict[int, Vertex] = {}
         if circuit is not None:
             for name, said in kept.items():
                 place = circuit.registers.get(str(said.get("sums", "")))
                 if place is not None:
                     self._placed.setdefault(place, name)
             for place, name in self._placed.items():
-                v = self._made[place] = self._stream(place)
-                if v is not None:
+                v = self._stream(place)
+                if v is not None and self.has_rows_of(place, v):
+                    self._made[place] = v
                     frontier.setdefault(v, name)
 
     def _stream(self, place: int) -> Vertex | None:
@@ -62,7 +63,10 @@ class Before:
         try:
             found = self._circuit.vertex(place, self._known, self._reader)
             if found.type.schema != now.type.schema:
-                raise Unreadable(f"its rows were {found.type}, and are {now.type}")
+                had, has = (
+                    ", ".join(f"{n}: {t}" for n, t in v.type.schema.columns) for v in (found, now)
+                )
+                raise Unreadable(f"its rows had {had}, and have {has}")
         except Unreadable as e:
             self.why[view] = str(e)
             return None
@@ -85,7 +89,7 @@ class Before:
         """A vertex of the circuit, or one whose sum the state has, at a place."""
         assert self._circuit is not None
         found = self._same(place)
-        if found is not None:
+        if found is not None and (place not in self._placed or self.has_rows_of(place, found)):
             return found
         if place in self._placed:
             found = self._made.get(place)

@@ -150,6 +150,12 @@ class _Finder:
             except Unreadable as e:
                 self.damage = str(e)
 
+    @property
+    def by_name(self) -> bool:
+        """Whether names tell inputs and outputs: where positions of sources are kept by them."""
+        before = {} if self.before is None else self.before.inputs
+        return not before.keys().isdisjoint(self.store.last_offsets())
+
     def found(self) -> Evolution:
         same = self.before is not None and self.before.digest == digest_of(self.plan)
         if same and not self.whole:
@@ -200,7 +206,8 @@ class _Finder:
         """The circuit, its inputs with the numbers that the circuit before had for their names."""
         identities = self.plan.identities
         graph = identities.graph
-        numbers = _numbers(inputs_of(graph), {} if self.before is None else self.before.inputs)
+        before = {} if self.before is None else self.before.inputs
+        numbers = _numbers(inputs_of(graph), before, by_name=self.by_name)
         to: dict[Vertex, Vertex] = {}
         for v in graph.walk():
             op = v.operator
@@ -219,16 +226,19 @@ class _Finder:
             lateness={},
             origins={to[v]: graph.origins[v] for v in to},
         )
+
+        def of(v: Vertex) -> Vertex:
+            return to[v] if v in to else Vertex(v.operator, *map(of, v.inputs))
+
         known = dict(identities.stands_for) or {v: v for v in to}
-        stands_for = {v: to[unfused] for v, unfused in known.items() if unfused in to}
-        return moved, Identities(moved, stands_for)
+        return moved, Identities(moved, {v: of(unfused) for v, unfused in known.items()})
 
     def _views(self, graph: AnyGraph, old: Before) -> list[tuple[str, Vertex, Vertex | None, str]]:
         """For each view its name, its vertex, what it was if that differs, and what is said."""
         found: list[tuple[str, Vertex, Vertex | None, str]] = []
         names = named(self.graph)
         before = [] if self.before is None else self.before.outputs
-        places = _paired(names, [name for name, _ in before])
+        places = _paired(names, [name for name, _ in before], by_name=self.by_name)
         ids = ids_of(graph, graph.outputs)
         made_alike = self._made_alike(graph)
         for name, v, at in zip(_shown(names), graph.outputs, places, strict=True):
@@ -257,8 +267,14 @@ class _Finder:
         return {v for v, then, now in told if then.rpartition(" ")[2] == now.rpartition(" ")[2]}
 
 
-def _numbers(inputs: Sequence[tuple[str, int]], before: Mapping[str, int]) -> dict[str, int]:
-    """The number of each input: the one that its name had; else its own, or one that is free."""
+def _numbers(
+    inputs: Sequence[tuple[str, int]], before: Mapping[str, int], *, by_name: bool
+) -> dict[str, int]:
+    """The number of each input: the one that its name had; else its own, or one that is free.
+
+    An input that only has another name, and the place of one that is gone, is that one, unless
+    inputs are known `by_name`.
+    """
     if not before:
         return dict(inputs)
     found = {label: before[label] for label, _ in inputs if label in before}
@@ -267,20 +283,20 @@ def _numbers(inputs: Sequence[tuple[str, int]], before: Mapping[str, int]) -> di
     for label, number in inputs:
         if label in found:
             continue
-        if number not in renamed or number in taken:
+        if by_name or number not in renamed or number in taken:
             number = 1 + max([*taken, *before.values(), number], default=0)
         found[label] = number
         taken.add(number)
     return found
 
 
-def _paired(names: Sequence[str], before: Sequence[str]) -> list[int | None]:
+def _paired(names: Sequence[str], before: Sequence[str], *, by_name: bool) -> list[int | None]:
     """Where each output was before: by its name, or its place if no name tells."""
     found: list[int | None] = []
     for i, name in enumerate(names):
         if name and name in before:
             found.append(before.index(name))
-        elif i < len(before) and (not before[i] or before[i] not in names):
+        elif not by_name and i < len(before) and (not before[i] or before[i] not in names):
             found.append(i)
         else:
             found.append(None)

@@ -71,7 +71,7 @@ class Evolving:
 
         `whole` names outputs whose change is all their rows, for what has none of them: a new
         table, or one that was emptied because what the other query gave is unknown, as it had a
-        function that this one has not. `before_commit` is as for `step`.
+        function that this one has not. `before_commit` is as for `step`, and gives all offsets.
 
         Raises `InputError` if an input is missing, and `StoreMismatch` if rows depend on the order
         of the steps, or what an output was is unknown.
@@ -127,7 +127,7 @@ class Evolving:
             outputs, settings = evolution.filling.run(self.store, again, metrics, now, self.limits)
             answers = self._answers(outputs)
             if before_commit is not None:
-                offsets = {**self.store.last_offsets(), **before_commit(number, answers)}
+                offsets = before_commit(number, answers)
             self._commit(number, now, outputs, offsets, settings)
         self._evolution = None
         metrics.ms = (time.perf_counter() - begun) * 1e3

@@ -19,7 +19,13 @@ from stepping_spark.limits import Limits
 from stepping_spark.pipeline.catching_up import catch_up, deliver
 from stepping_spark.pipeline.feeds import Feed
 from stepping_spark.pipeline.outlets import Outlet
-from stepping_spark.pipeline.positions import STATE, numbers_of, offsets_of, position_of, without
+from stepping_spark.pipeline.positions import (
+    STATE,
+    numbers_of,
+    offsets_of,
+    position_of,
+    without,
+)
 from stepping_spark.pipeline.protocols import Portion, Position
 from stepping_spark.pipeline.reporting import log
 from stepping_spark.pipeline.rounds import Rounds
@@ -88,13 +94,27 @@ def _take(
 
 
 def _offsets(store: Store, feeds: Sequence[Feed], state: int) -> dict[str, int]:
-    offsets = without(store.last_offsets(), [feed.name for feed in feeds])
-    offsets[STATE] = state
+    """The positions of sources, as they were committed, without those of inputs that are gone."""
+    offsets = {STATE: state}
     for feed in feeds:
         position = position_of(feed.name, store.last_offsets())
         if position is not None:
             offsets.update(offsets_of(feed.name, position))
     return offsets
+
+
+def check_inputs(feeds: Sequence[Feed], offsets: Mapping[str, int]) -> None:
+    """Refuse an input under another name: it would be read from its beginning, once more."""
+    names = [feed.name for feed in feeds]
+    gone = sorted({key.partition(".")[0] for key in without(offsets, names)})
+    new = [name for name in names if position_of(name, offsets) is None]
+    if gone and new:
+        raise StoreMismatch(
+            f"the state has read the input {', '.join(map(repr, gone))}, and none is called so; "
+            f"nothing of {', '.join(map(repr, new))} has been read. An input with another name is "
+            "another table to a pipeline: keep the name (a query can be wrapped in a function with "
+            "that parameter), or evolve"
+        )
 
 
 def _check_delivered(had: Sequence[Outlet], step: int, offsets: Mapping[str, int]) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from stepping_spark.errors import SteppingError
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.pipeline.catching_up import catch_up
+from stepping_spark.pipeline.changed_query import check_inputs, store_at, telling_the_plan
 from stepping_spark.pipeline.changed_query import evolve as evolve_state
-from stepping_spark.pipeline.changed_query import store_at, telling_the_plan
 from stepping_spark.pipeline.declared import Queries, by_name, comments_of, sinks_of, sources_of
 from stepping_spark.pipeline.given import (
     Given,
@@ -341,6 +341,7 @@ class Pipeline(Closing):
         if self.evolves:
             evolve_state(stepper, self._rounds, self._state)
         with telling_the_plan(self.graph, self._place):
+            check_inputs(self._feeds, stepper.store.last_offsets())
             catch_up(stepper, self._outlets, self._rounds.state_path)
         return stepper
 

@@ -216,3 +216,36 @@ def test_what_depends_on_the_order_of_steps_is_refused_by_name() -> None:
     with pytest.raises(st.StoreMismatch, match="the order of the steps"):
         st.Stepper(st.compile(delayed), store, evolve=True)
     assert st.Stepper(graph, store).step((Z({1: 1}),))[0].to_python() == Z()
+
+
+def test_a_class_that_gets_a_column_is_read_again(make_store: MakeStore) -> None:
+    class Old(st.Data):
+        id: int
+        cents: int
+
+    class New(st.Data):
+        id: int
+        cents: int
+        note: str | None
+
+    def query(row: Any) -> Any:
+        def joined(orders: Any) -> Any:
+            by = st.Index.pick(row, lambda o: o.id)
+            pairs: Any = st.join(orders, orders, on_left=by, on_right=by)
+            return st.map(pairs, f=lambda p: p.left.cents)
+
+        joined.__annotations__ = {"orders": st.ZSet[row], "return": st.ZSet[int]}
+        return joined
+
+    graph = st.compile(query(Old))
+    store = make_store(graph)
+    (first,) = outputs(st.Stepper(graph, store).step((Z({Old(id=i, cents=i): 1 for i in (1, 2)}),)))
+    graph = st.compile(query(New))
+    store = make_store.reopen(store, graph, evolve=True)
+    stepper: Any = st.Stepper(graph, store, evolve=True)
+    assert stepper.needed_again() == ("orders",)
+    rows = {New(id=1, cents=1, note="a"): 1, New(id=2, cents=2, note=None): 1}
+    (change,) = outputs(stepper.evolve(orders=Z(rows)))
+    assert first + change == Z({1: 1, 2: 1})
+    (gone,) = outputs(stepper.step((Z({New(id=1, cents=1, note="a"): -1}),)))
+    assert gone == Z({1: -1})

@@ -162,3 +162,35 @@ def test_a_changed_query_without_evolve_is_refused_with_the_plan(orders: Path) -
     run({"sums": by_country(0)}, orders, sums="sums")
     with pytest.raises(st.StoreMismatch, match="view sums: changes"):
         run({"sums": by_country(6)}, orders, evolve=False, sums="sums")
+
+
+def people(people: st.ZSet[str]) -> st.ZSet[str]:
+    return st.distinct(people)
+
+
+def persons(persons: st.ZSet[str]) -> st.ZSet[str]:
+    return st.distinct(persons)
+
+
+def test_an_input_with_another_name_is_another_input(tmp_path: Path) -> None:
+    """Its source is read from the beginning; without evolve, that would double its rows."""
+    items = [(1, st.ZSetPython({"ann": 1})), (2, st.ZSetPython({"bob": 1}))]
+    view: Any = st.ZSetPython()
+
+    def seen(_: int, change: Any) -> None:
+        nonlocal view
+        view += change.to_python()
+
+    def run(query: Any, *, evolve: bool, **sources: Any) -> None:
+        place = f"parquet:{tmp_path / 'state'}"
+        with st.Pipeline(
+            {"v": query}, store=place, into={"v": seen}, evolve=evolve, **sources
+        ) as p:
+            p.run()
+
+    run(people, evolve=False, people=items)
+    assert view == st.ZSetPython({"ann": 1, "bob": 1})
+    with pytest.raises(st.StoreMismatch, match="has read the input 'people'"):
+        run(persons, evolve=False, persons=items[1:])
+    run(persons, evolve=True, persons=items[1:])
+    assert view == st.ZSetPython({"bob": 1})
