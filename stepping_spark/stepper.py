@@ -190,7 +190,8 @@ class Stepper(Evolving, Generic[In, Out]):
         offsets: Mapping[str, int] | None,
         before_commit: BeforeCommit | None = None,
     ) -> tuple[Any, ...]:
-        self._check_evolved()
+        if self._evolution is not None:
+            raise self._not_evolved()
         last = self.store.last_step()
         if step is not None:
             _check_number(step, last)
@@ -212,6 +213,21 @@ class Stepper(Evolving, Generic[In, Out]):
             metrics.sizes = sizes_of(self.store, self._plan.registers)
         self.metrics.append(metrics)
         return answers
+
+    def _commit(
+        self,
+        number: int,
+        now: Now,
+        outputs: Sequence[Relation],
+        offsets: Mapping[str, int] | None,
+        settings: Mapping[str, str] | None,
+    ) -> None:
+        told = (number, now, outputs, offsets, settings, self.graph.made_by)
+        if self._circuit is None:
+            self.store.commit(*told)
+        else:
+            self.store.commit(*told, circuit=self._circuit)  # type: ignore[call-arg]
+            self._circuit = None
 
     def _held(self, inputs: Sequence[object], *, first: bool) -> dict[Vertex, Relation]:
         named = self.graph.named_inputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Self
@@ -10,17 +10,19 @@ from typing import Self
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.packages import SparkSession
-from stepping_spark.plan.difference import Described, described, names_in
+from stepping_spark.plan.difference import names_in
 from stepping_spark.plan.planner import registers_of
+from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.relation import Relation, SparkRelation, plus
+from stepping_spark.spark.placement import ROWS_PER_KEY, is_sent_whole
+from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stepping_spark.store import Now, Register, Size
-from stores.batches.driver import Building, DriverBatch, ordered
-from stores.batches.last_step import Batch, Batches, LastStep, driver_bytes_of, release, whole
-from stores.batches.lookups import at_keys, at_since
-from stores.batches.spark import cached, settle
-from stores.batches.tiers import AtOnce, Merge, Tiers, Work, size_of
+from stepping_spark.store import Now, Register
+from stores.batches.driver import Building, DriverBatch, ordered, wanted_places
+from stores.batches.last_step import Batch, Batches, LastStep, at_since, release, whole
+from stores.batches.spark import SparkBatch, cached, settle
+from stores.batches.tiers import AtOnce, Merge, Tiers, Work
+from stores.batches.told import Told
 from stores.registers import Served, check_are_registers, no_key
 from stores.snapshots import Pins
 from stores.steps import Closing, Turns, check_is_next
@@ -31,7 +33,7 @@ _CLOSED = (
 )
 
 
-class StoreMemory(Closing):
+class StoreMemory(Told, Closing):
     """Stores registers in memory, until it is closed or the process ends.
 
     The driver holds them as Arrow tables, up to `driver_bytes`: by default a quarter of the
@@ -63,14 +65,11 @@ class StoreMemory(Closing):
         spark: SparkSession | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self.evolves = False
         self._limits = checked_limits(limits)
         self._budget = quarter_of_memory() if driver_bytes is None else driver_bytes
         self._spark = spark
         self._turns = Turns(self._forget, _CLOSED, shown="st.StoreMemory")
         self._tiers: Served[Tiers[Batch]] = Served()
-        self._next: dict[str, Tiers[Batch]] | None = None  # of a circuit that this step evolves to
-        self._comes_from: Mapping[str, str] = {}
         self._outputs: tuple[Schema, ...] = ()
         self._state = LastStep()
         self._added: dict[str, Batches] = {}
@@ -97,8 +96,7 @@ class StoreMemory(Closing):
         self._turns.begin()
         try:
             if not self._tiers.is_open:
-                made = {r.name: Tiers(r, self._merge, self._limits) for r in registers}
-                self._tiers.open(made)
+                self._tiers.open(self._tiers_of_each(registers))
             self._tiers.serve(names_in(self.described(), registers, evolves=self.evolves))
             self._outputs = tuple(outputs)
         finally:
@@ -135,18 +133,6 @@ class StoreMemory(Closing):
         state = self._known()
         return state.outputs if state.schemas == self._outputs else None
 
-    def last_made_by(self) -> tuple[str, ...] | None:
-        """The computation of each output of the last committed step; None if it is unknown."""
-        return self._known().made_by
-
-    def last_circuit(self) -> str | None:
-        """The text of the circuit that took the last committed step; None if it is unknown."""
-        return self._known().circuit
-
-    def described(self) -> Described:
-        """The registers of the state, as `Register.describe` gives them, by their names there."""
-        return described([tiers.register for tiers in self._tiers.all.values()])
-
     @contextmanager
     def snapshot(self) -> Iterator[Self]:
         """Within the block, this thread reads the last committed step as of the block's start.
@@ -164,41 +150,10 @@ class StoreMemory(Closing):
         with self._pins.pin(self._known()):
             yield self
 
-    def batches(self, register: str) -> int:
-        """The number of batches of the register."""
-        of = self._tiers_of(register).register
-        return len(self._known().batches.get(of.name, ()))
-
-    def size(self, register: str) -> Size:
-        """The size of the register, in memory on the driver or in Spark."""
-        return size_of(self._known().batches.get(self._tiers_of(register).register.name, ()))
-
-    @property
-    def rows_written(self) -> Mapping[str, int]:
-        """By register: the rows written so far, by changes and by merges."""
-        return {n: tiers.rows_written for n, tiers in self._tiers.all.items()}
-
     @property
     def driver_bytes(self) -> int:
         """The memory that committed state takes on the driver."""
-        return sum(map(driver_bytes_of, self._state.batches.values()))
-
-    # -- another circuit
-
-    def read_kept(self, name: str) -> tuple[Relation, ...]:
-        """All rows of a register, by its name in the state."""
-        of = self._tiers.all[name].register
-        return tuple(whole(b, of) for b in self._known().batches.get(name, ()))
-
-    def size_kept(self, name: str) -> Size:
-        """The size of a register, by its name in the state."""
-        return size_of(self._known().batches.get(name, ()))
-
-    def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
-        """In the current step, replace the registers of the state: see `EvolvingStore`."""
-        self._begin_step()
-        self._next = {r.name: Tiers(r, self._merge, self._limits) for r in registers}
-        self._comes_from = dict(names)
+        return sum(map(_driver_bytes, self._state.batches.values()))
 
     # -- a step
 
@@ -210,7 +165,7 @@ class StoreMemory(Closing):
             return tuple(whole(b, of) for b in batches)
         if not of.key:
             raise no_key(of)
-        return at_keys(of, batches, keys, self._limits) if batches else ()
+        return _at_keys(of, batches, keys, self._limits) if batches else ()
 
     def read_since(
         self, register: str, keys: Relation, since: Sequence[int]
@@ -326,6 +281,9 @@ class StoreMemory(Closing):
         self._turns.check_open()
         return (self._pins.pinned if self._pins.held else None) or self._state
 
+    def _tiers_of_each(self, registers: Iterable[Register]) -> dict[str, Tiers[Batch]]:
+        return {r.name: Tiers(r, self._merge, self._limits) for r in registers}
+
     def _tiers_of(self, register: str) -> Tiers[Batch]:
         self._turns.check_open()
         if self._next is not None and register in self._next:
@@ -349,7 +307,7 @@ class StoreMemory(Closing):
 
     def _left(self) -> int:
         """The bytes that the driver may still hold."""
-        return self._budget - self.driver_bytes - sum(map(driver_bytes_of, self._added.values()))
+        return self._budget - self.driver_bytes - sum(map(_driver_bytes, self._added.values()))
 
     def _spill(self) -> None:
         """Move the largest batches to Spark, until the rest is within the budget."""
@@ -398,3 +356,38 @@ class StoreMemory(Closing):
         if register.schema.columns and nbytes > min(left, self._limits.kept_bytes):
             return (cached(settled, register),)
         return (ordered(settled.fetched(self._limits).table, register),)
+
+
+def _at_keys(
+    of: Register, batches: Batches, keys: Relation, limits: Limits
+) -> tuple[Relation, ...]:
+    """The rows of batches that have one of the keys; if Spark has the keys, maybe other rows."""
+    if keys.frame is not None:
+        here = [b for b in batches if isinstance(b, DriverBatch)]
+        rows, nbytes = sum(b.rows for b in here), _driver_bytes(batches)
+        most = max(limits.looked_up_keys, rows // ROWS_PER_KEY)
+        sent = len(here) == len(batches) and is_sent_whole(rows, nbytes, limits)
+        fetched = None if sent else keys.frame.limit(most + 1).toArrow()
+        if fetched is None or fetched.num_rows > most:
+            # The reader's join selects among the rows of the driver.
+            return tuple(
+                b.at(keys, limits) if isinstance(b, SparkBatch) else whole(b, of) for b in batches
+            )
+        keys = DriverRelation(fetched, of.keys)
+    assert keys.table is not None
+    keys = DriverRelation(conform(keys.table, of.keys), of.keys)
+    if keys.is_empty:
+        return ()
+    places = wanted_places(keys.table, of)
+    found: list[Relation] = []
+    for b in batches:
+        if isinstance(b, SparkBatch):
+            found.append(b.at(keys, limits))
+        elif (there := b.at(places)) is not None:
+            found.append(DriverRelation(there, of.schema, consolidated=True))
+    return tuple(found)
+
+
+def _driver_bytes(batches: Batches) -> int:
+    """The memory of the batches on the driver."""
+    return sum([b.nbytes for b in batches if isinstance(b, DriverBatch)])

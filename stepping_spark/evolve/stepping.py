@@ -36,21 +36,6 @@ class Evolving:
     _circuit: str | None = None  # to be kept with the next step
     _evolution: Evolution | None = None
 
-    def _commit(
-        self,
-        number: int,
-        now: Now,
-        outputs: Sequence[Relation],
-        offsets: Mapping[str, int] | None,
-        settings: Mapping[str, str] | None,
-    ) -> None:
-        told = (number, now, outputs, offsets, settings, self.graph.made_by)
-        if self._circuit is None:
-            self.store.commit(*told)
-        else:
-            self.store.commit(*told, circuit=self._circuit)  # type: ignore[call-arg]
-            self._circuit = None
-
     def evolve(
         self,
         *,
@@ -150,12 +135,12 @@ class Evolving:
             for name, value in inputs.items()
         }
 
-    def _check_evolved(self) -> None:
-        if self._evolution is not None:
-            raise StepError(
-                f"the state is that of another query than {self.graph.name} is now; call "
-                f"evolve() first. What it does:\n{self._evolution}"
-            )
+    def _not_evolved(self) -> StepError:
+        """The error for a step before the state is that of the circuit."""
+        return StepError(
+            f"the state is that of another query than {self.graph.name} is now; call evolve() "
+            f"first. What it does:\n{self._evolution}"
+        )
 
     def _begin_with(self, store: EvolvingStore) -> None:
         """Find out what a state has to become, and what it has to say of its circuit."""
@@ -171,4 +156,14 @@ class Evolving:
         raise NotImplementedError
 
     def _answers(self, outputs: Sequence[Relation]) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def _commit(
+        self,
+        number: int,
+        now: Now,
+        outputs: Sequence[Relation],
+        offsets: Mapping[str, int] | None,
+        settings: Mapping[str, str] | None,
+    ) -> None:
         raise NotImplementedError

@@ -28,7 +28,6 @@ from stepping_spark.rows.schema import (
     ScalarType,
     StreamType,
     ZSetType,
-    is_halved,
 )
 from stepping_spark.rows.types import Struct, ZSetOf
 from stepping_spark.sums.floats import rest, split, total
@@ -110,7 +109,7 @@ def check(where: str, t: StreamType, value: Value) -> None:
 def _is_halved(t: StreamType, part: Part) -> bool:
     """Whether a part of a sum is stored with more than 38 digits."""
     number = part[1] if isinstance(t, GroupedType) and isinstance(part, tuple) else part
-    halved = {(name, 0) for name, leaf, _ in sum_of(t).leaves() if is_halved(leaf)}
+    halved = {(name, 0) for name, leaf, _ in sum_of(t).leaves() if leaf.is_halved}
     return number in halved
 
 
@@ -151,7 +150,7 @@ def total_of(value: Value, sum_: Accumulated, where: str, *, is_change: bool = F
     for (name, bin_), n in value.items():
         numbers.setdefault(name, {})[bin_] = n
     totals = [
-        _number(numbers.get(name, {}), t, where, is_change and is_halved(t))
+        _number(numbers.get(name, {}), t, where, is_change and t.is_halved)
         for name, t, _ in sum_.leaves()
     ]
     return sum_.value.build(totals) if isinstance(sum_.value, Struct) else totals[0]

@@ -147,6 +147,14 @@ class Atom(RowType):
             return f"Decimal({self.precision}, {self.scale})"
         return self.python.__name__ if self.name == "Enum" else self.name
 
+    @cached_property
+    def is_halved(self) -> bool:
+        """Whether sums are stored in two halves: a change of them may have more than 38 digits.
+
+        Sums of ints are shown as Decimals too, whose Python type is int; they are no halves.
+        """
+        return self.name == "Decimal" and self.precision == MOST_DIGITS and self.python is not int
+
     @property
     def members(self) -> list[str]:
         """The texts that are stored for the members of an Enum."""

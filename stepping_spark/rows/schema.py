@@ -14,7 +14,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from stepping_spark.errors import CompileError
-from stepping_spark.rows.atoms import INT, MOST_DIGITS, Atom, RowType
+from stepping_spark.rows.atoms import INT, Atom, RowType
 from stepping_spark.rows.type_json import fields_of, kind_of
 from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
 
@@ -181,7 +181,7 @@ class Accumulated:
         for name, t, _ in self.leaves():
             if t.name == "int":
                 found.append((_diff(name), BIG_INT))
-            elif is_halved(t):
+            elif t.is_halved:
                 scales = {_diff(name): t.scale, high_diff(_diff(name)): high_scale(t)}
                 found += [(d, Atom("Decimal", decimal.Decimal, 38, s)) for d, s in scales.items()]
             elif t.name == "Decimal":
@@ -195,11 +195,6 @@ class Accumulated:
 
 def _diff(name: str) -> str:
     return name if name == VALUE else f"_sum_{name}_"
-
-
-def is_halved(t: Atom) -> bool:
-    """Whether sums are stored in two halves: a change of them may have more than 38 digits."""
-    return t.name == "Decimal" and t.precision == MOST_DIGITS and t != SUM_OF_INTS
 
 
 def high_diff(diff: str) -> str:

@@ -20,7 +20,6 @@ from stepping_spark.rows.schema import (
     ScalarType,
     Schema,
     high_diff,
-    is_halved,
 )
 from stepping_spark.rows.types import Struct, ZSetOf, sort_key
 from stepping_spark.sums.floats import split
@@ -49,7 +48,7 @@ def contributions(t: RowType, schema: Schema) -> Contribute:
         floats = 0
         for (name, leaf, _), diff, wide in zip(leaves, diffs, types, strict=True):
             values = picked if name == VALUE else pc.struct_field(picked, name)
-            if is_halved(leaf):
+            if leaf.is_halved:
                 low, high = halves_of_array(values, leaf)
                 base[diff] = _products(low, counts, schema.arrow.field(diff).type)
                 upper = high_diff(diff)
@@ -185,9 +184,9 @@ def _shown(total: Accumulated) -> Callable[[pa.Table], Array]:
 
 def _total(table: pa.Table, diff: str, leaf: Atom) -> Array:
     try:
-        if is_halved(leaf):
+        if leaf.is_halved:
             return joined_array(table.column(diff), table.column(high_diff(diff)), leaf)
         return one_array(table.column(diff)).cast(leaf.arrow)
     except pa.ArrowInvalid as e:
-        remedy = SMALLER if is_halved(leaf) else "use a wider type, such as Decimal for int"
+        remedy = SMALLER if leaf.is_halved else "use a wider type, such as Decimal for int"
         raise StepError(f"a sum is beyond {leaf}: {e}; {remedy}") from None

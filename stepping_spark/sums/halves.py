@@ -16,6 +16,7 @@ digits or fewer after the point. Different sums of halves may be the same number
 from __future__ import annotations
 
 import decimal
+import functools
 from typing import Any
 
 import pyarrow as pa
@@ -30,8 +31,13 @@ from stepping_spark.sums.overflow import joined_limbs, shifted
 _BASE = 10**LOW_DIGITS
 _BASE_SQL = f"{_BASE}BD"
 _INTS = pa.decimal256(MOST_DIGITS, 0)
-_BASE_ARROW = pa.scalar(decimal.Decimal(_BASE), pa.decimal256(LOW_DIGITS + 1, 0))
 _EXACT = decimal.Context(prec=100)
+
+
+@functools.cache
+def _base() -> Any:
+    """The unit of the high half, for Arrow. Not made when this is imported: Arrow loads pandas."""
+    return pa.scalar(decimal.Decimal(_BASE), pa.decimal256(LOW_DIGITS + 1, 0))
 
 
 def low_type(t: Atom) -> Atom:
@@ -72,14 +78,14 @@ def halves_of_array(values: Array, t: Atom) -> tuple[Array, Array]:
     given: Any = values.cast(t.arrow) if values.type != t.arrow else values
     known: Any = pc.fill_null(given, decimal.Decimal(0))
     units = _units(known)
-    high: Any = pc.trunc(pc.divide(units, _BASE_ARROW)).cast(_INTS)
-    low: Any = pc.subtract(units, pc.multiply(high, _BASE_ARROW))
+    high: Any = pc.trunc(pc.divide(units, _base())).cast(_INTS)
+    low: Any = pc.subtract(units, pc.multiply(high, _base()))
     return _of_units(low, low_type(t)), _of_units(high, high_type(t))
 
 
 def joined_array(low: Any, high: Any, t: Atom) -> Array:
     """The Decimals of sums of halves. Raises ArrowInvalid if one does not fit."""
-    upper = pc.multiply(_units(one_array(high)), _BASE_ARROW)
+    upper = pc.multiply(_units(one_array(high)), _base())
     return _of_units(pc.add(upper, _units(one_array(low))), t)
 
 

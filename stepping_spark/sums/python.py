@@ -16,7 +16,6 @@ from stepping_spark.rows.schema import (
     Accumulated,
     ScalarType,
     high_diff,
-    is_halved,
 )
 from stepping_spark.rows.types import Struct, ZSetOf
 from stepping_spark.sums.floats import rest, split, total
@@ -54,7 +53,7 @@ def _rows(value: Any, sum_: Accumulated, where: str) -> Iterator[dict[str, Any]]
             floats += 1
         else:
             diff = name if name == VALUE else f"_sum_{name}_"
-            if is_halved(t):
+            if t.is_halved:
                 base[diff], base[high_diff(diff)] = halves(number, t)
             else:
                 base[diff] = number
@@ -97,7 +96,7 @@ def _leaf(
                 limbs[bin_] = limbs.get(bin_, 0) + int(r["_limb_"])
         return rest(limbs) if t == REST else total(limbs)
     diff = name if name == VALUE else f"_sum_{name}_"
-    if is_halved(t):
+    if t.is_halved:
         found = joined(_added(rows, diff), _added(rows, high_diff(diff)), t)
         if not is_change and len(found.as_tuple().digits) > t.precision:
             raise StepError(f"a sum is beyond {t}: {found}; {SMALLER}")

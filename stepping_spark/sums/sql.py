@@ -25,7 +25,6 @@ from stepping_spark.rows.schema import (
     ScalarType,
     Schema,
     high_diff,
-    is_halved,
 )
 from stepping_spark.rows.sql_text import Sql, all_of, closed, let
 from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
@@ -127,7 +126,7 @@ def _leaves(total: Accumulated) -> list[_Leaf]:
     for name, t, _ in total.leaves():
         text = "t.`_pick_`" if name == VALUE else f"t.`_pick_`.{quote(name)}"
         parts = {_diff(name): (t, closed(text))}
-        if is_halved(t):
+        if t.is_halved:
             low, high = halves_sql(closed(text), t)
             parts = {
                 _diff(name): (low_type(t), low),
@@ -245,9 +244,9 @@ def same(sum_: Accumulated, old: Callable[[str], str]) -> Sql:
     """Whether a sum without items, and its old one, are equal; `old` names the diffs of that."""
     conditions = [closed(f"`_rows_` <=> {quote(old('_rows_'))}")]
     for name, t, _ in sum_.leaves():
-        diffs = [_diff(name), *([high_diff(_diff(name))] if is_halved(t) else [])]
+        diffs = [_diff(name), *([high_diff(_diff(name))] if t.is_halved else [])]
         new, before = ([closed(quote(f(d))) for d in diffs] for f in (str, old))
-        if is_halved(t):
+        if t.is_halved:
             conditions.append(same_sql((new[0], new[1]), (before[0], before[1]), t))
         else:
             conditions.append(closed(f"{new[0]} <=> {before[0]}"))
@@ -265,7 +264,7 @@ def value_of(sum_: Accumulated) -> str:
             i = sum_.floats.index(name)
             rest = sum(is_rest[:i])
             text = f"`_rests_`[{rest}]" if is_rest[i] else f"`_floats_`[{i}]"
-        elif is_halved(t):
+        elif t.is_halved:
             halves = closed(quote(_diff(name))), closed(quote(high_diff(_diff(name))))
             text = fitting(joined_sql(*halves, t), t, f"a sum is beyond {t}; {SMALLER}")
         else:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from stepping_spark.limits import Limits
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import DriverRelation, Relation
 from stepping_spark.store import Now, Register
-from stores.batches.driver import DriverBatch
+from stores.batches.driver import DriverBatch, wanted_since
 from stores.batches.spark import SparkBatch
+from stores.registers import checked_since
 
 Batch = DriverBatch | SparkBatch
 Batches = tuple[Batch, ...]
@@ -44,6 +46,16 @@ def release(batches: Sequence[Batch]) -> None:
             b.release()
 
 
-def driver_bytes_of(batches: Batches) -> int:
-    """The memory of the batches on the driver."""
-    return sum([b.nbytes for b in batches if isinstance(b, DriverBatch)])
+def at_since(
+    of: Register, batches: Batches, keys: Relation, since: Sequence[int], limits: Limits
+) -> tuple[Relation, ...]:
+    """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
+    order, table = checked_since(of, keys)
+    places, numbers = wanted_since(table, since, of)
+    found: list[Relation] = []
+    for b in batches:
+        if isinstance(b, SparkBatch):
+            found.append(b.at(DriverRelation(table, of.keys), limits))
+        elif (there := b.since(places, numbers, order)) is not None:
+            found.append(DriverRelation(there, of.schema, consolidated=True))
+    return tuple(found)

@@ -86,7 +86,7 @@ SAID: list[Any] = [
     ),
     (
         lambda a: aggregated(a, n=ANY.agg.string_agg(lambda v: v.shop, sep=",")),
-        "'sep'; it takes string_agg(f, separator='', *, order=None)",
+        "'sep'; it takes string_agg(f, separator='', *, order=None, distinct=False)",
     ),
     (
         lambda a: aggregated(a, n=ANY.agg.variance(lambda v: v.id, ddof=0)),

@@ -16,7 +16,7 @@ from stepping_spark.expressions.lists import at_share_sql
 from stepping_spark.physical import Sorting, WindowCall, Windowed
 from stepping_spark.rows.atoms import DATETIME, FLOAT, INT, LOCAL_DATETIME, REST, Atom, RowType
 from stepping_spark.rows.literals import literal, text
-from stepping_spark.rows.schema import COUNT, columns_of, is_halved
+from stepping_spark.rows.schema import COUNT, columns_of
 from stepping_spark.rows.sql_text import Sql, closed
 from stepping_spark.rows.types import Optional, Struct, quote, unwrap
 from stepping_spark.sums.floats import rest_sql, split_sql, total_sql
@@ -234,7 +234,7 @@ class _Spec:
         over = self.over(c)
         remedy = DECIMALS if t == INT else SMALLER
         assert isinstance(t, Atom)
-        if is_halved(t):  # the sum of some of a frame's rows may be beyond 38 digits
+        if t.is_halved:  # the sum of some of a frame's rows may be beyond 38 digits
             low, high = (closed(f"sum({half}) {over}") for half in halves_sql(closed(x), t))
             found: str = joined_sql(low, high, t)
         else:
