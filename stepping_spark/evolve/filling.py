@@ -64,8 +64,11 @@ class Filling:
         metrics: StepMetrics,
         now: Now,
         limits: Limits,
-    ) -> tuple[list[Relation], Mapping[str, str]]:
-        """Add to the registers of the store; gives the changes of views, and the settings."""
+    ) -> tuple[list[Relation], Mapping[str, str] | None]:
+        """Add to the registers of the store; gives the changes of views, and the settings.
+
+        These are None, for those of the state, if no session was needed.
+        """
         assert isinstance(store, EvolvingStore)
         nothing = NoState(store, self.in_loops)
         scheduler = Scheduler(plan_of(self.graph), nothing, limits=limits, keeps=False)
@@ -91,7 +94,7 @@ class Filling:
             DriverRelation.empty(schema) if place is None else made[place]
             for place, schema in zip(self.views, self.types, strict=True)
         ]
-        return changes, scheduler.settings or {}
+        return changes, scheduler.settings
 
 
 def filling_of(

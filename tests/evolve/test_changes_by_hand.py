@@ -249,3 +249,19 @@ def test_a_class_that_gets_a_column_is_read_again(make_store: MakeStore) -> None
     assert first + change == Z({1: 1, 2: 1})
     (gone,) = outputs(stepper.step((Z({New(id=1, cents=1, note="a"): -1}),)))
     assert gone == Z({1: -1})
+
+
+@pytest.mark.usefixtures("spark")  # asked whether one is running
+def test_an_evolution_without_spark_keeps_the_settings_of_the_state(make_store: MakeStore) -> None:
+    """The session's settings that functions of rows depend on are those of the steps before."""
+    settings = {"spark.sql.session.timeZone": "UTC"}
+    graph = st.compile(above(10))
+    store = make_store(graph)
+    store.commit(1, 1, None, {}, settings)
+    graph = st.compile(above(25))
+    store = make_store.reopen(store, graph, evolve=True)
+    stepper: Any = st.Stepper(graph, store, evolve=True)
+    stepper.evolve(
+        whole=[name for name, said in stepper.evolution.views.items() if said == UNKNOWN]
+    )
+    assert (store.last_step(), store.last_settings()) == (2, settings)
