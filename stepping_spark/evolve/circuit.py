@@ -27,7 +27,15 @@ FORMAT = 1
 
 
 def circuit_of(plan: Plan) -> str:
-    """The circuit of a plan, as the text that a state keeps."""
+    """The circuit of a plan, as the text that a state keeps; made once."""
+    memo = plan.identities.graph.memo
+    found = memo.get("circuit")
+    if not isinstance(found, str):
+        found = memo["circuit"] = _text_of(plan)
+    return found
+
+
+def _text_of(plan: Plan) -> str:
     identities = plan.identities
     registers = [(s.register.sums, identities.unfused(s.change)) for s in plan.states]
     said, places = _told(identities.graph, [v for _, v in registers])
@@ -49,14 +57,6 @@ def digest_of(plan: Plan) -> str:
         for name, v in zip(named(graph), graph.outputs, strict=True)
     ]
     return digest("\n".join([*inputs, *outputs, fingerprint(plan.registers)]))
-
-
-def is_circuit_of(text: str | None, plan: Plan) -> bool:
-    """Whether a state has this text of the circuit, or one that says the same."""
-    try:
-        return text is not None and KeptCircuit(text).digest == digest_of(plan)
-    except Unreadable:
-        return False
 
 
 def named(graph: AnyGraph) -> tuple[str, ...]:

@@ -30,11 +30,11 @@ UNKNOWN = "new, and what it was before is unknown"
 class Evolution:
     """What a query would make of a state that another query made.
 
-    `kept` are the registers that stay as they are, with their rows; `filled` those that are new,
-    each with what it is filled from: registers of the state, and inputs. `dropped` are registers
-    of the state that the query does not need, and `read_again` the inputs whose rows it needs
-    again, as nothing in the state determines what they are needed for. `views` says of each view
-    whether it is as before, changes, or is new.
+    `kept` are the registers that stay as they are, with their rows (None: nobody counted them);
+    `filled` those that are new, each with what it is filled from: registers of the state, and
+    inputs. `dropped` are registers of the state that the query does not need, and `read_again` the
+    inputs whose rows it needs again, as nothing in the state determines what they are needed for.
+    `views` says of each view whether it is as before, changes, or is new.
 
     >>> def before(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
@@ -54,7 +54,7 @@ class Evolution:
 
     query: str
     step: int
-    kept: Mapping[str, int]
+    kept: Mapping[str, int | None]
     filled: Mapping[str, tuple[str, ...]]
     dropped: tuple[str, ...]
     read_again: tuple[str, ...]
@@ -89,7 +89,8 @@ class Evolution:
     def _lines(self) -> Iterator[str]:
         of_state = {there: self.words.get(name, there) for name, there in self.names.items()}
         for name, rows in self.kept.items():
-            yield f"  kept: {self.words.get(name, name)}, {_counted(rows)}"
+            count = "" if rows is None else f", {_counted(rows)}"
+            yield f"  kept: {self.words.get(name, name)}{count}"
         for name, given in self.filled.items():
             told = " and ".join(of_state.get(found, found) for found in given)
             yield f"  filled: {self.words.get(name, name)}, from {told or 'nothing: it is empty'}"
@@ -103,11 +104,14 @@ class Evolution:
             yield f"  {of}: {said}{why}"
 
 
-def evolution_of(graph: AnyGraph, store: Store, whole: Iterable[str] = ()) -> Evolution:
+def evolution_of(
+    graph: AnyGraph, store: Store, whole: Iterable[str] = (), *, counted: bool = True
+) -> Evolution:
     """What a circuit would make of the state in a store. See `Evolution`.
 
     `whole` names views whose change is all their rows, whatever they were. Nothing changes, and no
-    rows are read. A store in files or in Postgres was opened with `evolve=True`.
+    rows are read; those of kept registers are `counted`, which takes time in Postgres. A store in
+    files or in Postgres was opened with `evolve=True`.
 
     Raises `StoreMismatch` for a stream whose rows no sum determines, as they depend on the order of
     the steps: one that a delay or a lateness makes.
@@ -123,7 +127,7 @@ def evolution_of(graph: AnyGraph, store: Store, whole: Iterable[str] = ()) -> Ev
     """
     if not isinstance(store, EvolvingStore):
         raise cannot_evolve(store)
-    return _Finder(graph, store, whole).found()
+    return _Finder(graph, store, whole, counted=counted).found()
 
 
 def cannot_evolve(store: Store) -> StoreMismatch:
@@ -135,18 +139,19 @@ def cannot_evolve(store: Store) -> StoreMismatch:
 
 
 class _Finder:
-    def __init__(self, graph: AnyGraph, store: Any, whole: Iterable[str]) -> None:
+    def __init__(self, graph: AnyGraph, store: Any, whole: Iterable[str], *, counted: bool) -> None:
         self.whole = _checked(whole, graph)
+        self.counted = counted
         self.store = store
         self.plan = plan_of(graph)
         self.graph = graph
         self.kept: Described = store.described()
-        self.said: str | None = store.last_circuit()
         self.before: KeptCircuit | None = None
         self.damage = "the state does not say which query gave its outputs"
-        if self.said is not None:
+        said = store.last_circuit()
+        if said is not None:
             try:
-                self.before = KeptCircuit(self.said)
+                self.before = KeptCircuit(said)
             except Unreadable as e:
                 self.damage = str(e)
 
@@ -180,7 +185,7 @@ class _Finder:
         return Evolution(
             self.graph.name,
             step,
-            {name: self._rows(found) for name, found in parts.names.items()},
+            self._rows(parts.names),
             {name: filling.made_of(name) if step else () for name in parts.new},
             parts.dropped,
             filling.read_again if step else (),
@@ -194,13 +199,14 @@ class _Finder:
     def _unchanged(self) -> Evolution:
         names = difference(self.kept, described(self.plan.registers)).names
         views = dict.fromkeys(_shown(named(self.graph)), AS_BEFORE)
-        kept = {name: self._rows(found) for name, found in names.items()}
         step = self.store.last_step()
+        kept = self._rows(names)
         return Evolution(self.graph.name, step, kept, {}, (), (), views, names=names)
 
-    def _rows(self, register: str) -> int:
-        rows: int = self.store.size_kept(register).rows
-        return rows
+    def _rows(self, names: Mapping[str, str]) -> dict[str, int | None]:
+        """The rows of registers, which `names` gives their names in the state."""
+        size = self.store.size_kept
+        return {name: size(there).rows if self.counted else None for name, there in names.items()}
 
     def _numbered(self) -> tuple[AnyGraph, Identities]:
         """The circuit, its inputs with the numbers that the circuit before had for their names."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, StepError
-from stepping_spark.evolve.circuit import circuit_of, is_circuit_of
+from stepping_spark.evolve.circuit import circuit_of
 from stepping_spark.evolve.evolution import Evolution, evolution_of
 from stepping_spark.execution.io import held_input
 from stepping_spark.execution.metrics import StepMetrics
@@ -90,7 +90,9 @@ class Evolving:
         return () if evolution is None else evolution.read_again
 
     def _evolution_of(self, whole: Iterable[str]) -> Evolution | None:
-        return evolution_of(self.graph, self.store, whole) if whole else self._evolution
+        if not whole:
+            return self._evolution
+        return evolution_of(self.graph, self.store, whole, counted=False)
 
     def _evolve(
         self,
@@ -144,11 +146,13 @@ class Evolving:
 
     def _begin_with(self, store: EvolvingStore) -> None:
         """Find out what a state has to become, and what it has to say of its circuit."""
+        circuit = circuit_of(self._plan)
+        if store.last_circuit() == circuit:
+            return
+        self._circuit = circuit
         if store.evolves:
             found = evolution_of(self.graph, self.store)
             self._evolution = found if found.is_needed else None
-        if not is_circuit_of(store.last_circuit(), self._plan):
-            self._circuit = circuit_of(self._plan)
 
     def _all_or_nothing(
         self, number: int, inputs: Sequence[object]

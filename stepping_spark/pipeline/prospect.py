@@ -162,7 +162,7 @@ def prospect_of(
 ) -> Prospect:
     """Look, and change nothing: no lock is taken, and no table is made."""
     feeds, outlets = rounds.feeds, rounds.outlets
-    step, offsets, rows = 0, dict[str, int](), dict[str, int]()
+    step, offsets, rows = 0, dict[str, int](), dict[str, int | None]()
     evolution, filled = None, list[Outlet]()
     with _to_read(graph, place, opened, evolves) as store:
         if store is not None:
