@@ -7,7 +7,6 @@ many files were read, and which one was the last.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from stepping_spark.errors import SourceError
-from stepping_spark.pipeline.positions import numbers_of
+from stepping_spark.pipeline.positions import number_of, numbers_of
 from stepping_spark.pipeline.protocols import Batch, Portion, Position
 from stepping_spark.rows.names import as_in_table, matched
 from stepping_spark.rows.schema import COUNT
@@ -73,7 +72,7 @@ class SeedSource:
 
     def behind(self, after: Position | None) -> int:
         """1, if the file is another one than was read, else 0."""
-        return int(after is None or numbers_of(after)[1] != digest(self._bytes()))
+        return int(after is None or numbers_of(after)[1] != number_of(self._bytes()))
 
     def look(self, after: Position | None, portion: Portion) -> None:
         """Refuse a file that was edited, if the copy of what was read is gone."""
@@ -84,13 +83,13 @@ class SeedSource:
         """The rows that are new in the file, and those that are gone."""
         data = self._bytes()
         edition, known = (0, None) if after is None else numbers_of(after)[:2]
-        if known == digest(data):
+        if known == number_of(data):
             return None
         tables = [self._rows(data, 1)]
         if known is not None:
             tables.append(self._rows(self._read_before(known), -1))
         self._keep(data)
-        return Batch((edition + 1, digest(data)), tuple(tables))
+        return Batch((edition + 1, number_of(data)), tuple(tables))
 
     def _bytes(self) -> bytes:
         try:
@@ -141,7 +140,7 @@ class SeedSource:
 
     def _keep(self, data: bytes) -> None:
         """Keep a copy of what is read, which appears whole."""
-        copy = self._copy_of(digest(data))
+        copy = self._copy_of(number_of(data))
         try:
             if not copy.exists():
                 copy.parent.mkdir(parents=True, exist_ok=True)
@@ -155,11 +154,6 @@ class SeedSource:
 
     def _failure(self, said: str) -> SourceError:
         return SourceError(f"seed {self._seed.file}: {said}")
-
-
-def digest(data: bytes) -> int:
-    """A whole number that other bytes do not have."""
-    return int.from_bytes(hashlib.sha256(data).digest()[:6], "big")
 
 
 def _held(t: Any) -> Any:

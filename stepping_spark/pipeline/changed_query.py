@@ -47,15 +47,15 @@ def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
     changed = stepper.evolution is not None
     fresh = [outlet for outlet in outlets if outlet.is_fresh(step, offsets, changed=changed)]
     had = [outlet for outlet in outlets if outlet not in fresh]
-    if stepper.evolution is None:
-        catch_up(stepper, had, rounds.state_path)
-    else:
+    if stepper.evolution is not None:
         _check_delivered(had, step, offsets)
         log.info("%s", stepper.evolution)
         known = {outlet.view for outlet in had}
         told = stepper.evolution.views.items()
         whole = [name for name, said in told if said == UNKNOWN and name not in known]
         _take(stepper, rounds, had, (), whole, state)
+    elif fresh:
+        catch_up(stepper, had, rounds.state_path)
     if fresh:
         names = list(dict.fromkeys(outlet.view for outlet in fresh))
         for outlet in fresh:
@@ -120,7 +120,7 @@ def check_inputs(feeds: Sequence[Feed], offsets: Mapping[str, int]) -> None:
 def _check_delivered(had: Sequence[Outlet], step: int, offsets: Mapping[str, int]) -> None:
     """Refuse to evolve before each sink has the last step of the query before."""
     for outlet in had:
-        if outlet.remembers and outlet.lacks(step, offsets):
+        if outlet.kept and outlet.lacks(step, offsets):
             raise SinkError(
                 f"view {outlet.view!r}: the sink {outlet.shown} does not have step {step} of the "
                 "query before yet, and only that query can give it; run it once more as it was, "
@@ -203,7 +203,7 @@ class _Cursor:
 
     def advance(self) -> bool:
         """Read on, to the next `change`; gives whether there was anything."""
-        taken = self._feed.take_after(self.position, Portion(versions=1))
+        taken = self._feed.take_after(self.position, Portion())
         self.change = taken.change
         if taken.batch is None:
             return False

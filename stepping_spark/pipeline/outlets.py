@@ -165,11 +165,6 @@ class Outlet:
         # No step before the last one had rows for the sink: that one has all rows of the view.
         return changed and offsets.get(f"{self._key}{EMPTY}") != step
 
-    @property
-    def remembers(self) -> bool:
-        """Whether the sink can say which steps it has."""
-        return not self._sink_forgets
-
     def without_rows(self, step: int) -> dict[str, int]:
         """What the store keeps of it with a step that has no rows for it."""
         return {} if self._sink_forgets else {f"{self._key}{EMPTY}": step}

@@ -35,9 +35,10 @@ def numbers_of(position: Position) -> tuple[int, ...]:
     return position if isinstance(position, tuple) else (position,)
 
 
-def number_of(table: str) -> int:
-    """A whole number for the identity of a table: one that is made again has another."""
-    return int.from_bytes(hashlib.sha256(table.encode()).digest()[:6], "big")
+def number_of(identity: str | bytes) -> int:
+    """A whole number for the identity of a table, or for a content: another has another."""
+    data = identity.encode() if isinstance(identity, str) else identity
+    return int.from_bytes(hashlib.sha256(data).digest()[:6], "big")
 
 
 def offsets_of(name: str, position: Position) -> dict[str, int]:
