@@ -136,12 +136,6 @@ class World:
     def pipeline(self, store: Any) -> st.Pipeline:
         """The pipeline, on a store that is yet to be opened; a version is a step."""
         folder = self.folder
-        sources: dict[str, Any] = {
-            "delta": lambda: st.DeltaTable(f"{folder}/users"),
-            "files": lambda: st.Files(f"{folder}/users"),
-            "iceberg": lambda: self._iceberg("shop.users"),
-            "postgres": lambda: self.table("users"),
-        }
         sinks: dict[str, Any] = {
             "delta": lambda: st.DeltaTable(f"{folder}/names", key="_value_"),
             "files": lambda: st.Files(f"{folder}/names"),
@@ -151,10 +145,20 @@ class World:
         return st.Pipeline(
             names,
             store=store,
-            users=sources[self.source](),
+            users=self.users(),
             into={"names": sinks[self.sink]()},
             max_versions=None if self.source == "iceberg" else 1,
         )
+
+    def users(self) -> Any:
+        """The table that the pipeline reads."""
+        sources: dict[str, Any] = {
+            "delta": lambda: st.DeltaTable(f"{self.folder}/users"),
+            "files": lambda: st.Files(f"{self.folder}/users"),
+            "iceberg": lambda: self._iceberg("shop.users"),
+            "postgres": lambda: self.table("users"),
+        }
+        return sources[self.source]()
 
     def step(self) -> int:
         """The last step that is committed."""
