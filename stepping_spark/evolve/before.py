@@ -20,36 +20,29 @@ class Before:
 
     def __init__(
         self,
-        circuit: KeptCircuit | None,
+        circuit: KeptCircuit,
         kept: Described,
         graph: AnyGraph,
         frontier: dict[Vertex, str],
         reader: Reader,
     ) -> None:
-        self.why: dict[str, str] = {}
-        self._circuit, self._graph, self._reader = circuit, graph, reader
-        self._frontier = frontier
-        known = ids_of(graph, graph.walk())
-        self._by_id = {found: v for v, found in known.items()}
+        self._circuit, self._frontier, self._reader = circuit, frontier, reader
+        self._by_id = {found: v for v, found in ids_of(graph, graph.walk()).items()}
         self._placed: dict[int, str] = {}
         self._made: dict[int, Vertex] = {}
-        if circuit is not None:
-            for name, said in kept.items():
-                place = circuit.registers.get(str(said.get("sums", "")))
-                if place is not None:
-                    self._placed.setdefault(place, name)
-            for place, name in self._placed.items():
-                v = self._stream(place)
-                if v is not None and self.has_rows_of(place, v):
-                    self._made[place] = v
-                    frontier.setdefault(v, name)
+        for name, said in kept.items():
+            place = circuit.registers.get(str(said.get("sums", "")))
+            if place is not None:
+                self._placed.setdefault(place, name)
+        for place, name in self._placed.items():
+            v = self._stream(place)
+            if v is not None and self.has_rows_of(place, v):
+                self._made[place] = v
+                frontier.setdefault(v, name)
 
     def _stream(self, place: int) -> Vertex | None:
         """The stream that a register keeps, as the circuit has it; None: it cannot be made."""
-        assert self._circuit is not None
-        if place in self._made:
-            return self._made[place]
-        found = self._same(place)
+        found = self._made.get(place) or self._same(place)
         if found is None:
             with suppress(Unreadable):
                 found = self._circuit.vertex(
@@ -57,37 +50,34 @@ class Before:
                 )
         return found
 
-    def vertex(self, view: str, place: int, now: Vertex) -> Vertex | None:
-        """What a view was, as a stream of the type that it has now; None: `why` says why not."""
-        assert self._circuit is not None
-        try:
-            found = self._circuit.vertex(place, self._known, self._reader)
-            if found.type.schema != now.type.schema:
-                had, has = (
-                    ", ".join(f"{n}: {t}" for n, t in v.type.schema.columns) for v in (found, now)
-                )
-                raise Unreadable(f"its rows had {had}, and have {has}")
-        except Unreadable as e:
-            self.why[view] = str(e)
-            return None
+    def view(self, place: int, now: Vertex) -> Vertex:
+        """What a view was, as a stream of the type that it has now; `now`, if it is the same.
+
+        Raises `Unreadable` if it is unknown, or its rows had other columns.
+        """
+        if self._by_id.get(self._circuit.ids[place]) is now and self.has_rows_of(place, now):
+            return now
+        found = self._circuit.vertex(place, self._known, self._reader)
+        if found.type.schema != now.type.schema:
+            had, has = (
+                ", ".join(f"{n}: {t}" for n, t in v.type.schema.columns) for v in (found, now)
+            )
+            raise Unreadable(f"its rows had {had}, and have {has}")
         return _as(found, now)
 
     def has_rows_of(self, place: int, v: Vertex) -> bool:
         """Whether a view had the columns that it has now."""
-        assert self._circuit is not None
         found = self._circuit.type_at(place, self._reader).schema
         return found.kinds == v.type.schema.kinds
 
     def _same(self, place: int) -> Vertex | None:
         """The same vertex of the circuit, if it has it, over rows of the same class."""
-        assert self._circuit is not None
         v = self._by_id.get(self._circuit.ids[place])
         given = self._circuit.input_at(place, self._reader)
         return v if v is not None and (given is None or v.type == given.type) else None
 
     def _known(self, place: int) -> Vertex | None:
         """A vertex of the circuit, or one whose sum the state has, at a place."""
-        assert self._circuit is not None
         found = self._same(place)
         if found is not None and (place not in self._placed or self.has_rows_of(place, found)):
             return found
@@ -99,9 +89,8 @@ class Before:
                 found = self._made[place] = Vertex(Input(_number(self._frontier), called, t))
                 self._frontier[found] = self._placed[place]
             return found
-        v, given = self._by_id.get(self._circuit.ids[place]), None
-        if v is not None:
-            given = self._circuit.input_at(place, self._reader)
+        v = self._by_id.get(self._circuit.ids[place])
+        given = self._circuit.input_at(place, self._reader)
         return None if v is None or given is None else _fewer(v, given)
 
 

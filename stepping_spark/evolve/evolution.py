@@ -9,7 +9,7 @@ from typing import Any
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, StoreMismatch
 from stepping_spark.evolve.before import Before
-from stepping_spark.evolve.circuit import KeptCircuit, digest_of, ids_of, inputs_of, named
+from stepping_spark.evolve.circuit import KeptCircuit, digest_of, inputs_of, named
 from stepping_spark.evolve.codec import Reader, Unreadable
 from stepping_spark.evolve.filling import Filling, filling_of
 from stepping_spark.graph.graph import AnyGraph, Vertex
@@ -138,6 +138,16 @@ def cannot_evolve(store: Store) -> StoreMismatch:
     )
 
 
+@dataclass(frozen=True)
+class _View:
+    """A view, what it was (itself, if it does not change), and what is said of it."""
+
+    now: Vertex
+    was: Vertex | None
+    said: str
+    why: str = ""
+
+
 class _Finder:
     def __init__(self, graph: AnyGraph, store: Any, whole: Iterable[str], *, counted: bool) -> None:
         self.whole = _checked(whole, graph)
@@ -176,11 +186,12 @@ class _Finder:
             if s.register.name in parts.names
         }
         reader = Reader([x for v in numbered.walk() for x in (v.operator, v.type)])
-        old = Before(self.before, self.kept, numbered, frontier, reader)
+        old = None
+        if self.before is not None:
+            old = Before(self.before, self.kept, numbered, frontier, reader)
         views = self._views(numbered, old)
-        filling = filling_of(
-            self.plan, identities, frontier, parts.new, [(new, was) for _, new, was, _ in views]
-        )
+        pairs = [(view.now, view.was) for view in views.values()]
+        filling = filling_of(self.plan, identities, frontier, parts.new, pairs)
         step = self.store.last_step()
         return Evolution(
             self.graph.name,
@@ -189,8 +200,8 @@ class _Finder:
             {name: filling.made_of(name) if step else () for name in parts.new},
             parts.dropped,
             filling.read_again if step else (),
-            {name: said for name, *_, said in views},
-            old.why,
+            {name: view.said for name, view in views.items()},
+            {name: view.why for name, view in views.items() if view.why},
             parts.names,
             words_of(self.plan),
             filling,
@@ -239,30 +250,34 @@ class _Finder:
         known = dict(identities.stands_for) or {v: v for v in to}
         return moved, Identities(moved, {v: of(unfused) for v, unfused in known.items()})
 
-    def _views(self, graph: AnyGraph, old: Before) -> list[tuple[str, Vertex, Vertex | None, str]]:
-        """For each view its name, its vertex, what it was if that differs, and what is said."""
-        found: list[tuple[str, Vertex, Vertex | None, str]] = []
+    def _views(self, graph: AnyGraph, old: Before | None) -> dict[str, _View]:
+        """What becomes of each view, by the name that people see."""
         names = named(self.graph)
-        before = [] if self.before is None else self.before.outputs
-        places = _paired(names, [name for name, _ in before], by_name=self.by_name)
-        ids = ids_of(graph, graph.outputs)
-        made_alike = self._made_alike(graph)
-        for name, v, at in zip(_shown(names), graph.outputs, places, strict=True):
-            if name in self.whole:
-                found.append((name, v, None, NEW))
-            elif self.before is None and v in made_alike:
-                found.append((name, v, v, AS_BEFORE))
-            elif self.before is None and self.store.last_step():
-                old.why[name] = self.damage
-                found.append((name, v, None, UNKNOWN))
-            elif at is None or self.before is None:
-                found.append((name, v, None, NEW))
-            elif self.before.ids[before[at][1]] == ids[v] and old.has_rows_of(before[at][1], v):
-                found.append((name, v, v, AS_BEFORE))
-            else:
-                was = old.vertex(name, before[at][1], v)
-                found.append((name, v, was, UNKNOWN if was is None else CHANGES))
-        return found
+        places = [place for _, place in self.before.outputs] if self.before is not None else []
+        before = [name for name, _ in self.before.outputs] if self.before is not None else []
+        at = _paired(names, before, by_name=self.by_name)
+        shown = zip(_shown(names), graph.outputs, at, strict=True)
+        return {
+            name: self._view(name, v, old, None if i is None else places[i], graph)
+            for name, v, i in shown
+        }
+
+    def _view(
+        self, name: str, v: Vertex, old: Before | None, place: int | None, graph: AnyGraph
+    ) -> _View:
+        """What becomes of a view, which stood at a place of the circuit before."""
+        if name in self.whole or (old is None and not self.store.last_step()):
+            return _View(v, None, NEW)
+        if old is None:
+            alike = v in self._made_alike(graph)
+            return _View(v, v, AS_BEFORE) if alike else _View(v, None, UNKNOWN, self.damage)
+        if place is None:
+            return _View(v, None, NEW)
+        try:
+            was = old.view(place, v)
+        except Unreadable as e:
+            return _View(v, None, UNKNOWN, str(e))
+        return _View(v, was, AS_BEFORE if was is v else CHANGES)
 
     def _made_alike(self, graph: AnyGraph) -> set[Vertex]:
         """The outputs that were made as they are now, if the state says only that of its query."""

@@ -15,7 +15,7 @@ from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.scheduler import Scheduler
 from stepping_spark.graph.fixpoint import Fixpoint
 from stepping_spark.graph.graph import AnyGraph, Graph, Origin, Path, Vertex
-from stepping_spark.graph.operators import Add, Input, Neg
+from stepping_spark.graph.operators import Add, Input, Neg, Operator
 from stepping_spark.graph.rewrite import adopt
 from stepping_spark.limits import Limits
 from stepping_spark.plan.identities import Identities
@@ -284,8 +284,11 @@ class _Maker:
         return tuple(found)
 
     def _graph(self, outputs: list[Vertex]) -> AnyGraph:
-        bodies = dict(self.plan.graph.bodies)
-        made: AnyGraph = Graph(
+        operators = (v.operator for v in self.new_vertices.values())
+        bodies: dict[Operator, AnyGraph] = {
+            op: op.body for op in operators if isinstance(op, Fixpoint)
+        }
+        return Graph(
             name=self.plan.graph.name,
             inputs=(*self.kept, *self.given),
             outputs=tuple(outputs),
@@ -295,14 +298,8 @@ class _Maker:
             origins=self.origins,
             single=False,
             optimized=True,
+            bodies={**bodies, **self.plan.graph.bodies},
         )
-        for v in made.walk():
-            if isinstance(v.operator, Fixpoint):
-                bodies.setdefault(v.operator, v.operator.body)
-            if v not in self.origins:
-                adopt(v, self._origin(v), self.origins)
-        object.__setattr__(made, "bodies", bodies)
-        return made
 
     def _in_loops(
         self, graph: AnyGraph, loops: Mapping[Vertex, object]
