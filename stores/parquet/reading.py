@@ -74,9 +74,13 @@ class Reading:
         """The batches of a register."""
         return self.current()[1].get(register.name, ())
 
-    def whole(self, register: Register) -> tuple[Relation, ...]:
-        """All rows of a register, in parts that add up to it."""
-        return self._retried(register, lambda batches: self._whole(register, batches))
+    def whole(self, register: Register, most: int = 0) -> tuple[Relation, ...]:
+        """All rows of a register, in parts that add up to it.
+
+        The driver reads batches of up to `most` rows, if that is more than it reads otherwise.
+        """
+        most = max(most, self._driver_rows)
+        return self._retried(register, lambda batches: self._whole(register, batches, most))
 
     def at_keys(self, register: Register, keys: Relation) -> tuple[Relation, ...]:
         """The rows of a register that have one of the keys; further rows, for too many keys."""
@@ -165,9 +169,9 @@ class Reading:
             self._turns.check_open()  # another store of this process says where it was opened
             raise
 
-    def _whole(self, register: Register, batches: Batches) -> tuple[Relation, ...]:
-        small = [b for b in batches if b.rows <= self._driver_rows]
-        large = [b for b in batches if b.rows > self._driver_rows]
+    def _whole(self, register: Register, batches: Batches, most: int) -> tuple[Relation, ...]:
+        small = [b for b in batches if b.rows <= most]
+        large = [b for b in batches if b.rows > most]
         parts: list[Relation] = [
             DriverRelation(self._reader.table(b, register), register.schema) for b in small
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from stepping_spark.limits import Limits
 from stepping_spark.plan.difference import Described
 from stepping_spark.spark.relation import Relation
 from stepping_spark.store import Now, Register, Size, now_from_text
@@ -32,6 +33,7 @@ class Next:
 class Told:
     """What the Parquet store says of its last step and its circuit, and how this is replaced."""
 
+    _limits: Limits
     _committed: Committed
     _reading: Reading
     _tiers: Served[Tiers[FileBatch]]
@@ -68,7 +70,7 @@ class Told:
 
     def read_kept(self, name: str) -> tuple[Relation, ...]:
         """All rows of a register, by its name in the state."""
-        return self._reading.whole(self._tiers.all[name].register)
+        return self._reading.whole(self._tiers.all[name].register, self._limits.local_rows)
 
     def size_kept(self, name: str) -> Size:
         """The size of a register, by its name in the state."""
