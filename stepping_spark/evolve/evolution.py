@@ -47,7 +47,7 @@ class Evolution:
     ...     (change,) = st.Stepper(st.compile(after), store).evolve()
     after, at step 1:
       kept: a by _value_, 2 rows
-      the view: changes
+      view after: changes
     >>> change == st.ZSetPython({1: -1})
     True
     """
@@ -76,10 +76,9 @@ class Evolution:
         for name, said in self.views.items():
             if said == UNKNOWN:
                 why = self.why.get(name, "")
-                of = f"view {name!r}" if name else "the view"
                 raise StoreMismatch(
-                    f"what {of} was before is unknown, so its change is too: {why}. Empty what "
-                    f"was made of the view, and take all its rows: evolve(whole=[{name!r}]); in a "
+                    f"what view {name!r} was before is unknown, so its change is too: {why}. Empty "
+                    f"what was made of it, and take all its rows: evolve(whole=[{name!r}]); in a "
                     "pipeline, give the view a new table; or start with a new store"
                 )
 
@@ -99,9 +98,8 @@ class Evolution:
         for name in self.read_again:
             yield f"  read again: input {name}"
         for name, said in self.views.items():
-            of = f"view {name}" if name else "the view"
             why = f" ({self.why[name]})" if name in self.why else ""
-            yield f"  {of}: {said}{why}"
+            yield f"  view {name}: {said}{why}"
 
 
 def evolution_of(
@@ -150,10 +148,10 @@ class _View:
 
 class _Finder:
     def __init__(self, graph: AnyGraph, store: Any, whole: Iterable[str], *, counted: bool) -> None:
+        self.plan = plan_of(graph)  # which says so, if it is no graph
         self.whole = _checked(whole, graph)
         self.counted = counted
         self.store = store
-        self.plan = plan_of(graph)
         self.graph = graph
         self.kept: Described = store.described()
         self.before: KeptCircuit | None = None
@@ -209,7 +207,7 @@ class _Finder:
 
     def _unchanged(self) -> Evolution:
         names = difference(self.kept, described(self.plan.registers)).names
-        views = dict.fromkeys(_shown(named(self.graph)), AS_BEFORE)
+        views = dict.fromkeys(_shown(self.graph), AS_BEFORE)
         step = self.store.last_step()
         kept = self._rows(names)
         return Evolution(self.graph.name, step, kept, {}, (), (), views, names=names)
@@ -256,7 +254,7 @@ class _Finder:
         places = [place for _, place in self.before.outputs] if self.before is not None else []
         before = [name for name, _ in self.before.outputs] if self.before is not None else []
         at = _paired(names, before, by_name=self.by_name)
-        shown = zip(_shown(names), graph.outputs, at, strict=True)
+        shown = zip(_shown(self.graph), graph.outputs, at, strict=True)
         return {
             name: self._view(name, v, old, None if i is None else places[i], graph)
             for name, v, i in shown
@@ -324,16 +322,17 @@ def _paired(names: Sequence[str], before: Sequence[str], *, by_name: bool) -> li
     return found
 
 
-def _shown(names: Sequence[str]) -> list[str]:
-    """The names of views for people; one without a name has its number, if there are several."""
+def _shown(graph: AnyGraph) -> list[str]:
+    """The names of views for people: a single one without a name is called as the query."""
+    names = named(graph)
     if len(names) == 1:
-        return list(names)
+        return [names[0] or graph.name]
     return [name or f"output {i}" for i, name in enumerate(names)]
 
 
 def _checked(whole: Iterable[str], graph: AnyGraph) -> set[str]:
     """Names of views, as they were given."""
-    given, known = list(whole), _shown(named(graph))
+    given, known = list(whole), _shown(graph)
     for name in given:
         if name not in known:
             raise InputError(

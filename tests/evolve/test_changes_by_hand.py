@@ -203,6 +203,16 @@ def test_an_input_that_is_missing_or_not_needed_is_told() -> None:
     stepper.evolve(orders=Z(dict.fromkeys(ORDERS, 1)))
 
 
+def test_a_name_that_is_none_and_a_query_that_is_not_compiled_are_told() -> None:
+    graph = st.compile(below(10))
+    store = st.StoreMemory.from_graph(graph)
+    with pytest.raises(st.InputError, match=r"'nope', and the outputs are 'query'"):
+        st.evolution(graph, store, whole=["nope"])
+    query: Any = below(10)
+    with pytest.raises(st.CompileError, match="expected a Graph"):
+        st.evolution(query, store)
+
+
 def test_what_depends_on_the_order_of_steps_is_refused_by_name() -> None:
     def plain(a: st.ZSet[int]) -> st.ZSet[int]:
         return st.distinct(a)
