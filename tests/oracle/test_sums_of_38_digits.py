@@ -213,7 +213,7 @@ def row_of(at: int, whole: int, half: int) -> Row:
 @pytest.mark.parametrize("query", [totals, running, reduced])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_sum_goes_from_one_end_to_the_other(query: Any, sign: int, local_rows: int) -> None:
-    """Also where the sum of some of a step's rows, or of a frame's, is beyond 38 digits."""
+    """Finding 19, also if the sum of some rows of a step, or of a frame, has over 38 digits."""
     end = sign * LARGEST
     up, down, less = (row_of(1, n, n) for n in (end, 6 * sign - end, -end))
     graph = st.compile(query)

@@ -235,6 +235,7 @@ def test_a_pipeline_that_follows_its_sources_tries_again(
 
 
 def test_it_ends_when_too_many_attempts_in_a_row_have_failed(pauses: list[float]) -> None:
+    """Finding 34."""
     source = Shaky(9, TimeoutError("late"))
     made = st.Pipeline(names, store="memory", people=source)
     with pytest.raises(SourceError, match="does not answer"):

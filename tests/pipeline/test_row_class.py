@@ -109,6 +109,7 @@ def total(rows: Any, of: Any) -> Any:
 
 
 def test_a_class_is_made_of_a_source_a_path_and_a_table(tmp_path: Path) -> None:
+    """Finding 33."""
     rows = pa.table({"id": [1], "cents": [100], "class": ["x"]})
     lake, files = tmp_path / "lake", tmp_path / "files"
     feed = {"delta.enableChangeDataFeed": "true"}
