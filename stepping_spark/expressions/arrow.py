@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from stepping_spark.expressions.arrow_calls import kernel_of
 from stepping_spark.expressions.derived import Derived
@@ -20,6 +20,8 @@ from stepping_spark.relations.arrow import Array, one_array
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Struct, unwrap
+
+pc: Any = pyarrow.compute
 
 Arrays: TypeAlias = list[Array]
 Evaluator: TypeAlias = Callable[[pa.Table, bool], Any]

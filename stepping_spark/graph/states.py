@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self
+
+from typing_extensions import TypeVar
 
 from stepping_spark.graph.operators import Arrange, Linearity, Operator, parts_of
 from stepping_spark.rows.schema import StreamType
