@@ -101,7 +101,7 @@ class Reader:
                     raise Unreadable(f"{shown} is not in the query as it is now")
                 return self._foreign[wanted]
             case {"class": str() as name, "kind": str() as kind}:
-                return self._known.get(name, enum.Enum if kind == "enum" else dict)
+                return self._known.get(_without_room(name), enum.Enum if kind == "enum" else dict)
             case {"timedelta": [int() as days, int() as seconds, int() as microseconds]}:
                 return dt.timedelta(days, seconds, microseconds)
             case {"enum": str() as name, "value": value} if name in self._known:
@@ -146,7 +146,13 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _named(t: type) -> str:
-    return f"{t.__module__}:{t.__qualname__}"
+    return _without_room(f"{t.__module__}:{t.__qualname__}")
+
+
+def _without_room(name: str) -> str:
+    """The name of a class; one of ours is known by the project, not by the module that it is in."""
+    module, _, rest = name.partition(":")
+    return f"stepping_spark:{rest}" if module.startswith("stepping_spark.") else name
 
 
 def _fields(value: Any) -> tuple[dataclasses.Field[Any], ...]:
