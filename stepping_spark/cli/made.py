@@ -16,7 +16,9 @@ import click
 
 from stepping_spark.callsite import user_line
 from stepping_spark.cli.output import NOT_DONE
+from stepping_spark.compile import compile  # noqa: A004
 from stepping_spark.errors import CompileError, InputError, SteppingError
+from stepping_spark.graph.graph import AnyGraph, Graph
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.declared import declared_of
 from stepping_spark.rows.atoms import short
@@ -70,6 +72,34 @@ def pipeline_in(target: str, store: str | None) -> Pipeline:
     return _pipeline_of(target, list(views.values()), made, store)
 
 
+def circuit_in(target: str) -> AnyGraph:
+    """The circuit of a query that a file or a module defines: `queries.py:totals`.
+
+    The name is that of a query function or of a compiled circuit.
+    """
+    found, name = _defined(target)
+    if not name:
+        raise click.UsageError(
+            f"{target}: write the name of the query after a colon: {target}:revenue"
+        )
+    query = found.get(name)
+    if isinstance(query, Graph):
+        return query
+    if isinstance(query, Pipeline) or declared_of(query) is not None:
+        raise click.UsageError(
+            f"{target} is part of a pipeline, whose tables change with its state; write "
+            f"stepping-spark run {target} --evolve"
+        )
+    if not callable(query):
+        is_it = f"is {short(query)}" if name in found else "is not there"
+        raise click.UsageError(f"{target}: {name} {is_it}; name a query function or a circuit")
+    try:
+        circuit: AnyGraph = compile(query)
+    except CompileError as e:
+        raise _at(target, e) from e
+    return circuit
+
+
 def _pipeline_of(target: str, views: Sequence[Any], only: Any, store: str) -> Pipeline:
     """The pipeline of all views, or of one view and those it reads, which are not written."""
     try:
@@ -83,9 +113,13 @@ def _pipeline_of(target: str, views: Sequence[Any], only: Any, store: str) -> Pi
         into = {} if said.into is None else {said.name: said.into}
         return Pipeline(needed, store=store, into=into)
     except (InputError, CompileError) as e:
-        # If no line of the user led here, the message begins with a line of click.
-        rest = str(e).removeprefix(f"{user_line()}: ")
-        raise type(e)(str(e) if rest == str(e) else f"{target}: {rest}") from e
+        raise _at(target, e) from e
+
+
+def _at(target: str, error: SteppingError) -> SteppingError:
+    """An error at the target, if no line of the user led to it: it then names a line of click."""
+    rest = str(error).removeprefix(f"{user_line()}: ")
+    return type(error)(str(error) if rest == str(error) else f"{target}: {rest}")
 
 
 def _needed(view: Any, views: Sequence[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""`stepping-spark state`: inspects the state in a store, without its circuit and without Spark."""
+"""`stepping-spark state`: inspects the state in a store, without Spark, and evolves it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,15 @@ from rich.table import Table
 from rich.text import Text
 
 from stepping_spark.cli.interrupts import INTERRUPTED
+from stepping_spark.cli.made import circuit_in
 from stepping_spark.cli.output import NOT_DONE, Output, say
-from stepping_spark.cli.quiet import Commands, OnePlace, examples
+from stepping_spark.cli.quiet import Commands, OnePlace, Quiet, examples
 from stepping_spark.errors import SteppingError, StoreCorrupt
+from stepping_spark.evolve.evolution import Evolution, evolution_of
+from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.pipeline.positions import read_of
+from stepping_spark.stepper import Stepper
+from stepping_spark.store import Store
 from stores.address import place_of
 from stores.inspection import InspectedState, Kept, Summary
 
@@ -94,10 +99,10 @@ def _of_a_place(
     epilog=examples(
         "stepping-spark state show state", "stepping-spark state verify s3://bucket/state"
     ),
-    short_help="Show, check, compact or rewind a state.",
+    short_help="Show, check, compact, rewind or evolve a state.",
 )
 def state() -> None:
-    """Show, check, compact or rewind the state in a store.
+    """Show, check, compact, rewind or evolve the state in a store.
 
     PATH is a directory, or a URI of an object store (s3://bucket/state). URL is
     postgresql://user@host/database?schema=NAME.
@@ -212,6 +217,68 @@ def rewind(console: Console, kept: InspectedState, to: int) -> None:
     kept.rewind(to)
     dropped = f"steps {to + 1:,} to {before:,} are" if before > to + 1 else f"step {before:,} is"
     console.print(f"The state is at step {to:,}; {dropped} dropped.")
+
+
+@state.command(
+    cls=Quiet,
+    epilog=examples(
+        "stepping-spark state evolve state queries.py:totals",
+        "stepping-spark state evolve state queries.py:totals --apply",
+    ),
+    short_help="Show how another query would take over, and have it do so.",
+)
+@click.argument("place", metavar="PATH|URL")
+@click.argument("query", metavar="FILE:QUERY")
+@click.option("--schema", help="The schema in Postgres; or put it into the URL.")
+@click.option("--apply", is_flag=True, help="Evolve the state; without it, nothing changes.")
+def evolve(place: str, query: str, schema: str | None, apply: bool) -> None:
+    """Show what another query would make of a state, and with --apply, have it take the state over.
+
+    Prints the registers that stay, are filled, and are dropped, with rows and sizes, the inputs
+    that must be read again, and the views that change. FILE:QUERY is a query function, or a
+    circuit, in a Python file or a module.
+
+    The evolution is one step, and the state keeps its output. If an input must be read again, the
+    command says so and changes nothing: Stepper.evolve takes its rows. The state of a pipeline
+    evolves with its tables: use stepping-spark run --evolve.
+    """
+    console = Output()
+    try:
+        found = place_of(place, schema)
+    except ValueError as e:
+        raise click.UsageError(str(e)) from None
+    with _told():
+        found.state().summary()  # says so if there is none
+        graph = circuit_in(query)
+        store = found.store(graph, evolve=True)
+        try:
+            evolution = evolution_of(graph, store)
+            console.print(str(evolution), markup=False, highlight=False, soft_wrap=True)
+            if apply:
+                _apply(graph, store, evolution)
+                console.print(f"The state is at step {store.last_step():,}.")
+            elif evolution.is_needed:
+                console.print("Nothing has changed; --apply does it.")
+        finally:
+            store.close()
+
+
+def _apply(graph: AnyGraph, store: Store, evolution: Evolution) -> None:
+    """Evolve a state, if that needs nothing that a command line cannot say."""
+    if store.last_offsets():
+        _end(
+            "this is the state of a pipeline, whose tables change with it; run the pipeline with "
+            "--evolve",
+            NOT_DONE,
+        )
+    if evolution.read_again:
+        inputs = ", ".join(f"{name}=…" for name in evolution.read_again)
+        _end(
+            "inputs must be read again; in Python, write "
+            f"st.Stepper(graph, store).evolve({inputs})",
+            NOT_DONE,
+        )
+    Stepper(graph, store, evolve=True).evolve()
 
 
 # -- tables

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rich.filesize import decimal
+
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import InputError, StoreMismatch
 from stepping_spark.evolve.before import Before
@@ -18,12 +20,14 @@ from stepping_spark.plan.difference import Described, described, difference
 from stepping_spark.plan.identities import Identities
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.register_words import words_of
-from stepping_spark.store import EvolvingStore, Store
+from stepping_spark.store import EvolvingStore, Size, Store
 
 AS_BEFORE = "as before"
 CHANGES = "changes"
 NEW = "new"
 UNKNOWN = "new, and what it was before is unknown"
+MANY_BYTES = 1_000_000
+"""Bytes of a register that are told, as reading them takes time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +67,8 @@ class Evolution:
     """Why the rows of a view before are unknown, by its name."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     words: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sizes: Mapping[str, Size] = field(default_factory=dict, repr=False)
+    """The sizes of the state's registers that stay or are read, by their names there."""
     filling: Filling | None = field(default=None, repr=False)
 
     @property
@@ -87,12 +93,12 @@ class Evolution:
 
     def _lines(self) -> Iterator[str]:
         of_state = {there: self.words.get(name, there) for name, there in self.names.items()}
-        for name, rows in self.kept.items():
-            count = "" if rows is None else f", {_counted(rows)}"
-            yield f"  kept: {self.words.get(name, name)}{count}"
+        for name in self.kept:
+            yield f"  kept: {self.words.get(name, name)}{self._size(self.names[name], ', {}')}"
         for name, given in self.filled.items():
-            told = " and ".join(of_state.get(found, found) for found in given)
-            yield f"  filled: {self.words.get(name, name)}, from {told or 'nothing: it is empty'}"
+            read = (f"{of_state.get(n, n)}{self._size(n, ' ({})')}" for n in given)
+            origin = " and ".join(read) or "nothing: it is empty"
+            yield f"  filled: {self.words.get(name, name)}, from {origin}"
         for name in self.dropped:
             yield f"  dropped: {name}"
         for name in self.read_again:
@@ -100,6 +106,14 @@ class Evolution:
         for name, said in self.views.items():
             why = f" ({self.why[name]})" if name in self.why else ""
             yield f"  view {name}: {said}{why}"
+
+    def _size(self, there: str, form: str) -> str:
+        """The rows of a register of the state, and its bytes if they are many."""
+        size = self.sizes.get(there)
+        if size is None:
+            return ""
+        rows = f"{size.rows:,} row" + ("" if size.rows == 1 else "s")
+        return form.format(rows if size.nbytes < MANY_BYTES else f"{rows}, {decimal(size.nbytes)}")
 
 
 def evolution_of(
@@ -191,17 +205,21 @@ class _Finder:
         pairs = [(view.now, view.was) for view in views.values()]
         filling = filling_of(self.plan, identities, frontier, parts.new, pairs)
         step = self.store.last_step()
+        filled = {name: filling.made_of(name) if step else () for name in parts.new}
+        read = [n for given in filled.values() for n in given if n in self.kept]
+        sizes = self._sizes([*parts.names.values(), *read])
         return Evolution(
             self.graph.name,
             step,
-            self._rows(parts.names),
-            {name: filling.made_of(name) if step else () for name in parts.new},
+            _rows(parts.names, sizes),
+            filled,
             parts.dropped,
             filling.read_again if step else (),
             {name: view.said for name, view in views.items()},
             {name: view.why for name, view in views.items() if view.why},
             parts.names,
             words_of(self.plan),
+            sizes,
             filling,
         )
 
@@ -209,13 +227,13 @@ class _Finder:
         names = difference(self.kept, described(self.plan.registers)).names
         views = dict.fromkeys(_shown(self.graph), AS_BEFORE)
         step = self.store.last_step()
-        kept = self._rows(names)
-        return Evolution(self.graph.name, step, kept, {}, (), (), views, names=names)
+        sizes = self._sizes(names.values())
+        kept = _rows(names, sizes)
+        return Evolution(self.graph.name, step, kept, {}, (), (), views, names=names, sizes=sizes)
 
-    def _rows(self, names: Mapping[str, str]) -> dict[str, int | None]:
-        """The rows of registers, which `names` gives their names in the state."""
-        size = self.store.size_kept
-        return {name: size(there).rows if self.counted else None for name, there in names.items()}
+    def _sizes(self, names: Iterable[str]) -> dict[str, Size]:
+        """The sizes of registers of the state, if they are to be counted."""
+        return {n: self.store.size_kept(n) for n in dict.fromkeys(names) if self.counted}
 
     def _numbered(self) -> tuple[AnyGraph, Identities]:
         """The circuit, its inputs with the numbers that the circuit before had for their names."""
@@ -342,5 +360,6 @@ def _checked(whole: Iterable[str], graph: AnyGraph) -> set[str]:
     return set(given)
 
 
-def _counted(rows: int) -> str:
-    return f"{rows:,} row" + ("" if rows == 1 else "s")
+def _rows(names: Mapping[str, str], sizes: Mapping[str, Size]) -> dict[str, int | None]:
+    """The rows of registers of the circuit, of which `names` has the names in the state."""
+    return {n: sizes[there].rows if there in sizes else None for n, there in names.items()}
