@@ -53,7 +53,7 @@ class Stepper(Evolving, Generic[In, Out]):
     - `strict`: True, or names of inputs, checks that the graph was compiled so: see `st.compile`.
     - `evolve`: whether the state may be that of another query. If it is, `evolve()` makes it that
       of this one, and no step can be taken before. A store in files or in Postgres is opened with
-      `evolve=True`, too.
+      `evolve=True`, too. `renamed` has the inputs of another name: `renamed={"old": "new"}`.
     - `profile`: whether the store reports the size of each register after each step. This costs
       little in memory and in Parquet files; Postgres counts the rows of its tables.
 
@@ -80,6 +80,7 @@ class Stepper(Evolving, Generic[In, Out]):
         strict: bool | Iterable[str] = False,
         profile: bool = False,
         evolve: bool = False,
+        renamed: Mapping[str, str] | None = None,
     ) -> None:
         self.limits = limits_of(limits, local_rows)
         if isinstance(store, type) or not hasattr(store, "commit"):
@@ -96,6 +97,7 @@ class Stepper(Evolving, Generic[In, Out]):
         self.metrics: deque[StepMetrics] = deque(maxlen=KEPT_METRICS)
         self._scheduler = Scheduler(self._plan, store, limits=self.limits)
         self._lock = threading.Lock()
+        self._renamed = renamed or {}
         if evolve:
             if not isinstance(store, EvolvingStore):
                 raise cannot_evolve(store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,13 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     is_flag=True,
     help="Let the state of another query become that of this one, and fill sinks that are new.",
 )
+@click.option(
+    "--renamed",
+    "renames",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="With --evolve: an input has another name, and is the same table.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what a run would do, and change nothing.")
 @click.option(
     "--verbose", is_flag=True, help="With --dry-run: print how each vertex computes a step."
@@ -121,6 +128,7 @@ def run(
     metrics_port: int | None,
     report: Path | None,
     evolve: bool,
+    renames: tuple[str, ...],
     dry_run: bool,
     verbose: bool,
 ) -> None:
@@ -148,7 +156,10 @@ def run(
     of_dbt = said_of_project(select, exclude, no_checks) | ({"into": into} if into else {})
     try:
         with _pipeline(file, dbt, store, sources, sinks, of_dbt) as pipeline:
-            pipeline.evolves = pipeline.evolves or evolve
+            if evolve:
+                pipeline.allow_evolution({**pipeline.renamed, **_renamed(renames)})
+            elif renames:
+                raise click.UsageError("--renamed is for --evolve")
             if dry_run:
                 found = pipeline.dry_run()
                 Output().print_lines(found.in_detail() if verbose else str(found))
@@ -166,6 +177,17 @@ def run(
         sys.exit(INTERRUPTED)
     Output().print(f"{steps:,} step{'' if steps == 1 else 's'} taken")
     sys.exit(INTERRUPTED if stopped == signal.SIGINT else 0)
+
+
+def _renamed(renames: Iterable[str]) -> dict[str, str]:
+    """Old and new names of inputs, as --renamed says them."""
+    renamed = {}
+    for text in renames:
+        old, _, new = text.partition("=")
+        if not old or not new:
+            raise click.UsageError(f"--renamed {text}: write old and new names: orders=sales")
+        renamed[old] = new
+    return renamed
 
 
 def _pipeline(

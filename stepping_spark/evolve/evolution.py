@@ -38,7 +38,8 @@ class Evolution:
     `filled` those that are new, each with what it is filled from: registers of the state, and
     inputs. `dropped` are registers of the state that the query does not need, and `read_again` the
     inputs whose rows it needs again, as nothing in the state determines what they are needed for.
-    `views` says of each view whether it is as before, changes, or is new.
+    `views` says of each view whether it is as before, changes, or is new. `renamed` has the inputs
+    whose names changed, the old name with the new one.
 
     >>> def before(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
@@ -67,6 +68,7 @@ class Evolution:
     """Why the rows of a view before are unknown, by its name."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     words: Mapping[str, str] = field(default_factory=dict, repr=False)
+    renamed: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, Size] = field(default_factory=dict, repr=False)
     """The sizes of the state's registers that stay or are read, by their names there."""
     filling: Filling | None = field(default=None, repr=False)
@@ -75,7 +77,7 @@ class Evolution:
     def is_needed(self) -> bool:
         """Whether anything would change."""
         changed = self.step and any(said != AS_BEFORE for said in self.views.values())
-        return bool(self.filled or self.dropped or changed)
+        return bool(self.filled or self.dropped or changed or self.renamed)
 
     def check_known(self) -> None:
         """Raise an error for a view of which it is unknown what it was."""
@@ -101,6 +103,8 @@ class Evolution:
             yield f"  filled: {self.words.get(name, name)}, from {origin}"
         for name in self.dropped:
             yield f"  dropped: {name}"
+        for old, new in self.renamed.items():
+            yield f"  renamed: input {old} is {new} now"
         for name in self.read_again:
             yield f"  read again: input {name}"
         for name, said in self.views.items():
@@ -117,13 +121,19 @@ class Evolution:
 
 
 def evolution_of(
-    graph: AnyGraph, store: Store, whole: Iterable[str] = (), *, counted: bool = True
+    graph: AnyGraph,
+    store: Store,
+    whole: Iterable[str] = (),
+    *,
+    renamed: Mapping[str, str] | None = None,
+    counted: bool = True,
 ) -> Evolution:
     """What a circuit would make of the state in a store. See `Evolution`.
 
-    `whole` names views whose change is all their rows, whatever they were. Nothing changes, and no
-    rows are read; those of kept registers are `counted`, which takes time in Postgres. A store in
-    files or in Postgres was opened with `evolve=True`.
+    `whole` names views whose change is all their rows, whatever they were. `renamed` has inputs
+    that have another name now, the old name with the new one. Nothing changes, and no rows are
+    read; those of kept registers are `counted`, which takes time in Postgres. A store in files or
+    in Postgres was opened with `evolve=True`.
 
     Raises `StoreMismatch` for a stream whose rows no sum determines, as they depend on the order of
     the steps: one that a delay or a lateness makes.
@@ -139,7 +149,7 @@ def evolution_of(
     """
     if not isinstance(store, EvolvingStore):
         raise cannot_evolve(store)
-    return _Finder(graph, store, whole, counted=counted).found()
+    return _Finder(graph, store, whole, renamed or {}, counted=counted).found()
 
 
 def cannot_evolve(store: Store) -> StoreMismatch:
@@ -161,7 +171,15 @@ class _View:
 
 
 class _Finder:
-    def __init__(self, graph: AnyGraph, store: Any, whole: Iterable[str], *, counted: bool) -> None:
+    def __init__(
+        self,
+        graph: AnyGraph,
+        store: Any,
+        whole: Iterable[str],
+        renamed: Mapping[str, str],
+        *,
+        counted: bool,
+    ) -> None:
         self.plan = plan_of(graph)  # which says so, if it is no graph
         self.whole = _checked(whole, graph)
         self.counted = counted
@@ -176,11 +194,15 @@ class _Finder:
                 self.before = KeptCircuit(said)
             except Unreadable as e:
                 self.damage = str(e)
+        self.renamed = _checked_renames(renamed, graph, self._inputs_before())
+
+    def _inputs_before(self) -> Mapping[str, int]:
+        return {} if self.before is None else self.before.inputs
 
     @property
     def by_name(self) -> bool:
         """Whether names tell inputs and outputs: where positions of sources are kept by them."""
-        before = {} if self.before is None else self.before.inputs
+        before = self._inputs_before()
         return not before.keys().isdisjoint(self.store.last_offsets())
 
     def found(self) -> Evolution:
@@ -219,6 +241,7 @@ class _Finder:
             {name: view.why for name, view in views.items() if view.why},
             parts.names,
             words_of(self.plan),
+            self.renamed,
             sizes,
             filling,
         )
@@ -239,7 +262,7 @@ class _Finder:
         """The circuit, its inputs with the numbers that the circuit before had for their names."""
         identities = self.plan.identities
         graph = identities.graph
-        before = {} if self.before is None else self.before.inputs
+        before = {self.renamed.get(n, n): number for n, number in self._inputs_before().items()}
         numbers = _numbers(inputs_of(graph), before, by_name=self.by_name)
         to: dict[Vertex, Vertex] = {}
         for v in graph.walk():
@@ -358,6 +381,21 @@ def _checked(whole: Iterable[str], graph: AnyGraph) -> set[str]:
                 f"{', '.join(map(repr, known))}; name one of them"
             )
     return set(given)
+
+
+def _checked_renames(
+    renamed: Mapping[str, str], graph: AnyGraph, before: Mapping[str, int]
+) -> dict[str, str]:
+    """The renames that the state has not had yet."""
+    inputs = [label for label, _ in inputs_of(graph)]
+    for old, new in renamed.items():
+        if new not in inputs or (before and not {old, new} & before.keys()):
+            raise InputError(
+                f"{user_line()}: renamed= says that the input {old!r} is {new!r} now; the inputs "
+                f"are {', '.join(map(repr, inputs))}, and those of the state "
+                f"{', '.join(map(repr, before)) or 'unknown'}; write renamed={{old: new}}"
+            )
+    return {old: new for old, new in renamed.items() if old in before}
 
 
 def _rows(names: Mapping[str, str], sizes: Mapping[str, Size]) -> dict[str, int | None]:

@@ -35,6 +35,7 @@ class Evolving:
     _lock: threading.Lock
     _circuit: str | None = None  # to be kept with the next step
     _evolution: Evolution | None = None
+    _renamed: Mapping[str, str]
 
     def evolve(
         self,
@@ -92,7 +93,7 @@ class Evolving:
     def _evolution_of(self, whole: Iterable[str]) -> Evolution | None:
         if not whole:
             return self._evolution
-        return evolution_of(self.graph, self.store, whole, counted=False)
+        return evolution_of(self.graph, self.store, whole, renamed=self._renamed, counted=False)
 
     def _evolve(
         self,
@@ -151,7 +152,7 @@ class Evolving:
             return
         self._circuit = circuit
         if store.evolves:
-            found = evolution_of(self.graph, self.store)
+            found = evolution_of(self.graph, self.store, renamed=self._renamed)
             self._evolution = found if found.is_needed else None
 
     def _all_or_nothing(

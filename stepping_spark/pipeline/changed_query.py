@@ -97,7 +97,7 @@ def _offsets(store: Store, feeds: Sequence[Feed], state: int) -> dict[str, int]:
     """The positions of sources, as they were committed, without those of inputs that are gone."""
     offsets = {STATE: state}
     for feed in feeds:
-        position = position_of(feed.name, store.last_offsets())
+        position = feed.position_in(store.last_offsets())
         if position is not None:
             offsets.update(offsets_of(feed.name, position))
     return offsets
@@ -113,7 +113,8 @@ def check_inputs(feeds: Sequence[Feed], offsets: Mapping[str, int]) -> None:
             f"the state has read the input {', '.join(map(repr, gone))}, and none is called so; "
             f"nothing of {', '.join(map(repr, new))} has been read. An input with another name is "
             "another table to a pipeline: keep the name (a query can be wrapped in a function with "
-            "that parameter), or evolve"
+            f"that parameter), or evolve; with renamed={{{gone[0]!r}: {new[0]!r}}} it is the same "
+            f"table (on the command line, --renamed {gone[0]}={new[0]})"
         )
 
 
@@ -174,7 +175,7 @@ def content(feed: Feed, store: Store) -> ZSetSpark[Any]:
     A source gives all there is by now, and what came after a position. So the rows are what it
     gives from its beginning on, less what came after the position.
     """
-    upto = position_of(feed.name, store.last_offsets())
+    upto = feed.position_in(store.last_offsets())
     if upto is None:
         return feed.added_up([])
     parts: list[ZSetSpark[Any]] = []

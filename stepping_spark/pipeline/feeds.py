@@ -16,7 +16,7 @@ from stepping_spark.execution.io import held_input
 from stepping_spark.limits import Limits
 from stepping_spark.packages import DataFrame
 from stepping_spark.pipeline.iterators import Items, ItemSource
-from stepping_spark.pipeline.positions import numbers_of
+from stepping_spark.pipeline.positions import numbers_of, position_of
 from stepping_spark.pipeline.protocols import AT, MISFITS, Batch, Change, Portion, Position, Source
 from stepping_spark.pipeline.rejects import (
     DROP,
@@ -55,7 +55,10 @@ class Taken:
 
 
 class Feed:
-    """A source that is read for one input: `position` is how far."""
+    """A source that is read for one input: `position` is how far.
+
+    `was` is the name under which a state may still have the position: see `renamed` of a pipeline.
+    """
 
     def __init__(self, name: str, t: StreamType, given: object, limits: Limits) -> None:
         if not isinstance(t, ZSetType):
@@ -63,7 +66,7 @@ class Feed:
                 f"{user_line()}: input {name!r} takes {t}, and sources give rows; write the query "
                 "on a Z-set: st.make_scalar makes a number of one"
             )
-        self.name = name
+        self.name = self.was = name
         self.type = t
         self.position: Position | None = None
         self.shown = told(given)
@@ -80,6 +83,11 @@ class Feed:
         schema = getattr(self._source, "schema", None)
         if callable(schema):
             self._check(schema())
+
+    def position_in(self, offsets: Mapping[str, int]) -> Position | None:
+        """How far the source was read, as a store has it; None: not at all."""
+        position = position_of(self.name, offsets)
+        return position_of(self.was, offsets) if position is None else position
 
     def close(self) -> None:
         """Release what the source holds."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from stepping_spark.errors import SteppingError
+from stepping_spark.callsite import user_line
+from stepping_spark.errors import InputError, SteppingError
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.pipeline.catching_up import catch_up
 from stepping_spark.pipeline.changed_query import check_inputs, store_at, telling_the_plan
@@ -23,7 +24,7 @@ from stepping_spark.pipeline.given import (
     path_of,
     place_given,
 )
-from stepping_spark.pipeline.positions import position_of, state_of
+from stepping_spark.pipeline.positions import state_of
 from stepping_spark.pipeline.prospect import Prospect, prospect_of, unstepped
 from stepping_spark.pipeline.protocols import Portion
 from stepping_spark.pipeline.rejects import view_of, with_rejected
@@ -81,7 +82,8 @@ class Pipeline(Closing):
 
     With `evolve`, a run begins with a step that makes the state of another query that of this one.
     It gives sinks what changes in their views, and new sinks all rows: see `Stepper.evolve`. Inputs
-    are read again where that is needed, up to the committed position.
+    are read again where that is needed, up to the committed position. An input with another name is
+    another input, unless `renamed` says the old name and the new one: `{"orders": "sales"}`.
 
     Each step logs a line to `stepping_spark.pipeline` (INFO). `stepper` has the metrics of steps.
 
@@ -115,9 +117,11 @@ class Pipeline(Closing):
         limits: Limits | None = None,
         profile: bool = False,
         evolve: bool = False,
+        renamed: Mapping[str, str] | None = None,
         **inputs: Given,
     ) -> None:
-        self.evolves = evolve
+        self.evolves = False
+        self.renamed: dict[str, str] = {}
         chosen = {**(sources or {}), **inputs}
         named = by_name(query, chosen)
         self.graph, self.views = graph_of(named, append_only, strict, lateness)
@@ -151,6 +155,20 @@ class Pipeline(Closing):
             self._reporting,
             path_of(self._place),
         )
+        if evolve:
+            self.allow_evolution(renamed or {})
+        elif renamed:
+            raise InputError(
+                f"{user_line()}: renamed= is for a state that evolves; write evolve=True, too"
+            )
+
+    def allow_evolution(self, renamed: Mapping[str, str]) -> None:
+        """Let a run begin with an evolution, as `evolve=True` and `renamed` do."""
+        self.evolves = True
+        self.renamed = dict(renamed)
+        was = {new: old for old, new in renamed.items()}
+        for feed in self._feeds:
+            feed.was = was.get(feed.name, feed.name)
 
     # -- what users call
 
@@ -302,6 +320,7 @@ class Pipeline(Closing):
                 self._rounds,
                 self._comments,
                 self.evolves,
+                self.renamed,
             )
 
     def report(self) -> Report:
@@ -371,6 +390,7 @@ class Pipeline(Closing):
                     limits=self._limits,
                     profile=self._profile,
                     evolve=self.evolves,
+                    renamed=self.renamed,
                 )
             self._open_tables(store)
         except BaseException:
@@ -386,7 +406,7 @@ class Pipeline(Closing):
         offsets = store.last_offsets()
         self._state = state_of(store.last_step(), offsets)
         for feed in self._feeds:
-            feed.open(position_of(feed.name, offsets))
+            feed.open(feed.position_in(offsets))
         for outlet in self._outlets:
             outlet.open(self._state)
         self._tables_open = True

@@ -14,7 +14,7 @@ from stepping_spark.graph.operators import Input
 from stepping_spark.pipeline.catching_up import check_query
 from stepping_spark.pipeline.feeds import NOT_READ, Feed, shown, told
 from stepping_spark.pipeline.outlets import Outlet
-from stepping_spark.pipeline.positions import position_of, state_of
+from stepping_spark.pipeline.positions import state_of
 from stepping_spark.pipeline.rejects import DROP, FAIL
 from stepping_spark.pipeline.rounds import Rounds
 from stepping_spark.plan.explain import explain
@@ -159,6 +159,7 @@ def prospect_of(
     rounds: Rounds,
     comments: Mapping[str, str],
     evolves: bool,
+    renamed: Mapping[str, str],
 ) -> Prospect:
     """Look, and change nothing: no lock is taken, and no table is made."""
     feeds, outlets = rounds.feeds, rounds.outlets
@@ -167,7 +168,7 @@ def prospect_of(
     with _to_read(graph, place, opened, evolves) as store:
         if store is not None:
             if evolves:
-                found_evolution = evolution_of(graph, store)
+                found_evolution = evolution_of(graph, store, renamed=renamed)
                 evolution = found_evolution if found_evolution.is_needed else None
             step, offsets = store.last_step(), dict(store.last_offsets())
             if evolution is None:
@@ -185,7 +186,7 @@ def prospect_of(
             check_query(store, graph, outlets)
     waiting = {}
     for feed in feeds:
-        feed.open(position_of(feed.name, offsets))
+        feed.open(feed.position_in(offsets))
         try:
             feed.look(rounds.portion)
             waiting[feed.name] = feed.behind()
@@ -197,7 +198,7 @@ def prospect_of(
         name=graph.name,
         place=str(place) if isinstance(place, Place) else repr(place),
         step=step,
-        sources=tuple((f.name, f.shown, shown(position_of(f.name, offsets))) for f in feeds),
+        sources=tuple((f.name, f.shown, shown(f.position_in(offsets))) for f in feeds),
         waiting=waiting,
         into=tuple((outlet.view, outlet.shown) for outlet in outlets),
         state=tuple(

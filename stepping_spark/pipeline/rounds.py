@@ -10,7 +10,7 @@ from typing import Any
 from stepping_spark.pipeline.catching_up import deliver
 from stepping_spark.pipeline.feeds import Feed, Taken, shown
 from stepping_spark.pipeline.outlets import Outlet
-from stepping_spark.pipeline.positions import STATE, offsets_of, position_of, without
+from stepping_spark.pipeline.positions import STATE, offsets_of, without
 from stepping_spark.pipeline.protocols import Batch, Portion
 from stepping_spark.pipeline.reporting import Reporting, StepReport, rows_of
 from stepping_spark.stepper import Stepper
@@ -81,7 +81,7 @@ class Rounds:
         """Read on from what is committed, whatever became of the last step that was tried."""
         offsets = store.last_offsets()
         for feed in self.feeds:
-            feed.position = position_of(feed.name, offsets)
+            feed.position = feed.position_in(offsets)
 
     def _changes(self, taken: Sequence[Taken]) -> list[ZSetSpark[Any] | None]:
         """The changes of the circuit's inputs: of the query's, then rows that do not fit."""

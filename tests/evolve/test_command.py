@@ -104,6 +104,16 @@ def test_what_cannot_be_done_is_said_and_the_state_stays(
     assert step(folder) == 1
 
 
+@pytest.mark.parametrize("options", [["--renamed", "a=b"], ["--evolve", "--renamed", "ab"]])
+def test_a_rename_that_says_too_little_is_refused(folder: Path, options: list[str]) -> None:
+    (folder / "pipeline.py").write_text(
+        QUERIES + 'pipeline = st.Pipeline(totals, store="memory", orders=[], into=print)\n'
+    )
+    done = CliRunner().invoke(main, ["run", "pipeline.py", *options])
+    assert done.exit_code == 2
+    assert "--renamed" in done.output
+
+
 def test_the_state_of_a_pipeline_evolves_with_its_tables(folder: Path) -> None:
     (folder / "pipeline.py").write_text(
         QUERIES

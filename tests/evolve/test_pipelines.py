@@ -194,3 +194,58 @@ def test_an_input_with_another_name_is_another_input(tmp_path: Path) -> None:
         run(persons, evolve=False, persons=items[1:])
     run(persons, evolve=True, persons=items[1:])
     assert view == st.ZSetPython({"bob": 1})
+
+
+def test_an_input_that_is_said_to_be_renamed_is_read_on(orders: Path) -> None:
+    """Its rows are not read again, also those that another constant needs are."""
+
+    def query(name: str, lowest: int) -> Any:
+        text = f"SELECT country, sum(cents) AS cents FROM {name} WHERE cents > {lowest} GROUP BY 1"
+        return {"sums": st.sql(text, **{name: Order})}
+
+    place = orders.parent
+
+    def run_renamed(name: str, lowest: int, **more: Any) -> st.Pipeline:
+        with st.Pipeline(
+            query(name, lowest),
+            store=f"parquet:{place / 'state'}",
+            sources={name: st.DeltaTable(str(orders))},
+            into=st.DeltaTable(str(place / "sums"), key=["country"]),
+            **more,
+        ) as pipeline:
+            pipeline.run()
+        return pipeline
+
+    renamed = {"orders": "sales"}
+    run_renamed("orders", 4)
+    deltalake.write_deltalake(str(orders), rows((5, "it", 100)), mode="append")
+    with pytest.raises(st.StoreMismatch, match="--renamed orders=sales"):
+        run_renamed("sales", 4)
+    with pytest.raises(st.InputError, match="write evolve=True"):
+        run_renamed("sales", 4, renamed=renamed)
+    with pytest.raises(st.InputError, match="renamed= says that the input 'order' is 'sales'"):
+        run_renamed("sales", 4, evolve=True, renamed={"order": "sales"})
+    run_renamed("sales", 4, evolve=True, renamed=renamed)
+    assert content(place / "sums") == [("de", 15), ("fr", 7), ("it", 100)]
+    run_renamed("sales", 4)
+    run_renamed("sales", 4, evolve=True, renamed=renamed)  # it is renamed already
+    deltalake.write_deltalake(str(orders), rows((6, "it", 1), (7, "fr", 9)), mode="append")
+    run_renamed("orders", 0, evolve=True, renamed={"sales": "orders"})  # two changes at once
+    assert content(place / "sums") == [("de", 15), ("fr", 17), ("it", 101)]
+
+
+def test_the_dry_run_says_that_an_input_is_renamed(orders: Path) -> None:
+    run({"sums": by_country(0)}, orders, sums="sums")
+    text = "SELECT country, sum(cents) AS cents FROM sales WHERE cents > 0 GROUP BY 1"
+    with st.Pipeline(
+        {"sums": st.sql(text, sales=Order)},
+        store=f"parquet:{orders.parent / 'state'}",
+        sales=st.DeltaTable(str(orders)),
+        into={"sums": st.DeltaTable(str(orders.parent / "sums"), key=["country"])},
+        evolve=True,
+        renamed={"orders": "sales"},
+    ) as pipeline:
+        found = pipeline.dry_run()
+    assert found.evolution is not None
+    assert "renamed: input orders is sales now" in str(found)
+    assert (found.evolution.read_again, found.evolution.filled) == ((), {})
