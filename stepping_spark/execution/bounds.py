@@ -1,4 +1,4 @@
-"""How many rows and bytes a stream has at most, as far as that is known before it is computed."""
+"""Upper bounds of the rows and bytes of a stream, if they are known before it is computed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Bound:
 
 
 def bound(step: Step, m: Member) -> Bound | None:
-    """What a stream has at most, of what it reads; None if that is not known.
+    """The upper bound of a stream, from the sizes of its inputs; None if it is unknown.
 
     It is known for streams that make at most one row of each row they read, and copy its texts and
     lists or leave them out. Other values have a width that their types tell.

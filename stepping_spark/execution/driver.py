@@ -62,7 +62,7 @@ class Driver:
         held: Relation
         if step.is_nothing(m):
             held, how = DriverRelation.empty(m.vertex.type.schema), "nothing to do"
-            why = "what it reads is empty, or what it joins that with"
+            why = "an input is empty"
         else:
             is_ours, why = self._is_ours(step, m)
             if not is_ours:
@@ -93,7 +93,7 @@ class Driver:
             return False, self._in_spark(step, next(in_spark))
         most = self.limits.local_rows
         if step.is_for_spark(m):
-            return False, "what it reads is in Spark too, and so is what reads it"
+            return False, "its inputs and its readers are in Spark"
         if rows <= min(most, FEW_ROWS):
             return True, f"rows read: {rows:,}; a Spark query would take longer"
         if m.only_projects and (rows <= most or not any(v in step.in_spark for v in refs(m.term))):
@@ -184,7 +184,7 @@ class Driver:
 
 
 def _bytes(step: Step, leaves: Sequence[Leaf], *, only_here: bool = False) -> int:
-    """The bytes of what leaves read; or those that only the driver has, and Spark has not."""
+    """The bytes that leaves read; or the bytes of them that only the driver has."""
     of = step.parts_for_spark if only_here else step.parts
     parts = dict.fromkeys(p for leaf in leaves for p in of(leaf))
     return sum(p.table.nbytes for p in parts if p.table is not None)

@@ -23,7 +23,7 @@ Parts: TypeAlias = tuple[Relation, ...]
 
 
 def times_of(clock: Clock, step: Step, before: Callable[[Read], Parts]) -> tuple[Any, Any] | None:
-    """The time of the last step and of this one, None for none; None: none has come since."""
+    """(Previous time or None, current time); None if no time has passed since the last step."""
     if not clock.marks:
         return step.since, step.now
     since: list[int | None] = []
@@ -44,7 +44,7 @@ def times_of(clock: Clock, step: Step, before: Callable[[Read], Parts]) -> tuple
 
 
 def greatest_of(parts: Parts, t: RowType) -> int | None:
-    """The greatest time of a relation of times, whatever their weights, as a number."""
+    """The greatest time of a relation of times, as a number; weights do not count."""
     found = []
     for part in parts:
         latest: Any = pc.max(part.fetched(DEFAULT).table.column(VALUE))
@@ -54,7 +54,7 @@ def greatest_of(parts: Parts, t: RowType) -> int | None:
 
 
 def check_in_time(held: Relation, v: Vertex, label: str, x: Lateness, old: Parts) -> None:
-    """An `InputError` where a change has rows that are late: `held` are those."""
+    """Raise an `InputError` if a change has late rows, which are `held`."""
     if held.is_empty:
         return
     assert isinstance(v.type, ZSetType)

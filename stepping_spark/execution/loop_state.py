@@ -107,7 +107,7 @@ class Layers:
 class Runs:
     """Tables in the order of the hashes of their keys, the smaller ones put together as they come.
 
-    So the rows of a few keys are found by bisection, whatever else there is.
+    So the rows of a few keys are found by bisection among any number of rows.
     """
 
     def __init__(self, key: tuple[str, ...]) -> None:
@@ -191,7 +191,7 @@ def in_few_partitions(frame: DataFrame) -> DataFrame:
 
 
 class Keys:
-    """Distinct keys, to tell those that have come before."""
+    """Distinct keys, to tell which keys are new."""
 
     def __init__(self, columns: Columns, limits: Limits) -> None:
         self._limits = limits

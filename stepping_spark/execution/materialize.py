@@ -1,4 +1,4 @@
-"""Large streams, each computed once: as the first register that is to keep it will have it."""
+"""Materializes large streams once, in the layout of the first register that stores them."""
 
 from __future__ import annotations
 

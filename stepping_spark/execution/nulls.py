@@ -1,4 +1,4 @@
-"""NULLs where a type has none: a function of rows can give one, whatever was said of it."""
+"""Finds NULLs where a type has none: a function of rows may return one against its type."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Queries:
                 raise self._blame(step, members, e) from e
 
     def _is_added_up(self, leaf: Leaf) -> bool:
-        """Whether a query adds up what it reads of several batches, before it is joined."""
+        """Whether a query consolidates the rows of several batches before it joins them."""
         is_old = isinstance(leaf, Read) and bool(leaf.by) and not leaf.new
         return is_old and leaf not in self._of_folds
 

@@ -19,7 +19,7 @@ from stepping_spark.spark.relation import on_driver
 
 
 class Questions:
-    """Has Spark evaluate functions of rows, those of a stage together as far as that goes.
+    """Has Spark evaluate functions of rows, those of a stage together if possible.
 
     A stream wants of a relation what it wanted when it was computed before; so from the second
     step on, all that the streams of a stage want of one is asked at once. Not of several: a

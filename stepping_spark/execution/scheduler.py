@@ -240,7 +240,7 @@ class Scheduler:
         for register, rows in run.kept:
             step.metrics.keep(register, rows)
         ms = (time.perf_counter() - begun) * 1e3 - within
-        why = "a recursion" if run.iterations else "a recursion; what it reads is empty"
+        why = "a recursion" if run.iterations else "a recursion; an input is empty"
         cost = Cost(ms, run.jobs, "loop", why)
         for m in members:
             assert isinstance(m.vertex.operator, Fixpoint)

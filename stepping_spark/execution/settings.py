@@ -31,5 +31,5 @@ def checked(spark: SparkSession, before: Mapping[str, str]) -> dict[str, str]:
 
 
 def are_in_utc(settings: Mapping[str, str]) -> bool:
-    """Whether functions of times give what they give in UTC; unknown settings are not."""
+    """Whether functions of times have their results of UTC; not with unknown settings."""
     return settings.get(_ZONE) in _UTC and settings.get(_PARSER) != "LEGACY"

@@ -59,7 +59,7 @@ class Step:
         return rows_of(*dict.fromkeys([p for leaf in m.leaves for p in self.parts(leaf)]))
 
     def is_nothing(self, m: Member) -> bool:
-        """Whether a stream has no rows for sure, because of what it reads that has none."""
+        """Whether a stream is certainly empty, because inputs are."""
         empty = tuple(map(self.is_empty, m.leaves))
         found = m.nothing.get(empty)
         if found is None:
@@ -76,7 +76,7 @@ class Step:
         return read in self.prefixes and bool(self.prefixes[read].known)
 
     def parts_for_spark(self, leaf: Leaf) -> tuple[Relation, ...]:
-        """The same, from Spark's memory where they are there too."""
+        """The same, but from Spark's memory if Spark has them too."""
         parts = self.parts(leaf)
         v = leaf.change if isinstance(leaf, Read) else leaf.vertex
         if v not in self.in_spark or isinstance(leaf, Slice):
@@ -85,7 +85,7 @@ class Step:
         return tuple(there if p is here else p for p in parts)
 
     def is_for_spark(self, m: Member) -> bool:
-        """Whether a stream that few rows make is sooner computed where its readers will be."""
+        """Whether to compute a small stream in Spark because its readers run there."""
         return m.vertex in self.inlined and any(v in self.in_spark for v in refs(m.term))
 
     def is_empty(self, leaf: Leaf) -> bool:

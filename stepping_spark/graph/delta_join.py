@@ -237,7 +237,7 @@ def replaced(e: Expr, f: Callable[[Field], Expr]) -> Expr:
 
 
 def _is_strict(e: Expr) -> bool:
-    """Whether an expression is NULL where what it reads is."""
+    """Whether an expression is NULL if all fields that it reads are."""
     if isinstance(e, Call):
         return OPERATORS[e.op].strict and all(map(_is_strict, e.args))
     return isinstance(e, Field | Literal)

@@ -72,8 +72,8 @@ class Vertex:
 def _digest(v: Vertex) -> str:
     """The identity of a vertex in every process: its operator and its inputs.
 
-    A linear operator gives the same for rows that are equal in what it reads, so the rest of a row
-    does not count; of any other the whole row does.
+    A linear operator has the same result for rows that are equal in the fields that it reads, so
+    the rest of a row does not count. For any other operator the whole row counts.
     """
     op, types = v.operator, [i.type for i in v.inputs]
     told = [op.name, op.identity(), op.reads_unseen(*types), *(i.digest for i in v.inputs)]
@@ -114,7 +114,7 @@ class Origin:
     line: Line
     explicit: bool = False  # the user said name=
     parts: tuple[Origin, ...] = ()  # of the operators that were fused into it
-    beside: tuple[Origin, ...] = ()  # of vertices that it also stands for, and no operator of it is
+    beside: tuple[Origin, ...] = ()  # origins of vertices that were rewritten away into this one
     inner: bool = False  # a rewrite made it, below a vertex that has a name
 
 
@@ -276,7 +276,7 @@ class Graph(Generic[In, Out]):
         return self.origins[v].line
 
     def same_as(self, other: AnyGraph) -> bool:
-        """Whether both are the same circuit, whatever their vertices are called."""
+        """Whether both are the same circuit, under any names of vertices."""
         return (
             self.inputs == other.inputs
             and self.outputs == other.outputs

@@ -1,4 +1,4 @@
-"""State of inputs with a lateness that keeps all rows, whatever their watermarks; and why."""
+"""States that keep all rows although their inputs have a lateness, and the reasons."""
 
 from __future__ import annotations
 

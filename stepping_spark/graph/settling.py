@@ -99,7 +99,7 @@ def _of_sessions(op: Window, bound: Bound, gap: int) -> Frees:
 
 
 def _of_nearest(op: Window, bound: Bound, found: Expr) -> Frees:
-    """Rows that find, and rows that are found: of those the last before the watermark stays.
+    """As-of joins: a probe row expires, and of matched rows the last before the watermark stays.
 
     A row that is found is needed until a later one of its partition is before the watermark. One
     that finds the nearest before it is done when the watermark has passed it; one that looks for

@@ -26,10 +26,10 @@ V = TypeVar("V", bound=AnyVertex)
 
 
 class States(Generic[V]):
-    """The states among the streams of a circuit, each found out once; `v in states` asks.
+    """The states among the streams of a circuit; `v in states` asks, and the answer is cached.
 
-    A state is what an integral or a delay gives, and what is made of one: by an operator of several
-    streams where any of them is a state, by a join or a look-up where all of them are.
+    A state is the output of an integral or a delay, and a stream made of one: by an operator of
+    several streams if any of them is a state, by a join or a look-up if all of them are.
     """
 
     def __init__(self, loops: Mapping[V, V]) -> None:

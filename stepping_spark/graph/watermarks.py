@@ -73,7 +73,7 @@ LONGEST_UNITS = {
 
 
 class Known:
-    """The bounds of the changes in a circuit, each stream's found out once."""
+    """The bounds of the changes in a circuit, each computed once."""
 
     def __init__(self, loops: Mapping[Vertex, Vertex]) -> None:
         self._states = States(loops)
@@ -184,7 +184,7 @@ def _looks_back(of: Operator, value: Expr) -> bool:
 
 
 def bare(e: Expr) -> Expr:
-    """An expression without what is said of NULL: equal ones have equal values, where not NULL."""
+    """An expression without its treatment of NULL: equal ones have equal values, or NULL."""
     while isinstance(e, Call) and e.op == "known":
         (e,) = e.args
     if isinstance(e, Call):

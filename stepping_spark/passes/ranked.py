@@ -106,7 +106,7 @@ def _call(e: Expr | None, window: Window) -> WindowCall | None:
 
 
 def _looks_back(c: WindowCall, *, ties: bool) -> bool:
-    """Whether a function looks at rows before alone; with `ties` also at those that tie."""
+    """Whether a function looks only at rows before, and with `ties` also at rows that tie."""
     if c.frame is None:
         return c.kind in ("row_number", "rank", "dense_rank", "lag")
     if c.frame.end is None or c.frame.end > type(c.frame.end)(0):

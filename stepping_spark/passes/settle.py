@@ -1,4 +1,4 @@
-"""Rows that no change to come can touch or need leave the state, as watermarks pass."""
+"""Expires rows from the state once no later change can affect or need them, by the watermarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes that fold: what they give for a key depends on the rows of that key, added up."""
+"""The nodes that fold: the result for a key depends on the consolidated rows of that key."""
 
 from __future__ import annotations
 

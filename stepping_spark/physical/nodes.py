@@ -150,9 +150,9 @@ class Due(_Same):
 class Before(_Same):
     """The rows whose value is before the greatest value of another relation, less a distance.
 
-    `distance` is in the unit of the values, as `expressions.clock` has it. Nothing is before the
-    greatest value of a relation without rows, and NULL is before nothing. With `others` it is the
-    rows that this leaves out.
+    `distance` is in the unit of the values, as `expressions.clock` has it. If the other relation
+    has no rows, no row qualifies, and a NULL value never does. With `others` the result is the rows
+    that do not qualify.
     """
 
     greatest: Physical  # of one column

@@ -116,7 +116,7 @@ def reach_of(sorting: tuple[Sorting, ...], calls: tuple[WindowCall, ...]) -> Rea
 
 
 def _look(c: WindowCall) -> _Look | None:
-    """How far a function looks; None: over the partition, or as far as values make it."""
+    """How many rows a function looks; None: the whole partition, or as many as values decide."""
     if c.kind in ("row_number", "rank"):
         return _Look(is_carried=True)
     if c.kind in ("lag", "lead") and not c.ignore_nulls:

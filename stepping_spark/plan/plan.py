@@ -80,8 +80,8 @@ class Plan:
     def inlined(self) -> frozenset[Vertex]:
         """Streams that their readers may compute themselves, while all registers are empty.
 
-        They are no register's and no output, but there for the keys at which registers are read,
-        or joins that two streams are made of: those are sooner computed twice than written down.
+        They feed neither a register nor an output. They only supply the keys at which registers are
+        read, or are joins that two streams share: to compute them twice is cheaper than to keep them.
         """
         return frozenset(self._times_computed)
 

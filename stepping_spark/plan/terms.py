@@ -96,7 +96,7 @@ class Side(enum.Enum):
     """One side of a stream in a loop: its state or its change, by iteration."""
 
     CHANGED = "the changes in this step"
-    KEPT = "the old value of a register, as far as it was looked up"
+    KEPT = "the old value of a register, of the keys that were looked up"
 
 
 class When(enum.Enum):
@@ -163,7 +163,7 @@ class Member:
     vertex: Vertex
     term: Term
     nothing: dict[tuple[bool, ...], bool] = field(default_factory=dict, repr=False)
-    """Whether it has no rows for sure, by which of its leaves have none: as it was found out."""
+    """A cache: whether the stream is certainly empty, by which leaves are empty."""
     without: dict[frozenset[Leaf], Member | None] = field(default_factory=dict, repr=False)
     """The same without those leaves, which have no rows: as it was made."""
 

@@ -117,7 +117,7 @@ def test_nothing_to_do_is_told() -> None:
     stepper.step((None,))
     assert told(stepper)["counts.distinct.changed"] == (
         "nothing to do",
-        "what it reads is empty, or what it joins that with",
+        "an input is empty",
     )
 
 
@@ -142,7 +142,7 @@ def test_a_recursion_has_the_vertices_that_it_iterates(spark: SparkSession) -> N
     stepper.step((None,))
     assert told(stepper)["closure.transitive_closure.closed"] == (
         "loop",
-        "a recursion; what it reads is empty",
+        "a recursion; an input is empty",
     )
 
 

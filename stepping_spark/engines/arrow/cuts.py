@@ -1,16 +1,15 @@
 """Finds the rows of a partition that a change can affect, so that no others are computed.
 
-What functions over a window give changes for the rows from the first change on, and for as many
-before it as functions look forward. Those rows need the ones that functions look back to, and of
-all rows further back a count, or a sum: see `physical.reach`. Finding them takes a look at the
+The results of window functions change for the rows from the first change on, and for as many before
+it as the functions look forward. These rows need the rows that functions look back to, and of
+all rows further back a count or a sum: see `physical.reach`. Finding them takes a look at the
 values of the order, which is far less than to sort the partition and to compute it twice.
 
 What is known of the rows before some place (a `Prefix`) is found at each step, for the next one: it
 reads the partition from there on, and the rest only where a change matters to that.
 
-Rows may come in several batches, and a row that came in one may go in another. Where one counts
-less than once, all that have its place are added up first. One that still does is no row, and is
-kept.
+A row that one batch inserts, another may delete. If a row has a weight below 1, the rows with the
+same sort position are consolidated first. A row whose weight is still below 1 is kept as it is.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ Cut: TypeAlias = Callable[[pa.Table, pa.Table, Context], Pieces]
 
 _EXACT = decimal.Context(prec=100)  # the default of 28 digits would round
 SLACK = 64
-"""How many rows more than this step needed the next one is to have, in case that it goes back."""
+"""Extra rows kept before the change, so that the next step may change slightly earlier rows."""
 
 
 def whole(state: pa.Table, change: pa.Table, run: Context) -> Pieces:
@@ -123,7 +122,7 @@ def _added_up(over: Schema, by: Sorting) -> Callable[[pa.Table, Context], pa.Tab
 
 @dataclass(frozen=True)
 class _Partition:
-    """Rows of one key, as far as they were read: from the end of the prefix on, if there is one."""
+    """The rows of one key that were read: those after the prefix, or all without one."""
 
     rows: pa.Table
     places: Numbers
@@ -156,7 +155,7 @@ class _Partition:
         return self.rows.take(positions(np.flatnonzero(kept))), carried
 
     def _prefix(self, divider: _Divider, begin: int) -> Prefix:
-        """What is known of the rows before those that this change mattered to, less some of them.
+        """The prefix before the rows that this change affected, less some of them.
 
         Only of rows that are there: one that is not stays behind the prefix.
         """
@@ -190,7 +189,7 @@ class _Divider(Protocol):
 
     @property
     def carried(self) -> Sequence[WindowCall]:
-        """The functions that have a count or a sum of the rows before those that matter."""
+        """The functions that need a count or a sum of the rows before the affected ones."""
 
     def divide(
         self,

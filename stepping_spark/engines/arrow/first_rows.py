@@ -116,7 +116,7 @@ def _counts(rows: pa.Table) -> Ids:
 
 
 def _largest(rows: pa.Table) -> int:
-    """The largest weight, of whatever sign."""
+    """The largest absolute weight."""
     counts = _counts(rows)
     return max(abs(int(counts.min())), abs(int(counts.max()))) if len(counts) else 0
 

@@ -199,7 +199,7 @@ def first(ids: Numbers, counts: Numbers, n: int) -> Numbers:
 
 
 def first_with_ties(ids: Numbers, counts: Numbers, order: Sequence[Column], n: int) -> Numbers:
-    """Whether fewer than n rows of its key come before each row; its equals by the order do not.
+    """For each row, whether fewer than n rows of its key sort before it (ties do not count).
 
     Rows of one key stand together, in order.
     """

@@ -121,7 +121,7 @@ def _numbers(column: Any, by: Sorting) -> Any:
 
 
 def _moved(values: Any, offset: Any) -> Any:
-    """Values and an offset added, whatever their size."""
+    """The sums of values and an offset, also beyond 64 bits."""
     if values.dtype == np.int64 and len(values):
         largest = max(abs(int(values.max())), abs(int(values.min())))
         if largest + abs(offset) > INT_MAX:

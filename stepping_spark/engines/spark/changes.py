@@ -1,4 +1,4 @@
-"""The change of a fold in one pass: what it gave before and what it gives now, of the same rows.
+"""The change of a fold in one pass: its old and its new result, from the same rows.
 
 The rows of the state and those of the change are added up together, once with the change and once
 without it. So state is read, exchanged and sorted once, and not for old and new apart.

@@ -87,7 +87,7 @@ def top(op: Rank, query: str) -> str:
 
 
 def _with_ties(op: Rank, query: str, count: str) -> str:
-    """The rows before which there are few; those that are equal by the order are not before."""
+    """The rows with few rows before them in the order; ties are not before each other."""
     shown = ", ".join(quote(n) for n, _ in op.of.schema.columns)
     by = key_names(op.keys)
     order = ordered(op.order, (), "t")

@@ -93,10 +93,10 @@ def _picks_by_value(c: WindowCall) -> bool:
 
 
 def _with_float_sums(spec: _Spec, floats: dict[int, WindowCall], query: str, apart: Apart) -> str:
-    """The same rows with the sums of floats, for each of which the count is there.
+    """The same rows with the sums of floats, beside the count of each.
 
     A row stands once for each bin that there is of a sum in its partition. A limb has 26 digits, so
-    that no sum of them is beyond 38. What is long stands once, whatever the number of sums.
+    that no sum of them is beyond 38. A long expression stands once, for any number of sums.
     """
     calls = list(floats.values())
     values = ", ".join(c.args[0].sql("t") for c in calls)
@@ -251,7 +251,7 @@ def _sorted(x: Sql, s: Sorting) -> str:
 
 
 def distance_of(x: Sql, t: RowType) -> Sql:
-    """A value of an order as one to which offsets are added exactly, in whatever time zone."""
+    """A value of an order as one to which offsets are added exactly, in any time zone."""
     bare = unwrap(t)
     assert isinstance(bare, Atom)
     match bare.name:

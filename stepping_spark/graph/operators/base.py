@@ -26,7 +26,7 @@ class Linearity(enum.Enum):
     BILINEAR = "bilinear"  # linear in each of its two inputs
     TEMPORAL = "linear, with the time of the step"  # Q_t(a + b) = Q_t(a) + Q_t(b)
     LOOK_UP = "linear in its first input"  # and in what the second has for each key
-    PER_KEY = "per key"  # what it gives for a key depends on that key's rows; nothing for nothing
+    PER_KEY = "per key"  # a key's result depends on the rows of that key; none for no rows
     NONLINEAR = "not linear"
 
 
@@ -36,23 +36,23 @@ class Operator:
 
     linearity: ClassVar[Linearity] = Linearity.LINEAR
     arity: ClassVar[int] = 1
-    gives_change: ClassVar[bool] = False  # whatever it takes, what it gives is no state
-    gives_state: ClassVar[bool] = False  # what it gives is a sum over the steps
+    gives_change: ClassVar[bool] = False  # its output is never a state, even if an input is
+    gives_state: ClassVar[bool] = False  # its output is a sum over the steps
     monotone: ClassVar[bool] = False  # more rows in never take away a row that came out
-    over_steps: ClassVar[bool] = False  # what it gives depends on the steps before
+    over_steps: ClassVar[bool] = False  # its output depends on the steps before
     recursive: ClassVar[bool] = False  # it may stand over a recursive stream
     row_by_row: ClassVar[bool] = False  # it takes one row at a time, with a function `f`
     grows: ClassVar[bool] = False  # a row may become many
-    keeps_rows: ClassVar[bool] = False  # the rows that it gives are rows that it takes
-    same_stream: ClassVar[bool] = False  # the stream that it takes, kept by a key or a step later
+    keeps_rows: ClassVar[bool] = False  # its output rows are input rows
+    same_stream: ClassVar[bool] = False  # its input, kept by a key or a step later
     written: ClassVar[bool] = False  # a stream of its own at each step, whoever reads it
-    same_at_first: ClassVar[bool] = False  # at the first step it gives what it takes
-    holds_back: ClassVar[bool] = False  # its state is what it has not given yet
-    row_at: ClassVar[tuple[str, ...] | None] = None  # where a row stands in what it gives for it
-    key_at: ClassVar[tuple[str, ...] | None] = None  # where a key stands in what it gives for it
-    reduces: ClassVar[bool] = False  # it gives rows by key that an aggregation is made of
+    same_at_first: ClassVar[bool] = False  # its output at the first step is its input
+    holds_back: ClassVar[bool] = False  # its state is the rows that it has not emitted yet
+    row_at: ClassVar[tuple[str, ...] | None] = None  # the path of an input row in its output row
+    key_at: ClassVar[tuple[str, ...] | None] = None  # the path of the key in its output row
+    reduces: ClassVar[bool] = False  # its rows by key are parts of an aggregation
     how: ClassVar[str] = ""  # how it takes a step, where its linearity does not say that
-    rows_from: ClassVar[int | None] = None  # inputs that give its rows, the first ones
+    rows_from: ClassVar[int | None] = None  # how many inputs its rows are from, the first ones
 
     def is_positive(self, inputs: bool) -> bool:
         """Whether the result has no negative weights; `inputs` says which inputs have none."""
@@ -73,7 +73,7 @@ class Operator:
         return all(inputs)
 
     def physical(self, *args: Argument) -> Physical:
-        """The relation that it gives, made of those it is given. Of D, I, z⁻¹ the plan makes it."""
+        """The physical tree of the result over the arguments. The planner handles D, I and z⁻¹."""
         raise NotImplementedError(f"{self.name} is computed by the plan")
 
     def change(self, states: Sequence[Argument], changes: Sequence[Argument]) -> Physical:

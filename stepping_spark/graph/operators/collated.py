@@ -28,9 +28,9 @@ from stepping_spark.rows.schema import StreamType
 class Collated(GivesSets):
     """One row for each key, of what several operators give for it, each for an input of its own.
 
-    It gives what `Collate` gives of the sum of their results, and keeps none of these. A part is an
-    operator per key, and then the maps that make a piece of each of its rows. All parts have keys
-    of one type.
+    Its result is that of `Collate` on the sum of their results, of which it keeps none. A part is
+    an operator per key, and then the maps that make a piece of each of its rows. All parts have
+    keys of one type.
     """
 
     parts: tuple[tuple[Operator, ...], ...]

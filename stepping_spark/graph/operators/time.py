@@ -77,7 +77,7 @@ class Hold(Temporal):
     The same as `AsOf`, from changes to changes. What is still to come is its state.
     """
 
-    linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # what it gives depends on when
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # its output depends on the time
     gives_change: ClassVar[bool] = True
     holds_back: ClassVar[bool] = True
     how: ClassVar[str] = "linear, and keeps what is still to come"

@@ -74,7 +74,7 @@ class Expire(ByWatermark):
 
     value: Expr
     distances: tuple[int, ...]  # from the greatest time of each input
-    linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # what it gives depends on when
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # its output depends on the time
     holds_back: ClassVar[bool] = True
     how: ClassVar[str] = "linear, and keeps what the watermark has not passed yet"
 
@@ -88,7 +88,7 @@ class Expire(ByWatermark):
 
 @dataclass(frozen=True)
 class Touched(Operator):
-    """The rows of a change, and those that watermarks pass: nothing, where they pass none.
+    """The changed rows and the newly expired rows; empty if no row expired.
 
     Each row comes with the number of its stream, so that no row of one takes away one of the other.
     """
@@ -111,11 +111,11 @@ class Touched(Operator):
 
 @dataclass(frozen=True)
 class Settled(ByWatermark):
-    """The rows of a window's partitions that nothing can change, or need, that is still to come.
+    """The rows of a window's partitions that no later change can affect or need.
 
     Takes the state of the window before the step, the change, the rows of the partitions to look
     at, and the greatest time of each input whose watermark counts, with those of this step.
-    `window` finds for a row what tells that; each value of `free`, over what it gives, is to be
+    `window` computes for a row the values that decide. Each value of `free`, over these, must be
     before all watermarks, less a further distance.
     """
 
