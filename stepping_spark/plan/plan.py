@@ -81,7 +81,7 @@ class Plan:
         """Streams that their readers may compute themselves, while all registers are empty.
 
         They feed neither a register nor an output. They only supply the keys at which registers are
-        read, or are joins that two streams share: to compute them twice is cheaper than to keep them.
+        read, or are joins that two streams share: to compute them twice costs less.
         """
         return frozenset(self._times_computed)
 
