@@ -19,9 +19,8 @@ from stepping_spark.errors import CompileError, StepError
 from stepping_spark.expressions.arrow_calls import is_known
 from stepping_spark.expressions.derived import Derived, choice
 from stepping_spark.expressions.expr import Call, Expr, Field, Literal
-from stepping_spark.expressions.forms import CAST, DECIMALS, FORMS
-from stepping_spark.expressions.function_kernels import KERNELS
 from stepping_spark.expressions.operations import result_type
+from stepping_spark.expressions.spark_functions import ALSO_CALLED, CAST, DECIMALS, FORMS
 from stepping_spark.rows.atoms import (
     BOOL,
     DATE,
@@ -79,7 +78,7 @@ class Function(Derived):
 
     def arrow(self, columns: Sequence[Any]) -> Any:
         try:
-            return KERNELS[self.name](*columns, *self.constants)
+            return FORMS[self.name].kernel(*columns, *self.constants)
         except pa.ArrowInvalid:
             return None
 
@@ -97,7 +96,7 @@ def reading_of(tree: Tree, texts: Mapping[str, Expr], t: RowType) -> Expr | None
 
 def function_of(name: str, args: Sequence[Expr]) -> Expr | None:
     """A call of one of Spark's functions as an expression of the driver; None if it is unknown."""
-    found = _function(name, list(args)) if name in FORMS else None
+    found = _function(name, list(args)) if ALSO_CALLED.get(name, name) in FORMS else None
     return found if found is not None and is_known(found) else None
 
 
@@ -253,6 +252,7 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
         return _call("+" if name == "date_add" else "-", args, DATE)
     if name in ("nullif", "nvl2"):
         return _chosen(name, args)
+    name = ALSO_CALLED.get(name, name)
     form = FORMS.get(name)
     if form is None:
         return None
@@ -267,7 +267,7 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
     if not form.takes(*values) if form.columns else constants:
         return None
     t = types.pop() if form.given is None else form.given
-    return Function(_null_as(columns, t), tuple(columns), form.kernel or name, tuple(values))
+    return Function(_null_as(columns, t), tuple(columns), name, tuple(values))
 
 
 def _chosen(name: str, args: Sequence[Expr]) -> Expr | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any, cast
@@ -16,9 +17,11 @@ from pyspark.sql.utils import is_remote
 import stepping_spark as st
 from stepping_spark.expressions.arrow import evaluator
 from stepping_spark.expressions.expr import Opaque
+from stepping_spark.expressions.spark_functions import ALSO_CALLED, CAST, FORMS
 from stepping_spark.expressions.symbolic import trace_row
 from stepping_spark.rows.schema import columns_of
 from stepping_spark.rows.types import row_type
+from tests.cases import ROOT
 
 
 class Row(st.Data):
@@ -292,3 +295,10 @@ def test_a_step_with_functions_of_spark_asks_nothing(spark: SparkSession) -> Non
     assert stepper.metrics[-1].queries == 0
     wanted = [(f"{r.s}!", r.then.month) for r in ROWS if "b" not in r.s and r.then.year > 1000]
     assert out == st.ZSetPython((row, 1) for row in wanted)
+
+
+def test_the_guide_lists_the_functions_that_the_driver_computes() -> None:
+    page = (ROOT / "docs" / "guide" / "functions.md").read_text(encoding="utf-8")
+    table = page[page.index("| of | functions |") :].partition("\n\n")[0]
+    named = {n for n in (*FORMS, *ALSO_CALLED) if n.isidentifier() and not n.startswith(CAST)}
+    assert set(re.findall(r"`(\w+)`", table)) == named

@@ -1,0 +1,337 @@
+"""Spark's functions that the driver computes: one table of their signatures and kernels.
+
+A kernel computes a column of Arrow from columns and constants, with Spark's result bit for bit. It
+returns None, or raises `ArrowInvalid`, where Spark must be asked. `readings` makes expressions of
+calls. The page *functions of rows* lists the names; a test compares them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial, reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from stepping_spark.expressions.arrow_calls import as_floats, one_nan, remainder
+from stepping_spark.rows.atoms import (
+    BOOL,
+    DATE,
+    DATETIME,
+    FLOAT,
+    INT,
+    LOCAL_DATETIME,
+    STR,
+    Atom,
+    RowType,
+)
+
+pc: Any = pyarrow.compute
+Kernel = Callable[..., Any]
+"""Computes a column from columns and constants; None: ask Spark."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A function of Spark that the driver computes: its columns, constants, result and kernel.
+
+    `columns` is the number of columns; 0 is any, and -1 is all but the last argument. The other
+    arguments are constants, which the function `takes`.
+    """
+
+    types: frozenset[RowType]
+    kernel: Kernel
+    given: RowType | None = None  # the type of the result; None: that of the columns
+    columns: int = 1
+    takes: Callable[..., bool] = lambda *constants: not constants
+
+
+UNITS = {
+    **dict.fromkeys(("year", "yyyy", "yy"), "year"),
+    "quarter": "quarter",
+    **dict.fromkeys(("month", "mon", "mm"), "month"),
+    "week": "week",
+}
+
+UNITS_OF_TIME = {**UNITS, "day": "day", "dd": "day", "hour": "hour", "minute": "minute"}
+_FORMAT = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M"}
+
+
+def strftime(pattern: str) -> str | None:
+    """A datetime pattern of Spark as one of C; None if a part of it is unknown."""
+    found = ""
+    while pattern:
+        part = next((p for p in _FORMAT if pattern.startswith(p)), pattern[0])
+        rest = pattern.removeprefix(part)
+        if (part not in _FORMAT and part not in "-/. :") or rest[:1] == part[0]:
+            return None
+        found, pattern = found + _FORMAT.get(part, part), rest
+    return found
+
+
+def _letters(change: Kernel, x: Any) -> Any:
+    """The text with letters changed; None beyond ASCII, where Java has rules of its own."""
+    return change(x) if pc.all(pc.string_is_ascii(x)).as_py() is not False else None
+
+
+def _long(part: Kernel, x: Any) -> Any:
+    return part(_local(x)).cast(pa.int64())
+
+
+def _local(x: Any) -> Any:
+    """Instants as local times of UTC."""
+    return x.cast(pa.timestamp("us")) if pa.types.is_timestamp(x.type) else x
+
+
+def _days_between(last: Any, first: Any) -> Any:
+    days = [d.cast(pa.int32()).cast(pa.int64()) for d in (last, first)]
+    return pc.subtract(*days)
+
+
+def _divided(a: Any, b: Any) -> Any:
+    """The quotient as a float; NULL if the divisor is zero."""
+    a, b = as_floats(a), as_floats(b)
+    return one_nan(pc.if_else(pc.equal(b, 0.0), pa.scalar(None, pa.float64()), pc.divide(a, b)))
+
+
+def _positive_remainder(a: Any, b: Any) -> Any:
+    found = remainder(a, b)
+    return pc.if_else(pc.less(found, 0), remainder(pc.add_checked(found, b), b), found)
+
+
+def _joined(*columns: Any) -> Any:
+    """The texts that are not NULL, with a separator, which comes last."""
+    first, *rest, separator = columns
+    none = reduce(pc.and_, (pc.is_null(x) for x in (first, *rest)))
+    first = pc.if_else(none, "", first)  # Arrow would leave out a row of NULLs alone
+    return pc.binary_join_element_wise(first, *rest, separator, null_handling="skip")
+
+
+def _padded(pad: Kernel, x: Any, width: int, padding: str) -> Any:
+    """Text of exactly this many characters."""
+    return pc.utf8_slice_codeunits(pad(x, width=width, padding=padding), 0, width)
+
+
+def _hashed(name: str, x: Any) -> Any:
+    """The hash of each text in UTF-8, as hexadecimal digits."""
+    made = partial(hashlib.new, name, usedforsecurity=False)
+    found = [None if v is None else made(v.encode()).hexdigest() for v in x.to_pylist()]
+    return pa.array(found, pa.string())
+
+
+def _crc32(x: Any) -> Any:
+    found = [None if v is None else zlib.crc32(v.encode()) for v in x.to_pylist()]
+    return pa.array(found, pa.int64())
+
+
+def _last_day(x: Any) -> Any:
+    months = x.cast(pa.int32()).fill_null(0).to_numpy().astype("datetime64[D]")
+    days = (months.astype("datetime64[M]") + 1).astype("datetime64[D]") - 1
+    return pa.array(days, mask=x.is_null().to_numpy(zero_copy_only=False)).cast(pa.date32())
+
+
+def _since_1970(of: int, x: Any) -> Any:
+    """Whole parts of seconds since 1970, rounded down, before 1970 too."""
+    micros = x.cast(pa.int64())
+    rest = remainder(micros, pa.scalar(of))
+    down = pc.if_else(pc.less(rest, 0), pc.add(rest, of), rest)
+    return pc.divide(pc.subtract_checked(micros, down), of)
+
+
+def _truncated_time(x: Any, unit: str) -> Any:
+    return pc.floor_temporal(_local(x), unit=UNITS_OF_TIME[unit.lower()]).cast(x.type)
+
+
+def _formatted(x: Any, pattern: str) -> Any:
+    return pc.strftime(x.cast(pa.timestamp("us")), format=strftime(pattern))
+
+
+# Casts
+
+
+def _string(x: Any) -> Any:
+    """Text of ints, booleans, decimals, days, and of local times without zeros at their end."""
+    shown = x.cast(pa.string())
+    if not pa.types.is_timestamp(x.type):
+        return shown
+    shown = pc.replace_substring_regex(shown, r"(\.[0-9]*?)0+$", r"\1")
+    return pc.replace_substring_regex(shown, r"\.$", "")
+
+
+def _double(x: Any) -> Any:
+    """The nearest floats: Arrow's own cast divides, and may round twice."""
+    return pa.array([None if v is None else float(v) for v in x.to_pylist()], pa.float64())
+
+
+def _bigint(x: Any) -> Any:
+    """Whole numbers, cut towards zero. None, or ArrowInvalid, beyond 64 bits: Spark fails there."""
+    if pa.types.is_boolean(x.type):
+        return x.cast(pa.int64())
+    if pa.types.is_decimal(x.type):
+        return pc.trunc(x).cast(pa.int64())
+    within = pc.and_(pc.greater_equal(x, -(2.0**63)), pc.less(x, 2.0**63))
+    if pc.all(within.fill_null(True)).as_py() is False:
+        return None
+    return pc.trunc(x).cast(pa.int64(), safe=False)
+
+
+# Constants that a function takes
+
+
+def _is_padding(*values: Any) -> bool:
+    return (
+        len(values) == 2 and _is_number(values[0]) and _is_text(values[1]) and len(values[1]) == 1
+    )
+
+
+def _is_number(*values: Any) -> bool:
+    return len(values) == 1 and type(values[0]) is int and 0 <= values[0] <= 1_000
+
+
+def _is_length_of_hash(*values: Any) -> bool:
+    return len(values) == 1 and values[0] in (0, 224, 256, 384, 512)
+
+
+def _is_text(*values: Any) -> bool:
+    return len(values) == 1 and isinstance(values[0], str)
+
+
+def _is_pattern(*values: Any) -> bool:
+    return _is_text(*values) and "\\" not in values[0]
+
+
+def _is_piece(*values: Any) -> bool:
+    return len(values) == 2 and all(type(v) is int for v in values) and values[0] > 0 <= values[1]
+
+
+def _is_replaced(*values: Any) -> bool:
+    return len(values) == 2 and all(isinstance(v, str) for v in values) and values[0] != ""
+
+
+def _is_unit(*values: Any) -> bool:
+    return _is_text(*values) and values[0].lower() in UNITS
+
+
+def _is_unit_of_time(*values: Any) -> bool:
+    return _is_text(*values) and values[0].lower() in UNITS_OF_TIME
+
+
+def _is_format(*values: Any) -> bool:
+    return _is_text(*values) and bool(values[0]) and strftime(values[0]) is not None
+
+
+# The table
+
+_TEXT = frozenset({STR})
+_LOCAL_TIMES: frozenset[RowType] = frozenset({DATETIME, LOCAL_DATETIME})
+_DAYS: frozenset[RowType] = _LOCAL_TIMES | {DATE}
+_DATE: frozenset[RowType] = frozenset({DATE})
+_INSTANTS: frozenset[RowType] = frozenset({DATETIME})
+_INTS: frozenset[RowType] = frozenset({INT})
+_FLOATS: frozenset[RowType] = frozenset({FLOAT})
+CAST = "cast_to_"
+DECIMALS = Atom("Decimal", Decimal)
+"""Stands for decimals of any digits."""
+
+FORMS: dict[str, Form] = {
+    # text
+    "upper": Form(_TEXT, partial(_letters, pc.utf8_upper)),
+    "lower": Form(_TEXT, partial(_letters, pc.utf8_lower)),
+    "length": Form(_TEXT, partial(_long, pc.utf8_length), INT),
+    "trim": Form(_TEXT, lambda x: pc.utf8_trim(x, " ")),
+    "ltrim": Form(_TEXT, lambda x: pc.utf8_ltrim(x, " ")),
+    "rtrim": Form(_TEXT, lambda x: pc.utf8_rtrim(x, " ")),
+    "concat": Form(
+        _TEXT,
+        lambda *x: pc.binary_join_element_wise(*x, "", null_handling="emit_null"),
+        columns=0,
+    ),
+    "concat_ws": Form(_TEXT, _joined, columns=-1, takes=_is_text),
+    "substring": Form(
+        _TEXT, lambda x, at, n: pc.utf8_slice_codeunits(x, at - 1, at - 1 + n), takes=_is_piece
+    ),
+    "left": Form(_TEXT, lambda x, n: pc.utf8_slice_codeunits(x, 0, n), takes=_is_number),
+    "right": Form(
+        _TEXT,
+        lambda x, n: pc.utf8_slice_codeunits(x, -n if n else 2**31 - 1, 2**31 - 1),
+        takes=_is_number,
+    ),
+    "lpad": Form(_TEXT, partial(_padded, pc.utf8_lpad), takes=_is_padding),
+    "rpad": Form(_TEXT, partial(_padded, pc.utf8_rpad), takes=_is_padding),
+    "repeat": Form(_TEXT, pc.binary_repeat, takes=_is_number),
+    "reverse": Form(_TEXT, pc.utf8_reverse),
+    "replace": Form(_TEXT, lambda x, a, b: pc.replace_substring(x, a, b), takes=_is_replaced),
+    "like": Form(_TEXT, lambda x, pattern: pc.match_like(x, pattern), BOOL, takes=_is_pattern),
+    "startswith": Form(_TEXT, lambda x, t: pc.starts_with(x, t), BOOL, takes=_is_text),
+    "endswith": Form(_TEXT, lambda x, t: pc.ends_with(x, t), BOOL, takes=_is_text),
+    "contains": Form(_TEXT, lambda x, t: pc.match_substring(x, t), BOOL, takes=_is_text),
+    "md5": Form(_TEXT, partial(_hashed, "md5")),
+    "sha1": Form(_TEXT, partial(_hashed, "sha1")),
+    "sha2": Form(_TEXT, lambda x, bits: _hashed(f"sha{bits or 256}", x), takes=_is_length_of_hash),
+    "crc32": Form(_TEXT, _crc32, INT),
+    # dates, local times and instants
+    "year": Form(_DAYS, partial(_long, pc.year), INT),
+    "quarter": Form(_DAYS, partial(_long, pc.quarter), INT),
+    "month": Form(_DAYS, partial(_long, pc.month), INT),
+    "weekofyear": Form(_DAYS, partial(_long, pc.iso_week), INT),
+    "day": Form(_DAYS, partial(_long, pc.day), INT),
+    "dayofyear": Form(_DAYS, partial(_long, pc.day_of_year), INT),
+    "dayofweek": Form(
+        _DAYS, partial(_long, partial(pc.day_of_week, count_from_zero=False, week_start=7)), INT
+    ),
+    "weekday": Form(_DAYS, partial(_long, pc.day_of_week), INT),
+    "hour": Form(_LOCAL_TIMES, partial(_long, pc.hour), INT),
+    "minute": Form(_LOCAL_TIMES, partial(_long, pc.minute), INT),
+    "second": Form(_LOCAL_TIMES, partial(_long, pc.second), INT),
+    "to_date": Form(
+        _INSTANTS, lambda x: pc.floor_temporal(_local(x), unit="day").cast(pa.date32()), DATE
+    ),
+    "date_trunc": Form(_INSTANTS, _truncated_time, takes=_is_unit_of_time),
+    "date_format": Form(frozenset({DATE, DATETIME}), _formatted, STR, takes=_is_format),
+    "trunc": Form(
+        _DATE, lambda x, unit: pc.floor_temporal(x, unit=UNITS[unit.lower()]), takes=_is_unit
+    ),
+    "datediff": Form(_DATE, _days_between, INT, 2),
+    "last_day": Form(_DATE, _last_day),
+    "unix_date": Form(_DATE, lambda x: x.cast(pa.int32()).cast(pa.int64()), INT),
+    "unix_micros": Form(_INSTANTS, partial(_since_1970, 1), INT),
+    "unix_millis": Form(_INSTANTS, partial(_since_1970, 1_000), INT),
+    "unix_seconds": Form(_INSTANTS, partial(_since_1970, 1_000_000), INT),
+    # numbers
+    "abs": Form(_INTS | _FLOATS, pc.abs_checked),
+    "isnan": Form(_FLOATS, lambda x: pc.is_nan(x).fill_null(False), BOOL),
+    "sqrt": Form(_FLOATS, lambda x: one_nan(pc.sqrt(x))),
+    "pmod": Form(_INTS, _positive_remainder, columns=2),
+    "&": Form(_INTS, pc.bit_wise_and, columns=2),
+    "|": Form(_INTS, pc.bit_wise_or, columns=2),
+    "^": Form(_INTS, pc.bit_wise_xor, columns=2),
+    "try_divide": Form(_INTS | _FLOATS, _divided, FLOAT, 2),
+    "greatest": Form(_INTS | _DATE, pc.max_element_wise, columns=0),
+    "least": Form(_INTS | _DATE, pc.min_element_wise, columns=0),
+    # casts
+    "cast_to_string": Form(frozenset({INT, BOOL, DECIMALS, DATE, LOCAL_DATETIME}), _string, STR),
+    "cast_to_double": Form(frozenset({DECIMALS}), _double, FLOAT),
+    "cast_to_bigint": Form(frozenset({FLOAT, BOOL, DECIMALS}), _bigint, INT),
+    "cast_to_date": Form(
+        frozenset({LOCAL_DATETIME}),
+        lambda x: pc.floor_temporal(x, unit="day").cast(pa.date32()),
+        DATE,
+    ),
+    "cast_to_timestamp_ntz": Form(_DATE, lambda x: x.cast(pa.timestamp("us")), LOCAL_DATETIME),
+}
+
+ALSO_CALLED = {
+    "ucase": "upper",
+    "lcase": "lower",
+    **dict.fromkeys(("len", "char_length", "character_length"), "length"),
+    "substr": "substring",
+    "sha": "sha1",
+    "dayofmonth": "day",
+    "date_diff": "datediff",
+}
+"""Other names of functions."""
