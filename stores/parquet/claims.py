@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from stepping_spark.errors import StoreCorrupt, StoreLocked, StoreUnavailable
-from stores.checked import parsed, small_file
+from stores.decoding import Natural, Struct, decoded
 from stores.parquet.directory import TEMPORARY, Directory
 from stores.parquet.manifest import DATA, FOLDER, LAST, Order, name_of, none_is_left, orders
 from stores.pool import side_by_side
@@ -46,6 +46,11 @@ _CLAIM = re.compile(rf"{CLAIMS}/(\d{{8}})(-\w+)?\.json", re.ASCII)
 _LITTER = re.compile(
     rf"{CLAIMS}/(?:{TEMPORARY})?(?:\d{{8}}(?:-\w+)?|asking-\w+)\.json(?:-\w+)?", re.ASCII
 )
+
+
+class _File(Struct, frozen=True):
+    begins: tuple[Natural, Natural, Natural]
+    written: bool
 
 
 class Claim:
@@ -82,8 +87,8 @@ class Claim:
             written = orders(self._directory.sizes(FOLDER))
             if all(generation <= self.generation for generation, _, _ in written):
                 return None
-        with suppress(FileNotFoundError, ValueError):
-            return small_file(self._directory, later)
+        with suppress(FileNotFoundError):
+            return self._directory.read(later)
         return b""
 
     def known_orders(self) -> list[Order]:
@@ -166,8 +171,8 @@ class Claim:
             self._directory.create(self.name, text)
         except FileExistsError:
             # A file system that lost its answer, and was asked again, finds its own.
-            with suppress(FileNotFoundError, ValueError):
-                return small_file(self._directory, self.name) == text
+            with suppress(FileNotFoundError):
+                return self._directory.read(self.name) == text
             return False
         return True
 
@@ -192,11 +197,9 @@ class Claim:
         A claim that nobody can read is taken for one that was never made use of.
         """
         with suppress(FileNotFoundError, ValueError):
-            said = parsed(small_file(self._directory, _name(generation)))
-            of = zip(said["begins"].items(3), LAST, strict=True)
-            first, step, revision = (part.number(least=0, most=last) for part, last in of)
-            if first == generation:
-                return (first, step, revision), said["written"].truth()
+            claim = decoded(self._directory.read(_name(generation)), _File)
+            if claim.begins[0] == generation:
+                return claim.begins, claim.written
         return None, False
 
     def _is_there(self, order: Order) -> bool:

@@ -47,7 +47,7 @@ class StoreParquet(Told, Closing):
 
     A step is committed by its manifest, a JSON file that appears whole or not at all; the files
     that it names are durable before that. Files never change. A damaged file raises `StoreCorrupt`
-    when it is first read, and reading has a bound on its memory (see `stores.parquet.checks`).
+    when it is first read.
     Batches merge by size (see `stores.batches.tiers`), and files that no recent manifest names are
     removed. `at_step=n` goes back to step n, one of the last few, and drops the steps after it.
 

@@ -23,12 +23,12 @@ from stepping_spark.store import (
     now_to_text,
     register_name,
 )
-from stores.checked import MOST_BYTES, Part, check_distinct
+from stores.decoding import Struct, decoded
 from stores.postgres.connection import Address, Connection
-from stores.postgres.last_step import LastStep, Table, only, state_of, table_of
+from stores.postgres.last_step import LastStep, Table, state_of, table_of
 from stores.postgres.statements import STAGED, Layout, Statement, identifier
 from stores.postgres.trust import Found, Guard, problems_of
-from stores.postgres.types import escape, unescape
+from stores.postgres.types import escape
 from stores.registers import read_registers
 
 FORMAT = 3
@@ -47,6 +47,18 @@ TABLES = {
     CIRCUIT: "circuit text NOT NULL",
 }
 _COMPUTED = re.compile(r"_key_\d+_|_order_")
+
+
+class _Format(Struct, frozen=True):
+    format: int
+
+
+class _Fingerprint(Struct, frozen=True):
+    fingerprint: str
+
+
+class _Circuit(Struct, frozen=True):
+    circuit: str
 
 
 @dataclass(frozen=True)
@@ -165,15 +177,9 @@ class Catalog:
     def tables(self, connection: Connection) -> dict[str, Table]:
         """The description of each register. Raises `StoreMismatch` for another format version."""
         self._check_format(connection)
-        query = (
-            'SELECT register::text, "table"::text, "view"::text, '
-            f"left(described::text, {MOST_BYTES}), left(columns::text, {MOST_BYTES}) FROM {{}}"
-        )
-        found = connection.execute(self.sql(query, REGISTERS).as_bytes()).fetchall()
+        rows = self._rows(connection, REGISTERS)
         with self.believed(REGISTERS):
-            tables = dict(map(table_of, found))
-            check_distinct([unescape(Part(n, "register").text()) for n, *_ in found], "register")
-            check_distinct([table.name for table in tables.values()], "the table")
+            tables = dict(map(table_of, rows))
         return tables
 
     def output_layouts(self, outputs: Sequence[Schema]) -> tuple[Layout, ...]:
@@ -191,22 +197,33 @@ class Catalog:
 
     def load(self, connection: Connection) -> LastStep:
         """The last committed step."""
-        query = (
-            f"SELECT step, left(now::text, {MOST_BYTES}), left(offsets::text, {MOST_BYTES}), "
-            f"left(outputs::text, {MOST_BYTES}), outputs_kept, "
-            f"left(settings::text, {MOST_BYTES}) FROM {{}} LIMIT 2"
-        )
-        rows = connection.execute(self.sql(query, STORE).as_bytes()).fetchall()
         with self.believed(STORE):
-            return state_of(only(rows))
+            return state_of(self._only(connection, STORE))
 
     def fingerprint(self, connection: Connection) -> str:
         """The digest of the registers that the state was made for."""
-        found = connection.execute(
-            self.sql("SELECT fingerprint::text FROM {} LIMIT 2", STORE).as_bytes()
-        )
         with self.believed(STORE):
-            return Part(only(found.fetchall())[0], "fingerprint").text()
+            return decoded(self._only(connection, STORE), _Fingerprint).fingerprint
+
+    def circuit(self, connection: Connection) -> str | None:
+        """The text of the circuit of the last step; None if an earlier version did not keep it."""
+        if CIRCUIT not in Guard(connection, self.address, writes=False).check([CIRCUIT]):
+            return None
+        with self.believed(CIRCUIT):
+            rows = self._rows(connection, CIRCUIT)
+            return decoded(self._only(connection, CIRCUIT), _Circuit).circuit if rows else None
+
+    def _rows(self, connection: Connection, table: str) -> list[str]:
+        """The rows of a table, each as JSON."""
+        query = self.sql("SELECT row_to_json(t)::text FROM {} AS t", table)
+        return [row for (row,) in connection.execute(query.as_bytes()).fetchall()]
+
+    def _only(self, connection: Connection, table: str) -> str:
+        """The only row of a table, as JSON."""
+        rows = self._rows(connection, table)
+        if len(rows) != 1:
+            raise ValueError(f"it has {'more rows' if rows else 'no row'}, and must have one")
+        return rows[0]
 
     @contextmanager
     def believed(self, table: str) -> Iterator[None]:
@@ -330,12 +347,11 @@ class Catalog:
         return Layout(self.address.schema, table, of.schema, of.key, order=of.order)
 
     def _check_format(self, connection: Connection) -> None:
-        found = connection.execute(self.sql("SELECT format FROM {} LIMIT 2", STORE).as_bytes())
         with self.believed(STORE):
-            said = Part(only(found.fetchall())[0], "format").number()
-        if said != FORMAT:
+            version = decoded(self._only(connection, STORE), _Format).format
+        if version != FORMAT:
             raise StoreMismatch(
-                f"{self.address}: the state has the format {said}, and this version of "
+                f"{self.address}: the state has the format {version}, and this version of "
                 f"stepping_spark reads {FORMAT}; use the version that wrote it"
             )
 

@@ -48,9 +48,8 @@ class StorePostgres(Told, Closing):
     fork cannot use the store. With `read_only` there is no lock, and each read sees the last
     committed step. Needs Postgres 15 or newer, and psycopg, also on Spark's workers.
 
-    A writer owns the schema and its tables, and is not a superuser; a reader needs USAGE and
-    SELECT. The store refuses tables of other owners if reading them could run their code. See
-    `docs/guide/security.md`, which is installed as `share/doc/stepping-spark/security.md`.
+    A writer owns the tables; a reader needs USAGE and SELECT. Those who may write to the schema are
+    trusted: see `docs/guide/security.md`, installed as `share/doc/stepping-spark/security.md`.
 
     Others may read the tables with SQL, but must not write to them:
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from psycopg import sql
 
@@ -56,7 +55,7 @@ class Told:
         self._check_open()
         if self._read_only and not self.evolves:
             return None  # a reader may have no right to the table, and needs it for this only
-        return self._session.answer(partial(evolution.circuit_of, self._catalog))
+        return self._session.answer(self._catalog.circuit)
 
     def described(self) -> Described:
         """The registers of the state, as `Register.describe` gives them, by their names there."""

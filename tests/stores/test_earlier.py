@@ -59,7 +59,7 @@ def test_a_state_of_an_earlier_version_is_stepped_on(
     if (version, query) in REFUSED:
         with pytest.raises(
             st.StoreMismatch,
-            match="the state belongs to another circuit:\n  register .totals.aggregate",
+            match=r"the state belongs to another circuit:\n  register .totals\.aggregate",
         ):
             open_state(graph, query)
         return

@@ -30,7 +30,7 @@ from stepping_spark.errors import (
 )
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content
 from stores.memory import StoreMemory
-from stores.parquet import claims, local_directory, locks, plain_files
+from stores.parquet import claims, local_directory, locks
 from stores.parquet.claims import Claim
 from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.manifest import Log, Manifest, decode
@@ -217,14 +217,14 @@ def test_a_lock_that_is_released_while_it_is_kept_stays_released(
     lock = locks.FileLock(LocalDirectory(str(path)))
     (path / "lock.json").unlink()
     there, go = threading.Event(), threading.Event()
-    real = plain_files.open_plain
+    real = locks._flock
 
-    def waits(*args: Any) -> int:
+    def waits(handle: int) -> None:
         there.set()
         assert go.wait(PATIENCE)
-        return real(*args)
+        real(handle)
 
-    monkeypatch.setattr(locks, "open_plain", waits)
+    monkeypatch.setattr(locks, "_flock", waits)
     keeping = threading.Thread(target=lock.keep)
     keeping.start()
     assert there.wait(PATIENCE)

@@ -1,0 +1,26 @@
+"""Decodes the JSON that stores write into typed structs; a damaged text is a ValueError."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Described: TypeAlias = dict[str, dict[str, Any]]
+"""The descriptions of registers, by their names: see `Register.describe`."""
+
+
+class Struct(msgspec.Struct, frozen=True):
+    """A JSON object; entries that it does not know are ignored."""
+
+
+def decoded(text: bytes | str, of: type[T]) -> T:
+    """The value in a text. Raises a ValueError that says where the text is not as expected."""
+    try:
+        return msgspec.json.decode(text, type=of)
+    except (msgspec.MsgspecError, RecursionError) as e:
+        raise ValueError(str(e)) from None
