@@ -33,7 +33,7 @@ from stores.memory import StoreMemory
 from stores.parquet import claims, local_directory, locks
 from stores.parquet.claims import Claim
 from stores.parquet.local_directory import LocalDirectory
-from stores.parquet.manifest import Log, Manifest, decode
+from stores.parquet.manifest import Log, Manifest
 from stores.parquet.store import StoreParquet
 from tests.stores.two_writers_of_files import Bucket, Late, elsewhere
 
@@ -408,7 +408,7 @@ def test_a_manifest_that_names_a_file_elsewhere_is_corrupt_and_nothing_is_remove
         whole["sha256"] = sha256(body).hexdigest()
         manifest.write_text(json.dumps(whole))
     for read_only in (True, False):
-        with pytest.raises(StoreCorrupt, match=r"name is 'data/\.\./\.\./victim'"):
+        with pytest.raises(StoreCorrupt, match=r"matching regex .*\.name`"):
             StoreParquet(path, REGISTERS, read_only=read_only)
     assert victim.read_text() == "mine"
 
@@ -421,38 +421,6 @@ def test_the_sweeper_removes_files_of_a_state_only(path: Path) -> None:
     litter.write_text("half")
     StoreParquet(path, REGISTERS).close()
     assert [file.exists() for file in [*mine, litter]] == [True, True, False]
-
-
-def test_folders_that_are_links_are_not_swept(path: Path, tmp_path: Path) -> None:
-    aside = tmp_path / "aside"
-    (path / "data").rename(aside)
-    (aside / "other.parquet").write_text("mine")
-    (path / "data").symlink_to(aside)
-    with pytest.raises(StoreCorrupt, match=r"data is a symbolic link.*mount it there"):
-        StoreParquet(path, REGISTERS)
-    assert (aside / "other.parquet").exists()
-
-
-def test_a_lock_file_that_is_a_link_does_not_touch_what_it_leads_to(path: Path) -> None:
-    victim = path.parent / "victim"
-    victim.write_text("mine")
-    (path / "lock.json").unlink()
-    (path / "lock.json").symlink_to(victim)
-    with pytest.raises(StoreCorrupt, match=r"lock\.json is a symbolic link"):
-        StoreParquet(path, REGISTERS)
-    assert victim.read_text() == "mine"
-
-
-def test_a_lock_file_that_is_a_hard_link_is_refused_and_not_overwritten(path: Path) -> None:
-    victim = path.parent / "victim"
-    victim.write_text("mine")
-    (path / "lock.json").unlink()
-    os.link(victim, path / "lock.json")
-    with pytest.raises(StoreCorrupt, match=r"lock\.json is a file of 2 names .*; remove"):
-        StoreParquet(path, REGISTERS)
-    assert victim.read_text() == "mine"
-    (path / "lock.json").unlink()
-    steps_elsewhere(path, "c")
 
 
 def test_of_old_claims_only_those_of_a_state_are_removed(path: Path) -> None:
@@ -472,47 +440,6 @@ def test_of_old_claims_only_those_of_a_state_are_removed(path: Path) -> None:
     StoreParquet(path, REGISTERS).close()
     there = {p.name for p in folder.iterdir()}
     assert {*kept, *litter} & there == set(kept)
-
-
-def make_pipe(file: Path) -> None:
-    file.unlink()
-    os.mkfifo(file)
-
-
-def make_folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
-def make_link(file: Path) -> None:
-    file.rename(file.with_name("aside"))
-    file.symlink_to(file.with_name("aside"))
-
-
-@pytest.mark.parametrize("make", [make_pipe, make_folder, make_link])
-@pytest.mark.parametrize("which", ["registers.json", "lock.json", "manifest", "data"])
-def test_what_is_no_plain_file_is_corrupt_and_nothing_waits_for_it(
-    path: Path, make: Callable[[Path], None], which: str
-) -> None:
-    newest = sorted((path / "manifests").iterdir())[-1]
-    named = next(f.name for _, f in decode(newest.read_bytes()).files())
-    file = {"manifest": newest, "data": path / named}.get(which, path / which)
-    make(file)
-    said: list[BaseException] = []
-
-    def use() -> None:
-        try:
-            with StoreParquet(path, REGISTERS) as store:
-                words(store)
-        except BaseException as e:
-            said.append(e)
-
-    thread = threading.Thread(target=use, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    assert not thread.is_alive(), "it waits"
-    assert [type(e) for e in said] == [StoreCorrupt], said
-    assert file.name in str(said[0])
 
 
 def test_the_files_of_a_state_are_for_its_user_alone(path: Path) -> None:
