@@ -668,10 +668,3 @@ def test_a_fork_that_ends_does_not_close_a_file_of_its_own(path: Path) -> None:
     assert in_fork(ends) == "True"
     assert store is not None
     store.close()
-
-
-def test_who_holds_a_state_is_told_of_no_link(path: Path) -> None:
-    (path / "lock.json").unlink()
-    (path / "lock.json").symlink_to(path / "registers.json")
-    with pytest.raises(OSError, match="symbolic link"):
-        locks.holder(LocalDirectory(str(path)))
