@@ -59,7 +59,7 @@ class Committed:
         self._claim: Claim | None = None
         self._gave_way = False
         self._follow = False
-        self._manifest = Manifest(0, 0, 0, "")
+        self._manifest = Manifest(0)
         self._doubt: Manifest | None = None
         self.kept = Kept.first({})
         self.names: Mapping[str, str] = {}
@@ -209,7 +209,7 @@ class Committed:
                 check_belongs(self.kept, base, self._directory)
             else:
                 self._know(first, registers, None)
-                base = Manifest(0, 0, 0, fingerprint_of(first.registers))
+                base = Manifest(0, fingerprint=fingerprint_of(first.registers))
             self._manifest = replace(base, generation=claim.generation, revision=0)
             claim.begins_with(self._manifest.order, written=False)
             self._log.write(self._manifest, ())

@@ -19,7 +19,8 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta, Raw, field, to_builtins
 
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
-from stepping_spark.store import now_from_text
+from stepping_spark.store import now_from_text, now_to_text
+from stores.base import LastStep
 from stores.decoding import Natural, Positive, Struct, decoded
 from stores.parquet.directory import Directory
 
@@ -82,16 +83,17 @@ class Manifest:
     """The state after a step."""
 
     generation: int
-    step: int
-    revision: int
-    fingerprint: str
-    now: str | None = None
-    offsets: Mapping[str, int] = of_dataclass(default_factory=dict)
+    revision: int = 0
+    fingerprint: str = ""
+    last: LastStep = of_dataclass(default_factory=LastStep)
     registers: Mapping[str, tuple[FileBatch, ...]] = of_dataclass(default_factory=dict)
     outputs: tuple[Output, ...] | None = None
-    settings: Mapping[str, str] = of_dataclass(default_factory=dict)
-    made_by: tuple[str, ...] | None = None  # what computed each output; None: not told
     circuit: str | None = None  # the file that has the registers and the circuit, if any has
+
+    @property
+    def step(self) -> int:
+        """The number of the step."""
+        return self.last.step
 
     @property
     def order(self) -> Order:
@@ -118,20 +120,21 @@ class Manifest:
 
     def encode(self) -> bytes:
         """The manifest as JSON, with a digest of itself."""
+        last = self.last
         body: dict[str, Any] = {
             "format": FORMAT,
             "generation": self.generation,
             "step": self.step,
             "revision": self.revision,
             "fingerprint": self.fingerprint,
-            "now": self.now,
-            "offsets": dict(self.offsets),
-            "settings": dict(self.settings),
+            "now": now_to_text(last.now),
+            "offsets": dict(last.offsets),
+            "settings": dict(last.settings),
             "registers": {n: [_listed(b) for b in bs] for n, bs in self.registers.items()},
             "outputs": None
             if self.outputs is None
             else [{"schema": kinds, "files": _listed(b)} for kinds, b in self.outputs],
-            "made_by": None if self.made_by is None else list(self.made_by),
+            "made_by": None if last.made_by is None else list(last.made_by),
             "circuit": self.circuit,
         }
         return _lines({"manifest": body, "sha256": _digest(body)}).encode()
@@ -204,20 +207,16 @@ def decode(data: bytes) -> Manifest:
             f"has the format {version}, and this version of stepping_spark reads {FORMAT}"
         )
     body = decoded(whole.manifest, _Body)
-    now_from_text(body.now)
+    now = now_from_text(body.now)
     return Manifest(
         body.generation,
-        body.step,
         body.revision,
         body.fingerprint,
-        body.now,
-        body.offsets,
+        LastStep(body.step, now, body.offsets, body.settings, body.made_by),
         {name: tuple(map(FileBatch, batches)) for name, batches in body.registers.items()},
         None
         if body.outputs is None
         else tuple((output.schema, FileBatch(output.files)) for output in body.outputs),
-        body.settings,
-        body.made_by,
         body.circuit,
     )
 

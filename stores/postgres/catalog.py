@@ -25,7 +25,7 @@ from stepping_spark.store import (
 )
 from stores.decoding import Struct, decoded
 from stores.postgres.connection import Address, Connection
-from stores.postgres.last_step import LastStep, Table, state_of, table_of
+from stores.postgres.last_step import State, Table, state_of, table_of
 from stores.postgres.statements import STAGED, Layout, Statement, identifier
 from stores.postgres.trust import Found, Guard, problems_of
 from stores.postgres.types import escape
@@ -195,7 +195,7 @@ class Catalog:
 
     # -- the state
 
-    def load(self, connection: Connection) -> LastStep:
+    def load(self, connection: Connection) -> State:
         """The last committed step."""
         with self.believed(STORE):
             return state_of(self._only(connection, STORE))
@@ -236,28 +236,29 @@ class Catalog:
                 "restore the schema from a backup"
             ) from None
 
-    def save(self, connection: Connection, old: LastStep, new: LastStep) -> Any:
+    def save(self, connection: Connection, old: State, new: State) -> Any:
         """Replace the last step `old` by `new`; the cursor's row count is 0 if it was not `old`."""
         query = self.sql(
             "UPDATE {} SET step = $1, now = $2, offsets = $3::json, outputs = $4::json, "
             "outputs_kept = $5, settings = $6::json WHERE step = $7",
             STORE,
         )
-        now = now_to_text(new.now)
+        last = new.last
+        now = now_to_text(last.now)
         return connection.execute(
             query.as_bytes(),
             [
-                new.step,
+                last.step,
                 None if now is None else escape(now),
-                json.dumps(dict(new.offsets)),
+                json.dumps(dict(last.offsets)),
                 json.dumps(new.outputs),
                 new.outputs_kept,
-                json.dumps(dict(new.settings)),
-                old.step,
+                json.dumps(dict(last.settings)),
+                old.last.step,
             ],
         )
 
-    def make_outputs(self, connection: Connection, old: LastStep, new: Sequence[Layout]) -> None:
+    def make_outputs(self, connection: Connection, old: State, new: Sequence[Layout]) -> None:
         """Replace the tables of the outputs by new ones."""
         for i in range(len(old.outputs)):
             connection.execute(self.sql("DROP TABLE IF EXISTS {}", f"_output_{i + 1}_").as_bytes())

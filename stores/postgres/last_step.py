@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from stepping_spark.store import Now, now_from_text
+from stepping_spark.store import now_from_text
+from stores.base import LastStep
 from stores.decoding import Natural, Struct, decoded
 from stores.postgres.types import unescape
 
@@ -14,21 +15,12 @@ MADE_BY = "made_by"
 
 
 @dataclass(frozen=True)
-class LastStep:
-    """The last committed step, without the registers."""
+class State:
+    """The last committed step, and the tables of its outputs."""
 
-    step: int = 0
-    now: Now = None
-    offsets: Mapping[str, int] = field(default_factory=dict)
-    outputs: Sequence[Mapping[str, Any]] = ()  # of each, its schema, columns and computation
+    last: LastStep
+    outputs: Sequence[Mapping[str, Any]]  # of each, its schema, columns and computation
     outputs_kept: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-def made_by_of(state: LastStep) -> tuple[str, ...] | None:
-    """The computation of each output of the last step; None if it was not recorded."""
-    made_by = [output.get(MADE_BY) for output in state.outputs]
-    return None if None in made_by or not state.outputs_kept else tuple(map(str, made_by))
 
 
 def layout_of(output: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -63,11 +55,15 @@ class _Register(Struct, frozen=True):
     columns: list[tuple[str, str, str]]
 
 
-def state_of(row: str) -> LastStep:
+def state_of(row: str) -> State:
     """The last step, from a row of `_store_` as JSON. Raises `ValueError` if it is not valid."""
-    last = decoded(row, _Step)
-    now = None if last.now is None else now_from_text(unescape(last.now))
-    return LastStep(last.step, now, last.offsets, last.outputs, last.outputs_kept, last.settings)
+    of = decoded(row, _Step)
+    now = None if of.now is None else now_from_text(unescape(of.now))
+    made_by = [output.get(MADE_BY) for output in of.outputs]
+    known = None if None in made_by or not of.outputs_kept else tuple(map(str, made_by))
+    return State(
+        LastStep(of.step, now, of.offsets, of.settings, known), of.outputs, of.outputs_kept
+    )
 
 
 def table_of(row: str) -> tuple[str, Table]:
