@@ -27,7 +27,7 @@ SELECT current_user, has_database_privilege(current_database(), 'CREATE')
 
 _TABLES = """
 SELECT current_user, c.relname, pg_get_userbyid(c.relowner),
-    pg_get_userbyid(c.relowner) = current_user,
+    pg_has_role(c.relowner, 'USAGE') AND pg_has_role(c.relowner, current_user, 'MEMBER'),
     has_table_privilege(c.oid, 'SELECT'),
     (SELECT coalesce(json_agg(json_build_array(
          a.attname, format_type(a.atttypid, a.atttypmod)) ORDER BY a.attnum), '[]')
@@ -51,6 +51,7 @@ class Found:
     name: str
     owner: str
     mine: bool
+    """Whether its owner and this role can act as each other, so that both can alter its tables."""
     readable: bool
     columns: Sequence[Sequence[str]]
     indexes: Mapping[str, Sequence[Any]]
