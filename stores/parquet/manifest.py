@@ -361,12 +361,10 @@ class Doubt(Exception):
 
 def damages(manifest: Manifest, directory: Directory) -> Iterator[str]:
     """The problems of the files of a manifest, from their sizes."""
-    there: Mapping[str, int] = {}
+    sizes: Mapping[str, int] = {}
     for i, (whose, f) in enumerate(manifest.files()):
-        there = there if i else directory.sizes(f.name.rpartition("/")[0])
-        size = there.get(f.name)
-        if size is None and (found := directory.status(f.name)) is not None:
-            size = found.size  # a listing may be late
+        sizes = sizes if i else directory.sizes(f.name.rpartition("/")[0])
+        size = sizes.get(f.name)
         if size is None:
             yield f"{f.name} of {whose} is missing"
         elif size != f.nbytes:

@@ -56,7 +56,7 @@ from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores import edits
 from tests.stores.edits import Edit
-from tests.stores.two_writers_of_files import Bucket, Late, elsewhere
+from tests.stores.two_writers_of_files import Bucket, elsewhere
 
 LISTS = Schema((("items", ListOf(Optional(INT))),))
 REGISTERS = [
@@ -352,7 +352,7 @@ def test_a_lock_file_that_was_edited_still_keeps_others_out(
 
 @pytest.mark.parametrize("text", [b"\xff", b""], ids=["no text", ""])
 def test_a_lease_that_was_edited_still_keeps_others_out(text: bytes) -> None:
-    bucket = Bucket(Late(0))
+    bucket = Bucket()
     with mock.patch.object(locks, "renewing", return_value=lambda: None):
         lease = locks.Lease(bucket)
         bucket.put(locks.LEASE_FILE, text)

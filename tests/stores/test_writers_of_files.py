@@ -13,7 +13,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -26,16 +26,15 @@ from stepping_spark.errors import (
     StoreError,
     StoreLocked,
     StoreMismatch,
-    StoreUnavailable,
 )
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content
 from stores.memory import StoreMemory
-from stores.parquet import claims, local_directory, locks
+from stores.parquet import local_directory, locks
 from stores.parquet.claims import Claim
 from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.manifest import Log, Manifest
 from stores.parquet.store import StoreParquet
-from tests.stores.two_writers_of_files import Bucket, Late, elsewhere
+from tests.stores.two_writers_of_files import Bucket, elsewhere
 
 REGISTERS = [BY_WORD]
 PATIENCE = 60
@@ -88,48 +87,19 @@ def test_a_writer_whose_lock_file_was_removed_is_told_once_another_writes(path: 
         assert words(store) == set("abcdefghi")
 
 
-@pytest.mark.parametrize("late", [False, True])
 def test_where_locks_do_nothing_the_writer_that_was_overtaken_is_told(
-    path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     slow = StoreParquet(path, REGISTERS)
     add(slow, BY_WORD, as_it_is, [("lost", 1, 1)])
-    listed = {f: [*local_directory._files(str(path / f))] for f in ("manifests", "claims")}
-    found = local_directory._files
-
-    def old(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-        """The listing of before, of names that were there."""
-        yield from listed.get(Path(folder).name) or found(folder)
-
     steps_elsewhere(path, "defghi")
-    if late:
-        monkeypatch.setattr(local_directory, "_files", old)
     with pytest.raises(StoreLocked, match=r"overtaken.*open it again to see"):
         slow.commit(3, None)
     slow.close()
     monkeypatch.undo()
     with StoreParquet(path, REGISTERS, read_only=True) as store:
         assert words(store) == set("abdefghi")
-
-
-def test_a_writer_that_opens_finds_what_a_listing_does_not_show_yet(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listed = {f: [*local_directory._files(str(path / f))] for f in ("manifests", "claims", "data")}
-    found = local_directory._files
-    steps_elsewhere(path, "c")
-
-    def old(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-        yield from listed.get(Path(folder).name) or found(folder)
-
-    monkeypatch.setattr(local_directory, "_files", old)
-    with StoreParquet(path, REGISTERS) as store:
-        assert words(store) == set("abc")
-        step(store, "d")
-    monkeypatch.undo()
-    with StoreParquet(path, REGISTERS) as store:
-        assert words(store) == set("abcd")
 
 
 def test_a_lock_file_that_was_removed_is_made_again_at_the_next_step(path: Path) -> None:
@@ -262,7 +232,7 @@ def test_a_store_that_another_overtakes_while_it_opens_keeps_nobody_out(
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """An object store whose leases are renewed by hand."""
     monkeypatch.setattr(locks, "renewing", lambda _: lambda: None)
-    return Bucket(Late(0))
+    return Bucket()
 
 
 def test_a_lease_that_another_held_stays_lost_once_that_one_is_closed(bucket: Bucket) -> None:
@@ -350,13 +320,8 @@ def test_manifests_that_are_older_than_claims_are_refused_each_time_and_say_what
     path: Path,
 ) -> None:
     older_copy(path)
-    with pytest.raises(StoreUnavailable, match=r"wait a moment.* put back claims/ and data/ from"):
-        StoreParquet(path, REGISTERS)
-    an_hour_ago = time.time() - 3_600
-    for claim in (path / "claims").iterdir():
-        os.utime(claim, (an_hour_ago, an_hour_ago))
     said = r"claims/00000003\.json says that manifests/00000003-000000000003-.*gone: the last .* 2;"
-    for _ in range(claims.MOST_ASKED_FOR + 3):
+    for _ in range(3):
         with pytest.raises(StoreCorrupt, match=said):
             StoreParquet(path, REGISTERS)
     shutil.rmtree(path / "claims")
