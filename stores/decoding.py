@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -10,12 +10,6 @@ T = TypeVar("T")
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-Described: TypeAlias = dict[str, dict[str, Any]]
-"""The descriptions of registers, by their names: see `Register.describe`."""
-
-
-class Struct(msgspec.Struct, frozen=True):
-    """A JSON object; entries that it does not know are ignored."""
 
 
 def decoded(text: bytes | str, of: type[T]) -> T:

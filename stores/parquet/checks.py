@@ -13,11 +13,12 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional
-from stores.decoding import Struct, decoded
+from stores.decoding import decoded
 from stores.parquet.manifest import File
 
 GROUP_ROWS = 1 << 13

@@ -23,8 +23,10 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 
+from msgspec import Struct
+
 from stepping_spark.errors import StoreCorrupt, StoreLocked
-from stores.decoding import Natural, Struct, decoded
+from stores.decoding import Natural, decoded
 from stores.parquet.directory import TEMPORARY, Directory
 from stores.parquet.manifest import DATA, FOLDER, LAST, Order, name_of, none_is_left, orders
 from stores.pool import side_by_side

@@ -12,12 +12,14 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from msgspec import Struct
 
 from stepping_spark.errors import StoreCorrupt, StoreUnavailable
 from stepping_spark.plan.difference import Described, described
 from stepping_spark.store import Register
-from stores.decoding import Described as Registers
-from stores.decoding import Natural, Struct, decoded
+from stores.decoding import Natural, decoded
 from stores.parquet.directory import Directory
 from stores.parquet.filesystem import reaching
 from stores.parquet.manifest import REGISTERS, Manifest
@@ -81,7 +83,7 @@ class Kept:
 
 
 class _File(Struct, frozen=True):
-    registers: Registers
+    registers: Described
     numbers: dict[str, Natural]
     stored_as: dict[str, str]
     circuit: str
@@ -108,7 +110,7 @@ def first_registers(directory: Directory) -> Described | None:
     """The registers that a state was made with; None if there is no state."""
     try:
         with reaching(directory.shown, "read its registers"):
-            return decoded(directory.read(REGISTERS), Registers)
+            return decoded(directory.read(REGISTERS), dict[str, dict[str, Any]])
     except ValueError as e:
         raise _damaged(directory, REGISTERS, e) from None
     except StoreUnavailable as e:

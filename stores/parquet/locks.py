@@ -20,9 +20,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from msgspec import Struct
+
 from stepping_spark.errors import StoreLocked
 from stepping_spark.zsets.boxes import printable
-from stores.decoding import Natural, Struct, decoded
+from stores.decoding import Natural, decoded
 from stores.parquet.claims import CLAIMS
 from stores.parquet.directory import Directory
 from stores.parquet.local_directory import LocalDirectory

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from dataclasses import field as of_dataclass
 from typing import Annotated, Any, TypeAlias
 
-from msgspec import Meta, Raw, field, to_builtins
+from msgspec import Meta, Raw, Struct, field, to_builtins
 
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
 from stepping_spark.store import now_from_text, now_to_text
 from stores.base import LastStep
-from stores.decoding import Natural, Positive, Struct, decoded
+from stores.decoding import Natural, Positive, decoded
 from stores.parquet.directory import Directory
 
 FORMAT = 2

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
@@ -23,7 +24,7 @@ from stepping_spark.store import (
     now_to_text,
     register_name,
 )
-from stores.decoding import Struct, decoded
+from stores.decoding import decoded
 from stores.postgres.connection import Address, Connection
 from stores.postgres.last_step import State, Table, state_of, table_of
 from stores.postgres.statements import STAGED, Layout, Statement, identifier

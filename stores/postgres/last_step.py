@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from stepping_spark.store import now_from_text
 from stores.base import LastStep
-from stores.decoding import Natural, Struct, decoded
+from stores.decoding import Natural, decoded
 from stores.postgres.types import unescape
 
 MADE_BY = "made_by"
