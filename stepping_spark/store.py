@@ -138,7 +138,34 @@ def now_from_text(text: str | None) -> Now:
     return read(shown)
 
 
-class Store(Protocol):
+class StepStore(Protocol):
+    """What the computation of a step needs of a store: the state before the step, and `add`."""
+
+    def last_step(self) -> int:
+        """The number of the last committed step; 0 before the first."""
+
+    def last_now(self) -> Now:
+        """The `now` of the last committed step; None before the first."""
+
+    def last_settings(self) -> Mapping[str, str]:
+        """The session's settings that the state depends on; empty before they are given."""
+
+    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
+        """The committed value, in parts of the register's schema that add up to it.
+
+        No parts means empty. With keys (a relation with the register's key columns, distinct,
+        without diffs), it returns at least the rows with one of them. NULL in a key equals NULL
+        here. For SQL's meaning, leave such keys out.
+        """
+
+    def add(self, register: str, change: Relation) -> None:
+        """Add a change (a relation of the register's schema) in the current step.
+
+        A `SparkRelation` that already `is_settled` for the register is stored as it is.
+        """
+
+
+class Store(StepStore, Protocol):
     """Keeps registers between steps. A step's additions become visible on commit, or not at all.
 
     In one step, a caller makes any number of `read`s (of the state before the step) and `add`s,
@@ -165,17 +192,8 @@ class Store(Protocol):
         opened again, as another object.
         """
 
-    def last_step(self) -> int:
-        """The number of the last committed step; 0 before the first."""
-
-    def last_now(self) -> Now:
-        """The `now` of the last committed step; None before the first."""
-
     def last_offsets(self) -> Mapping[str, int]:
         """The position up to which each source was read, as of the last committed step."""
-
-    def last_settings(self) -> Mapping[str, str]:
-        """The session's settings that the state depends on; empty before they are given."""
 
     def last_outputs(self) -> tuple[Relation, ...] | None:
         """The outputs of the last committed step; None if they were not kept."""
@@ -186,14 +204,6 @@ class Store(Protocol):
         It is unknown if an older version, which did not store it, committed the step.
         """
 
-    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
-        """The committed value, in parts of the register's schema that add up to it.
-
-        No parts means empty. With keys (a relation with the register's key columns, distinct,
-        without diffs), it returns at least the rows with one of them. NULL in a key equals NULL
-        here. For SQL's meaning, leave such keys out.
-        """
-
     def snapshot(self) -> AbstractContextManager[Store]:
         """A context in which this thread reads the store as of one committed step.
 
@@ -201,12 +211,6 @@ class Store(Protocol):
         commits meanwhile. Other threads are not affected. The thread cannot step within the block.
         A nested block reads the same step. The class of the store decides how long a block may
         last.
-        """
-
-    def add(self, register: str, change: Relation) -> None:
-        """Add a change (a relation of the register's schema) in the current step.
-
-        A `SparkRelation` that already `is_settled` for the register is stored as it is.
         """
 
     def commit(

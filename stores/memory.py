@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Self
@@ -10,22 +10,23 @@ from typing import Self
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.packages import SparkSession
-from stepping_spark.plan.difference import names_in
+from stepping_spark.plan.difference import Described, described, names_in
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.placement import ROWS_PER_KEY, is_sent_whole
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stepping_spark.store import Now, Register
+from stepping_spark.store import Register
+from stores.base import LastStep
 from stores.batches.driver import Building, DriverBatch, ordered, wanted_places
-from stores.batches.last_step import Batch, Batches, LastStep, at_since, release, whole
+from stores.batches.last_step import Batch, Batches, MemoryState, at_since, release, whole
 from stores.batches.spark import SparkBatch, cached, settle
+from stores.batches.store import BatchStore
 from stores.batches.tiers import AtOnce, Merge, Tiers, Work
-from stores.batches.told import Told
 from stores.registers import Served, check_are_registers, no_key
 from stores.snapshots import Pins
-from stores.steps import Closing, Turns, check_is_next
+from stores.steps import Turns
 
 _CLOSED = (
     "the store is closed, and what it kept is gone; make a new one with "
@@ -33,7 +34,7 @@ _CLOSED = (
 )
 
 
-class StoreMemory(Told, Closing):
+class StoreMemory(BatchStore[Batch, MemoryState]):
     """Stores registers in memory, until it is closed or the process ends.
 
     The driver holds them as Arrow tables, up to `driver_bytes`: by default a quarter of the
@@ -69,12 +70,12 @@ class StoreMemory(Told, Closing):
         self._budget = quarter_of_memory() if driver_bytes is None else driver_bytes
         self._spark = spark
         self._turns = Turns(self._forget, _CLOSED, shown="st.StoreMemory")
-        self._tiers: Served[Tiers[Batch]] = Served()
+        self._registers: Served[Tiers[Batch]] = Served()
         self._outputs: tuple[Schema, ...] = ()
-        self._state = LastStep()
+        self._state = MemoryState()
         self._added: dict[str, Batches] = {}
         self._building: list[tuple[str, Building]] = []
-        self._pins: Pins[LastStep] = Pins()
+        self._pins: Pins[MemoryState] = Pins()
         if registers is not None:
             self.open(registers)
 
@@ -95,9 +96,9 @@ class StoreMemory(Told, Closing):
         check_are_registers(registers, "st.StoreMemory.from_graph(graph)")
         self._turns.begin()
         try:
-            if not self._tiers.is_open:
-                self._tiers.open(self._tiers_of_each(registers))
-            self._tiers.serve(names_in(self.described(), registers, evolves=self.evolves))
+            if not self._registers.is_open:
+                self._registers.open(self._tiers_of_each(registers))
+            self._registers.serve(names_in(self.described(), registers, evolves=self.evolves))
             self._outputs = tuple(outputs)
         finally:
             self._turns.end()
@@ -107,26 +108,10 @@ class StoreMemory(Told, Closing):
         self._turns.close()
         if not self._turns.at_home:
             return  # a fork: Spark's cache belongs to the parent
-        dropped, self._state = self._state, LastStep()
-        self._tiers.close()
+        dropped, self._state = self._state, MemoryState()
+        self._registers.close()
         for batches in dropped.batches.values():
             release(batches)
-
-    def last_step(self) -> int:
-        """The number of the last committed step; 0 before the first."""
-        return self._known().step
-
-    def last_now(self) -> Now:
-        """The `now` of the last committed step; None before the first."""
-        return self._known().now
-
-    def last_offsets(self) -> Mapping[str, int]:
-        """The offset of each source of changes at the last committed step."""
-        return self._known().offsets
-
-    def last_settings(self) -> Mapping[str, str]:
-        """The session settings that the state depends on; empty before they are set."""
-        return self._known().settings
 
     def last_outputs(self) -> tuple[Relation, ...] | None:
         """The output of the last committed step; None if it was not kept."""
@@ -150,6 +135,19 @@ class StoreMemory(Told, Closing):
         with self._pins.pin(self._known()):
             yield self
 
+    def last_circuit(self) -> str | None:
+        """The text of the circuit that took the last committed step; None if it is unknown."""
+        return self._known().circuit
+
+    def described(self) -> Described:
+        """The registers of the state, as `Register.describe` gives them, by their names there."""
+        return described([tiers.register for tiers in self._registers.all.values()])
+
+    def read_kept(self, name: str) -> tuple[Relation, ...]:
+        """All rows of a register, by its name in the state."""
+        of = self._registers.all[name].register
+        return tuple(whole(b, of) for b in self._known().batches.get(name, ()))
+
     @property
     def driver_bytes(self) -> int:
         """The memory that committed state takes on the driver."""
@@ -159,7 +157,7 @@ class StoreMemory(Told, Closing):
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, as parts that add up to it; with `keys`, only the rows of those."""
-        of = self._tiers_of(register).register
+        of = self._entry(register).register
         batches = self._known().batches.get(of.name, ())
         if keys is None:
             return tuple(whole(b, of) for b in batches)
@@ -171,7 +169,7 @@ class StoreMemory(Told, Closing):
         self, register: str, keys: Relation, since: Sequence[int]
     ) -> tuple[Relation, ...]:
         """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
-        of = self._tiers_of(register).register
+        of = self._entry(register).register
         return at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
 
     def add(self, register: str, change: Relation) -> None:
@@ -180,7 +178,7 @@ class StoreMemory(Told, Closing):
         Another thread sorts many rows of the driver. If that fails, `commit` raises the error, or
         the next addition of a DataFrame.
         """
-        of = self._tiers_of(register).register
+        of = self._entry(register).register
         self._begin_step()
         if isinstance(change, SparkRelation):
             self._end_building()
@@ -189,71 +187,39 @@ class StoreMemory(Told, Closing):
             rows = change.fetched(self._limits)
             self._building.append((of.name, Building(rows, of, self._limits)))
 
-    def commit(
-        self,
-        step: int,
-        now: Now,
-        outputs: Sequence[Relation] | None = None,
-        offsets: Mapping[str, int] | None = None,
-        settings: Mapping[str, str] | None = None,
-        made_by: Sequence[str] | None = None,
-        circuit: str | None = None,
+    def _commit(
+        self, last: LastStep, outputs: Sequence[Relation] | None, circuit: str | None
     ) -> None:
-        """Make the additions of the step visible, all at once; if it fails, none of them."""
-        self._begin_step()
-        try:
-            check_is_next(step, self._state.step)
-            # Before the commit: a failure here changes nothing that can be read.
-            self._end_building()
-            self._tend()
-            self._spill()
-            added, self._added = self._added, {}
-            before = old = self._state.batches
-            if self._next is not None:
-                old = {n: before.get(found, ()) for n, found in self._comes_from.items()}
-            new = {n: old.get(n, ()) + batches for n, batches in added.items()}
-            kept = None if outputs is None else tuple(outputs)
-            self._state = LastStep(
-                step,
-                now,
-                {**old, **new},
-                kept,
-                self._outputs,
-                self._state.offsets if offsets is None else dict(offsets),
-                self._state.settings if settings is None else dict(settings),
-                None if made_by is None else tuple(made_by),
-                self._state.circuit if circuit is None else circuit,
-            )
-            if self._next is not None:
-                self._tiers.replace(self._next)
-                self._next = None
-                stay = {id(b) for batches in self._state.batches.values() for b in batches}
-                release([b for bs in before.values() for b in bs if id(b) not in stay])
-            for n, batches in added.items():
-                self._tiers.all[n].added(batches)
-        finally:
-            self._turns.end()
-
-    def abort(self) -> None:
-        """Discard the additions of the current step, if it belongs to this thread."""
-        self._turns.abort()
+        # Before the commit: a failure here changes nothing that can be read.
+        self._end_building()
+        self._tend()
+        self._spill()
+        added, self._added = self._added, {}
+        before, old = self._state.batches, self._before_step()
+        new = {n: old.get(n, ()) + batches for n, batches in added.items()}
+        self._state = MemoryState(
+            last,
+            {**old, **new},
+            None if outputs is None else tuple(outputs),
+            self._outputs,
+            self._state.circuit if circuit is None else circuit,
+        )
+        if self._next is not None:
+            stay = {id(b) for batches in self._state.batches.values() for b in batches}
+            release([b for bs in before.values() for b in bs if id(b) not in stay])
+        self._stepped(added)
 
     def compact(self) -> None:
         """Merge each register into one batch. Readers see no difference."""
         self._begin_step()
         try:
-            for tiers in self._tiers.all.values():
+            for tiers in self._registers.all.values():
                 batches = self._state.batches.get(tiers.register.name, ())
                 self._replace(tiers, tiers.compacted(batches))
         finally:
             self._turns.end()
 
     # -- one step at a time
-
-    def _begin_step(self) -> None:
-        if self._pins.held:
-            self._pins.check_none()
-        self._turns.begin()
 
     def _take(self, name: str, batches: Batches) -> None:
         self._added[name] = self._added.get(name, ()) + batches
@@ -277,22 +243,18 @@ class StoreMemory(Told, Closing):
 
     # -- batches on the driver and in Spark
 
-    def _known(self) -> LastStep:
+    def _known(self) -> MemoryState:
         self._turns.check_open()
         return (self._pins.pinned if self._pins.held else None) or self._state
 
-    def _tiers_of_each(self, registers: Iterable[Register]) -> dict[str, Tiers[Batch]]:
-        return {r.name: Tiers(r, self._merge, self._limits) for r in registers}
+    def _last(self) -> LastStep:
+        return self._known().last
 
-    def _tiers_of(self, register: str) -> Tiers[Batch]:
-        self._turns.check_open()
-        if self._next is not None and register in self._next:
-            return self._next[register]
-        found = self._tiers.by_name.get(register)
-        return self._tiers.of(register) if found is None else found
+    def _batches(self) -> Mapping[str, Batches]:
+        return self._known().batches
 
     def _tend(self) -> None:
-        for name, tiers in self._tiers.all.items():
+        for name, tiers in self._registers.all.items():
             rows = sum(b.rows for b in self._added.get(name, ()))
             # Merges work faster than changes arrive, so that batches cannot pile up.
             self._replace(tiers, tiers.tend(self._state.batches.get(name, ()), 4 * rows))
@@ -321,7 +283,7 @@ class StoreMemory(Told, Closing):
             if not there:
                 return
             _, name, largest = max(there, key=lambda found: found[0])
-            tiers = self._tiers.all[name]
+            tiers = self._registers.all[name]
             moved = cached(
                 settle(self._in_spark(largest, tiers.register), tiers.register), tiers.register
             )

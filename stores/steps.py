@@ -24,15 +24,6 @@ def this_process() -> str:
     return f"{os.getpid()}-{_STARTED}"
 
 
-def check_is_next(step: int, last: int) -> None:
-    """Raise an error for a commit of a step that is not the next one."""
-    if step != last + 1:
-        raise StoreError(
-            f"step {step} cannot be committed: the last committed step is {last}, so that the "
-            f"next is {last + 1}; the store is as it was before"
-        )
-
-
 class Closing(ABC):
     """A store that a `with` block closes at its end."""
 
@@ -71,7 +62,7 @@ class Turns:
     ) -> None:
         self._forget = forget
         self._said = closed
-        self._shown = shown
+        self.shown = shown
         self._give_way = give_way
         self._closed = False
         self._overtaken: str | None = None
@@ -111,7 +102,7 @@ class Turns:
         """Raise `StoreError` if closed or in a fork, and `StoreLocked` if another took over."""
         if self._pid != os.getpid():
             raise StoreError(
-                f"{self._shown}: process {self._pid} has opened this store, "
+                f"{self.shown}: process {self._pid} has opened this store, "
                 f"and process {os.getpid()}, a fork of it, cannot use it; open the state in this "
                 "process (with read_only=True while the other writes), or fork before it is opened"
             )
@@ -156,7 +147,7 @@ class Turns:
 
     def _is_overtaken(self, where: str) -> None:
         self._overtaken = (
-            f"{self._shown}: this process has opened this state again, {where}; that store has "
+            f"{self.shown}: this process has opened this state again, {where}; that store has "
             "taken over from this one: use it, and close this one (what this one had committed is "
             "kept, and a step under way is not)"
         )

@@ -23,14 +23,8 @@ UNCLEAR = (
     "it is not clear which part of the address is the password, and which are host and path, so "
     "the address is not shown here; quote the password with urllib.parse.quote(password, "
     "safe=''), which writes @ / : ? # as %40 %2F %3A %3F %23; in a path write @ as %40; after "
-    "user:password comes @ and a host, and a port is a number"
-)
-
-COLON_IN_NAME = (
-    "there is a : in the name of a user, a host, a database or a service, and what follows it may "
-    "be a password, so the address is not shown here; write the : between user and password as : "
-    f"and not as %3A, as in {EXAMPLE}, or give the password as password=…; these names can have "
-    "no : here, but for the address of a host in IPv6"
+    "user:password comes @ and a host, and a port is a number; the name of a user, a host, a "
+    "database or a service has no : or ="
 )
 
 _URI = re.compile(r"([a-z][a-z0-9+.-]*)://(?:([^@/?#]*)@)?([^@/?#]*)(/[^?#]*)?(.*)", re.I | re.S)
@@ -39,20 +33,11 @@ _POSTGRES_URI = re.compile(r"postgres(?:ql)?://")
 _OF_POSTGRES = re.compile(r"(?:postgres:)?(?:jdbc:)?postgres(?:ql)?(?:\+\w+)?:", re.I)
 _NO_NAMES = re.compile(r"[^:@=]*")
 
-_PASSWORD = re.compile(
-    r":.*@|(?:pass?w\w*|pwd|secret\w*|token|access_?key|account_?key)\s*=", re.I | re.S
+_LIKE_ADDRESS = re.compile(
+    r":.*@|=.*:|=.*\s.*=|(?:pass?w\w*|pwd|secret\w*|token|access_?key|account_?key)\s*=",
+    re.I | re.S,
 )
-"""Signs of a password in a text that should be a name: `user:password@`, or `password=`."""
-
-_MISTYPED = re.compile(r"(?:(?:[a-z][\w+.-]*)?:?//)?[^/?#]*:.*@", re.I | re.S)
-"""A path that is a URL without its scheme, or with a typing error in it: `user:password@host`.
-
-A path of files may have these characters too, behind its first `/`.
-"""
-_PARAMETERS = re.compile(
-    r"\w\s*=.*\s\w+\s*=|\A\s*(?:user|host|hostaddr|dbname|service)\s*=.*:", re.S
-)
-"""Of a connection string: `host=… dbname=…`, or one of these alone with a `:` in its name."""
+"""Signs of an address in a text that should be a path: `user:password@`, `host=… password=…`."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +87,8 @@ def uri_of(text: str) -> Uri | None:
         return None
     if not all(_HOST.fullmatch(host) for host in uri.host.split(",")):
         return None
-    names = uri.host or uri.path  # it may quote a whole `user:password@host`
-    return None if may_hold_password(unquote(names)) else uri
-
-
-def may_hold_password(name: str) -> bool:
-    """Whether a name looks like an address with a password."""
-    return _PASSWORD.search(name) is not None
+    # A host that is quoted may be a whole `user:password@host`.
+    return uri if all(map(_is_clear, uri.hosts if uri.host else [uri.path])) else None
 
 
 def wrong_with_names(names: Mapping[str, Any]) -> str | None:
@@ -118,12 +98,16 @@ def wrong_with_names(names: Mapping[str, Any]) -> str | None:
     """
     for part in ("user", "host", "hostaddr", "dbname", "service"):
         value = str(names.get(part) or "")
-        pieces = value.split(",") if part.startswith("host") else [value]
-        if may_hold_password(_unquoted(value)):
+        if not all(map(_is_clear, value.split(",") if part.startswith("host") else [value])):
             return UNCLEAR
-        if any(":" in _unquoted(p) for p in pieces if not _is_ipv6(p)):
-            return COLON_IN_NAME
     return None
+
+
+def _is_clear(name: str) -> bool:
+    """Whether no part of a name can be a password: no `:` and no `=`, or a host in IPv6."""
+    while (unquoted := unquote(name)) != name:
+        name = unquoted
+    return not re.search("[:=]", name) or _is_ipv6(name)
 
 
 def is_of_postgres(text: str) -> bool:
@@ -146,7 +130,7 @@ def wrong_with_path(text: str) -> str | None:
         return "a path has no character NUL; leave it out"
     if text.startswith(("./", "../")) or (text.startswith("/") and not text.startswith("//")):
         return None
-    if _MISTYPED.match(text) or _PARAMETERS.search(text) or may_hold_password(text):
+    if _LIKE_ADDRESS.search(text):
         return (
             "expected a path, found what looks like an address with a password, which is not "
             f"shown here; a URL begins with its scheme: {EXAMPLE}, s3://bucket/path; before the "
@@ -194,13 +178,6 @@ def _wrong_with_parts(uri: Uri) -> str | None:
         *({name: value} for name, value in uri.parameters),
     ]
     return next((wrong for part in parts if (wrong := wrong_with_names(part))), None)
-
-
-def _unquoted(text: str) -> str:
-    """A text with every %XX decoded, even if it was quoted several times."""
-    while (once := unquote(text)) != text:
-        text = once
-    return text
 
 
 def _is_ipv6(host: str) -> bool:

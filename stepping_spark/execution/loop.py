@@ -31,7 +31,7 @@ from stepping_spark.rows.schema import Columns, Schema
 from stepping_spark.spark.checkpoint import too_large
 from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, on_driver
 from stepping_spark.spark.session import count_jobs
-from stepping_spark.store import Store
+from stepping_spark.store import StepStore
 
 Kept: TypeAlias = tuple[Vertex, tuple[Expr, ...]]
 Compute = Callable[[Sequence[Member], Mapping[Leaf, tuple[Relation, ...]]], list[Relation]]
@@ -47,7 +47,7 @@ class Run:
     def __init__(
         self,
         loop: LoopPlan,
-        store: Store,
+        store: StepStore,
         projection: Projection,
         state_around: Callable[[Vertex, tuple[Expr, ...]], State],
         compute: Compute,

@@ -20,7 +20,7 @@ from stepping_spark.engines.arrow.kernels import PartitionKey, Prefix, Prefixes
 from stepping_spark.limits import Limits
 from stepping_spark.plan.terms import Read, State
 from stepping_spark.spark.relation import Relation
-from stepping_spark.store import OrderedStore, Store
+from stepping_spark.store import OrderedStore, StepStore
 
 Parts: TypeAlias = tuple[Relation, ...]
 
@@ -36,7 +36,7 @@ class _Touched:
 class KnownPrefixes:
     """The prefixes of the partitions of a plan's windows."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
+    def __init__(self, store: StepStore, limits: Limits) -> None:
         self._store = store
         self._limits = limits
         self._step: int | None = None

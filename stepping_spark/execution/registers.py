@@ -29,7 +29,7 @@ from stepping_spark.plan.terms import (
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.placement import is_sent_whole
 from stepping_spark.spark.relation import DriverRelation, Relation, added_up, plus
-from stepping_spark.store import Now, SizedStore, Store
+from stepping_spark.store import Now, SizedStore, StepStore
 
 _MANY = 4  # rows of a change for each old row at its keys: to add them up would take too long
 
@@ -37,7 +37,9 @@ _MANY = 4  # rows of a change for each old row at its keys: to add them up would
 class Registers:
     """The registers of one plan in one store, as its steps read them."""
 
-    def __init__(self, plan: Plan, store: Store, projection: Projection, limits: Limits) -> None:
+    def __init__(
+        self, plan: Plan, store: StepStore, projection: Projection, limits: Limits
+    ) -> None:
         self._plan = plan
         self._store = store
         self._projection = projection

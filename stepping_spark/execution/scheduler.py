@@ -50,7 +50,7 @@ from stepping_spark.spark.session import (
     is_stopped,
     running_session,
 )
-from stepping_spark.store import Now, Store
+from stepping_spark.store import Now, StepStore
 
 _UNKNOWN = (None, None)
 """The rows that a vertex read and gave, where nobody counted them."""
@@ -62,7 +62,7 @@ class Scheduler:
     def __init__(
         self,
         plan: Plan,
-        store: Store,
+        store: StepStore,
         spark: SparkSession | None = None,
         *,
         limits: Limits = DEFAULT,

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from stepping_spark.limits import Limits
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import DriverRelation, Relation
-from stepping_spark.store import Now, Register
+from stepping_spark.store import Register
+from stores.base import LastStep
 from stores.batches.driver import DriverBatch, wanted_since
 from stores.batches.spark import SparkBatch
 from stores.registers import checked_since
@@ -18,17 +19,13 @@ Batches = tuple[Batch, ...]
 
 
 @dataclass(frozen=True)
-class LastStep:
+class MemoryState:
     """The committed state, and the step that committed it."""
 
-    step: int = 0
-    now: Now = None
+    last: LastStep = field(default_factory=LastStep)
     batches: Mapping[str, Batches] = field(default_factory=dict)
     outputs: tuple[Relation, ...] | None = None
     schemas: tuple[Schema, ...] = ()  # of the outputs
-    offsets: Mapping[str, int] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
-    made_by: tuple[str, ...] | None = None
     circuit: str | None = None
 
 

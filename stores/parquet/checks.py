@@ -1,30 +1,25 @@
 """Compares a Parquet file with its description, before and after its rows are decoded.
 
-A state may have been edited, or its files put in each other's place. A footer says whose file it
-is. How much memory rows take is known before they take it: a file of a kilobyte can say that it has
-a billion rows, or one long text in each.
+Files may be damaged, or in each other's place: a footer names its file and its register.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional
-from stores.checked import parsed
+from stores.decoding import decoded
 from stores.parquet.manifest import File
-from stores.parquet.page_headers import place_of, values_of
 
 GROUP_ROWS = 1 << 13
 """The rows of a row group: what is read at least to find a key in a large file."""
@@ -32,21 +27,12 @@ GROUP_ROWS = 1 << 13
 GROUP_BYTES = 1 << 25
 """The memory that the rows of a row group take, if they are more than one."""
 
-MOST_DECODED = 1 << 27
-"""The memory that the rows of a row group may take, or `RATIO` times their bytes in the file."""
-
-RATIO = 64
-SNAPPY = 22
-"""Pages are compressed by snappy, which makes nothing smaller than by this factor."""
-
-MOST_LISTED = 100_000
-"""Row groups and columns that a footer may list."""
-
 _KEY = b"stepping_spark"  # in a footer
-_BITS = {"BOOLEAN": 1, "INT32": 32, "INT64": 64, "INT96": 64, "FLOAT": 32, "DOUBLE": 64} | {
-    "BYTE_ARRAY": 32,  # and its bytes
-    "FIXED_LEN_BYTE_ARRAY": 128,
-}
+
+
+class _Footer(Struct, frozen=True):
+    file: str
+    of: str
 
 
 class Damaged(Exception):
@@ -119,8 +105,8 @@ def _footer(f: File, metadata: pq.FileMetaData) -> tuple[str, str] | None:
     if said is None:
         return None
     try:
-        part = parsed(said)
-        return part["file"].text(), part["of"].text()
+        footer = decoded(said, _Footer)
+        return footer.file, footer.of
     except ValueError as e:
         raise Damaged(f"{f.name} has a footer that cannot be read: {e}") from None
 
@@ -132,19 +118,9 @@ def _columns(schema: pa.Schema) -> str:
 # -- reading
 
 
-def opened_file(
-    source: pa.NativeFile,
-    metadata: pq.FileMetaData | None = None,
-    dictionaries: Sequence[str] = (),
-) -> pq.ParquetFile:
-    """An open file that reads these columns as dictionaries."""
-    return pq.ParquetFile(
-        source,
-        metadata=metadata,
-        read_dictionary=list(dictionaries),
-        page_checksum_verification=True,
-        thrift_container_size_limit=MOST_LISTED,
-    )
+def opened_file(source: pa.NativeFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """An open file, whose pages are compared with their checksums."""
+    return pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
 
 
 def read_rows(
@@ -159,119 +135,13 @@ def read_rows(
     if metadata is None:
         check_file(f, opened.metadata)
     check_content(f, opened, content)
-    wanted = list(range(opened.num_row_groups) if groups is None else groups)
-    _check_places_in_file(f, opened.metadata, wanted)
-    long = _long_columns(f, opened.metadata, wanted)
-    _check_lists(f, opened.metadata, wanted, source)
-    if long:
-        opened = opened_file(source, opened.metadata, long)
-    table = opened.read_row_groups(wanted)
-    if long:
-        _check_decoded(f, table, opened.metadata, wanted)
-        table = table.cast(content.arrow)
-    _check_rows(f, table, content)
-    return table
-
-
-# -- how much memory rows take
-
-
-def _check_places_in_file(f: File, metadata: pq.FileMetaData, groups: Iterable[int]) -> None:
-    """Raise `Damaged` if the footer places columns outside of the file."""
-    for i, j in product(groups, range(metadata.num_columns)):
-        column = metadata.row_group(i).column(j)
-        start, size = place_of(column)
-        if start < 0 or size < 0 or start + size > f.nbytes:
-            raise Damaged(
-                f"{f.name} has {f.nbytes:,} bytes, and its footer says that those of "
-                f"{column.path_in_schema} of row group {i} are {size:,} from byte {start:,}"
-            )
-
-
-def _long_columns(f: File, metadata: pq.FileMetaData, groups: Iterable[int]) -> list[str]:
-    """The columns that may be large in memory and are small in the file: read as dictionaries.
-
-    Raises `Damaged` if the sizes in the file are too large already.
-    """
-    found: dict[str, None] = {}
-    for i in groups:
-        group = metadata.row_group(i)
-        columns = [group.column(j) for j in range(group.num_columns)]
-        most = _most(f, columns)
-        for c in columns:
-            if c.compression != "SNAPPY":
-                raise Damaged(f"{f.name} is compressed by {c.compression}, and not by SNAPPY")
-            worst = c.num_values * c.total_compressed_size * SNAPPY
-            if c.physical_type == "BYTE_ARRAY" and worst > most:
-                found[c.path_in_schema] = None
-        _check_size(f, i, sum(c.num_values * _BITS[c.physical_type] for c in columns) // 8, most)
-    return list(found)
-
-
-def _check_lists(
-    f: File, metadata: pq.FileMetaData, groups: Iterable[int], source: pa.NativeFile
-) -> None:
-    """Raise `Damaged` if pages of lists and the footer have different numbers of values."""
-    schema = metadata.schema
-    lists = [j for j in range(metadata.num_columns) if schema.column(j).max_repetition_level]
-    for i, j in product(groups, lists):
-        column = metadata.row_group(i).column(j)
-        found = values_of(source, column)
-        if found != column.num_values:
-            raise Damaged(
-                f"{f.name} has pages of {found:,} values in {column.path_in_schema} of row group "
-                f"{i}, and its footer says {column.num_values:,}"
-            )
-
-
-def _check_decoded(
-    f: File, table: pa.Table, metadata: pq.FileMetaData, groups: Sequence[int]
-) -> None:
-    """Raise `Damaged` if texts that were read as dictionaries are too large to decode."""
-    begin = 0
-    for i in groups:
-        group = metadata.row_group(i)
-        rows = table.slice(begin, group.num_rows)
-        begin += group.num_rows
-        size = sum(_text_bytes(chunk) for column in rows.columns for chunk in column.chunks)
-        _check_size(f, i, size, _most(f, [group.column(j) for j in range(group.num_columns)]))
-
-
-def _most(f: File, columns: Sequence[Any]) -> int:
-    sizes: list[int] = [c.total_compressed_size for c in columns]
-    return max(MOST_DECODED, RATIO * min(sum(sizes), f.nbytes))
-
-
-def _check_size(f: File, group: int, size: int, most: int) -> None:
-    if size > most:
-        raise Damaged(
-            f"{f.name} would take {size:,} bytes of memory for row group {group}, of {most:,} "
-            "at most for what it has in the file"
-        )
-
-
-def _text_bytes(array: Any) -> int:
-    """The bytes of the texts of an array of dictionaries, or of arrays that have some in them."""
-    if pa.types.is_dictionary(array.type):
-        lengths: Any = pc.binary_length(array.dictionary)
-        return int(pc.sum(pc.take(lengths, array.indices)).as_py() or 0)
-    if pa.types.is_list(array.type):
-        return _text_bytes(array.flatten())
-    if pa.types.is_struct(array.type):
-        return sum(map(_text_bytes, array.flatten()))
-    return 0
-
-
-# -- rows
-
-
-def _check_rows(f: File, table: pa.Table, content: Content) -> None:
-    """Raise `Damaged` for values outside of their type, and for NULL in a type without it."""
+    table = opened.read_row_groups(list(range(opened.num_row_groups) if groups is None else groups))
     table.validate(full=True)
     never = [n for n, t in content.schema.all if not isinstance(t, Optional)]
     for name in [*never, *filter(None, [content.place])]:
         if nulls := table.column(name).null_count:
             raise Damaged(f"{f.name} has {nulls:,} rows with NULL as {name}")
+    return table
 
 
 def check_places(f: File, places: Hashes, first: int, last: int) -> None:

@@ -11,21 +11,22 @@ file system does not lock), generations decide:
    is none, whoever claims later finds the manifest in 2: the step is committed. If there is one,
    the step may not count, and the writer says so, and ends.
 
-So nothing depends on the clock, on how soon a listing shows a new file, or on the lock. Claims stay
-for a day after a later one was made; by then a listing shows the manifests of that.
+So nothing depends on the clock or on the lock. A listing shows all that was written before it, as
+every object store has it by now. Claims stay for a day after a later one was made.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import time
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 
-from stepping_spark.errors import StoreCorrupt, StoreLocked, StoreUnavailable
-from stores.checked import parsed, small_file
+from msgspec import Struct
+
+from stepping_spark.errors import StoreCorrupt, StoreLocked
+from stores.decoding import Natural, decoded
 from stores.parquet.directory import TEMPORARY, Directory
 from stores.parquet.manifest import DATA, FOLDER, LAST, Order, name_of, none_is_left, orders
 from stores.pool import side_by_side
@@ -34,18 +35,15 @@ CLAIMS = "claims"
 KEPT_FOR = 86_400.0
 """Seconds for which a claim stays after a later one, by the file system's clock."""
 
-SHOWN_WITHIN = 600.0
-"""Seconds, by the file system's clock, within which a listing shows what was written."""
-
-MOST_ASKED_FOR = 16
-"""So many claims are asked for by name, where a listing may not show them yet."""
-
-TRIES, PAUSE = 5, 0.05  # of listings that are late, and the seconds between them
-
 _CLAIM = re.compile(rf"{CLAIMS}/(\d{{8}})(-\w+)?\.json", re.ASCII)
 _LITTER = re.compile(
     rf"{CLAIMS}/(?:{TEMPORARY})?(?:\d{{8}}(?:-\w+)?|asking-\w+)\.json(?:-\w+)?", re.ASCII
 )
+
+
+class _File(Struct, frozen=True):
+    begins: tuple[Natural, Natural, Natural]
+    written: bool
 
 
 class Claim:
@@ -55,7 +53,6 @@ class Claim:
         self._directory = directory
         self._who = {**who, "claim": uuid.uuid4().hex}
         claimed = _known(directory.changed(CLAIMS))
-        self._listed = {generation for generation, _ in claimed}
         written = [(order[0], name_of(order)) for order in orders(directory.sizes(FOLDER))]
         last, its_name = max(claimed + written, default=(0, ""))
         self._check_is_number(last + 1, its_name)
@@ -82,50 +79,28 @@ class Claim:
             written = orders(self._directory.sizes(FOLDER))
             if all(generation <= self.generation for generation, _, _ in written):
                 return None
-        with suppress(FileNotFoundError, ValueError):
-            return small_file(self._directory, later)
+        with suppress(FileNotFoundError):
+            return self._directory.read(later)
         return b""
 
     def known_orders(self) -> list[Order]:
-        """The manifests of earlier generations, also those that a listing does not show yet."""
-        gone: Order | None = None
-        for _ in range(TRIES):
-            found = [o for o in orders(self._directory.sizes(FOLDER)) if o[0] < self.generation]
-            if not found or self._is_there(found[-1]):
-                gone = self._follow(found)
-                if gone is None:
-                    return found
-            time.sleep(PAUSE)
-        if not found:
+        """The manifests of earlier generations, the oldest first."""
+        known = self._earlier()
+        last = known[-1][0] if known else 0
+        claimed = (g for g, _ in _known(self._directory.changed(CLAIMS)))
+        asked = [g for g in claimed if last < g < self.generation]
+        begun = max((o for o in side_by_side(self._begun_by, asked) if o is not None), default=None)
+        if begun is None:
+            return known
+        known = self._earlier()  # perhaps it was written since the first look
+        if not known:
             raise none_is_left(self._directory.shown)
-        if gone is not None and self._is_old(gone):
-            raise self._older(found[-1], gone)
-        raise StoreUnavailable(
-            f"{self._directory.shown}: {FOLDER}/ does not list yet what it has: others have just "
-            "written there; wait a moment, and open it again. If it is a copy that was put back, "
-            f"put back {CLAIMS}/ and {DATA}/ from the same copy"
-        )
+        if known[-1] < begun:
+            raise self._older(known[-1], begun)
+        return known
 
-    def _follow(self, found: list[Order]) -> Order | None:
-        """Add the manifests after the last one. Returns one that was written, and then removed."""
-        gone: Order | None = None
-        since = found[-1][0] + 1 if found else 1
-        late = set(range(self.generation - MOST_ASKED_FOR, self.generation))
-        asked = sorted(g for g in late | self._listed if since <= g < self.generation)
-        for first, written in side_by_side(self._first_of, asked):
-            if first is not None and self._is_there(first):
-                found.append(first)
-                gone = None  # a later writer removes what is older
-            elif written:
-                gone = first
-        while found and (following := self.after(found[-1])) is not None:
-            found.append(following)
-        return gone
-
-    def _is_old(self, order: Order) -> bool:
-        """Whether a generation was claimed so long ago that a listing shows it."""
-        its, mine = (self._directory.status(n) for n in (_name(order[0]), self.name))
-        return bool(its and mine and its.changed < mine.changed - SHOWN_WITHIN)
+    def _earlier(self) -> list[Order]:
+        return [o for o in orders(self._directory.sizes(FOLDER)) if o[0] < self.generation]
 
     def _older(self, last: Order, gone: Order) -> StoreCorrupt:
         """The error if manifests that writers have written since are missing."""
@@ -166,8 +141,8 @@ class Claim:
             self._directory.create(self.name, text)
         except FileExistsError:
             # A file system that lost its answer, and was asked again, finds its own.
-            with suppress(FileNotFoundError, ValueError):
-                return small_file(self._directory, self.name) == text
+            with suppress(FileNotFoundError):
+                return self._directory.read(self.name) == text
             return False
         return True
 
@@ -186,18 +161,16 @@ class Claim:
                 "wait until it has ended, and open it again"
             )
 
-    def _first_of(self, generation: int) -> tuple[Order | None, bool]:
-        """The manifest that a writer has said it would begin with, and whether it has written it.
+    def _begun_by(self, generation: int) -> Order | None:
+        """The first manifest that a writer has written, as its claim says; None for none.
 
         A claim that nobody can read is taken for one that was never made use of.
         """
         with suppress(FileNotFoundError, ValueError):
-            said = parsed(small_file(self._directory, _name(generation)))
-            of = zip(said["begins"].items(3), LAST, strict=True)
-            first, step, revision = (part.number(least=0, most=last) for part, last in of)
-            if first == generation:
-                return (first, step, revision), said["written"].truth()
-        return None, False
+            claim = decoded(self._directory.read(_name(generation)), _File)
+            if claim.begins[0] == generation and claim.written:
+                return claim.begins
+        return None
 
     def _is_there(self, order: Order) -> bool:
         return self._directory.status(name_of(order)) is not None

@@ -16,7 +16,7 @@ from stepping_spark.errors import (
 )
 from stepping_spark.plan.difference import Described, described, names_in
 from stepping_spark.store import Register, fingerprint_of
-from stores.parquet.claims import CLAIMS, Claim, is_claimed
+from stores.parquet.claims import CLAIMS, Claim
 from stores.parquet.directory import Directory
 from stores.parquet.filesystem import reaching
 from stores.parquet.kept import CIRCUITS, Kept, first_registers, kept_at
@@ -59,7 +59,7 @@ class Committed:
         self._claim: Claim | None = None
         self._gave_way = False
         self._follow = False
-        self._manifest = Manifest(0, 0, 0, "")
+        self._manifest = Manifest(0)
         self._doubt: Manifest | None = None
         self.kept = Kept.first({})
         self.names: Mapping[str, str] = {}
@@ -121,10 +121,6 @@ class Committed:
             check_belongs(self.kept, base, self._directory)
         except TooFast:
             pass  # it is looked for again once this one has a claim
-        except StoreCorrupt:
-            # Who has claimed it since may have gone on, where a listing does not show that yet.
-            if not orders or not is_claimed(self._directory, orders[-1][0] + 1):
-                raise
 
     def _base(self, at_step: int | None) -> Manifest:
         """The newest manifest, or that of a step; looked for again where a writer has gone on."""
@@ -141,12 +137,8 @@ class Committed:
         )
 
     def _is_last(self, orders: Sequence[Order]) -> bool:
-        """Whether the last of these manifests, which were listed, still is, by a listing."""
-        if not orders:
-            return True
-        if self._log.orders()[-1:] != orders[-1:]:
-            return False
-        return self._directory.status(name_of(orders[-1])) is not None
+        """Whether the last of these manifests, which were listed, still is the last."""
+        return self._log.orders()[-1:] == orders[-1:]
 
     def check(self, registers: Sequence[Register]) -> None:
         """A `StoreMismatch` where the registers are not those of the state."""
@@ -209,7 +201,7 @@ class Committed:
                 check_belongs(self.kept, base, self._directory)
             else:
                 self._know(first, registers, None)
-                base = Manifest(0, 0, 0, fingerprint_of(first.registers))
+                base = Manifest(0, fingerprint=fingerprint_of(first.registers))
             self._manifest = replace(base, generation=claim.generation, revision=0)
             claim.begins_with(self._manifest.order, written=False)
             self._log.write(self._manifest, ())

@@ -65,10 +65,7 @@ class Directory(Protocol):
         """When each file of a folder was last written, in seconds of the file system's clock."""
 
     def status(self, name: str) -> Status | None:
-        """The status of a file; None if it does not exist.
-
-        It looks up the name, so it finds files that a listing does not show yet.
-        """
+        """The status of a file; None if it does not exist."""
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files. Missing files are no error."""

@@ -9,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stepping_spark.errors import StoreError
 from stepping_spark.limits import Limits
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
-from stores.parquet.checks import GROUP_BYTES, GROUP_ROWS, Content, Damaged, read_rows
+from stores.parquet.checks import GROUP_BYTES, GROUP_ROWS, Content
 from stores.parquet.directory import Directory
 from stores.parquet.manifest import DATA, File, FileBatch
 
@@ -39,7 +38,6 @@ class FileWriter:
         self._waiting: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
         self._rows = self._first = self._last = 0  # of the file under way
-        self._large = False  # whether it has a row that is large
         self._names: list[str] = []
 
     def append(self, rows: pa.Table, places: Hashes | None) -> None:
@@ -85,7 +83,6 @@ class FileWriter:
             self._first = self._first if self._rows else ends[0].as_py()
             self._last = ends[-1].as_py()
         self._rows += group.num_rows
-        self._large |= group.nbytes > GROUP_BYTES
         if self._rows >= self._file_rows:
             self._end_file()
 
@@ -106,22 +103,7 @@ class FileWriter:
         size = self._sink.tell()
         self._sink.close()
         self._writer = None
-        made = File(self._names[-1], self._rows, size, self._first, self._last)
-        self._files.append(made)
-        if self._large:
-            self._large = False
-            self._check(made)
-
-    def _check(self, made: File) -> None:
-        """Check that a file with large rows can be read."""
-        try:
-            with self._directory.input(made.name) as source:
-                read_rows(source, made, None, None, self._content)
-        except Damaged as e:
-            raise StoreError(
-                f"{self._content.of} has a row that is too large to be read again: {e}; change "
-                "the rows, so that each is smaller"
-            ) from None
+        self._files.append(File(self._names[-1], self._rows, size, self._first, self._last))
 
 
 def _rows_of_group(table: pa.Table) -> int:

@@ -45,7 +45,6 @@ from stores.parquet.checks import (
 from stores.parquet.directory import Directory
 from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.manifest import File, FileBatch
-from stores.parquet.plain_files import NotPlain
 from stores.pool import side_by_side
 
 ENTRY_BYTES = 400
@@ -277,8 +276,6 @@ class FileReader:
                 yield source
         except FileNotFoundError as e:
             raise Damaged(f"{f.name} is missing") from e
-        except NotPlain as e:
-            raise Damaged(str(e)) from e
         except (pa.ArrowException, EOFError, ValueError, OverflowError) as e:
             raise Damaged(f"{f.name} cannot be read as Parquet: {e}") from e
         except OSError as e:

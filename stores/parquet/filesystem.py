@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from stepping_spark.callsite import user_line
-from stepping_spark.errors import StoreCorrupt, StoreError, StoreUnavailable
+from stepping_spark.errors import StoreError, StoreUnavailable
 from stores.parquet.conditional import creator_for
 from stores.parquet.directory import Directory
 from stores.parquet.local_directory import LocalDirectory
 from stores.parquet.object_directory import ObjectDirectory
-from stores.parquet.plain_files import NotPlain
 from stores.urls import Uri, uri_of, wrong_with_files, wrong_with_path
 
 _PARQUET = "parquet:"
@@ -90,8 +89,6 @@ def reaching(shown: str, purpose: str) -> Iterator[None]:
     """Turn errors of the system into one `StoreUnavailable` with the remedy."""
     try:
         yield
-    except NotPlain as e:
-        raise StoreCorrupt(f"{shown}: could not {purpose}: {e}") from None
     except OSError as e:
         why = e.strerror or str(e)
         raise StoreUnavailable(

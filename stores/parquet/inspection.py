@@ -20,7 +20,7 @@ from stepping_spark.relations.arrow import nonzero
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashes import Hashes
 from stepping_spark.rows.schema import Schema
-from stepping_spark.store import Register, fingerprint, now_from_text
+from stepping_spark.store import Register, fingerprint
 from stores.batches.driver import places_of, settled
 from stores.inspection import Kept, Summary, Verification
 from stores.parquet.checks import Content, Damaged
@@ -82,8 +82,8 @@ class ParquetState:
                 FORMAT,
                 manifest.fingerprint,
                 manifest.step,
-                now_from_text(manifest.now),
-                manifest.offsets,
+                manifest.last.now,
+                manifest.last.offsets,
                 holder(self._directory),
                 tuple(_kept(r, manifest.registers.get(r.name, ())) for r in registers),
             )

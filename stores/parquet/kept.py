@@ -12,11 +12,14 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from msgspec import Struct
 
 from stepping_spark.errors import StoreCorrupt, StoreUnavailable
 from stepping_spark.plan.difference import Described, described
 from stepping_spark.store import Register
-from stores.checked import parsed, small_file
+from stores.decoding import Natural, decoded
 from stores.parquet.directory import Directory
 from stores.parquet.filesystem import reaching
 from stores.parquet.manifest import REGISTERS, Manifest
@@ -79,6 +82,13 @@ class Kept:
         return replace(self, circuit=circuit, name=name)
 
 
+class _File(Struct, frozen=True):
+    registers: Described
+    numbers: dict[str, Natural]
+    stored_as: dict[str, str]
+    circuit: str
+
+
 def kept_at(directory: Directory, manifest: Manifest) -> Kept:
     """What a state says of itself at a step. Raises `StoreCorrupt` for a damaged file."""
     if manifest.circuit is None:
@@ -86,19 +96,8 @@ def kept_at(directory: Directory, manifest: Manifest) -> Kept:
     name = manifest.circuit
     try:
         with reaching(directory.shown, "read its circuit"):
-            said = parsed(small_file(directory, name))
-        registers, numbers = said["registers"].entries(), said["numbers"].entries()
-        for register in registers.values():
-            register.entries()
-        if registers.keys() != numbers.keys():
-            raise ValueError("its registers and their numbers do not fit")
-        return Kept(
-            {n: of.found for n, of in registers.items()},
-            {n: number.number(0) for n, number in numbers.items()},
-            {n: at.text() for n, at in said["stored_as"].entries().items()},
-            said["circuit"].text(),
-            name,
-        )
+            file = decoded(directory.read(name), _File)
+        return Kept(file.registers, file.numbers, file.stored_as, file.circuit, name)
     except (ValueError, FileNotFoundError) as e:
         raise _damaged(directory, name, e) from None
     except StoreUnavailable as e:
@@ -111,16 +110,13 @@ def first_registers(directory: Directory) -> Described | None:
     """The registers that a state was made with; None if there is no state."""
     try:
         with reaching(directory.shown, "read its registers"):
-            entries = parsed(small_file(directory, REGISTERS)).entries()
-        for said in entries.values():
-            said.entries()
+            return decoded(directory.read(REGISTERS), dict[str, dict[str, Any]])
     except ValueError as e:
         raise _damaged(directory, REGISTERS, e) from None
     except StoreUnavailable as e:
         if isinstance(e.__cause__, FileNotFoundError):
             return None
         raise
-    return {name: said.found for name, said in entries.items()}
 
 
 def _damaged(directory: Directory, name: str, why: Exception) -> StoreCorrupt:

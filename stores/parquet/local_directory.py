@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,7 +14,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from stores.parquet.directory import TEMPORARY, Status, escaped
-from stores.parquet.plain_files import NotPlain, check_plain, kind, open_plain
 from stores.pool import side_by_side
 
 _ASKING = "claims/asking-links.json"  # made to see whether there are hard links; swept if left
@@ -28,8 +26,7 @@ _log = logging.getLogger("stepping_spark")
 class LocalDirectory:
     """A directory of this machine, or one that it has mounted.
 
-    Its files are for this user alone (0600, and 0700 for directories), and plain: a link or a pipe
-    in place of one is `NotPlain`, and is neither followed nor waited for.
+    Its files are for this user alone (0600, and 0700 for directories).
     """
 
     root: str
@@ -64,11 +61,6 @@ class LocalDirectory:
             with suppress(FileExistsError):
                 os.mkdir(path, 0o700)
                 made = True
-            if not stat.S_ISDIR(os.lstat(path).st_mode):
-                raise NotPlain(
-                    f"{path} is {kind(os.lstat(path))}, and a store has a directory of its own "
-                    "there; move the files to one of that name, or mount it there"
-                )
         if made:
             _sync(self.root)
             _sync(os.path.dirname(self.root))
@@ -78,13 +70,10 @@ class LocalDirectory:
         return os.path.join(self.root, *name.split("/"))
 
     def read(self, name: str) -> bytes:
-        with open(open_plain(self.path(name), os.O_RDONLY), "rb") as file:
-            return file.read()
+        return Path(self.path(name)).read_bytes()
 
     def input(self, name: str) -> pa.NativeFile:
-        path = self.path(name)
-        check_plain(path, os.lstat(path))
-        return pa.OSFile(path, "rb")
+        return pa.OSFile(self.path(name), "rb")
 
     def output(self, name: str) -> pa.NativeFile:
         path = self.path(name)
@@ -145,7 +134,8 @@ def _temporary(target: str, data: bytes) -> Iterator[str]:
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f"{TEMPORARY}{name}-{uuid.uuid4().hex}")
     try:
-        with open(open_plain(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open(temporary, flags, 0o600), "wb") as file:
             file.write(data)
         yield temporary
     finally:

@@ -20,13 +20,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from msgspec import Struct
+
 from stepping_spark.errors import StoreLocked
 from stepping_spark.zsets.boxes import printable
-from stores.checked import parsed, small_file
+from stores.decoding import Natural, decoded
 from stores.parquet.claims import CLAIMS
 from stores.parquet.directory import Directory
 from stores.parquet.local_directory import LocalDirectory
-from stores.parquet.plain_files import NotPlain, check_one_name, open_plain
 from stores.steps import this_process
 
 LOCK = "lock.json"
@@ -39,6 +40,13 @@ LONGEST = 255  # characters of the name of a host, or of a time, that messages s
 TRIES, PAUSE = 3, 0.02  # of a file lock, and the seconds between them
 
 _log = logging.getLogger("stepping_spark")
+
+
+class _Who(Struct, frozen=True):
+    pid: Natural
+    host: str
+    since: str
+    process: str = ""
 
 
 class Lock(Protocol):
@@ -128,14 +136,10 @@ class FileLock:
 def _locked_handle(directory: LocalDirectory) -> int:
     path = directory.path(LOCK)
     with _handles_lock:
-        handle = open_plain(path, os.O_RDWR | os.O_CREAT)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         _handles.add(handle)
     try:
-        check_one_name(path, os.fstat(handle))
         _flock(handle)
-    except NotPlain:
-        _close(handle)
-        raise
     except OSError as e:
         found = os.pread(handle, 4096, 0)
         _close(handle)
@@ -204,7 +208,7 @@ def _is_file_of(path: str, handle: int) -> bool:
 
 def _holder_of_file(directory: LocalDirectory) -> str | None:
     try:
-        handle = open_plain(directory.path(LOCK), os.O_RDONLY)
+        handle = os.open(directory.path(LOCK), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
@@ -282,11 +286,8 @@ class Lease:
 
 
 def _lease(directory: Directory) -> bytes:
-    """The content of the lease; empty if the file is too large."""
-    try:
-        return small_file(directory, LEASE_FILE)
-    except ValueError:
-        return b""
+    """The content of the lease."""
+    return directory.read(LEASE_FILE)
 
 
 def _is_alive(directory: Directory) -> bool:
@@ -335,13 +336,12 @@ def locked(directory: Directory, found: bytes, remedy: str) -> StoreLocked:
 def _shown(found: bytes) -> str:
     """The writer, for a message. The text may have been edited."""
     try:
-        said = parsed(found)
-        pid, host = said["pid"].number(least=0), said["host"].text()
-        since = said["since"].text()
+        writer = decoded(found, _Who)
     except ValueError:
         return "another writer"
-    own = ", which is this one" if (pid, host) == (os.getpid(), socket.gethostname()) else ""
-    return f"process {pid} on {_line(host)} since {_line(since)}{own}"
+    mine = (writer.pid, writer.host) == (os.getpid(), socket.gethostname())
+    own = ", which is this one" if mine else ""
+    return f"process {writer.pid} on {_line(writer.host)} since {_line(writer.since)}{own}"
 
 
 def _line(text: str) -> str:
@@ -350,5 +350,5 @@ def _line(text: str) -> str:
 
 def _process_of(found: bytes) -> str | None:
     with suppress(ValueError):
-        return parsed(found)["process"].text()
+        return decoded(found, _Who).process
     return None

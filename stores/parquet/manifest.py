@@ -12,22 +12,23 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from dataclasses import field as of_dataclass
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta, Raw, Struct, field, to_builtins
 
 from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
-from stepping_spark.rows.schema import Schema
-from stepping_spark.store import now_from_text
-from stores.checked import MOST_BYTES, Part, check_distinct, parsed, small_file
+from stepping_spark.store import now_from_text, now_to_text
+from stores.base import LastStep
+from stores.decoding import Natural, Positive, decoded
 from stores.parquet.directory import Directory
-from stores.parquet.plain_files import NotPlain
 
 FORMAT = 2
 FOLDER, DATA = "manifests", "data"
 REGISTERS = "registers.json"
 _NAME = re.compile(rf"{FOLDER}/([0-9]{{8}})-([0-9]{{12}})-([0-9]{{4}})\.json")
 LAST = 10**8 - 1, 10**12 - 1, 10**4 - 1  # of generations, steps and revisions: so many digits
-_PLACES = 2**64 - 1  # the greatest place
 
 DATA_NAME = re.compile(rf"{DATA}/(?:\w+-(\d{{8}})-\d{{12}}-)?[\w-]+\.parquet", re.ASCII)
 """The names of files of rows; its group is the generation that wrote it, where the name says it."""
@@ -41,15 +42,14 @@ CIRCUIT_NAME = re.compile(r"circuits/(\d{8})-[0-9a-f]{16}\.json", re.ASCII)
 Order: TypeAlias = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class File:
+class File(Struct, frozen=True):
     """A Parquet file; `first` and `last` are the least and the greatest place in it."""
 
-    name: str
-    rows: int
-    nbytes: int
-    first: int
-    last: int
+    name: Annotated[str, Meta(pattern=rf"^{DATA_NAME.pattern}\Z")]
+    rows: Positive
+    nbytes: Positive = field(name="bytes")
+    first: Natural
+    last: Natural
 
 
 @dataclass(frozen=True)
@@ -83,16 +83,17 @@ class Manifest:
     """The state after a step."""
 
     generation: int
-    step: int
-    revision: int
-    fingerprint: str
-    now: str | None = None
-    offsets: Mapping[str, int] = field(default_factory=dict)
-    registers: Mapping[str, tuple[FileBatch, ...]] = field(default_factory=dict)
+    revision: int = 0
+    fingerprint: str = ""
+    last: LastStep = of_dataclass(default_factory=LastStep)
+    registers: Mapping[str, tuple[FileBatch, ...]] = of_dataclass(default_factory=dict)
     outputs: tuple[Output, ...] | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    made_by: tuple[str, ...] | None = None  # what computed each output; None: not told
     circuit: str | None = None  # the file that has the registers and the circuit, if any has
+
+    @property
+    def step(self) -> int:
+        """The number of the step."""
+        return self.last.step
 
     @property
     def order(self) -> Order:
@@ -119,20 +120,21 @@ class Manifest:
 
     def encode(self) -> bytes:
         """The manifest as JSON, with a digest of itself."""
+        last = self.last
         body: dict[str, Any] = {
             "format": FORMAT,
             "generation": self.generation,
             "step": self.step,
             "revision": self.revision,
             "fingerprint": self.fingerprint,
-            "now": self.now,
-            "offsets": dict(self.offsets),
-            "settings": dict(self.settings),
+            "now": now_to_text(last.now),
+            "offsets": dict(last.offsets),
+            "settings": dict(last.settings),
             "registers": {n: [_listed(b) for b in bs] for n, bs in self.registers.items()},
             "outputs": None
             if self.outputs is None
             else [{"schema": kinds, "files": _listed(b)} for kinds, b in self.outputs],
-            "made_by": None if self.made_by is None else list(self.made_by),
+            "made_by": None if last.made_by is None else list(last.made_by),
             "circuit": self.circuit,
         }
         return _lines({"manifest": body, "sha256": _digest(body)}).encode()
@@ -150,37 +152,41 @@ def _lines(value: Any, depth: int = 5, end: str = "\n") -> str:
     return f"{{{start}{f',{start}'.join(items)}{end}}}"
 
 
-def _listed(batch: FileBatch) -> list[dict[str, Any]]:
-    return [
-        {"name": f.name, "rows": f.rows, "bytes": f.nbytes, "first": f.first, "last": f.last}
-        for f in batch.files
-    ]
-
-
-def _batch(listed: Part) -> FileBatch:
-    files: list[File] = []
-    for f in listed.items():
-        before = files[-1].last if files else 0
-        first = f["first"].number(before, _PLACES)
-        last = f["last"].number(first, _PLACES)
-        name = f["name"].text(DATA_NAME, "data/….parquet")
-        files.append(File(name, f["rows"].number(1), f["bytes"].number(1), first, last))
-    return FileBatch(tuple(files))
-
-
-def _now(said: Part) -> str:
-    said.text()
-    said.read_as(now_from_text)
-    return said.text()
-
-
-def _output(said: Part) -> Output:
-    said["schema"].read_as(Schema.of_kinds)
-    return said["schema"].found, _batch(said["files"])
+def _listed(batch: FileBatch) -> list[Any]:
+    return [to_builtins(f) for f in batch.files]
 
 
 def _digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+class _Output(Struct, frozen=True):
+    schema: Any
+    files: tuple[File, ...]
+
+
+class _Format(Struct, frozen=True):
+    format: int
+
+
+class _Body(Struct, frozen=True):
+    generation: Annotated[int, Meta(ge=0, le=LAST[0])]
+    step: Annotated[int, Meta(ge=0, le=LAST[1])]
+    revision: Annotated[int, Meta(ge=0, le=LAST[2])]
+    fingerprint: str
+    now: str | None
+    offsets: dict[str, int]
+    registers: dict[str, tuple[tuple[File, ...], ...]]
+    outputs: tuple[_Output, ...] | None
+    # Earlier versions did not write the rest.
+    settings: dict[str, str] = field(default_factory=dict)
+    made_by: tuple[str, ...] | None = None
+    circuit: Annotated[str, Meta(pattern=rf"^{CIRCUIT_NAME.pattern}\Z")] | None = None
+
+
+class _Whole(Struct, frozen=True):
+    manifest: Raw
+    sha256: str
 
 
 def decode(data: bytes) -> Manifest:
@@ -189,37 +195,30 @@ def decode(data: bytes) -> Manifest:
     Raises `OtherFormat` if nothing is wrong, but another version is needed to read it.
     """
     try:
-        whole = parsed(data)
-        body, digest = whole["manifest"], whole["sha256"].text()
+        whole = decoded(data, _Whole)
+        digest = _digest(json.loads(bytes(whole.manifest)))
     except ValueError as e:
         raise ValueError(f"it is half-written, or no manifest: {e}") from None
-    if _digest(body.found) != digest:
+    if digest != whole.sha256:
         raise ValueError("its content does not have the digest that it was written with")
-    said = body["format"].number()
-    if said != FORMAT:
+    version = decoded(whole.manifest, _Format).format
+    if version != FORMAT:
         raise OtherFormat(
-            f"has the format {said}, and this version of stepping_spark reads {FORMAT}"
+            f"has the format {version}, and this version of stepping_spark reads {FORMAT}"
         )
-    registers = body["registers"].entries()
-    manifest = Manifest(
-        body["generation"].number(0, LAST[0]),
-        body["step"].number(0, LAST[1]),
-        body["revision"].number(0, LAST[2]),
-        body["fingerprint"].text(),
-        body["now"].or_none(_now),
-        {n: at.number() for n, at in body["offsets"].entries().items()},
-        {n: tuple(map(_batch, batches.items())) for n, batches in registers.items()},
-        body["outputs"].or_none(lambda outputs: tuple(map(_output, outputs.items()))),
-        body.maybe("settings").or_none(_texts) or {},
-        body.maybe("made_by").or_none(lambda made_by: tuple(at.text() for at in made_by.items())),
-        body.maybe("circuit").or_none(lambda at: at.text(CIRCUIT_NAME, "circuits/….json")),
+    body = decoded(whole.manifest, _Body)
+    now = now_from_text(body.now)
+    return Manifest(
+        body.generation,
+        body.revision,
+        body.fingerprint,
+        LastStep(body.step, now, body.offsets, body.settings, body.made_by),
+        {name: tuple(map(FileBatch, batches)) for name, batches in body.registers.items()},
+        None
+        if body.outputs is None
+        else tuple((output.schema, FileBatch(output.files)) for output in body.outputs),
+        body.circuit,
     )
-    check_distinct([f.name for _, f in manifest.files()], "the file")
-    return manifest
-
-
-def _texts(at: Part) -> dict[str, str]:
-    return {name: value.text() for name, value in at.entries().items()}
 
 
 def name_of(order: Order) -> str:
@@ -254,8 +253,6 @@ class Log:
         name = name_of(order)
         try:
             return self._decoded(order)
-        except NotPlain as e:
-            raise StoreCorrupt(f"{self._directory.shown}: {e}; {self.remedy(order)}") from None
         except OtherFormat as e:
             raise StoreMismatch(
                 f"{self._directory.shown}: {name}, the manifest of step {order[1]}, {e}; use the "
@@ -271,11 +268,11 @@ class Log:
         """A manifest; None if it is damaged, in another format, or removed."""
         try:
             return self._decoded(order)
-        except (ValueError, FileNotFoundError, NotPlain):
+        except (ValueError, FileNotFoundError):
             return None
 
     def _decoded(self, order: Order) -> Manifest:
-        found = decode(small_file(self._directory, name_of(order)))
+        found = decode(self._directory.read(name_of(order)))
         if found.order != order:
             raise ValueError(f"by what it says of itself it is {found.name}")
         return found
@@ -286,7 +283,7 @@ class Log:
         An `OSError` where it does not, a `Doubt` where nobody can say.
         """
         data = manifest.encode()
-        self._check(manifest, data)
+        self._check(manifest)
         try:
             self._directory.create(manifest.name, data, after)
         except FileExistsError:
@@ -303,19 +300,13 @@ class Log:
                 raise Doubt(manifest) from e
             raise
 
-    def _check(self, manifest: Manifest, data: bytes) -> None:
+    def _check(self, manifest: Manifest) -> None:
         """Raise an error for a manifest that could not be read again."""
-        shown = f"{self._directory.shown}: step {manifest.step} was not committed"
         if not _NAME.fullmatch(manifest.name):
             raise StoreError(
-                f"{shown}: its manifest would be {manifest.name}, and its numbers are too large; "
-                "somebody has edited the names of manifests: restore them, or make a new store"
-            )
-        if len(data) > MOST_BYTES:
-            files = sum(1 for _ in manifest.files())
-            raise StoreError(
-                f"{shown}: its manifest names {files:,} files and has {len(data):,} bytes, of "
-                f"{MOST_BYTES:,} at most; call compact(), or give fewer and larger outputs"
+                f"{self._directory.shown}: step {manifest.step} was not committed: its manifest "
+                f"would be {manifest.name}, and its numbers are too large; somebody has edited the "
+                "names of manifests: restore them, or make a new store"
             )
 
     def remedy(self, order: Order) -> str:
@@ -370,12 +361,10 @@ class Doubt(Exception):
 
 def damages(manifest: Manifest, directory: Directory) -> Iterator[str]:
     """The problems of the files of a manifest, from their sizes."""
-    there: Mapping[str, int] = {}
+    sizes: Mapping[str, int] = {}
     for i, (whose, f) in enumerate(manifest.files()):
-        there = there if i else directory.sizes(f.name.rpartition("/")[0])
-        size = there.get(f.name)
-        if size is None and (found := directory.status(f.name)) is not None:
-            size = found.size  # a listing may be late
+        sizes = sizes if i else directory.sizes(f.name.rpartition("/")[0])
+        size = sizes.get(f.name)
         if size is None:
             yield f"{f.name} of {whose} is missing"
         elif size != f.nbytes:

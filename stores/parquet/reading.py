@@ -48,7 +48,7 @@ class Reading:
         driver_rows: int,
         limits: Limits,
     ) -> None:
-        self.state: tuple[Manifest, Mapping[str, Batches]] = (Manifest(0, 0, 0, ""), {})
+        self.state: tuple[Manifest, Mapping[str, Batches]] = (Manifest(0), {})
         self.pins: Pins[tuple[Manifest, Mapping[str, Batches]]] = Pins()
         self._reader = reader
         self._directory = reader.directory

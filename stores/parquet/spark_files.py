@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import asdict
 
 from stepping_spark.errors import StoreError, StoreUnavailable
 from stepping_spark.limits import Limits

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Self
 
 import pyarrow.fs as pafs
 
-from stepping_spark.errors import StoreError, StoreLocked
+from stepping_spark.errors import StoreLocked
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.packages import SparkSession
+from stepping_spark.plan.difference import Described
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import Relation
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stepping_spark.store import Now, Register, fingerprint_of, now_to_text
+from stepping_spark.store import Register, fingerprint_of, now_to_text
+from stores.base import LastStep
+from stores.batches.store import BatchStore
 from stores.batches.tiers import Tiers, Work
 from stores.parquet.commits import Committed
 from stores.parquet.files import FileReader, output_content
 from stores.parquet.filesystem import directory_of, reaching
+from stores.parquet.kept import Kept
 from stores.parquet.manifest import FileBatch, Manifest, next_revision
-from stores.parquet.reading import Reading
-from stores.parquet.told import Told
+from stores.parquet.reading import Batches, Reading
 from stores.parquet.writer import Added, BatchFiles, drop, ended
 from stores.registers import Served, check_are_registers, no_key
-from stores.steps import Closing, Turns, check_is_next
+from stores.steps import Turns
 
 DRIVER_BATCH_ROWS = 100_000
 """The rows of the largest batch that the driver reads and writes itself."""
@@ -37,7 +40,7 @@ CACHE_BYTES = 256 << 20
 """The memory for what was read, or a quarter of the machine's where that is less."""
 
 
-class StoreParquet(Told, Closing):
+class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, Batches]]]):
     """Keeps registers in Parquet files, in a local directory or in an object store.
 
     `path` is a path, or a URI that `pyarrow.fs` knows (`s3://bucket/state`; `s3a` is the same);
@@ -47,7 +50,7 @@ class StoreParquet(Told, Closing):
 
     A step is committed by its manifest, a JSON file that appears whole or not at all; the files
     that it names are durable before that. Files never change. A damaged file raises `StoreCorrupt`
-    when it is first read, and reading has a bound on its memory (see `stores.parquet.checks`).
+    when it is first read.
     Batches merge by size (see `stores.batches.tiers`), and files that no recent manifest names are
     removed. `at_step=n` goes back to step n, one of the last few, and drops the steps after it.
 
@@ -110,12 +113,14 @@ class StoreParquet(Told, Closing):
             shown=self._directory.shown,
             give_way=self._committed.give_way,
         )
-        self._tiers: Served[Tiers[FileBatch]] = Served()
+        self._registers: Served[Tiers[FileBatch]] = Served()
         self._outputs: tuple[Schema, ...] = ()
         self._added: dict[str, list[Added]] = {}
+        self._next_kept: Kept | None = None  # of the circuit that the step evolves to
         self._reading = Reading(
             self._reader, self._committed, self._turns, self._session, driver_rows, self._limits
         )
+        self._pins = self._reading.pins
         if registers is not None:
             self.open(registers)
 
@@ -164,7 +169,7 @@ class StoreParquet(Told, Closing):
         self._turns.begin()
         self._committed.evolves = self.evolves
         try:
-            if self._tiers.is_open:
+            if self._registers.is_open:
                 self._committed.check(registers)
             elif self._read_only:
                 self._committed.open_to_read(registers, at_step=self._at_step)
@@ -176,12 +181,12 @@ class StoreParquet(Told, Closing):
                     make_way=lambda: self._turns.take_over(self._directory.identity),
                 )
             names = self._committed.names
-            self._tiers.serve(names)
-            if not self._tiers.is_open:
+            self._registers.serve(names)
+            if not self._registers.is_open:
                 asked = [replace(r, name=names[r.name]) for r in registers if r.name in names]
                 known = map(self._committed.kept.of, asked)
                 kept = {r.name: r for r in (*self._committed.registers(), *known)}
-                self._tiers.open(self._tiers_of_each(kept.values()))
+                self._registers.open(self._tiers_of_each(kept.values()))
             self._outputs = tuple(outputs)
         except StoreLocked:
             self._turns.check_open()  # another store of this process says where it was opened
@@ -195,7 +200,7 @@ class StoreParquet(Told, Closing):
         if not self._turns.at_home:
             return  # a fork: all that is held is another process's
         self._files.close()
-        self._tiers.close()
+        self._registers.close()
         self._committed.close()
 
     def last_outputs(self) -> tuple[Relation, ...] | None:
@@ -224,10 +229,24 @@ class StoreParquet(Told, Closing):
         ):
             yield self
 
-    @property
-    def rows_written(self) -> Mapping[str, int]:
-        """By register: the rows written so far, by changes and by merges."""
-        return {n: tiers.rows_written for n, tiers in self._tiers.all.items()}
+    def last_circuit(self) -> str | None:
+        """The text of the circuit that took the last committed step; None if it is unknown."""
+        self._reading.current()
+        return self._committed.kept.circuit
+
+    def described(self) -> Described:
+        """The registers of the state, as `Register.describe` gives them, by their names there."""
+        return self._committed.kept.registers
+
+    def read_kept(self, name: str) -> tuple[Relation, ...]:
+        """All rows of a register, by its name in the state."""
+        return self._reading.whole(self._registers.all[name].register, self._limits.local_rows)
+
+    def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
+        """In the current step, replace the registers of the state: see `EvolvingStore`."""
+        kept = self._committed.kept.evolved(registers, names)
+        super().evolve([kept.of(r) for r in registers], names)
+        self._next_kept = kept
 
     @property
     def cached_bytes(self) -> int:
@@ -243,7 +262,7 @@ class StoreParquet(Told, Closing):
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, in parts that add up to it; with keys, the rows that have one."""
-        of = self._tiers_of(register).register
+        of = self._entry(register).register
         if keys is None:
             return self._reading.whole(of)
         if not of.key:
@@ -254,7 +273,7 @@ class StoreParquet(Told, Closing):
         self, register: str, keys: Relation, since: Sequence[int]
     ) -> tuple[Relation, ...]:
         """The rows of keys from a place in the order on: fewer rows, of the same row groups."""
-        of = self._tiers_of(register).register
+        of = self._entry(register).register
         return self._reading.since(of, keys, since)
 
     def add(self, register: str, change: Relation) -> None:
@@ -262,71 +281,40 @@ class StoreParquet(Told, Closing):
 
         Another thread sorts many rows of the driver. `commit` raises the error if that fails.
         """
-        of = self._tiers_of(register).register
+        of = self._entry(register).register
         self._begin_step()
         added = self._files.change(change, of, self._stem(of))
         self._added.setdefault(of.name, []).append(added)
 
-    def commit(
-        self,
-        step: int,
-        now: Now,
-        outputs: Sequence[Relation] | None = None,
-        offsets: Mapping[str, int] | None = None,
-        settings: Mapping[str, str] | None = None,
-        made_by: Sequence[str] | None = None,
-        circuit: str | None = None,
+    def _commit(
+        self, last: LastStep, outputs: Sequence[Relation] | None, circuit: str | None
     ) -> None:
-        """Make the additions of the step durable and visible, all at once.
-
-        After an error none of them are, and the same step may be made again.
-        """
-        self._begin_step()
-        try:
-            manifest, _ = self._reading.current()
-            check_is_next(step, manifest.step)
-            self._added = ended(self._added)
-            self._turns.check_open()  # another thread may have closed it meanwhile
-            with self._reading.trying(), reaching(self._directory.shown, f"commit step {step}"):
-                self._committed.renew()
-                if self._next is None:
-                    self._tend()
-                written, given = self._files.step(
-                    self._added, outputs, self._outputs, manifest.next_files
+        now_to_text(last.now)  # an error leaves the step as it was
+        manifest, _ = self._reading.current()
+        self._added = ended(self._added)
+        self._turns.check_open()  # another thread may have closed it meanwhile
+        with self._reading.trying(), reaching(self._directory.shown, f"commit step {last.step}"):
+            self._committed.renew()
+            if self._next is None:
+                self._tend()
+            written, given = self._files.step(
+                self._added, outputs, self._outputs, manifest.next_files
+            )
+            before = self._before_step()
+            kept = self._committed.told(circuit, self._next_kept)
+            self._write(
+                replace(
+                    manifest,
+                    circuit=kept.name,
+                    fingerprint=fingerprint_of(kept.registers),
+                    last=last,
+                    revision=0,
+                    outputs=given,
+                    registers={n: before.get(n, ()) + written.get(n, ()) for n in kept.registers},
                 )
-                _, live = self._reading.state
-                if self._next is not None:
-                    live = self._next.batches(live)
-                kept = self._committed.told(
-                    circuit, None if self._next is None else self._next.kept
-                )
-                self._commit(
-                    replace(
-                        manifest,
-                        circuit=kept.name,
-                        fingerprint=fingerprint_of(kept.registers),
-                        step=step,
-                        revision=0,
-                        now=now_to_text(now),
-                        offsets=manifest.offsets if offsets is None else dict(offsets),
-                        settings=manifest.settings if settings is None else dict(settings),
-                        outputs=given,
-                        made_by=None if made_by is None else tuple(made_by),
-                        registers={n: live.get(n, ()) + written.get(n, ()) for n in kept.registers},
-                    )
-                )
-            self._committed.kept = kept
-            if self._next is not None:
-                self._tiers.replace(self._next.tiers)
-                self._next = None
-            for n, batches in written.items():
-                self._tiers.all[n].added(batches)
-        finally:
-            self._turns.end()
-
-    def abort(self) -> None:
-        """Drop the additions of the current step, if it is this thread's."""
-        self._turns.abort()
+            )
+        self._committed.kept, self._next_kept = kept, None
+        self._stepped(written)
 
     def compact(self) -> None:
         """Merge each register into one batch; readers see no difference."""
@@ -335,10 +323,10 @@ class StoreParquet(Told, Closing):
             manifest, live = self._reading.current()
             with self._reading.trying(), reaching(self._directory.shown, "merge its batches"):
                 self._committed.renew()
-                before = {name: live.get(name, ()) for name in self._tiers.all}
-                live = {n: t.compacted(before[n]) for n, t in self._tiers.all.items()}
+                before = {name: live.get(name, ()) for name in self._registers.all}
+                live = {n: t.compacted(before[n]) for n, t in self._registers.all.items()}
                 if live != before:
-                    self._commit(replace(next_revision(manifest), registers=live))
+                    self._write(replace(next_revision(manifest), registers=live))
         finally:
             self._turns.end()
 
@@ -347,31 +335,17 @@ class StoreParquet(Told, Closing):
     def _forget(self) -> None:
         drop(self._added)
         self._added = {}
-        self._next = None
+        self._next = self._next_kept = None
         if self._committed.in_doubt:
             self._files.keep()
         else:
             self._files.forget()
 
-    def _check_writable(self) -> None:
-        self._turns.check_open()
-        if self._read_only:
-            raise StoreError(
-                f"{self._directory.shown} was opened with read_only=True; open it without, to write"
-            )
-        self._tiers.check_open()
-        self._reading.pins.check_none()
+    def _last(self) -> LastStep:
+        return self._reading.current()[0].last
 
-    def _begin_step(self) -> None:
-        self._check_writable()
-        self._turns.begin()
-
-    def _tiers_of_each(self, registers: Iterable[Register]) -> dict[str, Tiers[FileBatch]]:
-        return {r.name: Tiers(r, self._merge, self._limits) for r in registers}
-
-    def _tiers_of(self, register: str) -> Tiers[FileBatch]:
-        self._turns.check_open()
-        return self._evolving(register) or self._tiers.of(register)
+    def _batches(self) -> Mapping[str, tuple[FileBatch, ...]]:
+        return self._reading.current()[1]
 
     # -- what is written
 
@@ -382,18 +356,19 @@ class StoreParquet(Told, Closing):
 
     def _stem(self, register: Register) -> str:
         """How the names of a register's files begin, in the step under way."""
-        return f"{self._kept.numbers[register.name]:04d}-{self._reading.state[0].next_files}"
+        kept = self._next_kept or self._committed.kept
+        return f"{kept.numbers[register.name]:04d}-{self._reading.state[0].next_files}"
 
     def _merge(self, register: Register, run: Sequence[FileBatch]) -> Work[FileBatch]:
         return self._files.merge(register, run, self._stem(register))
 
     def _tend(self) -> None:
-        for name, tiers in self._tiers.all.items():
+        for name, tiers in self._registers.all.items():
             rows = sum(b.rows for b in self._added.get(name, ()))
             manifest, live = self._reading.state
             # A merge keeps ahead of what comes in, so that batches cannot pile up behind it.
             self._reading.state = manifest, {**live, name: tiers.tend(live.get(name, ()), 4 * rows)}
 
-    def _commit(self, manifest: Manifest) -> None:
+    def _write(self, manifest: Manifest) -> None:
         self._committed.commit(manifest, self._files.unsynced)
         self._files.keep()

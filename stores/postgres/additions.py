@@ -12,7 +12,7 @@ from stepping_spark.limits import Limits
 from stepping_spark.spark.relation import DriverRelation, Relation
 from stores.postgres.changes import Change, Changes, Transaction, accepted, stage
 from stores.postgres.connection import Connection
-from stores.postgres.last_step import LastStep
+from stores.postgres.last_step import State
 from stores.postgres.session import Session
 from stores.postgres.statements import Layout
 
@@ -67,8 +67,8 @@ class Additions:
         self,
         connection: Connection,
         given: Sequence[tuple[Layout, Change]],
-        old: LastStep,
-        new: LastStep,
+        old: State,
+        new: State,
         before: Callable[[Connection], None],
     ) -> list[Layout]:
         """Write the changes in one transaction; return the outputs with many deleted rows.

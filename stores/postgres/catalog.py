@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
@@ -23,12 +24,12 @@ from stepping_spark.store import (
     now_to_text,
     register_name,
 )
-from stores.checked import MOST_BYTES, Part, check_distinct
+from stores.decoding import decoded
 from stores.postgres.connection import Address, Connection
-from stores.postgres.last_step import LastStep, Table, only, state_of, table_of
+from stores.postgres.last_step import State, Table, state_of, table_of
 from stores.postgres.statements import STAGED, Layout, Statement, identifier
 from stores.postgres.trust import Found, Guard, problems_of
-from stores.postgres.types import escape, unescape
+from stores.postgres.types import escape
 from stores.registers import read_registers
 
 FORMAT = 3
@@ -47,6 +48,18 @@ TABLES = {
     CIRCUIT: "circuit text NOT NULL",
 }
 _COMPUTED = re.compile(r"_key_\d+_|_order_")
+
+
+class _Format(Struct, frozen=True):
+    format: int
+
+
+class _Fingerprint(Struct, frozen=True):
+    fingerprint: str
+
+
+class _Circuit(Struct, frozen=True):
+    circuit: str
 
 
 @dataclass(frozen=True)
@@ -165,15 +178,9 @@ class Catalog:
     def tables(self, connection: Connection) -> dict[str, Table]:
         """The description of each register. Raises `StoreMismatch` for another format version."""
         self._check_format(connection)
-        query = (
-            'SELECT register::text, "table"::text, "view"::text, '
-            f"left(described::text, {MOST_BYTES}), left(columns::text, {MOST_BYTES}) FROM {{}}"
-        )
-        found = connection.execute(self.sql(query, REGISTERS).as_bytes()).fetchall()
+        rows = self._rows(connection, REGISTERS)
         with self.believed(REGISTERS):
-            tables = dict(map(table_of, found))
-            check_distinct([unescape(Part(n, "register").text()) for n, *_ in found], "register")
-            check_distinct([table.name for table in tables.values()], "the table")
+            tables = dict(map(table_of, rows))
         return tables
 
     def output_layouts(self, outputs: Sequence[Schema]) -> tuple[Layout, ...]:
@@ -189,24 +196,35 @@ class Catalog:
 
     # -- the state
 
-    def load(self, connection: Connection) -> LastStep:
+    def load(self, connection: Connection) -> State:
         """The last committed step."""
-        query = (
-            f"SELECT step, left(now::text, {MOST_BYTES}), left(offsets::text, {MOST_BYTES}), "
-            f"left(outputs::text, {MOST_BYTES}), outputs_kept, "
-            f"left(settings::text, {MOST_BYTES}) FROM {{}} LIMIT 2"
-        )
-        rows = connection.execute(self.sql(query, STORE).as_bytes()).fetchall()
         with self.believed(STORE):
-            return state_of(only(rows))
+            return state_of(self._only(connection, STORE))
 
     def fingerprint(self, connection: Connection) -> str:
         """The digest of the registers that the state was made for."""
-        found = connection.execute(
-            self.sql("SELECT fingerprint::text FROM {} LIMIT 2", STORE).as_bytes()
-        )
         with self.believed(STORE):
-            return Part(only(found.fetchall())[0], "fingerprint").text()
+            return decoded(self._only(connection, STORE), _Fingerprint).fingerprint
+
+    def circuit(self, connection: Connection) -> str | None:
+        """The text of the circuit of the last step; None if an earlier version did not keep it."""
+        if CIRCUIT not in Guard(connection, self.address, writes=False).check([CIRCUIT]):
+            return None
+        with self.believed(CIRCUIT):
+            rows = self._rows(connection, CIRCUIT)
+            return decoded(self._only(connection, CIRCUIT), _Circuit).circuit if rows else None
+
+    def _rows(self, connection: Connection, table: str) -> list[str]:
+        """The rows of a table, each as JSON."""
+        query = self.sql("SELECT row_to_json(t)::text FROM {} AS t", table)
+        return [row for (row,) in connection.execute(query.as_bytes()).fetchall()]
+
+    def _only(self, connection: Connection, table: str) -> str:
+        """The only row of a table, as JSON."""
+        rows = self._rows(connection, table)
+        if len(rows) != 1:
+            raise ValueError(f"it has {'more rows' if rows else 'no row'}, and must have one")
+        return rows[0]
 
     @contextmanager
     def believed(self, table: str) -> Iterator[None]:
@@ -219,28 +237,29 @@ class Catalog:
                 "restore the schema from a backup"
             ) from None
 
-    def save(self, connection: Connection, old: LastStep, new: LastStep) -> Any:
+    def save(self, connection: Connection, old: State, new: State) -> Any:
         """Replace the last step `old` by `new`; the cursor's row count is 0 if it was not `old`."""
         query = self.sql(
             "UPDATE {} SET step = $1, now = $2, offsets = $3::json, outputs = $4::json, "
             "outputs_kept = $5, settings = $6::json WHERE step = $7",
             STORE,
         )
-        now = now_to_text(new.now)
+        last = new.last
+        now = now_to_text(last.now)
         return connection.execute(
             query.as_bytes(),
             [
-                new.step,
+                last.step,
                 None if now is None else escape(now),
-                json.dumps(dict(new.offsets)),
+                json.dumps(dict(last.offsets)),
                 json.dumps(new.outputs),
                 new.outputs_kept,
-                json.dumps(dict(new.settings)),
-                old.step,
+                json.dumps(dict(last.settings)),
+                old.last.step,
             ],
         )
 
-    def make_outputs(self, connection: Connection, old: LastStep, new: Sequence[Layout]) -> None:
+    def make_outputs(self, connection: Connection, old: State, new: Sequence[Layout]) -> None:
         """Replace the tables of the outputs by new ones."""
         for i in range(len(old.outputs)):
             connection.execute(self.sql("DROP TABLE IF EXISTS {}", f"_output_{i + 1}_").as_bytes())
@@ -330,12 +349,11 @@ class Catalog:
         return Layout(self.address.schema, table, of.schema, of.key, order=of.order)
 
     def _check_format(self, connection: Connection) -> None:
-        found = connection.execute(self.sql("SELECT format FROM {} LIMIT 2", STORE).as_bytes())
         with self.believed(STORE):
-            said = Part(only(found.fetchall())[0], "format").number()
-        if said != FORMAT:
+            version = decoded(self._only(connection, STORE), _Format).format
+        if version != FORMAT:
             raise StoreMismatch(
-                f"{self.address}: the state has the format {said}, and this version of "
+                f"{self.address}: the state has the format {version}, and this version of "
                 f"stepping_spark reads {FORMAT}; use the version that wrote it"
             )
 

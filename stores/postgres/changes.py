@@ -21,7 +21,7 @@ from stores.batches.spark import settle
 from stores.postgres.catalog import Catalog
 from stores.postgres.connection import Connection
 from stores.postgres.copy import put, send
-from stores.postgres.last_step import LastStep
+from stores.postgres.last_step import State
 from stores.postgres.statements import ATTEMPT, Layout
 
 
@@ -103,8 +103,8 @@ class Transaction:
         self,
         changes: Sequence[Changes],
         outputs: Sequence[tuple[Layout, Change]],
-        old: LastStep,
-        new: LastStep,
+        old: State,
+        new: State,
     ) -> None:
         """Write everything; all small changes go to the server in one message."""
         small = self._merge_large(changes)

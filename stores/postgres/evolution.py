@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stepping_spark.store import Register, fingerprint
-from stores.checked import MOST_BYTES, Part
 from stores.postgres.catalog import CIRCUIT, REGISTERS, STORE, TABLES, Catalog
 from stores.postgres.connection import Connection
-from stores.postgres.last_step import only
 from stores.postgres.statements import Layout, identifier
-from stores.postgres.trust import Guard
-
-
-def circuit_of(catalog: Catalog, connection: Connection) -> str | None:
-    """The text of the circuit of the last step; None if an earlier version did not keep it."""
-    if CIRCUIT not in Guard(connection, catalog.address, writes=False).check([CIRCUIT]):
-        return None
-    query = catalog.sql(f"SELECT left(circuit, {MOST_BYTES}) FROM {{}} LIMIT 2", CIRCUIT)
-    rows = connection.execute(query.as_bytes()).fetchall()
-    with catalog.believed(CIRCUIT):
-        return Part(only(rows)[0], "circuit").text() if rows else None
 
 
 def tell(catalog: Catalog, connection: Connection, circuit: str) -> None:

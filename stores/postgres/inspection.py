@@ -51,9 +51,9 @@ class PostgresState:
                 "Postgres tables",
                 FORMAT,
                 catalog.fingerprint(connection),
-                state.step,
-                state.now,
-                state.offsets,
+                state.last.step,
+                state.last.now,
+                state.last.offsets,
                 holder(connection, self._address),
                 tuple(
                     _kept(connection, r, catalog.layout(r, tables[r.name].name), found)

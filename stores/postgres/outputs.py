@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from psycopg import sql
 
@@ -30,7 +31,7 @@ class Outputs:
         self._limits = limits
         self._emptied: dict[str, Layout] = {}  # large ones whose deleted rows still take space
 
-    def described(self, made_by: Sequence[str] | None = None) -> list[object]:
+    def described(self, made_by: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """The descriptions of the outputs."""
         return [
             {

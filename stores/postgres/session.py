@@ -15,7 +15,7 @@ import psycopg
 from stepping_spark.errors import StoreUnavailable
 from stores.postgres.catalog import Catalog
 from stores.postgres.connection import Address, Connection, take_lock
-from stores.postgres.last_step import LastStep
+from stores.postgres.last_step import State
 from stores.steps import this_process
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Session:
         self._process = this_process()
         self._turn = threading.RLock()
         self._connection: Connection | None = None
-        self._state: LastStep | None = None  # None: not known
+        self._state: State | None = None  # None: not known
         _sessions.add(self)
 
     @property
@@ -69,7 +69,7 @@ class Session:
                 self._check()  # it may have given way
                 raise
 
-    def state(self) -> LastStep:
+    def state(self) -> State:
         """The last committed step. A writer remembers it; a reader queries it each time."""
         with self._turn:
             if self._state is not None and not self.lost:
@@ -80,7 +80,7 @@ class Session:
             return found
 
     @contextmanager
-    def committing(self, new: LastStep) -> Iterator[None]:
+    def committing(self, new: State) -> Iterator[None]:
         """The block that commits `new`. After an error the state is queried again."""
         with self._turn:
             self._state = None
@@ -98,10 +98,10 @@ class Session:
                 if self._connection is None or not self._connection.closed:
                     raise
             now = self.state()
-            if before is not None and now.step != before.step:
+            if before is not None and now.last.step != before.last.step:
                 raise StoreUnavailable(
                     f"{self.address}: the connection was lost, and the state is at step "
-                    f"{now.step} by now, not at {before.step}: step again"
+                    f"{now.last.step} by now, not at {before.last.step}: step again"
                 )
             with self.use("could not be read") as connection:
                 return question(connection)

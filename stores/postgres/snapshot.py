@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from stepping_spark.errors import StoreUnavailable
 from stores.postgres.connection import Address, Connection
-from stores.postgres.last_step import LastStep
+from stores.postgres.last_step import State
 from stores.postgres.session import Session
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ class Pinned(Session):
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             self._seen = self.catalog.load(connection)  # the first query fixes the snapshot
 
-    def state(self) -> LastStep:
+    def state(self) -> State:
         """The last step when the snapshot was taken."""
         return self._seen
 
@@ -31,8 +31,8 @@ class Pinned(Session):
         """The result of a query. A lost connection is an error: the snapshot is lost with it."""
         if self.lost:
             raise StoreUnavailable(
-                f"{self.address}: the connection of the snapshot of step {self._seen.step} was "
-                "lost; leave the block, and take another snapshot"
+                f"{self.address}: the connection of the snapshot of step {self._seen.last.step} "
+                "was lost; leave the block, and take another snapshot"
             )
         with self.use("could not be read") as connection:
             return question(connection)

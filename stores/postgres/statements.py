@@ -17,7 +17,7 @@ from stepping_spark.relations.hashes import key_hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.store import Ordering
 from stores.postgres.connection import LONGEST
-from stores.postgres.types import Leaf, escape, leaves_of, literal_of, texts
+from stores.postgres.types import Leaf, escape, full_name, leaves_of, literal_of, texts
 
 KEY_HASH, PLACE, REST_HASH, ATTEMPT = "_key_hash_", "_place_", "_rest_hash_", "_attempt_"
 
@@ -26,8 +26,6 @@ STAGED = re.compile("_staging_[0-9a-f]{32}")
 
 # Staging and output tables: temporary names that registers must not use.
 _OWN = re.compile(rf"{STAGED.pattern}|_output_[0-9]+_")
-
-_LONG = {"timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"}
 
 Statement = sql.Composed
 
@@ -130,7 +128,7 @@ class Layout:
     def types(self) -> list[tuple[str, str]]:
         """All columns of the table, with the server's names for their types."""
         hashes = [(name, "bigint") for name in self.hashes]
-        return [*hashes, *((c.name, _LONG.get(c.leaf.pg, c.leaf.pg)) for c in self._all)]
+        return [*hashes, *((c.name, full_name(c.leaf.pg)) for c in self._all)]
 
     @property
     def _types(self) -> list[str]:

@@ -4,40 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
 from psycopg import sql
 
-from stepping_spark.errors import StoreError
 from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.limits import Limits, checked_limits
 from stepping_spark.packages import SparkSession
-from stepping_spark.plan.difference import names_in
+from stepping_spark.plan.difference import Described, described, names_in
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.relation import Relation
 from stepping_spark.spark.session import get_session
-from stepping_spark.store import Now, Register, Size
+from stepping_spark.store import Register, Size
+from stores.base import BaseStore, LastStep
+from stores.postgres import evolution
 from stores.postgres.additions import Additions
 from stores.postgres.catalog import snapshot
 from stores.postgres.columns import few_rows
 from stores.postgres.connection import Address, Connection, identity
 from stores.postgres.copy import size_on_disk, wanted_keys, whole
-from stores.postgres.last_step import LastStep, layout_of
+from stores.postgres.last_step import State, layout_of
 from stores.postgres.outputs import Outputs
 from stores.postgres.session import Session
 from stores.postgres.snapshot import Pinned, pinned
 from stores.postgres.statements import Layout
-from stores.postgres.told import Told
 from stores.registers import Served, check_are_registers, checked_since, no_key
 from stores.snapshots import Pins
-from stores.steps import Closing, Turns, check_is_next
+from stores.steps import Turns
 
 DRIVER_BYTES = 64 << 20
 
 
-class StorePostgres(Told, Closing):
+class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
     """Stores registers as tables of a Postgres database, in a schema of their own.
 
     `url` is `postgresql://user:password@host:port/database`; messages never show the password.
@@ -48,9 +49,8 @@ class StorePostgres(Told, Closing):
     fork cannot use the store. With `read_only` there is no lock, and each read sees the last
     committed step. Needs Postgres 15 or newer, and psycopg, also on Spark's workers.
 
-    A writer owns the schema and its tables, and is not a superuser; a reader needs USAGE and
-    SELECT. The store refuses tables of other owners if reading them could run their code. See
-    `docs/guide/security.md`, which is installed as `share/doc/stepping-spark/security.md`.
+    A writer owns the tables; a reader needs USAGE and SELECT. Those who may write to the schema are
+    trusted: see `docs/guide/security.md`, installed as `share/doc/stepping-spark/security.md`.
 
     Others may read the tables with SQL, but must not write to them:
 
@@ -114,7 +114,8 @@ class StorePostgres(Told, Closing):
         )
         self._catalog = self._session.catalog
         self._opening: Sequence[Register] = ()  # those of the circuit that opens it
-        self._tables: Served[tuple[Register, Layout]] = Served()
+        self._registers: Served[tuple[Register, Layout]] = Served()
+        self._stay: Mapping[str, Layout] = {}  # of registers that the next circuit keeps
         self._outputs = Outputs(self._session, driver_bytes, self._limits)
         self._added = Additions(self._session, driver_bytes, self._limits)
         self._pins: Pins[Pinned] = Pins()
@@ -163,10 +164,10 @@ class StorePostgres(Told, Closing):
         check_are_registers(registers, "st.StorePostgres.from_graph(graph, url)")
         self._turns.begin()
         try:
-            if not self._tables.is_open:
+            if not self._registers.is_open:
                 self._open(registers)
             else:
-                self._tables.serve(names_in(self.described(), registers, evolves=self.evolves))
+                self._registers.serve(names_in(self.described(), registers, evolves=self.evolves))
             self._outputs.layouts = self._catalog.output_layouts(outputs)
         finally:
             self._turns.end()
@@ -178,7 +179,7 @@ class StorePostgres(Told, Closing):
         store, the other one keeps it, too.
         """
         state = identity(connection, self._address)
-        if self._tables.is_open:
+        if self._registers.is_open:
             self._turns.go_on(state)
             return
         if there and not self.evolves:
@@ -199,13 +200,13 @@ class StorePostgres(Told, Closing):
         except BaseException:
             self._session.close()  # do not keep others out
             raise
-        self._tables.open({r.name: (r, layouts[r.name]) for r in kept})
-        self._tables.serve(names_in(self.described(), registers, evolves=self.evolves))
+        self._registers.open({r.name: (r, layouts[r.name]) for r in kept})
+        self._registers.serve(names_in(self.described(), registers, evolves=self.evolves))
 
     def close(self) -> None:
         """Drop the current step and release the lock."""
         self._turns.close()
-        self._tables.close()
+        self._registers.close()
         self._session.close()
 
     # -- the committed state
@@ -238,18 +239,38 @@ class StorePostgres(Told, Closing):
         with pinned(self._address) as session, self._pins.pin(session):
             yield self
 
+    def last_circuit(self) -> str | None:
+        """The text of the circuit that took the last committed step; None if it is unknown."""
+        self._check_open()
+        if self._read_only and not self.evolves:
+            return None  # a reader may have no right to the table, and needs it for this only
+        return self._session.answer(self._catalog.circuit)
+
+    def described(self) -> Described:
+        """The registers of the state, as `Register.describe` gives them, by their names there."""
+        return described([register for register, _ in self._registers.all.values()])
+
+    def read_kept(self, name: str) -> tuple[Relation, ...]:
+        """All rows of a register, by its name in the state."""
+        return self._read(self._registers.all[name][1], None)
+
+    def size_kept(self, name: str) -> Size:
+        """The size of a register, by its name in the state. Counts the rows."""
+        _, layout = self._registers.all[name]
+        return self._reader.answer(lambda connection: size_on_disk(connection, layout))
+
     @property
     def _reader(self) -> Session:
         return self._pins.pinned or self._session
 
     def batches(self, register: str) -> int:
         """The number of parts of the register: always 1, its table."""
-        self._layout(register)
+        self._entry(register)
         return 1
 
     def size(self, register: str) -> Size:
         """The size of the register's table, with its indexes. Counts the rows."""
-        layout = self._layout(register)
+        _, layout = self._entry(register)
         return self._reader.answer(lambda connection: size_on_disk(connection, layout))
 
     # -- a step
@@ -260,10 +281,9 @@ class StorePostgres(Told, Closing):
         A read by keys returns few rows on the driver. Spark's workers read the rows if the keys are
         a large DataFrame, or if a few keys have very many rows.
         """
-        layout = self._layout(register)
+        of, layout = self._entry(register)
         if keys is None:
             return self._read(layout, None)
-        of, _ = self._tables.of(register)
         if not of.key:
             raise no_key(of)
         wanted = wanted_keys(keys, of.keys, self._limits.looked_up_keys)
@@ -275,10 +295,17 @@ class StorePostgres(Told, Closing):
         self, register: str, keys: Relation, since: Sequence[int]
     ) -> tuple[Relation, ...]:
         """The rows of keys from a position in the order on, by an index lookup."""
-        layout = self._layout(register)
-        of, _ = self._tables.of(register)
+        of, layout = self._entry(register)
         _, wanted = checked_since(of, keys)
         return self._read(layout, layout.since(wanted, since))
+
+    def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
+        """In the current step, replace the registers of the state: see `EvolvingStore`."""
+        self._begin_step()
+        self._stay = {name: self._registers.all[kept][1] for name, kept in names.items()}
+        with self._session.use("could not be looked at") as connection:
+            tables = evolution.next_layouts(self._catalog, connection, registers, self._stay)
+        self._next = {register.name: (register, layout) for register, layout in tables}
 
     def _read(self, layout: Layout, where: sql.Composed | None) -> tuple[Relation, ...]:
         """The rows of a table that meet a condition; all of its rows if these are too many."""
@@ -296,60 +323,41 @@ class StorePostgres(Told, Closing):
 
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the current step; a DataFrame is computed here, once."""
-        layout = self._layout(register)
+        _, layout = self._entry(register)
         self._begin_step()
         self._added.add(register, layout, change)
 
-    def commit(
-        self,
-        step: int,
-        now: Now,
-        outputs: Sequence[Relation] | None = None,
-        offsets: Mapping[str, int] | None = None,
-        settings: Mapping[str, str] | None = None,
-        made_by: Sequence[str] | None = None,
-        circuit: str | None = None,
+    def _commit(
+        self, last: LastStep, outputs: Sequence[Relation] | None, circuit: str | None
     ) -> None:
-        """Make the additions of the step durable and visible, in one transaction.
+        old = self._session.state()
+        with self._session.use("could not commit the step") as connection:
+            given = self._outputs.given(connection, outputs)
+            if given is None:
+                new = State(replace(last, made_by=None), old.outputs)
+            else:
+                new = State(last, self._outputs.described(last.made_by), outputs_kept=True)
+            self._added.check_connected()
+            with self._session.committing(new):
+                before = partial(self._begin_with, circuit)
+                emptied = self._added.write(connection, given or [], old, new, before)
+            self._added.clear()
+            if self._next is not None:
+                self._registers.replace(self._next)
+                self._next = None
+        self._outputs.reclaim(emptied)
 
-        If the connection is lost during the commit, `last_step` tells whether it was committed.
-        """
-        self._check_writable()
-        self._turns.begin()
-        try:
-            old = self._known()
-            check_is_next(step, old.step)
-            with self._session.use("could not commit the step") as connection:
-                given = self._outputs.given(connection, outputs)
-                new = LastStep(
-                    step,
-                    now,
-                    old.offsets if offsets is None else dict(offsets),
-                    old.outputs if given is None else self._outputs.described(made_by),
-                    given is not None,
-                    old.settings if settings is None else dict(settings),
-                )
-                self._added.check_connected()
-                with self._session.committing(new):
-                    before = partial(self._begin_with, circuit)
-                    emptied = self._added.write(connection, given or [], old, new, before)
-                self._added.clear()
-                if self._next is not None:
-                    self._tables.replace(self._next)
-                    self._next = None
-            self._outputs.reclaim(emptied)
-        finally:
-            self._turns.end()
-
-    def abort(self) -> None:
-        """Discard the additions of the current step, if it belongs to this thread."""
-        self._turns.abort()
+    def _begin_with(self, circuit: str | None, connection: Connection) -> None:
+        """What the transaction of a step begins with."""
+        if self._next is not None:
+            evolution.evolve(self._catalog, connection, list(self._next.values()), self._stay)
+        if circuit is not None:
+            evolution.tell(self._catalog, connection, circuit)
 
     def compact(self) -> None:
         """VACUUM the tables, to reclaim the space of deleted rows. Readers see no difference."""
-        self._check_writable()
-        self._turns.begin()
-        layouts = (*(its for _, its in self._tables.all.values()), *self._outputs.layouts)
+        self._begin_step()
+        layouts = (*(its for _, its in self._registers.all.values()), *self._outputs.layouts)
         try:
             with self._session.use("could not be compacted") as connection:
                 for layout in layouts:
@@ -363,32 +371,13 @@ class StorePostgres(Told, Closing):
 
     # -- registers and their tables
 
-    def _known(self) -> LastStep:
+    def _last(self) -> LastStep:
         self._check_open()
-        return self._reader.state()
+        return self._reader.state().last
 
     def _check_open(self) -> None:
         self._turns.check_open()
-        self._tables.check_open()
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        if self._read_only:
-            raise StoreError(
-                f"{self._address}: the store is open with read_only=True; open it without, to step"
-            )
-        self._pins.check_none()
-
-    def _begin_step(self) -> None:
-        self._check_writable()
-        self._turns.begin()
-
-    def _layout(self, register: str) -> Layout:
-        self._check_open()
-        if self._next is not None and register in self._next:
-            return self._next[register][1]
-        _, layout = self._tables.of(register)
-        return layout
+        self._registers.check_open()
 
     def _whole(self, connection: Connection, layout: Layout, most: int | None = None) -> Relation:
         most, part = self._driver_bytes if most is None else most, self._limits.part_bytes

@@ -13,7 +13,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -28,19 +28,17 @@ from stepping_spark.rows.atoms import BOOL, Atom, RowType
 from stepping_spark.rows.schema import Columns, Schema
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf
 
-_PG = {
-    "bool": "boolean",
-    "int": "bigint",
-    "float": "double precision",
-    "str": "text",
-    "bytes": "bytea",
-    "date": "date",
-    "datetime": "timestamptz",
-    "LocalDateTime": "timestamp",
-    "timedelta": "interval",
-    "UUID": "uuid",
-    "Enum": "text",
-}
+_PG: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_integer, "bigint"),
+    (pa.types.is_floating, "double precision"),
+    (pa.types.is_string, "text"),
+    (pa.types.is_binary, "bytea"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_duration, "interval"),
+    (pa.types.is_nested, "jsonb"),
+)
+_FULL = {"timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"}
 _UNQUOTED = ("bigint", "boolean", "double precision", "date", "uuid")
 """Types whose text has no character with a meaning in arrays, and which is never 'NULL'."""
 
@@ -50,6 +48,20 @@ _DAY = 86_400_000_000
 FIRST_DAY = (dt.date(1, 1, 1) - dt.date(1970, 1, 1)).days
 LAST_DAY = (dt.date(9999, 12, 31) - dt.date(1970, 1, 1)).days
 _PARSE = pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+
+
+def pg_type(t: pa.DataType) -> str:
+    """The type of a column that holds values of an Arrow type."""
+    if isinstance(t, pa.Decimal128Type):
+        return f"numeric({t.precision},{t.scale})"
+    if isinstance(t, pa.TimestampType):
+        return "timestamp" if t.tz is None else "timestamptz"
+    return next(name for is_one, name in _PG if is_one(t))
+
+
+def full_name(pg: str) -> str:
+    """The server's name for a type."""
+    return _FULL.get(pg, pg)
 
 
 @dataclass(frozen=True)
@@ -68,11 +80,8 @@ class Leaf:
     @property
     def pg(self) -> str:
         """The Postgres type of the column."""
-        if not isinstance(self.type, Atom):
-            return "jsonb"
-        if self.type.name == "Decimal":
-            return f"numeric({self.type.precision},{self.type.scale})"
-        return _PG[self.type.name]
+        is_uuid = isinstance(self.type, Atom) and self.type.name == "UUID"
+        return "uuid" if is_uuid else pg_type(self.type.arrow)
 
     @property
     def csv(self) -> pa.DataType:
@@ -145,8 +154,9 @@ def _text(array: Any, leaf: Leaf) -> Array:
     """The text of a column."""
     t = leaf.type
     if not isinstance(t, Atom):
-        shown = [None if v is None else _json(t, v) for v in array.to_pylist()]
-        return pa.array([None if v is None else json.dumps(v) for v in shown], _STRING)
+        values = array.to_pylist()
+        shown = [None if v is None else json.dumps(_json(t, v, _TO)) for v in values]
+        return pa.array(shown, _STRING)
     match t.name:
         case "str" | "Enum":
             return escaped(array)
@@ -156,8 +166,8 @@ def _text(array: Any, leaf: Leaf) -> Array:
                 first = array.filter(odd)[0].as_py()
                 raise ValueError(f"{first!r} is not a UUID in lower case, such as str(uuid) gives")
         case "bytes":
-            values = array.to_pylist()
-            return pa.array([None if v is None else f"\\x{v.hex()}" for v in values], _STRING)
+            listed = array.to_pylist()
+            return pa.array([None if v is None else f"\\x{v.hex()}" for v in listed], _STRING)
         case "date":
             _check_range(array.cast(pa.int32()), FIRST_DAY, LAST_DAY)
         case "datetime" | "LocalDateTime":
@@ -236,7 +246,7 @@ def value_of(array: Any, leaf: Leaf) -> Array:
     t = leaf.type
     if not isinstance(t, Atom):
         values = [None if v is None else json.loads(v) for v in array.to_pylist()]
-        return pa.array([None if v is None else _unjson(t, v) for v in values], t.arrow)
+        return pa.array([None if v is None else _json(t, v, _FROM) for v in values], t.arrow)
     match t.name:
         case "str" | "Enum":
             return unescaped(array)
@@ -297,60 +307,38 @@ def _has(array: Any, text: str) -> bool:
 
 # -- jsonb
 
+_MICROSECOND = dt.timedelta(microseconds=1)
+_JSON: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "str": (escape, unescape),
+    "Enum": (escape, unescape),
+    "float": (lambda v: v if math.isfinite(v) else str(v), float),
+    "Decimal": (lambda v: format(v, "f"), Decimal),
+    "bytes": (bytes.hex, bytes.fromhex),
+    "date": (dt.date.isoformat, dt.date.fromisoformat),
+    "datetime": (dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "LocalDateTime": (dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "timedelta": (lambda v: v // _MICROSECOND, lambda v: v * _MICROSECOND),
+}
+"""The values of a type as JSON, and back; those of the other types are JSON."""
 
-def _json(t: RowType, value: Any) -> Any:
-    """A value as JSON; numbers that JSON does not have become text."""
+_TO, _FROM = 0, 1
+
+
+def _json(t: RowType, value: Any, way: int) -> Any:
+    """A value as JSON, or back; numbers that JSON does not have are text there."""
     if value is None:
         return None
     match t:
         case Optional():
-            return _json(t.inner, value)
-        case Struct():
-            return {escape(n): _json(part, value[n]) for n, part in t.fields}
+            return _json(t.inner, value, way)
         case ListOf():
-            return [_json(t.inner, v) for v in value]
+            return [_json(t.inner, v, way) for v in value]
         case ZSetOf():
-            return [_json(t.item, v) for v in value]
-        case Atom(name="str" | "Enum"):
-            return escape(value)
-        case Atom(name="float"):
-            return value if math.isfinite(value) else str(value)
-        case Atom(name="Decimal"):
-            return format(value, "f")
-        case Atom(name="bytes"):
-            return value.hex()
-        case Atom(name="date" | "datetime" | "LocalDateTime"):
-            return value.isoformat()
-        case Atom(name="timedelta"):
-            return value // dt.timedelta(microseconds=1)
-    return value
-
-
-def _unjson(t: RowType, value: Any) -> Any:
-    """The inverse of `_json`."""
-    if value is None:
-        return None
-    match t:
-        case Optional():
-            return _unjson(t.inner, value)
+            return [_json(t.item, v, way) for v in value]
+        case Struct() if way == _TO:
+            return {escape(n): _json(part, value[n], way) for n, part in t.fields}
         case Struct():
-            return {n: _unjson(part, value[escape(n)]) for n, part in t.fields}
-        case ListOf():
-            return [_unjson(t.inner, v) for v in value]
-        case ZSetOf():
-            return [_unjson(t.item, v) for v in value]
-        case Atom(name="str" | "Enum"):
-            return unescape(value)
-        case Atom(name="float"):
-            return float(value)
-        case Atom(name="Decimal"):
-            return Decimal(value)
-        case Atom(name="bytes"):
-            return bytes.fromhex(value)
-        case Atom(name="date"):
-            return dt.date.fromisoformat(value)
-        case Atom(name="datetime" | "LocalDateTime"):
-            return dt.datetime.fromisoformat(value)
-        case Atom(name="timedelta"):
-            return dt.timedelta(microseconds=value)
+            return {n: _json(part, value[escape(n)], way) for n, part in t.fields}
+        case Atom() if t.name in _JSON:
+            return _JSON[t.name][way](value)
     return value

@@ -5,22 +5,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
 import random
 import shutil
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 Json: TypeAlias = Any
 Edit: TypeAlias = Callable[[Path, random.Random], None]
-
-DEEP = 100_000  # levels of JSON
-LONG = 1 << 30  # bytes of a file that is mostly a hole
 
 ODD: Sequence[Json] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63) - 1, 2**64, 10**4000, 0.5, 1e308,
@@ -65,7 +57,7 @@ def edited(whole: Json, rng: random.Random) -> Json:
         case 0:
             del around[key]
         case 1:
-            around[key] = nested(around[key], rng.choice([1, 2, 70, 400]))
+            around[key] = nested(around[key], rng.choice([1, 2]))
         case 2:
             *other, last = rng.choice(spots)
             part = whole
@@ -109,14 +101,6 @@ def body_of(manifest: Path) -> Json:
 # -- edits of JSON
 
 
-def sealed_manifest(state: Path, rng: random.Random) -> None:
-    """One thing of the newest manifest is changed, and its digest is right."""
-    body = body_of(newest(state))
-    for _ in range(rng.choice([1, 1, 1, 2])):
-        body = edited(body, rng)
-    newest(state).write_text(seal(body))
-
-
 def unsealed_manifest(state: Path, rng: random.Random) -> None:
     """One thing of the newest manifest is changed."""
     newest(state).write_text(json.dumps(edited(json.loads(newest(state).read_text()), rng)))
@@ -133,7 +117,7 @@ def text(state: Path, rng: random.Random) -> None:
     file = rng.choice([state / "registers.json", *files(state, "manifests")])
     data = bytearray(file.read_bytes())
     at = rng.randrange(len(data))
-    match rng.randrange(9):
+    match rng.randrange(5):
         case 0:
             del data[at:]
         case 1:
@@ -141,19 +125,9 @@ def text(state: Path, rng: random.Random) -> None:
         case 2:
             data[at:at] = rng.choice([b"NaN", b"Infinity", b'"a":1,', b"\xff", b"\0", b"[" * 50])
         case 3:
-            data[:] = b"[" * DEEP
-        case 4:
-            data[:] = b'{"a":' * DEEP + b"1" + b"}" * DEEP
-        case 5:
             data[:] = rng.choice([b"", b"null", b"[]", b"{}", b"5", b'"a"', b'{"manifest": {}}'])
-        case 6:
-            data[:] = b"[" + b"[]," * 3_000_000 + b"[]]"
-        case 7:
-            data = data.replace(b'"', b'"x":1,"', 1) + data
         case _:
-            file.write_bytes(data)
-            os.truncate(file, LONG)
-            return
+            data = data.replace(b'"', b'"x":1,"', 1) + data
     file.write_bytes(data)
 
 
@@ -217,77 +191,13 @@ def swapped_data(state: Path, rng: random.Random) -> None:
     told(state)
 
 
-def rows_of_data(state: Path, rng: random.Random) -> None:
-    """A data file has other rows, columns or types than were written."""
-    file = some_data(state, rng)
-    table = pq.read_table(file)
-    at = rng.randrange(table.num_columns)
-    name = table.schema.names[at]
-    rows = table.num_rows
-    match rng.randrange(8):
-        case 0:
-            table = table.slice(1)
-        case 1:
-            table = pa.concat_tables([table, table])
-        case 2:
-            table = table.drop_columns([name])
-        case 3:
-            table = table.set_column(at, name, pa.nulls(rows, table.schema.field(at).type))
-        case 4:
-            table = table.set_column(at, name, pa.nulls(rows))
-        case 5:
-            table = table.set_column(at, name, pa.array(["x"] * rows))
-        case 6:
-            table = table.take(list(reversed(range(rows))))
-        case _:
-            table = table.append_column("more", pa.array([1] * rows))
-    pq.write_table(table, file, row_group_size=rng.choice([1 << 13, 1 << 20, 3]))
-    told(state)
-
-
 def gone(state: Path, rng: random.Random) -> None:
     """A file is not there."""
     every = [p for p in state.rglob("*") if p.is_file()]
     rng.choice(every).unlink()
 
 
-def other_kind(state: Path, rng: random.Random) -> None:
-    """Where a file was there is a directory, a pipe, a socket, or a link: outside, or to itself."""
-    manifests, claims = files(state, "manifests"), files(state, "claims")
-    places = [state / "registers.json", *manifests, some_data(state, rng), state / "lock.json"]
-    file = rng.choice([*places, *claims])
-    file.unlink()
-    match rng.randrange(6):
-        case 0:
-            file.mkdir()
-        case 1:
-            file.symlink_to(state.parent / "victim")
-        case 2:
-            os.link(state.parent / "victim", file)
-        case 3:
-            os.mkfifo(file)
-        case 4:
-            os.mknod(file, stat.S_IFSOCK)
-        case _:
-            file.symlink_to(file)
-
-
-def other_folder(state: Path, rng: random.Random) -> None:
-    """A folder is a file, a pipe, or a link to a folder outside."""
-    folder = state / rng.choice(["manifests", "data", "claims"])
-    aside = state.parent / "aside"
-    folder.rename(aside)
-    match rng.randrange(3):
-        case 0:
-            folder.write_text("a file")
-        case 1:
-            os.mkfifo(folder)
-        case _:
-            folder.symlink_to(aside)
-
-
 EDITS: Sequence[Edit] = (
-    sealed_manifest, unsealed_manifest, registers, text, other_manifest,
-    bytes_of_data, swapped_data, rows_of_data, gone, other_kind,
-    other_folder,
+    unsealed_manifest, registers, text, other_manifest,
+    bytes_of_data, swapped_data, gone,
 )  # fmt: skip

@@ -10,10 +10,11 @@ from uuid import uuid4
 import pytest
 
 from stepping_spark.errors import StoreUnavailable
-from stores.parquet.claims import CLAIMS, MOST_ASKED_FOR
+from stores.parquet.claims import CLAIMS
 from tests.postgres_server import PostgresServer
 from tests.stores.lives import STEPS, Place, Told, Undisturbed, caches, life, reader, undisturbed
 
+CLAIMS_LEFT = 16
 CALLS = (
     *("open", "last_step", "last_now", "read", "add", "abort", "commit", "last_outputs"),
     *("last_settings", "last_made_by", "compact", "close"),
@@ -77,7 +78,7 @@ def days_pass(place: Place) -> None:
     them. Else each death would move the next moment further away, and no process came to the end.
     """
     if not place.url:
-        for old in sorted(Path(place.path, CLAIMS).glob("[0-9]*.json"))[:-MOST_ASKED_FOR]:
+        for old in sorted(Path(place.path, CLAIMS).glob("[0-9]*.json"))[:-CLAIMS_LEFT]:
             old.unlink()
 
 

@@ -16,11 +16,9 @@ from tests.stores.two_writers_of_files import Here, InBucket
 LONG_RUNS = 8
 PHASES = set(Phase) - {Phase.explain}
 PLACES: dict[str, Callable[[], Place]] = {
-    "directory": lambda: Here(locking=True, late=0),
-    "directory without locks": lambda: Here(locking=False, late=0),
-    "directory without locks that lists late": lambda: Here(locking=False, late=6),
-    "bucket": lambda: InBucket(late=0),
-    "bucket that lists late": lambda: InBucket(late=6),
+    "directory": lambda: Here(locking=True),
+    "directory without locks": lambda: Here(locking=False),
+    "bucket": InBucket,
 }
 
 

@@ -13,7 +13,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -26,16 +26,15 @@ from stepping_spark.errors import (
     StoreError,
     StoreLocked,
     StoreMismatch,
-    StoreUnavailable,
 )
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content
 from stores.memory import StoreMemory
-from stores.parquet import claims, local_directory, locks, plain_files
+from stores.parquet import local_directory, locks
 from stores.parquet.claims import Claim
 from stores.parquet.local_directory import LocalDirectory
-from stores.parquet.manifest import Log, Manifest, decode
+from stores.parquet.manifest import Log, Manifest
 from stores.parquet.store import StoreParquet
-from tests.stores.two_writers_of_files import Bucket, Late, elsewhere
+from tests.stores.two_writers_of_files import Bucket, elsewhere
 
 REGISTERS = [BY_WORD]
 PATIENCE = 60
@@ -88,48 +87,19 @@ def test_a_writer_whose_lock_file_was_removed_is_told_once_another_writes(path: 
         assert words(store) == set("abcdefghi")
 
 
-@pytest.mark.parametrize("late", [False, True])
 def test_where_locks_do_nothing_the_writer_that_was_overtaken_is_told(
-    path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     slow = StoreParquet(path, REGISTERS)
     add(slow, BY_WORD, as_it_is, [("lost", 1, 1)])
-    listed = {f: [*local_directory._files(str(path / f))] for f in ("manifests", "claims")}
-    found = local_directory._files
-
-    def old(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-        """The listing of before, of names that were there."""
-        yield from listed.get(Path(folder).name) or found(folder)
-
     steps_elsewhere(path, "defghi")
-    if late:
-        monkeypatch.setattr(local_directory, "_files", old)
     with pytest.raises(StoreLocked, match=r"overtaken.*open it again to see"):
         slow.commit(3, None)
     slow.close()
     monkeypatch.undo()
     with StoreParquet(path, REGISTERS, read_only=True) as store:
         assert words(store) == set("abdefghi")
-
-
-def test_a_writer_that_opens_finds_what_a_listing_does_not_show_yet(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listed = {f: [*local_directory._files(str(path / f))] for f in ("manifests", "claims", "data")}
-    found = local_directory._files
-    steps_elsewhere(path, "c")
-
-    def old(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-        yield from listed.get(Path(folder).name) or found(folder)
-
-    monkeypatch.setattr(local_directory, "_files", old)
-    with StoreParquet(path, REGISTERS) as store:
-        assert words(store) == set("abc")
-        step(store, "d")
-    monkeypatch.undo()
-    with StoreParquet(path, REGISTERS) as store:
-        assert words(store) == set("abcd")
 
 
 def test_a_lock_file_that_was_removed_is_made_again_at_the_next_step(path: Path) -> None:
@@ -217,14 +187,14 @@ def test_a_lock_that_is_released_while_it_is_kept_stays_released(
     lock = locks.FileLock(LocalDirectory(str(path)))
     (path / "lock.json").unlink()
     there, go = threading.Event(), threading.Event()
-    real = plain_files.open_plain
+    real = locks._flock
 
-    def waits(*args: Any) -> int:
+    def waits(handle: int) -> None:
         there.set()
         assert go.wait(PATIENCE)
-        return real(*args)
+        real(handle)
 
-    monkeypatch.setattr(locks, "open_plain", waits)
+    monkeypatch.setattr(locks, "_flock", waits)
     keeping = threading.Thread(target=lock.keep)
     keeping.start()
     assert there.wait(PATIENCE)
@@ -262,7 +232,7 @@ def test_a_store_that_another_overtakes_while_it_opens_keeps_nobody_out(
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """An object store whose leases are renewed by hand."""
     monkeypatch.setattr(locks, "renewing", lambda _: lambda: None)
-    return Bucket(Late(0))
+    return Bucket()
 
 
 def test_a_lease_that_another_held_stays_lost_once_that_one_is_closed(bucket: Bucket) -> None:
@@ -350,13 +320,8 @@ def test_manifests_that_are_older_than_claims_are_refused_each_time_and_say_what
     path: Path,
 ) -> None:
     older_copy(path)
-    with pytest.raises(StoreUnavailable, match=r"wait a moment.* put back claims/ and data/ from"):
-        StoreParquet(path, REGISTERS)
-    an_hour_ago = time.time() - 3_600
-    for claim in (path / "claims").iterdir():
-        os.utime(claim, (an_hour_ago, an_hour_ago))
     said = r"claims/00000003\.json says that manifests/00000003-000000000003-.*gone: the last .* 2;"
-    for _ in range(claims.MOST_ASKED_FOR + 3):
+    for _ in range(3):
         with pytest.raises(StoreCorrupt, match=said):
             StoreParquet(path, REGISTERS)
     shutil.rmtree(path / "claims")
@@ -408,7 +373,7 @@ def test_a_manifest_that_names_a_file_elsewhere_is_corrupt_and_nothing_is_remove
         whole["sha256"] = sha256(body).hexdigest()
         manifest.write_text(json.dumps(whole))
     for read_only in (True, False):
-        with pytest.raises(StoreCorrupt, match=r"name is 'data/\.\./\.\./victim'"):
+        with pytest.raises(StoreCorrupt, match=r"matching regex .*\.name`"):
             StoreParquet(path, REGISTERS, read_only=read_only)
     assert victim.read_text() == "mine"
 
@@ -421,38 +386,6 @@ def test_the_sweeper_removes_files_of_a_state_only(path: Path) -> None:
     litter.write_text("half")
     StoreParquet(path, REGISTERS).close()
     assert [file.exists() for file in [*mine, litter]] == [True, True, False]
-
-
-def test_folders_that_are_links_are_not_swept(path: Path, tmp_path: Path) -> None:
-    aside = tmp_path / "aside"
-    (path / "data").rename(aside)
-    (aside / "other.parquet").write_text("mine")
-    (path / "data").symlink_to(aside)
-    with pytest.raises(StoreCorrupt, match=r"data is a symbolic link.*mount it there"):
-        StoreParquet(path, REGISTERS)
-    assert (aside / "other.parquet").exists()
-
-
-def test_a_lock_file_that_is_a_link_does_not_touch_what_it_leads_to(path: Path) -> None:
-    victim = path.parent / "victim"
-    victim.write_text("mine")
-    (path / "lock.json").unlink()
-    (path / "lock.json").symlink_to(victim)
-    with pytest.raises(StoreCorrupt, match=r"lock\.json is a symbolic link"):
-        StoreParquet(path, REGISTERS)
-    assert victim.read_text() == "mine"
-
-
-def test_a_lock_file_that_is_a_hard_link_is_refused_and_not_overwritten(path: Path) -> None:
-    victim = path.parent / "victim"
-    victim.write_text("mine")
-    (path / "lock.json").unlink()
-    os.link(victim, path / "lock.json")
-    with pytest.raises(StoreCorrupt, match=r"lock\.json is a file of 2 names .*; remove"):
-        StoreParquet(path, REGISTERS)
-    assert victim.read_text() == "mine"
-    (path / "lock.json").unlink()
-    steps_elsewhere(path, "c")
 
 
 def test_of_old_claims_only_those_of_a_state_are_removed(path: Path) -> None:
@@ -472,47 +405,6 @@ def test_of_old_claims_only_those_of_a_state_are_removed(path: Path) -> None:
     StoreParquet(path, REGISTERS).close()
     there = {p.name for p in folder.iterdir()}
     assert {*kept, *litter} & there == set(kept)
-
-
-def make_pipe(file: Path) -> None:
-    file.unlink()
-    os.mkfifo(file)
-
-
-def make_folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
-def make_link(file: Path) -> None:
-    file.rename(file.with_name("aside"))
-    file.symlink_to(file.with_name("aside"))
-
-
-@pytest.mark.parametrize("make", [make_pipe, make_folder, make_link])
-@pytest.mark.parametrize("which", ["registers.json", "lock.json", "manifest", "data"])
-def test_what_is_no_plain_file_is_corrupt_and_nothing_waits_for_it(
-    path: Path, make: Callable[[Path], None], which: str
-) -> None:
-    newest = sorted((path / "manifests").iterdir())[-1]
-    named = next(f.name for _, f in decode(newest.read_bytes()).files())
-    file = {"manifest": newest, "data": path / named}.get(which, path / which)
-    make(file)
-    said: list[BaseException] = []
-
-    def use() -> None:
-        try:
-            with StoreParquet(path, REGISTERS) as store:
-                words(store)
-        except BaseException as e:
-            said.append(e)
-
-    thread = threading.Thread(target=use, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    assert not thread.is_alive(), "it waits"
-    assert [type(e) for e in said] == [StoreCorrupt], said
-    assert file.name in str(said[0])
 
 
 def test_the_files_of_a_state_are_for_its_user_alone(path: Path) -> None:
@@ -741,10 +633,3 @@ def test_a_fork_that_ends_does_not_close_a_file_of_its_own(path: Path) -> None:
     assert in_fork(ends) == "True"
     assert store is not None
     store.close()
-
-
-def test_who_holds_a_state_is_told_of_no_link(path: Path) -> None:
-    (path / "lock.json").unlink()
-    (path / "lock.json").symlink_to(path / "registers.json")
-    with pytest.raises(OSError, match="symbolic link"):
-        locks.holder(LocalDirectory(str(path)))

@@ -72,35 +72,13 @@ def elsewhere() -> Iterator[None]:
         yield
 
 
-class Late:
-    """Listings of folders that show a name only at the so-manieth time after it is there."""
-
-    def __init__(self, by: int) -> None:
-        self.by = by
-        self._seen: dict[str, int] = {}
-        self._lists = 0
-
-    def hides(self, name: str) -> bool:
-        """Whether a name is not shown yet: asked for each name of each listing."""
-        process = current()
-        if process is None or process.reads:  # who only reads may be late, and is not asked for it
-            return False
-        first = self._seen.setdefault(name, self._lists)
-        return self._lists - first < self.by
-
-    def listed(self) -> None:
-        """A folder is listed."""
-        self._lists += 1
-
-
 class Here:
-    """A directory of this machine. Its locks may do nothing, and its listings be late."""
+    """A directory of this machine. Its locks may do nothing."""
 
-    def __init__(self, *, locking: bool, late: int) -> None:
+    def __init__(self, *, locking: bool) -> None:
         self._root = tempfile.mkdtemp(prefix="stepping-two-", dir=_memory())
         self.path = os.path.join(self._root, "state")
         self._locking = locking
-        self._late = Late(late)
         self._handles: dict[Process, list[int]] = {}
 
     @contextmanager
@@ -112,7 +90,6 @@ class Here:
             for name in ("_link", "_sync"):
                 call = told(getattr(local_directory, name), name, at)
                 patches.enter_context(mock.patch.object(local_directory, name, call))
-            patches.enter_context(mock.patch.object(local_directory, "_files", self._files()))
             patches.enter_context(mock.patch.object(fcntl, "flock", self._flock()))
             patches.enter_context(mock.patch.object(os, "fsync"))
             yield
@@ -156,17 +133,6 @@ class Here:
 
         return flock
 
-    def _files(self) -> Callable[[str], Iterator[tuple[str, os.stat_result]]]:
-        real = local_directory._files
-
-        def files(path: str) -> Iterator[tuple[str, os.stat_result]]:
-            self._late.listed()
-            for name, found in real(path):
-                if not self._late.hides(f"{path}/{name}"):
-                    yield name, found
-
-        return files
-
 
 @contextmanager
 def _closed_is_fine() -> Iterator[None]:
@@ -187,9 +153,8 @@ def _memory() -> str | None:
 
 @dataclass(eq=False)
 class Bucket(Directory):
-    """Files of an object store: each appears whole, at once, by its name; listings may be late."""
+    """Files of an object store: each appears whole, at once."""
 
-    late: Late
     files: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     now: float = 0.0
 
@@ -258,9 +223,7 @@ class Bucket(Directory):
 
     def _listed(self, folder: str) -> list[str]:
         at("list")
-        self.late.listed()
-        names = [n for n in self.files if n.rpartition("/")[0] == folder]
-        return [n for n in names if not self.late.hides(n)]
+        return [n for n in self.files if n.rpartition("/")[0] == folder]
 
 
 class _Sink:
@@ -323,8 +286,8 @@ class Leases:
 class InBucket(Leases):
     """A simulated object store."""
 
-    def __init__(self, *, late: int) -> None:
-        self.bucket = Bucket(Late(late))
+    def __init__(self) -> None:
+        self.bucket = Bucket()
         super().__init__(self.bucket)
 
     @contextmanager

@@ -18,7 +18,7 @@ from stepping_spark.errors import SinkError
 from stepping_spark.pipeline.changes import STEP, check_key, feed_schema
 from stepping_spark.pipeline.postgres.link import Link, columns_of, listed, run
 from stepping_spark.pipeline.postgres.staging import SAME, STEPS, Staged, Staging
-from stepping_spark.pipeline.postgres.types import holds, pg_type
+from stepping_spark.pipeline.postgres.types import holds, type_name
 from stepping_spark.pipeline.remedies import ANEW
 from stepping_spark.rows.names import as_in_table, column_of
 from stepping_spark.rows.schema import COUNT
@@ -255,7 +255,7 @@ class PostgresSink:
             if not holds(there[field.name], field.type):
                 raise self._link.failure(
                     f"its column {field.name} is {there[field.name]}, and the view is written as "
-                    f"{pg_type(field.type)}; give another table"
+                    f"{type_name(field.type)}; give another table"
                 )
 
     # -- the table
@@ -272,7 +272,7 @@ class PostgresSink:
         parts = [
             sql.SQL("{} {}{}").format(
                 sql.Identifier(f.name),
-                sql.SQL(pg_type(f.type)),
+                sql.SQL(type_name(f.type)),
                 sql.SQL("" if f.nullable else " NOT NULL"),
             )
             for f in self._schema

@@ -5,22 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-_KINDS: tuple[tuple[Callable[[Any], bool], str], ...] = (
-    (pa.types.is_boolean, "boolean"),
-    (pa.types.is_integer, "bigint"),
-    (pa.types.is_floating, "double precision"),
-    (pa.types.is_string, "text"),
-    (pa.types.is_binary, "bytea"),
-    (pa.types.is_date, "date"),
-    (pa.types.is_duration, "interval"),
-    (pa.types.is_nested, "jsonb"),
-)
+from stores.postgres.types import full_name, pg_type
+
 _ALSO: Mapping[str, tuple[str, ...]] = {
     "bigint": ("integer", "smallint", "numeric"),
     "text": ("character varying", "uuid"),
@@ -28,18 +20,14 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
 """Types of columns that somebody else made, which hold such values or refuse them."""
 
 
-def pg_type(t: pa.DataType) -> str:
+def type_name(t: pa.DataType) -> str:
     """The type of a column that holds these values, as Postgres calls it."""
-    if isinstance(t, pa.Decimal128Type):
-        return f"numeric({t.precision},{t.scale})"
-    if isinstance(t, pa.TimestampType):
-        return f"timestamp with{'out' if t.tz is None else ''} time zone"
-    return next(name for known, name in _KINDS if known(t))
+    return full_name(pg_type(t))
 
 
 def holds(column: str, t: pa.DataType) -> bool:
     """Whether a column of this type holds such values, without a conversion that loses any."""
-    wanted = pg_type(t)
+    wanted = type_name(t)
     if isinstance(t, pa.Decimal128Type):
         digits, _, scale = column.removeprefix("numeric(").rstrip(")").partition(",")
         return column == "numeric" or (
