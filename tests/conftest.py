@@ -1,9 +1,16 @@
-"""What all tests share: one Spark session per process, and how hard hypothesis tries."""
+"""What all tests share: one Spark session per process, and how hard hypothesis tries.
+
+What a run takes in turn: tests with the mark `turn` are several parts, and the commit decides which
+part a run takes. `--rotation` repeats the choice of another run, and `-m long` takes all parts.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -18,6 +25,8 @@ from stepping_spark.execution.scheduler import Scheduler
 from stepping_spark.plan.plan import Plan
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Store
+from tests.beside import Beside
+from tests.cases import ROOT
 from tests.every_store import InFiles, InMemory, InPostgres, MakeStore
 from tests.postgres_server import PostgresServer
 
@@ -32,6 +41,9 @@ settings.register_profile(
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
 
+ROTATIONS = 12  # so that there may be 2, 3, 4 or 6 parts
+BESIDE = pytest.StashKey[Beside]()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -39,9 +51,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="take the steps of all tests with local_rows=0, save those that are marked `driver`",
     )
+    parser.addoption(
+        "--rotation",
+        type=int,
+        choices=range(ROTATIONS),
+        help="which part of the tests with the mark `turn` to take; by default the commit decides",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"rotation: {config.option.rotation} (repeat it with --rotation)"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.option.rotation is None:  # processes of xdist have it from this one
+        config.option.rotation = rotation_of_commit()
+    of_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    some = config.option.keyword or config.option.collectonly or config.option.markexpr == "long"
+    if of_all and not some and not hasattr(config, "workerinput"):
+        config.stash[BESIDE] = Beside()
     if pyspark.__version__.startswith(("4.0.", "4.1.")):  # they leave sockets open
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
     if not config.getoption("--in-spark"):
@@ -59,6 +87,21 @@ def pytest_configure(config: pytest.Config) -> None:
         made(scheduler, plan, store, spark, limits=dataclasses.replace(limits, local_rows=0))
 
     pytest.MonkeyPatch().setattr(Scheduler, "__init__", idle)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if BESIDE in config.stash:
+        config.stash[BESIDE].end()
+
+
+def rotation_of_commit() -> int:
+    """A number that the commit decides, or where there is no commit, the day."""
+    git = shutil.which("git")
+    if git is not None:
+        said = subprocess.run([git, "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+        if said.returncode == 0:
+            return int(said.stdout, 16) % ROTATIONS
+    return dt.date.today().toordinal() % ROTATIONS
 
 
 @pytest.fixture(scope="session")
@@ -111,8 +154,16 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeS
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what asks for a session, so that `-m "not spark"` is what runs without Java.
 
-    What takes minutes is left out, unless it is asked for.
+    What takes minutes is left out, unless it is asked for, and so are the parts of other rotations.
+    What waits for programs beside the tests comes last.
     """
+    for item in items:
+        turn = item.get_closest_marker("turn")
+        if turn is not None:
+            number, parts = turn.args
+            if "long" in config.option.markexpr or number % parts != config.option.rotation % parts:
+                item.add_marker(pytest.mark.long)
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
     unwanted = [] if "long" in config.option.markexpr else ["long"]
     unwanted += ["driver"] if config.getoption("--in-spark") else []
     left_out = {item for item in items if any(map(item.get_closest_marker, unwanted))}

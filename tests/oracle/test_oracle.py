@@ -27,20 +27,39 @@ Long = Annotated[Decimal, st.Precision(38, 0)]
 every_query = pytest.mark.parametrize("query", QUERIES, ids=str)
 EVERY: list[Circuit] = [*QUERIES, *CIRCUITS]
 every_circuit = pytest.mark.parametrize("query", EVERY, ids=str)
-# Spark takes its time: here all circuits with the rules, and some without them; a large change of
-# every third one. `-m long` takes all.
 LONG = pytest.mark.long
+# Spark takes its time: a third of the circuits in each run, fewer of them without the rules, and
+# fewer with large changes. `-m long` takes all.
 some_as_written = pytest.mark.parametrize(
     ("query", "optimize"),
     [
-        pytest.param(q, rule, id=f"{q}, {'optimized' if rule else 'as written'}", marks=marks)
+        pytest.param(
+            q,
+            rule,
+            id=f"{q}, {'optimized' if rule else 'as written'}",
+            marks=pytest.mark.turn(i, 3 if rule else 12),
+        )
         for i, q in enumerate(EVERY)
-        for rule, marks in ((True, ()), (False, () if i % 4 == 0 else LONG))
+        for rule in (True, False)
     ],
 )
 some_circuits = pytest.mark.parametrize(
-    "query",
-    [pytest.param(q, id=str(q), marks=() if i % 3 == 0 else LONG) for i, q in enumerate(EVERY)],
+    "query", [pytest.param(q, id=str(q), marks=pytest.mark.turn(i, 6)) for i, q in enumerate(EVERY)]
+)
+# A circuit for each kind of register. `-m long` takes all circuits.
+REGISTERS = (
+    "fields of every type",  # by whole rows
+    "joins on NULL, and with conditions",  # by a key
+    "windows by dates and times",  # in order
+    "first n of each user",  # by a bucket
+    "reduce rows of numbers",  # a sum
+    "group rows of numbers by user",  # sums by a key
+    "aggregates of several kinds, by two fields",
+    "loops",  # the value of the step before
+)
+assert set(REGISTERS) < {q.name for q in EVERY}
+a_circuit_for_each_register = pytest.mark.parametrize(
+    "query", [pytest.param(q, id=str(q), marks=() if q.name in REGISTERS else LONG) for q in EVERY]
 )
 rules = pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
 
@@ -79,7 +98,7 @@ def test_the_driver_gives_what_plain_python_gives(
     assert run(query.in_spark, steps, optimize=optimize) == expected(query.changes, steps)
 
 
-@every_circuit
+@a_circuit_for_each_register
 @pytest.mark.parametrize(
     ("examples", "optimize"),
     [(1, True), pytest.param(20, True, marks=LONG), pytest.param(10, False, marks=LONG)],
