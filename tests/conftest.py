@@ -1,16 +1,18 @@
 """What all tests share: one Spark session per process, and how hard hypothesis tries.
 
-What a run takes in turn: tests with the mark `turn` are several parts, and the commit decides which
-part a run takes. `--rotation` repeats the choice of another run, and `-m long` takes all parts.
+Of tests with the mark `turn` each run takes a part, and the commit decides which. `--rotation`
+repeats the choice of another run. `-m long` and `-m compat` take all parts.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import gc
 import os
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -155,15 +157,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark what asks for a session, so that `-m "not spark"` is what runs without Java.
 
     What takes minutes is left out, unless it is asked for, and so are the parts of other rotations.
-    What waits for programs beside the tests comes last.
     """
-    for item in items:
-        turn = item.get_closest_marker("turn")
-        if turn is not None:
-            number, parts = turn.args
-            if "long" in config.option.markexpr or number % parts != config.option.rotation % parts:
-                item.add_marker(pytest.mark.long)
-    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+    leave_to_others(config, items)
+    items.sort(key=place)
     unwanted = [] if "long" in config.option.markexpr else ["long"]
     unwanted += ["driver"] if config.getoption("--in-spark") else []
     left_out = {item for item in items if any(map(item.get_closest_marker, unwanted))}
@@ -172,3 +168,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+
+
+def leave_to_others(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as long what this run leaves to other rotations.
+
+    The tests of a module that are some parts are dealt one by one, unless they have a number.
+    """
+    if "compat" in config.option.markexpr:
+        return
+    counts: Counter[tuple[Path, int]] = Counter()
+    for item in items:
+        for turn in item.iter_markers("turn"):
+            (parts,) = turn.args
+            number = turn.kwargs.get("number", counts[item.path, parts])
+            counts[item.path, parts] += 1
+            if "long" in config.option.markexpr or (number - config.option.rotation) % parts:
+                item.add_marker(pytest.mark.long)
+
+
+def place(item: pytest.Item) -> int:
+    """Slow tests come first, so that no process works alone in the end; see also `last`."""
+    if item.get_closest_marker("last"):
+        return 2
+    return 0 if item.get_closest_marker("slow") else 1
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector all modules and tests: they stay."""
+    gc.collect()
+    gc.freeze()

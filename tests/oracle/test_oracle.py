@@ -37,14 +37,11 @@ some_as_written = pytest.mark.parametrize(
             q,
             rule,
             id=f"{q}, {'optimized' if rule else 'as written'}",
-            marks=pytest.mark.turn(i, 3 if rule else 12),
+            marks=pytest.mark.turn(3 if rule else 12),
         )
-        for i, q in enumerate(EVERY)
+        for q in EVERY
         for rule in (True, False)
     ],
-)
-some_circuits = pytest.mark.parametrize(
-    "query", [pytest.param(q, id=str(q), marks=pytest.mark.turn(i, 6)) for i, q in enumerate(EVERY)]
 )
 # A circuit for each kind of register. `-m long` takes all circuits.
 REGISTERS = (
@@ -139,6 +136,7 @@ def test_spark_jobs_give_what_plain_python_gives(
 
 
 @every_query
+@pytest.mark.turn(2)
 @settings(max_examples=2)
 @given(data=hs.data(), seed=hs.integers(0, 2**32), many=hs.integers(1, 4))
 def test_it_does_not_matter_how_changes_are_dealt_into_steps(
@@ -151,7 +149,8 @@ def test_it_does_not_matter_how_changes_are_dealt_into_steps(
     assert summed(run(query.in_spark, dealt)) == whole
 
 
-@some_circuits
+@every_circuit
+@pytest.mark.turn(6)
 @settings(max_examples=2)
 @given(data=hs.data())
 def test_a_large_change_in_spark_gives_what_a_small_one_gives(
