@@ -1,9 +1,18 @@
-"""What all tests share: one Spark session per process, and how hard hypothesis tries."""
+"""What all tests share: one Spark session per process, and how hard hypothesis tries.
+
+Of tests with the mark `turn` each run takes a part, and the commit decides which. `--rotation`
+repeats the choice of another run. `-m long` and `-m compat` take all parts.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import gc
 import os
+import shutil
+import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -18,6 +27,8 @@ from stepping_spark.execution.scheduler import Scheduler
 from stepping_spark.plan.plan import Plan
 from stepping_spark.spark.session import get_session
 from stepping_spark.store import Store
+from tests.beside import Beside
+from tests.cases import ROOT
 from tests.every_store import InFiles, InMemory, InPostgres, MakeStore
 from tests.postgres_server import PostgresServer
 
@@ -32,6 +43,9 @@ settings.register_profile(
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
 
+ROTATIONS = 12  # so that there may be 2, 3, 4 or 6 parts
+BESIDE = pytest.StashKey[Beside]()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -39,9 +53,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="take the steps of all tests with local_rows=0, save those that are marked `driver`",
     )
+    parser.addoption(
+        "--rotation",
+        type=int,
+        choices=range(ROTATIONS),
+        help="which part of the tests with the mark `turn` to take; by default the commit decides",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"rotation: {config.option.rotation} (repeat it with --rotation)"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.option.rotation is None:  # processes of xdist have it from this one
+        config.option.rotation = rotation_of_commit()
+    of_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    some = config.option.keyword or config.option.collectonly or config.option.markexpr == "long"
+    if of_all and not some and not hasattr(config, "workerinput"):
+        config.stash[BESIDE] = Beside()
     if pyspark.__version__.startswith(("4.0.", "4.1.")):  # they leave sockets open
         config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
     if not config.getoption("--in-spark"):
@@ -59,6 +89,21 @@ def pytest_configure(config: pytest.Config) -> None:
         made(scheduler, plan, store, spark, limits=dataclasses.replace(limits, local_rows=0))
 
     pytest.MonkeyPatch().setattr(Scheduler, "__init__", idle)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if BESIDE in config.stash:
+        config.stash[BESIDE].end()
+
+
+def rotation_of_commit() -> int:
+    """A number that the commit decides, or where there is no commit, the day."""
+    git = shutil.which("git")
+    if git is not None:
+        said = subprocess.run([git, "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+        if said.returncode == 0:
+            return int(said.stdout, 16) % ROTATIONS
+    return dt.date.today().toordinal() % ROTATIONS
 
 
 @pytest.fixture(scope="session")
@@ -111,8 +156,10 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeS
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what asks for a session, so that `-m "not spark"` is what runs without Java.
 
-    What takes minutes is left out, unless it is asked for.
+    What takes minutes is left out, unless it is asked for, and so are the parts of other rotations.
     """
+    leave_to_others(config, items)
+    items.sort(key=place)
     unwanted = [] if "long" in config.option.markexpr else ["long"]
     unwanted += ["driver"] if config.getoption("--in-spark") else []
     left_out = {item for item in items if any(map(item.get_closest_marker, unwanted))}
@@ -121,3 +168,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+
+
+def leave_to_others(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as long what this run leaves to other rotations.
+
+    The tests of a module that are some parts are dealt one by one, unless they have a number.
+    """
+    if "compat" in config.option.markexpr:
+        return
+    counts: Counter[tuple[Path, int]] = Counter()
+    for item in items:
+        for turn in item.iter_markers("turn"):
+            (parts,) = turn.args
+            number = turn.kwargs.get("number", counts[item.path, parts])
+            counts[item.path, parts] += 1
+            if "long" in config.option.markexpr or (number - config.option.rotation) % parts:
+                item.add_marker(pytest.mark.long)
+
+
+def place(item: pytest.Item) -> int:
+    """Slow tests come first, so that no process works alone in the end; see also `last`."""
+    if item.get_closest_marker("last"):
+        return 2
+    return 0 if item.get_closest_marker("slow") else 1
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector all modules and tests: they stay."""
+    gc.collect()
+    gc.freeze()

@@ -272,15 +272,28 @@ def test_delta_join_by_left_lookups_takes_back_its_nulls() -> None:
         (None, None, Z({ADDR: 1}), None),
         (None, Z({USER: -1}), None, None),
     ]
-    found = run(enriched(st, "left"), *steps)
+    query = enriched(st, "left")
     nobody = (Fact(id=2, user=None), None, None, None)
-    assert found == [
+    assert run(query, *steps) == [
         Z({(FACT, None, None, None): 1, nobody: 1}),
         Z({(FACT, None, None, None): -1, (FACT, USER, None, None): 1}),
         Z(),
         Z({(FACT, USER, None, None): -1, (FACT, USER, ADDR, AGENT): 1}),
         Z({(FACT, USER, ADDR, AGENT): -1, (FACT, None, None, None): 1}),
     ]
+
+
+def test_a_left_lookup_by_null_finds_nothing(spark: SparkSession) -> None:
+    def query(facts: st.ZSet[Fact], users: st.ZSet[User]) -> Any:
+        by_user: Any = st.Lookup(users, key=lambda u: u.id, on=lambda row: row[0].user, how="left")
+        return st.delta_join(facts, by_user)
+
+    query.__annotations__.pop("return")
+    nobody = Fact(id=2, user=None)
+    for local_rows in (st.Limits.local_rows, 0):
+        stepper = stepper_of(query, local_rows)
+        (out,) = stepper.step((Z({FACT: 1, nobody: 2}), Z({USER: 1})))
+        assert out == Z({(FACT, USER): 1, (nobody, None): 2})
 
 
 def stack(n: int, on: Callable[[int], Callable[[Any], Any]]) -> Callable[..., Any]:

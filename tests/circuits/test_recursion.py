@@ -587,6 +587,7 @@ def test_other_recursions_give_what_iterating_from_nothing_gives(
             assert found == reference.step(step)
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize(
     "optimize", [True, pytest.param(False, marks=LONG)], ids=["optimized", "as written"]
 )
@@ -635,6 +636,7 @@ def test_an_iteration_takes_two_spark_jobs_however_many_there_are() -> None:
     assert took == [3, 6, 6, 6]
 
 
+@pytest.mark.turn(3)
 @long_on_disk
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_recursions_give_the_same_in_spark_jobs(make_store: MakeStore, name: str) -> None:

@@ -41,6 +41,7 @@ FAMILIES = {
 
 
 @pytest.mark.slow
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("name", [name for names in FAMILIES.values() for name in names])
 def test_each_family_of_operators_gives_what_plain_python_gives(
     spark: SparkSession, name: str
@@ -117,6 +118,7 @@ def test_the_rows_of_a_dataframe_are_checked(spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turn(2, number=1)
 def test_circuits_run_on_connect(tmp_path: Path) -> None:
     if is_remote():
         pytest.skip("the session of all these tests is one of Connect")

@@ -186,6 +186,7 @@ store.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_query_killed_after_the_store_committed_goes_on_from_its_checkpoint(
     tmp_path: Path,

@@ -309,10 +309,12 @@ def test_a_key_of_a_decimal_and_a_constant_has_the_type_that_spark_gives_it() ->
     assert not found, shown(found)
 
 
+@pytest.mark.slow
 def test_a_function_in_each_place_gives_the_same_in_spark_as_on_the_driver() -> None:
     check(list(PLACES), 0, FEW)
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_function_in_each_place_gives_the_same_on_the_driver_as_in_python(seed: int) -> None:
     check(list(PLACES), seed, ON_THE_DRIVER)

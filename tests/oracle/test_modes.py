@@ -274,6 +274,7 @@ FLOATS = [0.0, -0.0, 1.0, -1.5, 1e308, 5e-324, float("nan"), float("inf"), float
 odd = hs.builds(Odd, name=hs.sampled_from([None, *AWKWARD]), x=hs.sampled_from([None, *FLOATS]))
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("query", [told, met, summed], ids=lambda q: q.__name__)
 @settings(max_examples=6)
 @given(

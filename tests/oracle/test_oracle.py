@@ -27,20 +27,36 @@ Long = Annotated[Decimal, st.Precision(38, 0)]
 every_query = pytest.mark.parametrize("query", QUERIES, ids=str)
 EVERY: list[Circuit] = [*QUERIES, *CIRCUITS]
 every_circuit = pytest.mark.parametrize("query", EVERY, ids=str)
-# Spark takes its time: here all circuits with the rules, and some without them; a large change of
-# every third one. `-m long` takes all.
 LONG = pytest.mark.long
+# Spark takes its time: a third of the circuits in each run, fewer of them without the rules, and
+# fewer with large changes. `-m long` takes all.
 some_as_written = pytest.mark.parametrize(
     ("query", "optimize"),
     [
-        pytest.param(q, rule, id=f"{q}, {'optimized' if rule else 'as written'}", marks=marks)
-        for i, q in enumerate(EVERY)
-        for rule, marks in ((True, ()), (False, () if i % 4 == 0 else LONG))
+        pytest.param(
+            q,
+            rule,
+            id=f"{q}, {'optimized' if rule else 'as written'}",
+            marks=pytest.mark.turn(3 if rule else 12),
+        )
+        for q in EVERY
+        for rule in (True, False)
     ],
 )
-some_circuits = pytest.mark.parametrize(
-    "query",
-    [pytest.param(q, id=str(q), marks=() if i % 3 == 0 else LONG) for i, q in enumerate(EVERY)],
+# A circuit for each kind of register. `-m long` takes all circuits.
+REGISTERS = (
+    "fields of every type",  # by whole rows
+    "joins on NULL, and with conditions",  # by a key
+    "windows by dates and times",  # in order
+    "first n of each user",  # by a bucket
+    "reduce rows of numbers",  # a sum
+    "group rows of numbers by user",  # sums by a key
+    "aggregates of several kinds, by two fields",
+    "loops",  # the value of the step before
+)
+assert set(REGISTERS) < {q.name for q in EVERY}
+a_circuit_for_each_register = pytest.mark.parametrize(
+    "query", [pytest.param(q, id=str(q), marks=() if q.name in REGISTERS else LONG) for q in EVERY]
 )
 rules = pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
 
@@ -79,7 +95,7 @@ def test_the_driver_gives_what_plain_python_gives(
     assert run(query.in_spark, steps, optimize=optimize) == expected(query.changes, steps)
 
 
-@every_circuit
+@a_circuit_for_each_register
 @pytest.mark.parametrize(
     ("examples", "optimize"),
     [(1, True), pytest.param(20, True, marks=LONG), pytest.param(10, False, marks=LONG)],
@@ -120,6 +136,7 @@ def test_spark_jobs_give_what_plain_python_gives(
 
 
 @every_query
+@pytest.mark.turn(2)
 @settings(max_examples=2)
 @given(data=hs.data(), seed=hs.integers(0, 2**32), many=hs.integers(1, 4))
 def test_it_does_not_matter_how_changes_are_dealt_into_steps(
@@ -132,7 +149,8 @@ def test_it_does_not_matter_how_changes_are_dealt_into_steps(
     assert summed(run(query.in_spark, dealt)) == whole
 
 
-@some_circuits
+@every_circuit
+@pytest.mark.turn(6)
 @settings(max_examples=2)
 @given(data=hs.data())
 def test_a_large_change_in_spark_gives_what_a_small_one_gives(

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as hs
 
 import stepping_spark as st
@@ -422,6 +422,7 @@ def on_the_whole(query: Query, steps: Sequence[Step]) -> tuple[Any, ...]:
 
 
 @every_query
+@settings(max_examples=10)
 @given(data=hs.data())
 def test_the_sum_of_outputs_is_the_query_on_the_sum_of_inputs(
     query: Query, data: hs.DataObject
@@ -440,6 +441,7 @@ def test_rules_do_not_change_what_a_circuit_gives(circuit: Circuit, data: hs.Dat
 
 
 @every_query
+@settings(max_examples=10)
 @given(data=hs.data())
 def test_a_query_on_tables_is_made_one_on_changes(query: Query, data: hs.DataObject) -> None:
     steps = data.draw(streams_of(*query.rows))
@@ -449,6 +451,7 @@ def test_a_query_on_tables_is_made_one_on_changes(query: Query, data: hs.DataObj
 
 
 @every_query
+@settings(max_examples=10)
 @given(data=hs.data(), seed=hs.integers(0, 2**32), many=hs.integers(1, 6))
 def test_it_does_not_matter_how_changes_are_dealt_into_steps(
     query: Query, data: hs.DataObject, seed: int, many: int

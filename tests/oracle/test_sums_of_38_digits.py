@@ -169,6 +169,7 @@ def wanted(rows: Counter[Row]) -> Counter[Total]:
     return found
 
 
+@pytest.mark.turn(3)
 @pytest.mark.spark
 @everywhere
 @pytest.mark.parametrize("optimize", [True, False], ids=["rules", "no rules"])
@@ -208,6 +209,7 @@ def row_of(at: int, whole: int, half: int) -> Row:
     return Row(key=1, at=at, whole=Decimal(whole), half=decimal_of(half, 18), tiny=Decimal(0))
 
 
+@pytest.mark.turn(3)
 @pytest.mark.spark
 @everywhere
 @pytest.mark.parametrize("query", [totals, running, reduced])

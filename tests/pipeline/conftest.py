@@ -11,8 +11,17 @@ from pyiceberg.catalog import Catalog, load_catalog
 from tests.pipeline.following import Database
 from tests.postgres_server import PostgresServer, has
 
+# Where there are two, each run takes one of them.
+SERVERS = [which for which in ("system", "package") if has(which)] or ["package"]
 
-@pytest.fixture(scope="session", params=["system", "package"])
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(which, marks=pytest.mark.turn(len(SERVERS), number=number))
+        for number, which in enumerate(SERVERS)
+    ],
+)
 def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     """A Postgres server: the system's, and the newer one of the Python package."""
     if not has(request.param):

@@ -49,6 +49,7 @@ def deaths(world: World, every: int) -> Iterator[str]:
         assert (world.view(), world.step()) == (view, number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", PAIRS, indirect=True, ids="-".join)
 def test_a_process_killed_between_source_store_and_sink_loses_and_doubles_nothing(
     world: World,

@@ -151,6 +151,7 @@ class Twin:
         self.db.connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CREATED)
 @given(work=st.lists(statements, min_size=6, max_size=24))
 @settings(

@@ -5,29 +5,14 @@ Those of types are in tests/typing.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.cases import ROOT
+from tests.beside import result_of
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param(["ruff", "check", "."], id="ruff check"),
-        pytest.param(["ruff", "format", "--check", "--diff", "."], id="ruff format"),
-    ],
-)
-def test_the_tool_finds_nothing_to_say(arguments: list[str]) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    if run.returncode != 0:
-        pytest.fail(f"{run.stdout}\n{run.stderr}", pytrace=False)
+@pytest.mark.last
+@pytest.mark.parametrize("name", ["ruff check", "ruff format"])
+def test_the_tool_finds_nothing_to_say(name: str) -> None:
+    result = result_of(name)
+    if result.code != 0:
+        pytest.fail(f"{result.out}\n{result.err}", pytrace=False)

@@ -101,15 +101,14 @@ def plain(value: Any) -> Any:
     return value
 
 
-def spark_answer(
-    spark: Any, text: str, tables: Mapping[str, Rows], ddls: Mapping[str, str]
-) -> Rows:
-    """What Spark answers to the text on the rows of the tables."""
-    for name, rows in tables.items():
-        if name in ddls:
-            given = [row for row, n in rows.items() for _ in range(n)]
-            spark.createDataFrame(given, ddls[name]).createOrReplaceTempView(name)
-    return Counter(plain(tuple(row)) for row in spark.sql(text).collect())
+def table_in_spark(spark: Any, rows: Rows, ddl: str) -> Any:
+    """A table of these rows, as a DataFrame."""
+    return spark.createDataFrame([row for row, n in rows.items() for _ in range(n)], ddl)
+
+
+def plain_rows(frame: Any) -> Rows:
+    """The rows of a DataFrame, for comparison."""
+    return Counter(plain(tuple(row)) for row in frame.collect())
 
 
 def streams(seed: int, steps: int) -> Iterator[tuple[Change, dict[str, Rows]]]:
@@ -171,8 +170,7 @@ def compare(views: dict[str, tuple[dict[str, Any], Maintained]], ddls: Any, step
     bad: set[str] = set()
     for number, (change, tables) in enumerate(streams(1, steps), 1):
         for name, rows in tables.items():
-            given = [row for row, n in rows.items() for _ in range(n)]
-            spark.createDataFrame(given, ddls[name]).createOrReplaceTempView(name)
+            table_in_spark(spark, rows, ddls[name]).createOrReplaceTempView(name)
         for name, (q, view) in views.items():
             if name in bad:
                 continue
@@ -184,7 +182,7 @@ def compare(views: dict[str, tuple[dict[str, Any], Maintained]], ddls: Any, step
                 continue
             if number not in (1, steps):
                 continue
-            wanted = Counter(plain(tuple(row)) for row in spark.sql(q["sql"]).collect())
+            wanted = plain_rows(spark.sql(q["sql"]))
             if view.left != wanted:
                 bad.add(name)
                 more, less = view.left - wanted, wanted - view.left

@@ -139,6 +139,9 @@ SELECT o.id, c.* FROM orders o RIGHT JOIN customers c ON o.customer = c.customer
 --- full join
 SELECT o.id, c.name FROM orders o FULL JOIN customers c ON o.customer = c.customer
 
+--- right join using
+SELECT customer, o.id, c.name FROM orders o RIGHT JOIN customers c USING (customer)
+
 --- full join using
 SELECT customer, o.id, c.name FROM orders o FULL JOIN customers c USING (customer)
 

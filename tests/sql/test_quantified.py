@@ -40,6 +40,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(name, comparison, id=f"{name}, {comparison}", marks=marks)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize(("name", "comparison"), [*cases()])
 def test_a_comparison_is_that_of_duckdb(name: str, comparison: str) -> None:
     text = TEXTS[name].format(comparison)

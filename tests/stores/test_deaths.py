@@ -82,6 +82,7 @@ def days_pass(place: Place) -> None:
             old.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 21])
 def test_a_process_killed_before_or_after_a_call_of_its_store_loses_nothing(
     place: Place, right: Undisturbed, every: int
@@ -93,6 +94,7 @@ def test_a_process_killed_before_or_after_a_call_of_its_store_loses_nothing(
     assert_whole(place, right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 97])
 def test_a_process_killed_while_it_writes_or_waits_for_the_server_loses_nothing(
     place: Place, right: Undisturbed, every: int

@@ -34,6 +34,7 @@ class TestOnTheDriver(StoreContract):
         return StoreMemory
 
 
+@pytest.mark.turn(3)
 class TestInSmallSlices(StoreContract):
     """Merges take many steps, and batches are built from many pieces."""
 

@@ -68,6 +68,7 @@ def s3() -> Iterator[pafs.FileSystem]:
     requests.setLevel(level)
 
 
+@pytest.mark.turn(3)
 class TestOnS3(StoreContract):
     commits = 40
 

@@ -1,39 +1,29 @@
-"""Runs mypy and pyright, and reads what they find and what a program says they should."""
+"""Reads what mypy and pyright find, and what a program says they should."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.beside import PROGRAMS, result_of
 from tests.cases import ROOT
 
-PROGRAMS = ROOT / "tests" / "typing" / "programs"
 Found = dict[tuple[str, int], str]  # what a checker says, by file and line
 
 
-def run(*arguments: str) -> str:
+def output_of(name: str) -> str:
     """What a checker writes, for whom a finding is no failure."""
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    if done.returncode not in (0, 1):  # 1: it has found something
-        raise AssertionError(f"{arguments[0]} failed: {done.stdout}\n{done.stderr}")
-    return done.stdout
+    done = result_of(name)
+    if done.code not in (0, 1):  # 1: it has found something
+        raise AssertionError(f"{name} failed: {done.out}\n{done.err}")
+    return done.out
 
 
 def mypy() -> Found:
     """What `mypy --strict` finds in the whole project, and in the programs."""
-    where = ("stepping_spark", "circuits", "stores", "examples", "tests")
     found: Found = {}
-    for line in run("mypy", "--no-error-summary", *where, *map(str, programs())).splitlines():
+    for line in output_of("mypy").splitlines():
         match = re.match(r"(.+?):(\d+)(?::\d+)?: error: (.*)", line)
         if match:
             found[_place(match[1]), int(match[2])] = match[3]
@@ -42,7 +32,7 @@ def mypy() -> Found:
 
 def pyright() -> Found:
     """What pyright, strict, finds in the examples and in the programs."""
-    told = json.loads(run("pyright", "--outputjson", "--pythonpath", sys.executable))
+    told = json.loads(output_of("pyright"))
     assert told["summary"]["filesAnalyzed"] > len(programs())
     return {
         (_place(d["file"]), d["range"]["start"]["line"] + 1): d["message"]

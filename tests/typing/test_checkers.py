@@ -27,6 +27,7 @@ def queries_of(module: ModuleType) -> list[Any]:
     ]
 
 
+@pytest.mark.last
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_a_checker_finds_the_mistakes_and_nothing_else(
     checker: Callable[[], checkers.Found],

@@ -1,0 +1,226 @@
+"""Mistakes that a tired developer makes, and the tests that must notice each of them.
+
+A mistake is a text of the packages, and the text that replaces it. It names no file, so it survives
+moves; a text that no longer occurs exactly once fails a test of every run.
+`pytest -m long tests/project/test_planted.py` plants each mistake in a copy of the project, and
+runs the tests that must fail there. Those are tests of a normal run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cases import ROOT
+
+PACKAGES = ("stepping_spark", "circuits", "stores")
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A text that occurs once in the packages, what replaces it, and the tests that notice."""
+
+    name: str
+    old: str
+    new: str
+    tests: tuple[str, ...]  # arguments of pytest
+
+    def __str__(self) -> str:
+        return self.name
+
+    def places(self, root: Path = ROOT) -> list[Path]:
+        """The modules that have the text, each as often as it has it."""
+        texts = ((path, path.read_text(encoding="utf-8")) for path in modules(root))
+        return [path for path, text in texts for _ in range(text.count(self.old))]
+
+    def plant(self, root: Path) -> None:
+        """Make the mistake in a copy of the project."""
+        (path,) = self.places(root)
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+
+
+def modules(root: Path) -> Iterator[Path]:
+    """The modules of the packages."""
+    for package in PACKAGES:
+        yield from (root / package).rglob("*.py")
+
+
+def copy_to(directory: Path) -> Path:
+    """A copy of the packages and of the tests, with their bytecode."""
+    for folder in (*PACKAGES, "tests"):
+        shutil.copytree(ROOT / folder, directory / folder)
+    shutil.copy2(ROOT / "pyproject.toml", directory)
+    return directory
+
+
+def run(root: Path, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """The tests of a copy, up to the first that fails."""
+    options = ("-n=0", "-x", "-q", "--tb=line", "-p", "no:cacheprovider")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *arguments],
+        cwd=root,
+        env={**os.environ, "CI": "true", "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+DRIVER = ("-m", "not spark")
+JOINS = ("tests/circuits/test_joins.py",)
+OF_SQL = ("tests/circuits/test_joins_of_sql.py",)
+LATENESS = ("tests/circuits/test_lateness.py",)
+STORE = ("tests/stores/test_memory.py", *DRIVER)
+PIPELINE = ("tests/pipeline/test_pipeline.py",)
+
+MISTAKES = (
+    # The engine on the driver.
+    Mistake(
+        "a row at the watermark is late",
+        "< max(limit, INT_MIN))",
+        "<= max(limit, INT_MIN))",
+        (*LATENESS, *DRIVER),
+    ),
+    Mistake("NULL matches NULL", "if None not in key:", "if key is not None:", OF_SQL),
+    Mistake(
+        "the old row of joined aggregates is added, not subtracted",
+        "concat([pieces(run), negate(old, schema)], schema)",
+        "concat([pieces(run), old], schema)",
+        ("tests/query/test_aggregates.py",),
+    ),
+    Mistake(
+        "of rows that tie, those after the n-th come too",
+        "before[key][of_key] < n)",
+        "before[key][of_key] <= n)",
+        ("tests/circuits/test_first_n.py",),
+    ),
+    Mistake(
+        "a frame ends a row early",
+        "self.at + 1 + _within(frame.end, self.size)",
+        "self.at + _within(frame.end, self.size)",
+        ("tests/circuits/test_window.py",),
+    ),
+    Mistake(
+        "a recursion forgets the iterations of the steps before",
+        "k = k + 1 if given else self._due_after(k)",
+        "k = k + 1 if given else None",
+        ("tests/circuits/test_recursion.py",),
+    ),
+    # The engine in Spark.
+    Mistake(
+        "a row at the watermark is late in Spark",
+        " < ({limit}), false)",
+        " <= ({limit}), false)",
+        LATENESS,
+    ),
+    Mistake("NULL matches NULL in Spark", "{a} = {b}", "{a} <=> {b}", OF_SQL),
+    Mistake(
+        "rows without a key have a match in Spark",
+        'f"({absent}) UNION ALL (SELECT {columns} FROM {run.side(left)} l WHERE {null})"',
+        'f"{absent}"',
+        JOINS,
+    ),
+    Mistake(
+        "a weight that falls to zero is not taken back in Spark",
+        "greatest({COUNT}, 0L) - greatest({OLD}, 0L)",
+        "greatest({COUNT} - {OLD}, 0L)",
+        ("tests/circuits/test_sets.py",),
+    ),
+    # Passes.
+    Mistake(
+        "a join meets the new state on both sides",
+        "Vertex(q.operator, a, Vertex(Delay(), _integral(b)))",
+        "Vertex(q.operator, a, _integral(b))",
+        ("tests/passes/test_rules.py",),
+    ),
+    Mistake(
+        "only the first rows are kept of a stream that shrinks",
+        "if _is_of_change(v) and is_positive(v.inputs[1]))",
+        "if _is_of_change(v))",
+        ("tests/circuits/test_first_n.py",),
+    ),
+    Mistake(
+        "a row expires before the frames that reach back to it",
+        "m.distance + further for m in marks",
+        "m.distance for m in marks",
+        (*LATENESS, *DRIVER),
+    ),
+    # Stores.
+    Mistake(
+        "a change is not consolidated",
+        "known = change.consolidated and change.schema == register.schema",
+        "known = True",
+        STORE,
+    ),
+    Mistake(
+        "the first of equal rows is not merged with the others",
+        "np.append(same, False) | np.append(False, same)",
+        "np.append(False, same)",
+        STORE,
+    ),
+    Mistake(
+        "the additions of a failed step stay",
+        "dropped, self._added, self._building = self._added, {}, []",
+        "dropped, self._added = self._added, {}",
+        STORE,
+    ),
+    Mistake("a step may be left out", "if step != last + 1:", "if step <= last:", STORE),
+    Mistake(
+        "a manifest is written before its files are on the disk",
+        "self._committed.commit(manifest, self._files.unsynced)",
+        "self._committed.commit(manifest, [])",
+        ("tests/stores/test_parquet_durability.py",),
+    ),
+    Mistake(
+        "a row with a NULL is another one each time",
+        "{0} IS NOT DISTINCT FROM {1}",
+        "{0} = {1}",
+        ("tests/stores/test_postgres.py", *DRIVER),
+    ),
+    # Pipelines.
+    Mistake(
+        "the position before a batch is committed with it",
+        "position = feed.position if batch is None else batch.position",
+        "position = feed.position",
+        PIPELINE,
+    ),
+    Mistake(
+        "a sink without the last step does not get it again",
+        "lacking = [outlet for outlet in outlets if outlet.lacks(step, offsets)]",
+        "lacking = [outlet for outlet in outlets if outlet.lacks(step - 1, offsets)]",
+        PIPELINE,
+    ),
+    Mistake(
+        "the old row of an update is inserted",
+        '"update_preimage": -1,',
+        '"update_preimage": 1,',
+        ("tests/zsets/test_change_feed.py", *DRIVER),
+    ),
+    # SQL.
+    Mistake(
+        "USING shows the left column of a right join",
+        'b if how == "right" else a for',
+        "a for",
+        ("tests/sql/test_queries.py", "-k", "using"),
+    ),
+    Mistake(
+        "NOT IN forgets a NULL of the sub-query",
+        "yield None, None, is_null(ref(sub.columns[0]))",
+        "return",
+        ("tests/sql/test_queries.py::test_a_view_is_what_spark_answers[not in, with NULL-1]",),
+    ),
+    # Evolution.
+    Mistake(
+        "a view that subtracts is taken for one that adds",
+        "pending.append((part.inputs[0], -sign))",
+        "pending.append((part.inputs[0], sign))",
+        ("tests/evolve/test_random_changes.py",),
+    ),
+)
