@@ -129,9 +129,9 @@ V = TypeVar("V")
 def join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
     on_left: Key[T],
     on_right: Key[U],
-    *,
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
     name: str | None = None,
@@ -206,9 +206,9 @@ def _first_by(order: Any, row: RowType, where: str) -> tuple[Sorting, ...]:
 
 def reduce(
     a: ZSet[T],
+    *,
     zero: Callable[[], V],
     pick_value: Callable[[T], V],
-    *,
     name: str | None = None,
 ) -> ZSet[V]:
     """One row: `zero()` plus the sum of `pick_value(row) · weight` over a value.
@@ -232,10 +232,10 @@ def count(a: ZSet[Any], *, name: str | None = None) -> ZSet[int]:
 
 def accumulate(
     a: ZSet[T],
+    *,
     by: Index[T, K] | Callable[[T], K],
     zero: Callable[[], V],
     pick_value: Callable[[T], V],
-    *,
     name: str | None = None,
 ) -> Grouped[V, K]:
     """The sum of `pick_value(row) · weight` of each group of a value, as a `Grouped`.
@@ -272,17 +272,17 @@ def flatten(g: Grouped[Any, Any], *, name: str | None = None) -> ZSet[Any]:
 
 def group_reduce_flatten(
     a: ZSet[T],
+    *,
     by: Index[T, K] | Callable[[T], K],
     zero: Callable[[], V],
     pick_value: Callable[[T], V],
-    *,
     name: str | None = None,
 ) -> ZSet[Pair[V, K]]:
     """One row for each group of a value: Pair(left=sum of `pick_value`, right=key).
 
     See `st.group_reduce_flatten`, the incremental form. Keeps no state; a step costs the value.
     """
-    return flatten(accumulate(a, by, zero, pick_value), name=name)
+    return flatten(accumulate(a, by=by, zero=zero, pick_value=pick_value), name=name)
 
 
 def _picked(a: Any, zero: Callable[[], Any], pick: Callable[[Any], Any]) -> tuple[Any, Expr]:

@@ -28,9 +28,9 @@ Sides = Literal["left", "right", "full"]
 def semijoin(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
     on_left: By[T],
     on_right: By[U],
-    *,
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
     name: str | None = None,
@@ -42,7 +42,7 @@ def semijoin(
     l ⋉ r = l − l ▷ r. Keeps no state.
     """
     if where is not None:
-        alone = antijoin(l, r, on_left, on_right, where=where, null_safe=null_safe)
+        alone = antijoin(l, r, on_left=on_left, on_right=on_right, where=where, null_safe=null_safe)
         return add(l, neg(alone), name=name)
     left, right = keys_of_both(l, r, on_left, on_right, "semijoin", null_safe=null_safe)
     keys = make(Distinct(), keys_of(r, right))
@@ -52,9 +52,9 @@ def semijoin(
 def antijoin(
     l: ZSet[T],  # noqa: E741
     r: ZSet[U],
+    *,
     on_left: By[T],
     on_right: By[U],
-    *,
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
     name: str | None = None,
@@ -69,7 +69,7 @@ def antijoin(
         keys = keys_of_both(l, r, on_left, on_right, "antijoin", null_safe=null_safe)
         pairs = filter(cast("ZSet[Any]", make(Join(*keys), l, r)), where)
         return positive_part(add(l, neg(side_of(pairs, l, "left"))), name=name)
-    with_match = semijoin(l, r, on_left, on_right, null_safe=null_safe)
+    with_match = semijoin(l, r, on_left=on_left, on_right=on_right, null_safe=null_safe)
     return add(l, neg(with_match), name=name)
 
 
@@ -77,10 +77,10 @@ def antijoin(
 def outer_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
     on_left: By[T],
     on_right: By[U],
     how: Literal["left"] = "left",
-    *,
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
     name: str | None = None,
@@ -89,10 +89,10 @@ def outer_join(
 def outer_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
     on_left: By[T],
     on_right: By[U],
     how: Literal["right"],
-    *,
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
     name: str | None = None,
@@ -101,10 +101,10 @@ def outer_join(
 def outer_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
     on_left: By[T],
     on_right: By[U],
     how: Literal["full"],
-    *,
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
     name: str | None = None,
@@ -112,10 +112,10 @@ def outer_join(
 def outer_join(
     l: ZSet[T],  # noqa: E741
     r: ZSet[U],
+    *,
     on_left: By[T],
     on_right: By[U],
     how: Sides = "left",
-    *,
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
     name: str | None = None,
@@ -138,9 +138,9 @@ def outer_join(
         return completed(l, r, joined, left, right, name)
     by_left, by_right = cast(Any, keys)
     if how != "right":
-        left = antijoin(l, r, by_left, by_right)
+        left = antijoin(l, r, on_left=by_left, on_right=by_right)
     if how != "left":
-        right = antijoin(r, l, by_right, by_left)
+        right = antijoin(r, l, on_left=by_right, on_right=by_left)
     return completed(l, r, make(Join(*keys), l, r), left, right, name)
 
 
@@ -148,8 +148,8 @@ def outer_join(
 def cross_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
-    how: Literal["inner"] = "inner",
     *,
+    how: Literal["inner"] = "inner",
     where: Callable[[Pair[T, U]], object] | None = None,
     name: str | None = None,
 ) -> ZSet[Pair[T, U]]: ...
@@ -157,16 +157,16 @@ def cross_join(
 def cross_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
-    how: Literal["left"],
     *,
+    how: Literal["left"],
     where: Callable[[Pair[T, U]], object] | None = None,
     name: str | None = None,
 ) -> ZSet[Pair[T, U | Any]]: ...
 def cross_join(
     l: ZSet[T],  # noqa: E741
     r: ZSet[U],
-    how: Literal["inner", "left"] = "inner",
     *,
+    how: Literal["inner", "left"] = "inner",
     where: Callable[[Pair[T, U]], object] | None = None,
     name: str | None = None,
 ) -> ZSet[Any]:
@@ -177,7 +177,7 @@ def cross_join(
     check_cross(how)
     on: Any = EVERYTHING
     if how == "left":
-        return outer_join(l, r, on, on, where=where, name=name)
+        return outer_join(l, r, on_left=on, on_right=on, where=where, name=name)
     joined: ZSet[Any] = make(Join(on, on), l, r, name=None if where else name)  # type: ignore[assignment]
     return filter(joined, where, name=name) if where else joined
 
@@ -242,14 +242,9 @@ def matched(a: object, keys: object, by: By[Any] | Key) -> Any:
     return make(Join(key_of(by, row_of(a, "a join"), "on_left"), _identity(keys)), a, keys)
 
 
-def itself(keys: object) -> Index[Any, Any]:
-    """The index of a stream of keys by the whole row."""
-    of: Any = row_of(keys, "a join")
-    return Index.identity(of)
-
-
 def _identity(keys: object) -> Key:
-    return key_of(itself(keys), row_of(keys, "a join"), "keys")
+    of: Any = row_of(keys, "a join")
+    return key_of(Index.identity(of), of, "keys")
 
 
 def whole(row: RowType) -> Field:

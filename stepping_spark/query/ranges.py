@@ -35,11 +35,11 @@ Bounds = Literal["[]", "[)", "(]", "()"]
 def range_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
     at: Callable[[T], Any],
     low: Callable[[U], Any],
     high: Callable[[U], Any],
     width: Width,
-    *,
     bounds: Bounds = "[]",
     on_left: By[T] | None = None,
     on_right: By[U] | None = None,
@@ -51,11 +51,11 @@ def range_join(
 def range_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
     at: Callable[[T], Any],
     low: Callable[[U], Any],
     high: Callable[[U], Any],
     width: Width,
-    *,
     bounds: Bounds = "[]",
     on_left: By[T] | None = None,
     on_right: By[U] | None = None,
@@ -66,11 +66,11 @@ def range_join(
 def range_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
     at: Callable[[T], Any],
     low: Callable[[U], Any],
     high: Callable[[U], Any],
     width: Width,
-    *,
     bounds: Bounds = "[]",
     on_left: By[T] | None = None,
     on_right: By[U] | None = None,

@@ -26,7 +26,11 @@ A = TypeVar("A")
 
 
 def sessions(
-    a: ZSet[T], by: Key[T] | None, at: Index[T, A] | Callable[[T], A], gap: Any
+    a: ZSet[T],
+    *,
+    by: Key[T] | None = None,
+    at: Index[T, A] | Callable[[T], A],
+    gap: Any,
 ) -> ZSet[Session[T, A]]:
     """Each row of a value, with the start and the end of its session. Keeps no state.
 

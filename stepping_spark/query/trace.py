@@ -284,7 +284,9 @@ class Tracer:
     def _origin(self, v: Vertex, made: _Made, query: str) -> Origin:
         name = made.name if made.explicit else self.names.get(v, made.name)
         scope = made.scope or (query,)
-        return Origin(Path((*scope, name)), made.line, made.explicit)
+        ours = made.home is None or is_ours(made.home.f_code.co_filename)
+        inner = ours and not made.explicit and v not in self.names
+        return Origin(Path((*scope, name)), made.line, made.explicit, inner=inner)
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,10 @@ FLOATS = ("percent_rank", "cume_dist")
 def window(
     a: ZSet[T],
     /,
-    by: Key[T] | None,
-    order: OrderGiven[T],
-    into: type[R] | None = None,
     *,
+    by: Key[T] | None = None,
+    order: OrderGiven[T] = None,
+    into: type[R] | None = None,
     fields: Mapping[str, WindowFunction[T] | Callable[[T], Any]] | None = None,
     **functions: WindowFunction[T] | Callable[[T], Any],
 ) -> ZSet[R]:
