@@ -13,7 +13,7 @@ from stepping_spark.compile import incrementalize
 Q = TypeVar("Q", bound=Callable[..., Any])
 
 
-def incremental(q: Q, doc: str) -> Q:
+def incremental(q: Q, doc: str = "") -> Q:
     """D ∘ q ∘ I as an operator of its own, with this docstring and the signature of `q`.
 
     Its vertices are in a scope with its name: the frame of its code is called so.
@@ -27,5 +27,5 @@ def incremental(q: Q, doc: str) -> Q:
     operator.__code__ = operator.__code__.replace(co_name=name, co_qualname=name)
     functools.update_wrapper(operator, q)
     operator.__module__ = sys._getframe(1).f_globals["__name__"]
-    operator.__doc__ = inspect.cleandoc(doc)
+    operator.__doc__ = inspect.cleandoc(doc) or q.__doc__
     return cast(Q, operator)

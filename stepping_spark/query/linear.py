@@ -6,6 +6,8 @@ import decimal
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
+from stepping_spark.algebra import joins, sets
+from stepping_spark.algebra.rows import beside
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.coercion import coerce
@@ -21,7 +23,7 @@ from stepping_spark.expressions.expr import (
 )
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, key_of
-from stepping_spark.graph.operators import Accumulate, Distinct, Flatten, Join, Map, Operator, Top
+from stepping_spark.graph.operators import Accumulate, Flatten, Map, Operator, Top
 from stepping_spark.physical import Sorting
 from stepping_spark.query.agg import Collect
 from stepping_spark.query.aggregate import MANY, aggregate, check_size
@@ -32,7 +34,7 @@ from stepping_spark.query.orders import OrderGiven, order_of, sorting_of, under
 from stepping_spark.query.outer_joins import (
     antijoin,
     cross_join,
-    keys_of_both,
+    matching,
     outer_join,
     semijoin,
 )
@@ -41,7 +43,6 @@ from stepping_spark.query.primitives import (
     Key,
     add,
     add3,
-    beside,
     delay,
     delay_indexed,
     differentiate,
@@ -64,7 +65,7 @@ from stepping_spark.query.sets import except_, intersect, positive_part, union
 from stepping_spark.query.temporal import explode
 from stepping_spark.query.temporal import join_function_as_of as join_function
 from stepping_spark.query.temporal import temporal_filter_as_of as temporal_filter
-from stepping_spark.query.trace import make, row_of, vertex_of
+from stepping_spark.query.trace import make, on_streams, row_of, vertex_of
 from stepping_spark.query.window import ONE_GROUP, window
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.data import Pair, pair_of
@@ -142,9 +143,8 @@ def join(
     `null_safe` each other. With `where`, the result has only the pairs for which it is true. Keeps
     no state; a step costs both values. Raises `CompileError` if the two keys have different types.
     """
-    left, right = keys_of_both(l, r, on_left, on_right, "join", null_safe=null_safe)
-    joined: Any = make(Join(left, right), l, r, name=None if where else name)
-    return cast("ZSet[Pair[T, U]]", filter(joined, where, name=name) if where else joined)
+    arguments = matching(l, r, on_left, on_right, "join", where, null_safe=null_safe)
+    return cast("ZSet[Pair[T, U]]", on_streams(joins.join)(l, r, **arguments, name=name))
 
 
 def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
@@ -152,7 +152,7 @@ def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
 
     Keeps no state; a step costs the value.
     """
-    return cast("ZSet[T]", make(Distinct(), a, name=name))
+    return cast("ZSet[T]", on_streams(sets.distinct)(a, name=name))
 
 
 def first_n(

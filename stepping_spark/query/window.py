@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from stepping_spark.algebra.rows import beside
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.expressions.derived import Mean, widened
@@ -28,7 +29,7 @@ from stepping_spark.query.aggregate import (
 from stepping_spark.query.frames import frame_of
 from stepping_spark.query.miscalls import call_of
 from stepping_spark.query.orders import OrderGiven, sorting_of, under
-from stepping_spark.query.primitives import Key, beside
+from stepping_spark.query.primitives import Key
 from stepping_spark.query.reductions import Asked
 from stepping_spark.query.trace import make, row_of
 from stepping_spark.query.win import WindowFunction
