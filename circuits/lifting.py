@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 from collections.abc import Callable
@@ -25,7 +24,9 @@ def incremental(q: Q, doc: str = "") -> Q:
 
     name = q.__name__
     operator.__code__ = operator.__code__.replace(co_name=name, co_qualname=name)
-    functools.update_wrapper(operator, q)
+    operator.__name__ = operator.__qualname__ = name
     operator.__module__ = sys._getframe(1).f_globals["__name__"]
     operator.__doc__ = inspect.cleandoc(doc) or q.__doc__
-    return cast(Q, operator)
+    published: Any = operator
+    published.__signature__ = inspect.signature(q)  # not `__wrapped__`: tools would show its text
+    return cast(Q, published)

@@ -223,7 +223,7 @@ class Emitter:
     def _first(self, plan: First) -> Relation:
         source = self.relation(plan.source)
         order = order_of(source, plan.order) or [lambda row: 0]
-        by = key_of(source, plan.by) if plan.by else None
+        by: Any = key_of(source, plan.by) if plan.by else None
         if plan.count is not None:
             if plan.count == 0:
                 return filtered(source, (exp.false(),))

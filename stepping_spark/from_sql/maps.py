@@ -48,11 +48,10 @@ def all_of(conditions: Sequence[Expr]) -> Expr:
     return reduce(lambda a, b: exp.And(this=a, expression=b), conditions)
 
 
-def key_of(source: Relation, exprs: Sequence[Expr], kinds: Sequence[str] = ()) -> Key:
+def key_of(source: Relation, exprs: Sequence[Expr], kinds: Sequence[str | None] = ()) -> Key:
     """A key: one expression, or a tuple of them, converted to Spark types."""
-    parts = tuple(
-        source.expr(e, k) for e, k in zip(exprs, kinds or [None] * len(exprs), strict=True)
-    )
+    kinds = kinds or (None,) * len(exprs)
+    parts = tuple(source.expr(e, k) for e, k in zip(exprs, kinds, strict=True))
     if len(parts) == 1:
         return Key(parts[0])
     return Key(Build(tuple_of(p.type for p in parts), parts), (True,) * len(parts))

@@ -374,9 +374,7 @@ def on_streams(q: Callable[..., Vertex]) -> Callable[..., Any]:
         except RecursionError:
             raise too_deep(f"{user_line()}: {q.__name__}") from None
         except TypeMismatch as e:
-            text = (
-                f"{user_line()}: {e.what} takes {e.expected}, found {e.found}; map one to the other"
-            )
+            text = f"{user_line()}: {e.what} takes {e.expected}, found {e.found}; map one of them"
             raise CompileError(text) from None
 
     return applied
