@@ -10,9 +10,9 @@ from sqlglot import exp
 
 import circuits
 from circuits.lifting import incremental
-from stepping_spark.algebra import sets
+from stepping_spark.algebra import groups, sets
 from stepping_spark.callsite import standing_at
-from stepping_spark.expressions.expr import Items, PythonCall
+from stepping_spark.expressions.expr import Items, Literal, PythonCall
 from stepping_spark.expressions.results import to_expr
 from stepping_spark.expressions.symbolic import symbolic
 from stepping_spark.from_sql.aggregates import aggregated
@@ -39,6 +39,7 @@ from stepping_spark.from_sql.plan import (
 )
 from stepping_spark.from_sql.relation import Relation, built, fields_of
 from stepping_spark.graph.operators import MapMany
+from stepping_spark.physical import Sorting
 from stepping_spark.query import agg, win
 from stepping_spark.query.primitives import filter as filter_
 from stepping_spark.query.primitives import map as map_
@@ -48,6 +49,7 @@ from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.types import ListOf, Optional, Struct, tuple_of, unwrap
 
+_first_n = incremental(on_streams(groups.first_n))
 _distinct = incremental(on_streams(sets.distinct))
 _SETS = {
     "union": incremental(on_streams(sets.union)),
@@ -222,13 +224,14 @@ class Emitter:
 
     def _first(self, plan: First) -> Relation:
         source = self.relation(plan.source)
-        order = order_of(source, plan.order) or [lambda row: 0]
+        order: Any = order_of(source, plan.order) or [Sorting(Literal(INT, 0), True, True)]
         by: Any = key_of(source, plan.by) if plan.by else None
         if plan.count is not None:
             if plan.count == 0:
                 return filtered(source, (exp.false(),))
             n = plan.count + plan.offset
-            source = source.with_stream(circuits.first_n(source.stream, order, n, by=by))
+            keys = () if by is None else by.parts
+            source = source.with_stream(_first_n(source.stream, order=order, n=n, by=keys))
         if not plan.offset:
             return source
         field = "number_"

@@ -14,7 +14,7 @@ from stepping_spark.expressions.index import Key
 from stepping_spark.from_sql.columns import Column, Expr
 from stepping_spark.from_sql.plan import Item
 from stepping_spark.from_sql.relation import Relation, built, fields_of
-from stepping_spark.query import win
+from stepping_spark.physical import Sorting
 from stepping_spark.query.primitives import map as map_
 from stepping_spark.query.trace import on_streams
 from stepping_spark.rows.types import tuple_of
@@ -57,12 +57,10 @@ def key_of(source: Relation, exprs: Sequence[Expr], kinds: Sequence[str | None] 
     return Key(Build(tuple_of(p.type for p in parts), parts), (True,) * len(parts))
 
 
-def order_of(source: Relation, order: Sequence[Expr]) -> list[Any]:
+def order_of(source: Relation, order: Sequence[Expr]) -> list[Sorting]:
     """The parts of an ORDER BY."""
     parts = []
     for o in order:
-        direction = win.desc if o.args.get("desc") else win.asc
-        first = o.args.get("nulls_first")
-        nulls = None if first is None else "first" if first else "last"
-        parts.append(direction(source.function(o.this), nulls=nulls))
+        ascending, first = not o.args.get("desc"), o.args.get("nulls_first")
+        parts.append(Sorting(source.expr(o.this), ascending, ascending if first is None else first))
     return parts

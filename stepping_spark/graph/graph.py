@@ -89,7 +89,7 @@ class Path:
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(numbers)
     >>> [str(path) for path in st.compile(query).output]
-    ['query.distinct.changed']
+    ['query.distinct.distinct']
     """
 
     parts: tuple[str, ...]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from stepping_spark.algebra.groups import ONE_GROUP, under
 from stepping_spark.algebra.rows import beside
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, InputError
@@ -28,7 +29,7 @@ from stepping_spark.query.aggregate import (
 )
 from stepping_spark.query.frames import frame_of
 from stepping_spark.query.miscalls import call_of
-from stepping_spark.query.orders import OrderGiven, sorting_of, under
+from stepping_spark.query.orders import OrderGiven, sorting_of
 from stepping_spark.query.primitives import Key
 from stepping_spark.query.reductions import Asked
 from stepping_spark.query.trace import make, row_of
@@ -42,7 +43,6 @@ from stepping_spark.zsets.spark import ZSet
 T = TypeVar("T")
 R = TypeVar("R")
 
-ONE_GROUP: tuple[Expr, ...] = (Literal(INT, 0),)  # the key of all rows, if no `by` is given
 OF_ORDER = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead")
 FLOATS = ("percent_rank", "cume_dist")
 
