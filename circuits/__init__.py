@@ -1,4 +1,4 @@
-"""Incremental operators, written with the primitives only: they take and return changes."""
+"""The operators on changes: each is D ∘ Q ∘ I of an operator on values, with its theorem."""
 
 # Must come first: it loads the facade, which imports the modules below. If they were half loaded
 # at that time, its imports would fail.

@@ -1,30 +1,16 @@
 """SQL's DISTINCT, ORDER BY with LIMIT, and GROUP BY, as incremental operators.
 
-Except for `distinct`, each is D ∘ Q ∘ I, where Q is the function of the same name in `st.linear`.
-If Q computes each key from the rows of that key alone, the optimizer rewrites it to
-H(z⁻¹I, change).
+Each is D ∘ Q ∘ I, where Q is the function of the same name in `st.linear`. If Q computes each key
+from the rows of that key alone, the optimizer rewrites it to H(z⁻¹I, change).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
-
-from stepping_spark.expressions.index import Index
+from circuits.lifting import incremental
 from stepping_spark.query import linear
-from stepping_spark.query.agg import Aggregate
-from stepping_spark.query.grouping import GroupingSets
-from stepping_spark.query.orders import OrderGiven
-from stepping_spark.rows.data import Pair
-from stepping_spark.zsets.spark import ZSet, ZSetPython
 
-T = TypeVar("T")
-R = TypeVar("R")
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-def distinct(a: ZSet[T]) -> ZSet[T]:
+distinct = incremental(
+    linear.distinct,
     """The rows of SELECT DISTINCT * FROM a, kept up to date by the changes of a.
 
     D(distinct(I(a))) = H(z⁻¹I(a), a)  (DBSP, proposition 4.7). `ZSet[T]` to `ZSet[T]`: a row has
@@ -37,21 +23,11 @@ def distinct(a: ZSet[T]) -> ZSet[T]:
     >>> outs = [step((st.ZSetPython({"x": n}),))[0] for n in (2, 1, -3)]
     >>> [dict(out.iter()) for out in outs]
     [{'x': 1}, {}, {'x': -1}]
-    """
-    integrated = linear.integrate_delay(a)
-    changed = linear.haitch(integrated, a)
-    return changed
+    """,
+)
 
-
-def first_n(
-    a: ZSet[T],
-    order: OrderGiven[T],
-    n: int,
-    *,
-    by: Index[T, Any] | Callable[[T], Any] | None = None,
-    ties: bool = False,
-    group_size: int | None = None,
-) -> ZSet[T]:
+first_n = incremental(
+    linear.first_n,
     """The first n rows by an order, of `a` or of each group, kept up to date by the changes of a.
 
     This is SELECT * FROM a ORDER BY order LIMIT n, and with `by` the same in each group:
@@ -80,23 +56,11 @@ def first_n(
     >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({1: 1, 2: 1, 3: 1}),))
     >>> out == st.ZSetPython({3: 1, 2: 1})
     True
-    """
-    integrated = linear.integrate(a)
-    first = linear.first_n(integrated, order, n, by=by, ties=ties, group_size=group_size)
-    differentiated = linear.differentiate(first)
-    return differentiated
+    """,
+)
 
-
-def aggregate(
-    a: ZSet[T],
-    /,
-    by: Index[T, Any] | Callable[[T], Any] | GroupingSets[T] | None,
-    into: type[R] | None = None,
-    *,
-    fields: Mapping[str, Aggregate[T] | Callable[[T], ZSetPython[Any]]] | None = None,
-    group_size: int | None = None,
-    **aggregates: Aggregate[T] | Callable[[T], ZSetPython[Any]],
-) -> ZSet[R]:
+aggregate = incremental(
+    linear.aggregate,
     """The rows of SELECT by, aggregates FROM a GROUP BY by, kept up to date by the changes of a.
 
     This is D(aggregate(I(a))). `into` is a `Data` with a field of the same name for each aggregate,
@@ -140,22 +104,11 @@ def aggregate(
     >>> (out,) = st.reference(st.compile(query)).step((change,))
     >>> dict(out.iter())
     {Summary(user='Ann', orders=3, least=0.5): 1}
-    """
-    integrated = linear.integrate(a)
-    aggregated = linear.aggregate(
-        integrated, by, into, fields=fields, group_size=group_size, **aggregates
-    )
-    differentiated = linear.differentiate(aggregated)
-    return differentiated
+    """,
+)
 
-
-def group_reduce_flatten(
-    a: ZSet[T],
-    *,
-    by: Index[T, K] | Callable[[T], K],
-    zero: Callable[[], V],
-    pick_value: Callable[[T], V],
-) -> ZSet[Pair[V, K]]:
+group_reduce_flatten = incremental(
+    linear.group_reduce_flatten,
     """The rows of SELECT sum(pick_value), by FROM a GROUP BY by, kept up to date by changes.
 
     This is D(flatten(I(Σ_key pick_value(row) · weight))). `ZSet[T]` to `ZSet[Pair[V, K]]`: left is
@@ -179,15 +132,11 @@ def group_reduce_flatten(
     >>> (out,) = step((st.ZSetPython({Sale(shop="A", amount=4): 1}),))
     >>> out == st.ZSetPython({st.Pair(left=6, right="A"): -1, st.Pair(left=10, right="A"): 1})
     True
-    """
-    accumulated = linear.accumulate(a, by=by, zero=zero, pick_value=pick_value)
-    integrated = linear.integrate(accumulated)
-    flattened = linear.flatten(integrated)
-    differentiated = linear.differentiate(flattened)
-    return differentiated
+    """,
+)
 
-
-def reduce(a: ZSet[T], *, zero: Callable[[], V], pick_value: Callable[[T], V]) -> ZSet[V]:
+reduce = incremental(
+    linear.reduce,
     """The row of SELECT sum(pick_value) FROM a, kept up to date by the changes of a.
 
     This is D(make_set(I(Σ pick_value(row) · weight)))  (DBSP, section 7.2). `ZSet[T]` to `ZSet[V]`.
@@ -204,15 +153,11 @@ def reduce(a: ZSet[T], *, zero: Callable[[], V], pick_value: Callable[[T], V]) -
     >>> outs = [step((change,))[0] for change in (st.ZSetPython({5: 2}), st.ZSetPython({5: -1}))]
     >>> outs == [st.ZSetPython({10: 1}), st.ZSetPython({10: -1, 5: 1})]
     True
-    """
-    total = linear.total(a, zero=zero, pick_value=pick_value)
-    integrated = linear.integrate(total)
-    as_set = linear.make_set(integrated)
-    differentiated = linear.differentiate(as_set)
-    return differentiated
+    """,
+)
 
-
-def count(a: ZSet[Any]) -> ZSet[int]:
+count = incremental(
+    linear.count,
     """The row of SELECT count(*) FROM a, kept up to date by the changes of a.
 
     A row counts as often as its weight: this is `reduce` with 1 for each row. `ZSet[T]` to
@@ -224,5 +169,5 @@ def count(a: ZSet[Any]) -> ZSet[int]:
     >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({"x": 2, "y": 1}),))
     >>> dict(out.iter())
     {3: 1}
-    """
-    return reduce(a, zero=int, pick_value=lambda row: 1)
+    """,
+)

@@ -6,16 +6,11 @@ max(x, 0), row by row. The inputs are changes of tables: in their sum no row has
 
 from __future__ import annotations
 
-from typing import TypeVar
+from circuits.lifting import incremental
+from stepping_spark.query import linear
 
-from circuits.groups import distinct
-from stepping_spark.query import linear, sets
-from stepping_spark.zsets.spark import ZSet
-
-T = TypeVar("T")
-
-
-def union(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A002
+union = incremental(
+    linear.union,
     """The rows of a UNION b, or with `all` of a UNION ALL b, kept up to date by their changes.
 
     a UNION b is distinct(a + b); a UNION ALL b is `st.add`. Both streams and the result have one
@@ -29,13 +24,11 @@ def union(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A00
     >>> (out,) = st.reference(st.compile(query)).step(step)
     >>> out == st.ZSetPython({1: 1, None: 1, 3: 1})
     True
-    """
-    sets.check_sets(a, b, "union")
-    added = linear.add(a, b)
-    return added if all else distinct(added)
+    """,
+)
 
-
-def intersect(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A002
+intersect = incremental(
+    linear.intersect,
     """The rows of a INTERSECT b, or with `all` of a INTERSECT ALL b, kept up to date by changes.
 
     a INTERSECT b is distinct(min(a, b)), where min(a, b) = a − (a − b)⁺. a INTERSECT ALL b is
@@ -49,13 +42,11 @@ def intersect(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa:
     >>> (out,) = st.reference(st.compile(query)).step(step)
     >>> dict(out.iter())
     {None: 2}
-    """
-    sets.check_sets(a, b, "intersect")
-    both = linear.add(a, linear.neg(more_often(a, b)))
-    return both if all else distinct(both)
+    """,
+)
 
-
-def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A002
+except_ = incremental(
+    linear.except_,
     """The rows of a EXCEPT b, or with `all` of a EXCEPT ALL b, kept up to date by their changes.
 
     a EXCEPT b is (distinct(a) − distinct(b))⁺. a EXCEPT ALL b is (a − b)⁺: the weight of a row is
@@ -70,14 +61,5 @@ def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False) -> ZSet[T]:  # noqa: A
     >>> (out,) = st.reference(st.compile(query)).step(step)
     >>> dict(out.iter())
     {1: 1}
-    """
-    sets.check_sets(a, b, "except_")
-    return more_often(a, b) if all else more_often(distinct(a), distinct(b))
-
-
-def more_often(a: ZSet[T], b: ZSet[T]) -> ZSet[T]:
-    """The rows of (a − b)⁺, kept up to date by the changes of a and b."""
-    integrated = linear.integrate(linear.add(a, linear.neg(b)))
-    positive = linear.positive_part(integrated)
-    differentiated = linear.differentiate(positive)
-    return differentiated
+    """,
+)

@@ -5,34 +5,11 @@ Each is D ∘ Q ∘ I, for a Q that computes each partition from its own rows al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, overload
-
-from stepping_spark.expressions.index import Index
+from circuits.lifting import incremental
 from stepping_spark.query import linear
-from stepping_spark.query.asof import Direction, How
-from stepping_spark.query.orders import OrderGiven
-from stepping_spark.query.primitives import Key
-from stepping_spark.query.win import WindowFunction
-from stepping_spark.rows.data import Pair, Session
-from stepping_spark.zsets.spark import ZSet
 
-T = TypeVar("T")
-U = TypeVar("U")
-A = TypeVar("A")
-R = TypeVar("R")
-
-
-def window(
-    a: ZSet[T],
-    /,
-    *,
-    by: Index[T, Any] | Callable[[T], Any] | None = None,
-    order: OrderGiven[T] = None,
-    into: type[R] | None = None,
-    fields: Mapping[str, WindowFunction[T] | Callable[[T], Any]] | None = None,
-    **functions: WindowFunction[T] | Callable[[T], Any],
-) -> ZSet[R]:
+window = incremental(
+    linear.window,
     """SELECT *, f(…) OVER (PARTITION BY by ORDER BY order) FROM a, kept up to date by changes of a.
 
     This is D(window(I(a))). The result has a row `into` for each row of `a`, with the same weight.
@@ -85,54 +62,11 @@ def window(
     >>> (out,) = step((st.ZSetPython({Sale(shop="A", day=2, amount=7): 1}),))
     >>> dict(out.iter())
     {Row(shop='A', day=2, so_far=12, before=5): 1}
-    """
-    integrated = linear.integrate(a)
-    windowed = linear.window(integrated, by, order, into, fields=fields, **functions)
-    differentiated = linear.differentiate(windowed)
-    return differentiated
+    """,
+)
 
-
-@overload
-def asof_join(
-    l: ZSet[T],  # noqa: E741 - the reference library's name
-    r: ZSet[U],
-    *,
-    on_left: Key[T],
-    on_right: Key[U],
-    at_left: Key[T],
-    at_right: Key[U],
-    direction: Direction = "backward",
-    tolerance: Any = None,
-    how: Literal["inner"] = "inner",
-    where: None = None,
-) -> ZSet[Pair[T, U]]: ...
-@overload
-def asof_join(
-    l: ZSet[T],  # noqa: E741 - the reference library's name
-    r: ZSet[U],
-    *,
-    on_left: Key[T],
-    on_right: Key[U],
-    at_left: Key[T],
-    at_right: Key[U],
-    direction: Direction = "backward",
-    tolerance: Any = None,
-    how: Literal["left"],
-    where: None = None,
-) -> ZSet[Pair[T, U | Any]]: ...
-def asof_join(
-    l: ZSet[T],  # noqa: E741 - the reference library's name
-    r: ZSet[U],
-    *,
-    on_left: Key[T],
-    on_right: Key[U],
-    at_left: Key[T],
-    at_right: Key[U],
-    direction: Direction = "backward",
-    tolerance: Any = None,
-    how: How = "inner",
-    where: None = None,
-) -> ZSet[Any]:
+asof_join = incremental(
+    linear.asof_join,
     """l ASOF JOIN r: each row of `l` with the row of `r` at the nearest time, kept up to date.
 
     This is D(asof(I l, I r)), as in `pandas.merge_asof` and DuckDB's ASOF JOIN. Among the rows of
@@ -167,22 +101,11 @@ def asof_join(
     >>> (out,) = step((None, st.ZSetPython({("tea", 4, 3.0): 1})))
     >>> out == st.ZSetPython({(5, 2.5): -1, (5, 3.0): 1})
     True
-    """
-    left, right = linear.integrate(l), linear.integrate(r)
-    joined = linear.asof_join(
-        left, right, on_left, on_right, at_left, at_right, direction, tolerance, how, where
-    )
-    differentiated = linear.differentiate(joined)
-    return differentiated
+    """,
+)
 
-
-def sessions(
-    a: ZSet[T],
-    *,
-    by: Index[T, Any] | Callable[[T], Any] | None = None,
-    at: Index[T, A] | Callable[[T], A],
-    gap: Any,
-) -> ZSet[Session[T, A]]:
+sessions = incremental(
+    linear.sessions,
     """The rows of `a` with the start and the end of their session, kept up to date by changes.
 
     This is D(sessions(I(a))). A session is a set of rows with one key, each at most `gap` after the
@@ -207,8 +130,5 @@ def sessions(
     >>> (out,) = step((st.ZSetPython({("Ann", 40): 1}),))
     >>> out == st.ZSetPython({(10, 10): -1, (70, 70): -1, (10, 70): 1})
     True
-    """
-    integrated = linear.integrate(a)
-    found = linear.sessions(integrated, by, at, gap)
-    differentiated = linear.differentiate(found)
-    return differentiated
+    """,
+)

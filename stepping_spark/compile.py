@@ -22,6 +22,7 @@ from stepping_spark.passes import optimize as run_passes
 from stepping_spark.query.annotations import hints, local_names, stream_type
 from stepping_spark.query.lateness import EXAMPLE as LATENESS
 from stepping_spark.query.lateness import streams_of
+from stepping_spark.query.lookups import Lookup
 from stepping_spark.query.primitives import differentiate, integrate
 from stepping_spark.query.strict import checked
 from stepping_spark.query.trace import Stream, Tracer, too_deep
@@ -190,13 +191,22 @@ def incrementalize(query: Callable[[*Ins], Out]) -> Callable[[*Ins], Out]:
     """
 
     @functools.wraps(query)
-    def incremental(*changes: Any) -> Any:
-        whole = query(*(integrate(a) for a in changes))
+    def incremental(*changes: Any, **arguments: Any) -> Any:
+        whole = query(
+            *map(_integrated, changes), **{n: _integrated(a) for n, a in arguments.items()}
+        )
         if isinstance(whole, tuple):
             return tuple(differentiate(a) for a in whole)
         return differentiate(whole)
 
     return cast("Callable[[*Ins], Out]", incremental)
+
+
+def _integrated(argument: Any) -> Any:
+    """The sum of a stream of changes; another argument as it is."""
+    if isinstance(argument, Lookup):
+        return dataclasses.replace(argument, r=_integrated(argument.r))
+    return integrate(argument) if isinstance(argument, Stream) else argument
 
 
 def _line(query: Callable[..., Any]) -> Line:

@@ -9,8 +9,10 @@ from typing import Any, NoReturn
 from sqlglot import exp
 
 import circuits
+from circuits.lifting import incremental
+from stepping_spark.algebra import groups, sets
 from stepping_spark.callsite import standing_at
-from stepping_spark.expressions.expr import Items, PythonCall
+from stepping_spark.expressions.expr import Items, Literal, PythonCall
 from stepping_spark.expressions.results import to_expr
 from stepping_spark.expressions.symbolic import symbolic
 from stepping_spark.from_sql.aggregates import aggregated
@@ -18,7 +20,7 @@ from stepping_spark.from_sql.casts import converted
 from stepping_spark.from_sql.columns import Column, Expr, ref
 from stepping_spark.from_sql.emit_joins import joined
 from stepping_spark.from_sql.kinds import common_kind, item_kind, struct_fields
-from stepping_spark.from_sql.maps import filtered, key_function, one_key, order_of, projected
+from stepping_spark.from_sql.maps import filtered, key_of, order_of, projected
 from stepping_spark.from_sql.over import over_windows
 from stepping_spark.from_sql.parse import failure, line_of
 from stepping_spark.from_sql.plan import (
@@ -37,14 +39,23 @@ from stepping_spark.from_sql.plan import (
 )
 from stepping_spark.from_sql.relation import Relation, built, fields_of
 from stepping_spark.graph.operators import MapMany
+from stepping_spark.physical import Sorting
 from stepping_spark.query import agg, win
 from stepping_spark.query.primitives import filter as filter_
 from stepping_spark.query.primitives import map as map_
 from stepping_spark.query.primitives import map_many
-from stepping_spark.query.trace import make
+from stepping_spark.query.trace import make, on_streams
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.types import ListOf, Optional, Struct, tuple_of, unwrap
+
+_first_n = incremental(on_streams(groups.first_n))
+_distinct = incremental(on_streams(sets.distinct))
+_SETS = {
+    "union": incremental(on_streams(sets.union)),
+    "intersect": incremental(on_streams(sets.intersect)),
+    "except": incremental(on_streams(sets.except_)),
+}
 
 
 @dataclass
@@ -81,7 +92,7 @@ class Emitter:
                 return over_windows(self.relation(plan.source), plan)
             case Distinct():
                 source = self.relation(plan.source)
-                return source.with_stream(circuits.distinct(source.stream))
+                return source.with_stream(_distinct(source.stream))
             case SetOf():
                 return self._set(plan)
             case First():
@@ -205,10 +216,7 @@ class Emitter:
             _converted(side, own, names, kinds, types).stream
             for side, own in zip(sides, columns, strict=True)
         )
-        operator = {"union": circuits.union, "intersect": circuits.intersect}.get(
-            plan.kind, circuits.except_
-        )
-        stream = operator(left, right, all=plan.all)
+        stream = _SETS[plan.kind](left, right, all=plan.all)
         places = {c: (n,) for c, n in zip(plan.made, names, strict=True)}
         return Relation(stream, places, dict(zip(plan.made, kinds, strict=True)), self.text)
 
@@ -216,13 +224,14 @@ class Emitter:
 
     def _first(self, plan: First) -> Relation:
         source = self.relation(plan.source)
-        order = order_of(source, plan.order) or [one_key]
-        by = key_function(source, plan.by) if plan.by else None
+        order: Any = order_of(source, plan.order) or [Sorting(Literal(INT, 0), True, True)]
+        by: Any = key_of(source, plan.by) if plan.by else None
         if plan.count is not None:
             if plan.count == 0:
                 return filtered(source, (exp.false(),))
             n = plan.count + plan.offset
-            source = source.with_stream(circuits.first_n(source.stream, order, n, by=by))
+            keys = () if by is None else by.parts
+            source = source.with_stream(_first_n(source.stream, order=order, n=n, by=keys))
         if not plan.offset:
             return source
         field = "number_"

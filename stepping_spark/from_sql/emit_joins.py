@@ -7,18 +7,26 @@ from typing import Any
 
 from sqlglot import exp
 
-import circuits
+from circuits.lifting import incremental
+from stepping_spark.algebra import joins
+from stepping_spark.expressions.functions import row_expr
 from stepping_spark.from_sql.columns import Column, Expr, coalesced, ref, refs
 from stepping_spark.from_sql.kinds import common_kind
-from stepping_spark.from_sql.maps import all_of, filtered, key_function, one_key, projected
+from stepping_spark.from_sql.maps import all_of, filtered, key_of, projected
 from stepping_spark.from_sql.parse import failure
 from stepping_spark.from_sql.plan import Join
 from stepping_spark.from_sql.relation import Relation
 from stepping_spark.from_sql.rules import equality
 from stepping_spark.query.primitives import add
+from stepping_spark.query.trace import on_streams
+from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.types import Optional
 
 LEFT, RIGHT = "left", "right"
+_join, _outer_join, _cross_join, _semijoin, _antijoin = (
+    incremental(on_streams(q))
+    for q in (joins.join, joins.outer_join, joins.cross_join, joins.semijoin, joins.antijoin)
+)
 
 
 def joined(plan: Join, left: Relation, right: Relation) -> Relation:
@@ -82,13 +90,17 @@ class _Joined:
 
     def _arguments(self) -> dict[str, Any]:
         """The keys of both sides, and the condition of the pairs."""
-        where = self._pair.function(all_of(self.rest), "boolean") if self.rest else None
+        where = None
+        if self.rest:
+            condition = self._pair.function(all_of(self.rest), "boolean")
+            where = row_expr(condition, pair_of(self.left.row, self.right.row))
         if not self.keys:
-            return {"on_left": one_key, "on_right": one_key, "where": where}
+            return {"on": (joins.ONE_KEY, joins.ONE_KEY), "where": where}
         kinds = [self._kind(a, b) for a, b, _ in self.keys]
+        left = key_of(self.left, [a for a, *_ in self.keys], kinds)
+        right = key_of(self.right, [b for _, b, _ in self.keys], kinds)
         return {
-            "on_left": key_function(self.left, [a for a, *_ in self.keys], kinds),
-            "on_right": key_function(self.right, [b for _, b, _ in self.keys], kinds),
+            "on": (left, right),
             "null_safe": any(safe for *_, safe in self.keys),
             "where": where,
         }
@@ -109,20 +121,20 @@ class _Joined:
         streams = self.left.stream, self.right.stream
         given = self._arguments()
         if not self.keys and how in ("inner", "left"):
-            return circuits.cross_join(*streams, how=how, where=given["where"])
+            return _cross_join(*streams, how=how, where=given["where"])
         if how == "inner":
-            return circuits.join(*streams, **given)
-        return circuits.outer_join(*streams, how=how, **given)
+            return _join(*streams, **given)
+        return _outer_join(*streams, how=how, **given)
 
     def _semi(self, stream: Any) -> Any:
-        return circuits.semijoin(stream, self.right.stream, **self._arguments())
+        return _semijoin(stream, self.right.stream, **self._arguments())
 
     def _anti(self) -> Any:
         """The rows without a match. Those that a condition on them alone leaves out have none."""
         if not self.left_only:
-            return circuits.antijoin(self.left.stream, self.right.stream, **self._arguments())
+            return _antijoin(self.left.stream, self.right.stream, **self._arguments())
         chosen = filtered(self.left, self.left_only)
-        none = circuits.antijoin(chosen.stream, self.right.stream, **self._arguments())
+        none = _antijoin(chosen.stream, self.right.stream, **self._arguments())
         untrue = coalesced(exp.Not(this=all_of(self.left_only)), exp.true())
         return add(filtered(self.left, (untrue,)).stream, none)
 

@@ -8,12 +8,16 @@ from typing import Any
 
 from sqlglot import exp
 
+from stepping_spark.algebra import rows
+from stepping_spark.expressions.expr import Build
+from stepping_spark.expressions.index import Key
 from stepping_spark.from_sql.columns import Column, Expr
 from stepping_spark.from_sql.plan import Item
 from stepping_spark.from_sql.relation import Relation, built, fields_of
-from stepping_spark.query import win
-from stepping_spark.query.primitives import filter as filter_
+from stepping_spark.physical import Sorting
 from stepping_spark.query.primitives import map as map_
+from stepping_spark.query.trace import on_streams
+from stepping_spark.rows.types import tuple_of
 
 
 def projected(source: Relation, items: Sequence[Item]) -> Relation:
@@ -35,8 +39,8 @@ def projected(source: Relation, items: Sequence[Item]) -> Relation:
 
 def filtered(source: Relation, conditions: Sequence[Expr]) -> Relation:
     """The rows for which all conditions are true."""
-    stream = filter_(source.stream, f=source.function(all_of(conditions), "boolean"))
-    return source.with_stream(stream)
+    where = source.expr(all_of(conditions), "boolean")
+    return source.with_stream(on_streams(rows.filter)(source.stream, where=where))
 
 
 def all_of(conditions: Sequence[Expr]) -> Expr:
@@ -44,27 +48,19 @@ def all_of(conditions: Sequence[Expr]) -> Expr:
     return reduce(lambda a, b: exp.And(this=a, expression=b), conditions)
 
 
-def key_function(source: Relation, exprs: Sequence[Expr], kinds: Sequence[str] = ()) -> Any:
-    """A key: one expression, or a tuple of them."""
-    functions = [source.function(e) for e in exprs]
-    if kinds:
-        functions = [source.function(e, kind) for e, kind in zip(exprs, kinds, strict=True)]
-    if len(functions) == 1:
-        return functions[0]
-    return lambda row: tuple(f(row) for f in functions)
+def key_of(source: Relation, exprs: Sequence[Expr], kinds: Sequence[str | None] = ()) -> Key:
+    """A key: one expression, or a tuple of them, converted to Spark types."""
+    kinds = kinds or (None,) * len(exprs)
+    parts = tuple(source.expr(e, k) for e, k in zip(exprs, kinds, strict=True))
+    if len(parts) == 1:
+        return Key(parts[0])
+    return Key(Build(tuple_of(p.type for p in parts), parts), (True,) * len(parts))
 
 
-def one_key(row: Any) -> Any:
-    """The same key for all rows, and the order of rows without one."""
-    return 0
-
-
-def order_of(source: Relation, order: Sequence[Expr]) -> list[Any]:
+def order_of(source: Relation, order: Sequence[Expr]) -> list[Sorting]:
     """The parts of an ORDER BY."""
     parts = []
     for o in order:
-        direction = win.desc if o.args.get("desc") else win.asc
-        first = o.args.get("nulls_first")
-        nulls = None if first is None else "first" if first else "last"
-        parts.append(direction(source.function(o.this), nulls=nulls))
+        ascending, first = not o.args.get("desc"), o.args.get("nulls_first")
+        parts.append(Sorting(source.expr(o.this), ascending, ascending if first is None else first))
     return parts

@@ -10,11 +10,10 @@ from sqlglot import exp
 
 import circuits
 from stepping_spark.expressions.expr import Literal
-from stepping_spark.expressions.functions import row_expr
 from stepping_spark.from_sql.aggregates import KEPT
 from stepping_spark.from_sql.columns import Column, Expr
 from stepping_spark.from_sql.kinds import kind_of
-from stepping_spark.from_sql.maps import key_function, order_of
+from stepping_spark.from_sql.maps import key_of, order_of
 from stepping_spark.from_sql.parse import failure
 from stepping_spark.from_sql.plan import Over, Windows
 from stepping_spark.from_sql.relation import Relation
@@ -79,7 +78,7 @@ class _Function:
     def made(self) -> Any:
         """The window function of the library."""
         order = order_of(self.source, self.over.order) or None
-        by = key_function(self.source, self.over.by) if self.over.by else None
+        by = key_of(self.source, self.over.by) if self.over.by else None
         return self._function().over(by=by, order=order)
 
     def _function(self) -> Any:
@@ -143,7 +142,7 @@ class _Function:
 
     def _constant(self, e: Expr, kind: str | None = None) -> Any:
         """A constant as a value of Python."""
-        found = row_expr(self.source.function(e, kind), self.source.row)
+        found = self.source.expr(e, kind)
         if not isinstance(found, Literal):
             raise self.fail("this argument has to be a constant")
         return found.constant

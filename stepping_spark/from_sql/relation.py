@@ -54,6 +54,10 @@ class Relation:
 
         return of
 
+    def expr(self, e: Expr, kind: str | None = None) -> RowExpr:
+        """An expression over the rows, converted to a Spark type."""
+        return row_expr(self.function(e, kind), self.row)
+
     def kind(self, e: Expr) -> str:
         """The Spark type of an expression."""
         if isinstance(e, exp.Column) and "column" in e.meta:
@@ -70,7 +74,7 @@ class Relation:
 
     def type(self, e: Expr) -> RowType:
         """The row type of an expression."""
-        return row_expr(self.function(e), self.row).type
+        return self.expr(e).type
 
     def with_stream(self, stream: Any) -> Relation:
         """A relation with the same columns at the same places."""

@@ -89,7 +89,7 @@ class Path:
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(numbers)
     >>> [str(path) for path in st.compile(query).output]
-    ['query.distinct.changed']
+    ['query.distinct.distinct']
     """
 
     parts: tuple[str, ...]
@@ -356,7 +356,8 @@ def _paths(graph: AnyGraph) -> dict[Vertex, Path]:
     needed = list(graph.walk())
     for v in sorted(needed, key=lambda v: not graph.origins[v].explicit):
         origin = graph.origins[v]
-        path, n = origin.path, last.get(origin.path, 1)
+        plain = path = _readable(v, origin, paths)
+        n = last.get(path, 1)
         if path in taken and origin.explicit:
             raise CompileError(
                 f"{origin.line}: the name {path} is taken by "
@@ -364,8 +365,14 @@ def _paths(graph: AnyGraph) -> dict[Vertex, Path]:
             )
         while path in taken:
             n += 1
-            path = Path((*origin.path.scope, f"{origin.path.parts[-1]}_{n}"))
-        last[origin.path] = n
+            path = Path((*plain.scope, f"{plain.parts[-1]}_{n}"))
+        last[plain] = n
         taken[path] = v
         paths[v] = path
     return paths
+
+
+def _readable(v: Vertex, origin: Origin, paths: Mapping[Vertex, Path]) -> Path:
+    """The path of a vertex; one that has no name of its own says what it is of."""
+    text = v.operator.named_after(*(paths[i].parts[-1] for i in v.inputs if i in paths))
+    return Path((*origin.path.scope, text)) if origin.inner and text else origin.path

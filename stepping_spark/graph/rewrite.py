@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from stepping_spark.graph.graph import AnyGraph, Origin, Path, Vertex
@@ -13,8 +13,14 @@ Rule = Callable[[Vertex], Vertex | None]
 Circuit: TypeAlias = AnyGraph
 
 
-def rewrite(graph: Circuit, rule: Rule) -> Circuit:
-    """The circuit with the rule applied wherever it gives something."""
+def rewrite(
+    graph: Circuit, rule: Rule, named_after: Mapping[Vertex, Vertex] | None = None
+) -> Circuit:
+    """The circuit with the rule applied wherever it gives something.
+
+    `named_after` has, for vertices that the rule makes, the old vertex whose name each takes.
+    """
+    named_after = {} if named_after is None else named_after
     origins = dict(graph.origins)
     new: dict[Vertex, Vertex] = {}
 
@@ -27,7 +33,7 @@ def rewrite(graph: Circuit, rule: Rule) -> Circuit:
         adopt(built, origins[v], origins)
         better = rule(built)
         if better is not None and better is not built:
-            adopt(better, origins[v], origins)
+            adopt(better, origins[named_after.get(better, v)], origins, named_after)
             built = visit(better)
         new[v] = new[built] = built
         return built
@@ -53,13 +59,20 @@ def substitute(
     )
 
 
-def adopt(v: Vertex, origin: Origin, origins: dict[Vertex, Origin]) -> None:
+def adopt(
+    v: Vertex,
+    origin: Origin,
+    origins: dict[Vertex, Origin],
+    named_after: Mapping[Vertex, Vertex] | None = None,
+) -> None:
     """Give new vertices the origin of the vertex that they replace."""
     if v in origins:
         return
     origins[v] = origin
     for i in v.inputs:
-        adopt(i, inner_origin(origin, i), origins)
+        old = None if named_after is None else named_after.get(i)
+        known = None if old is None else origins.get(old)
+        adopt(i, known or inner_origin(origin, i), origins, named_after)
 
 
 def inner_origin(origin: Origin, v: Vertex) -> Origin:

@@ -23,10 +23,19 @@ from stepping_spark.rows.schema import ZSetType
 
 def push_integrals(graph: Circuit) -> Circuit:
     """Make D∘Q∘I work on changes: what was read in full is then read by key, or not at all."""
-    return rewrite(graph, push_integral)
+    named_after: dict[Vertex, Vertex] = {}
+
+    def rule(v: Vertex) -> Vertex | None:
+        pushed = push_integral(v, named_after)
+        origin = graph.origins.get(v)
+        if pushed is not None and (origin is None or origin.inner):
+            named_after.setdefault(pushed, v.inputs[0])
+        return pushed
+
+    return rewrite(graph, rule, named_after)
 
 
-def push_integral(v: Vertex) -> Vertex | None:
+def push_integral(v: Vertex, named_after: dict[Vertex, Vertex] | None = None) -> Vertex | None:
     """D(Q(I a)), by what Q is; applied where everything under the D is an integral.
 
     linear Q      D(Q(I a))      = Q(a)
@@ -35,7 +44,10 @@ def push_integral(v: Vertex) -> Vertex | None:
     per key F     D(F(I a))      = H_F(z⁻¹I(a), a), if F(0) = 0    (DBSP, proposition 4.7)
     make_set      D(set(Q(I a))) = D(set(I(Q'(a)))), with Q' as above: the sum is one row
     lookups       D(I a ⋈ I b ⋈ …) = Σ changes of each, by `deltas`
+
+    `named_after` collects the changes of inner operators: each takes the name of its operator.
     """
+    named_after = {} if named_after is None else named_after
     if not isinstance(v.operator, Differentiate) or not is_integral(v.inputs[0]):
         return None
     q = v.inputs[0]
@@ -44,12 +56,12 @@ def push_integral(v: Vertex) -> Vertex | None:
     if isinstance(q.operator, Arrange):
         return Vertex(Differentiate(), q.inputs[0])
     if isinstance(q.operator, MakeSet):
-        total = _integral(_change(q.inputs[0]))
+        total = _integral(_change(q.inputs[0], named_after))
         known = total is q.inputs[0]
         return None if known else Vertex(Differentiate(), Vertex(q.operator, total))
     if isinstance(q.operator, LookUp):
-        return _push_through_lookups(q)
-    changes = tuple(_change(a) for a in q.inputs)
+        return _push_through_lookups(q, named_after)
+    changes = tuple(_change(a, named_after) for a in q.inputs)
     match q.operator.linearity:
         case Linearity.LINEAR:
             return Vertex(q.operator, *changes)
@@ -66,7 +78,7 @@ def push_integral(v: Vertex) -> Vertex | None:
     return Vertex(Haitch(q.operator), Vertex(Delay(), _integral(a)), a)
 
 
-def _push_through_lookups(last: Vertex) -> Vertex | None:
+def _push_through_lookups(last: Vertex, named_after: dict[Vertex, Vertex]) -> Vertex | None:
     """D(I a ⋈ I b ⋈ …), as a delta join; None where the lookups do not begin at a base."""
     lookups: list[LookUp] = []
     inputs: list[Vertex] = []
@@ -76,16 +88,18 @@ def _push_through_lookups(last: Vertex) -> Vertex | None:
         known, table = known.inputs
         inputs.append(table)
         if lookups[-1].bare:
-            changes = [_change(a) for a in (known, *reversed(inputs))]
+            changes = [_change(a, named_after) for a in (known, *reversed(inputs))]
             rows = [a.type.row for a in changes if isinstance(a.type, ZSetType)]
             integrals = [_integral(a) for a in changes]
             return DeltaJoin(rows, lookups[::-1], changes, integrals, Vertex).change()
     return None
 
 
-def _change(a: Vertex) -> Vertex:
-    change = Vertex(Differentiate(), a)
-    return cancel_inverses(change) or push_integral(change) or change
+def _change(a: Vertex, named_after: dict[Vertex, Vertex]) -> Vertex:
+    whole = Vertex(Differentiate(), a)
+    change = cancel_inverses(whole) or push_integral(whole, named_after) or whole
+    named_after.setdefault(change, a)
+    return change
 
 
 def _integral(change: Vertex) -> Vertex:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from stepping_spark.algebra.groups import under
+from stepping_spark.algebra.rows import beside
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.coercion import coerce
@@ -29,8 +31,7 @@ from stepping_spark.query import agg
 from stepping_spark.query.agg import Aggregate, Collect
 from stepping_spark.query.grouping import GroupingSets, Groups, groups_of
 from stepping_spark.query.miscalls import call_of
-from stepping_spark.query.orders import sorting_of, under
-from stepping_spark.query.primitives import beside
+from stepping_spark.query.orders import sorting_of
 from stepping_spark.query.reduce_planner import Planner
 from stepping_spark.query.reduced import collated
 from stepping_spark.query.reductions import (

@@ -8,7 +8,7 @@ import functools
 import typing
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, InputError
@@ -22,7 +22,7 @@ from stepping_spark.physical.windows import offset_type
 from stepping_spark.query.primitives import Key as By
 from stepping_spark.query.trace import Stream, make, row_of
 from stepping_spark.rows.atoms import BOOL, DATE, INT, TIMEDELTA, Atom, RowType
-from stepping_spark.rows.data import pair_of
+from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.types import Optional, Struct, tuple_of, unwrap
 from stepping_spark.zsets.spark import ZSet
 
@@ -32,9 +32,38 @@ Direction = typing.Literal["backward", "forward", "nearest"]
 How = typing.Literal["inner", "left"]
 
 
+@overload
 def asof_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
+    on_left: By[T],
+    on_right: By[U],
+    at_left: By[T],
+    at_right: By[U],
+    direction: Direction = "backward",
+    tolerance: Any = None,
+    how: typing.Literal["inner"] = "inner",
+    where: None = None,
+) -> ZSet[Pair[T, U]]: ...
+@overload
+def asof_join(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    *,
+    on_left: By[T],
+    on_right: By[U],
+    at_left: By[T],
+    at_right: By[U],
+    direction: Direction = "backward",
+    tolerance: Any = None,
+    how: typing.Literal["left"],
+    where: None = None,
+) -> ZSet[Pair[T, U | Any]]: ...
+def asof_join(
+    l: ZSet[T],  # noqa: E741 - the reference library's name
+    r: ZSet[U],
+    *,
     on_left: By[T],
     on_right: By[U],
     at_left: By[T],

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TypeVar, cast
 
+from stepping_spark.algebra.groups import ONE_GROUP
 from stepping_spark.callsite import Line, user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.clock import TIMES
@@ -27,7 +28,6 @@ from stepping_spark.graph.operators import (
 from stepping_spark.graph.watermarks import bare
 from stepping_spark.query.frames import in_days
 from stepping_spark.query.trace import Stream, Tracer, tracer, vertex_of
-from stepping_spark.query.window import ONE_GROUP
 from stepping_spark.rows.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, RowType, short
 from stepping_spark.rows.schema import VALUE, ZSetType
 from stepping_spark.rows.types import unwrap

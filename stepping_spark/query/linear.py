@@ -6,33 +6,33 @@ import decimal
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
+from stepping_spark.algebra import groups, joins, sets
+from stepping_spark.algebra.rows import beside
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.expr import (
-    Build,
     Call,
     Expr,
     Field,
     Literal,
     PythonCall,
     Singleton,
-    whole,
 )
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, key_of
-from stepping_spark.graph.operators import Accumulate, Distinct, Flatten, Join, Map, Operator, Top
+from stepping_spark.graph.operators import Accumulate, Flatten, Map, Operator
 from stepping_spark.physical import Sorting
 from stepping_spark.query.agg import Collect
 from stepping_spark.query.aggregate import MANY, aggregate, check_size
 from stepping_spark.query.asof import asof_join
 from stepping_spark.query.lift import is_grouped, ungrouped
 from stepping_spark.query.lookups import delta_join
-from stepping_spark.query.orders import OrderGiven, order_of, sorting_of, under
+from stepping_spark.query.orders import OrderGiven, sorting_of
 from stepping_spark.query.outer_joins import (
     antijoin,
     cross_join,
-    keys_of_both,
+    matching,
     outer_join,
     semijoin,
 )
@@ -41,7 +41,6 @@ from stepping_spark.query.primitives import (
     Key,
     add,
     add3,
-    beside,
     delay,
     delay_indexed,
     differentiate,
@@ -64,12 +63,12 @@ from stepping_spark.query.sets import except_, intersect, positive_part, union
 from stepping_spark.query.temporal import explode
 from stepping_spark.query.temporal import join_function_as_of as join_function
 from stepping_spark.query.temporal import temporal_filter_as_of as temporal_filter
-from stepping_spark.query.trace import make, row_of, vertex_of
-from stepping_spark.query.window import ONE_GROUP, window
+from stepping_spark.query.trace import make, on_streams, row_of, vertex_of
+from stepping_spark.query.window import window
 from stepping_spark.rows.atoms import Atom, RowType
-from stepping_spark.rows.data import Pair, pair_of
+from stepping_spark.rows.data import Pair
 from stepping_spark.rows.schema import Accumulated
-from stepping_spark.rows.types import Struct, ZSetOf, row_type, tuple_of, unwrap
+from stepping_spark.rows.types import Struct, ZSetOf, row_type, unwrap
 from stepping_spark.zsets.spark import ZSet, ZSetPython
 
 __all__ = [
@@ -129,9 +128,9 @@ V = TypeVar("V")
 def join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
     on_left: Key[T],
     on_right: Key[U],
-    *,
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
     name: str | None = None,
@@ -142,9 +141,8 @@ def join(
     `null_safe` each other. With `where`, the result has only the pairs for which it is true. Keeps
     no state; a step costs both values. Raises `CompileError` if the two keys have different types.
     """
-    left, right = keys_of_both(l, r, on_left, on_right, "join", null_safe=null_safe)
-    joined: Any = make(Join(left, right), l, r, name=None if where else name)
-    return cast("ZSet[Pair[T, U]]", filter(joined, where, name=name) if where else joined)
+    arguments = matching(l, r, on_left, on_right, "join", where, null_safe=null_safe)
+    return cast("ZSet[Pair[T, U]]", on_streams(joins.join)(l, r, **arguments, name=name))
 
 
 def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
@@ -152,7 +150,7 @@ def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
 
     Keeps no state; a step costs the value.
     """
-    return cast("ZSet[T]", make(Distinct(), a, name=name))
+    return cast("ZSet[T]", on_streams(sets.distinct)(a, name=name))
 
 
 def first_n(
@@ -176,21 +174,17 @@ def first_n(
     if type(n) is not int or not 1 <= n <= MANY:
         raise CompileError(f"{where}: n should be an int from 1 to {MANY}, found {n!r}")
     check_size(group_size, where)
-    ordered = _first_by(order, row, where)
     keys = () if by is None else key_of(by, row, "`by` of first_n").parts
-    parts = (*keys, *(s.expr for s in ordered))
-    if all(p.in_sql for p in parts):
-        top = Top(keys or ONE_GROUP, order_of(ordered), n, ties, group_size)
-        return cast("ZSet[T]", make(top, a, name=name))
-    beside_row = Build(
-        pair_of(row, tuple_of(p.type for p in parts)),
-        (whole(row), Build(tuple_of(p.type for p in parts), parts)),
+    first = on_streams(groups.first_n)(
+        a,
+        order=_first_by(order, row, where),
+        n=n,
+        by=keys,
+        ties=ties,
+        group_size=group_size,
+        name=name,
     )
-    mapped = make(Map(beside_row), a)
-    fields = tuple(Field(p.type, ("right", f"_{i}")) for i, p in enumerate(parts, 1))
-    carried = order_of(under(ordered, fields[len(keys) :]))
-    first = make(Top(fields[: len(keys)] or ONE_GROUP, carried, n, ties, group_size), mapped)
-    return cast("ZSet[T]", make(Map(Field(row, ("left",))), first, name=name))
+    return cast("ZSet[T]", first)
 
 
 def _first_by(order: Any, row: RowType, where: str) -> tuple[Sorting, ...]:
@@ -206,9 +200,9 @@ def _first_by(order: Any, row: RowType, where: str) -> tuple[Sorting, ...]:
 
 def reduce(
     a: ZSet[T],
+    *,
     zero: Callable[[], V],
     pick_value: Callable[[T], V],
-    *,
     name: str | None = None,
 ) -> ZSet[V]:
     """One row: `zero()` plus the sum of `pick_value(row) · weight` over a value.
@@ -232,10 +226,10 @@ def count(a: ZSet[Any], *, name: str | None = None) -> ZSet[int]:
 
 def accumulate(
     a: ZSet[T],
+    *,
     by: Index[T, K] | Callable[[T], K],
     zero: Callable[[], V],
     pick_value: Callable[[T], V],
-    *,
     name: str | None = None,
 ) -> Grouped[V, K]:
     """The sum of `pick_value(row) · weight` of each group of a value, as a `Grouped`.
@@ -272,17 +266,17 @@ def flatten(g: Grouped[Any, Any], *, name: str | None = None) -> ZSet[Any]:
 
 def group_reduce_flatten(
     a: ZSet[T],
+    *,
     by: Index[T, K] | Callable[[T], K],
     zero: Callable[[], V],
     pick_value: Callable[[T], V],
-    *,
     name: str | None = None,
 ) -> ZSet[Pair[V, K]]:
     """One row for each group of a value: Pair(left=sum of `pick_value`, right=key).
 
     See `st.group_reduce_flatten`, the incremental form. Keeps no state; a step costs the value.
     """
-    return flatten(accumulate(a, by, zero, pick_value), name=name)
+    return flatten(accumulate(a, by=by, zero=zero, pick_value=pick_value), name=name)
 
 
 def _picked(a: Any, zero: Callable[[], Any], pick: Callable[[Any], Any]) -> tuple[Any, Expr]:

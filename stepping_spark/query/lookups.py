@@ -12,11 +12,11 @@ from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Key, key_of, keys_where_null_is_equal
-from stepping_spark.graph.delta_join import DeltaJoin, inputs_of, reached, within
+from stepping_spark.graph.delta_join import inputs_of, reached, within
 from stepping_spark.graph.operators import LookUp
 from stepping_spark.query.outer_joins import outer_join
 from stepping_spark.query.primitives import Key as By
-from stepping_spark.query.primitives import filter, integrate, map  # noqa: A004
+from stepping_spark.query.primitives import filter, map  # noqa: A004
 from stepping_spark.query.trace import make, row_of
 from stepping_spark.rows.types import Optional, tuple_of, unwrap
 from stepping_spark.zsets.spark import ZSet
@@ -151,17 +151,17 @@ def delta_join(base: ZSet[Any], *lookups: Lookup[Any], name: str | None = None) 
     A left lookup without a match gives None. Keeps no state. Raises `CompileError` in the same
     cases as `st.delta_join`.
     """
-    at = conditional(lookups)
+    at = _conditional(lookups)
     if at is not None:
-        return around(base, lookups, at, delta_join, partial(outer_join, how="left"))
+        return _around(base, lookups, at)
     joined: Any = base
-    operators = operators_of(base, lookups)
+    operators = _operators_of(base, lookups)
     for n, (operator, lookup) in enumerate(zip(operators, lookups, strict=True), 1):
         joined = make(operator, joined, lookup.r, name=name if n == len(lookups) else None)
-    return chosen(joined, lookups)
+    return _chosen(joined, lookups)
 
 
-def conditional(lookups: Sequence[object]) -> int | None:
+def _conditional(lookups: Sequence[object]) -> int | None:
     """The position of the first left lookup with a condition; None if there is none."""
     for at, x in enumerate(lookups):
         if isinstance(x, Lookup) and x.how == "left" and x.where is not None:
@@ -169,24 +169,18 @@ def conditional(lookups: Sequence[object]) -> int | None:
     return None
 
 
-def around(
-    base: ZSet[Any],
-    lookups: Sequence[Lookup[Any]],
-    at: int,
-    whole: Callable[..., Any],
-    left_join: Callable[..., Any],
-) -> ZSet[Any]:
+def _around(base: ZSet[Any], lookups: Sequence[Lookup[Any]], at: int) -> ZSet[Any]:
     """The tuples of lookups where the one at position `at` is a left lookup with a condition.
 
     With a condition, whether a tuple has a match depends on the whole tuple, not on its key alone.
-    So `whole` joins the lookups before it, `left_join` joins the resulting tuples with its table,
-    and `whole` joins the lookups after it to those.
+    So the lookups before it are joined first, their tuples are joined with its table by an outer
+    join, and the lookups after it are joined to those.
     """
     before, found, after = lookups[:at], lookups[at], lookups[at + 1 :]
-    known: Any = whole(base, *before) if before else map(base, f=lambda row: (row,))
+    known: Any = delta_join(base, *before) if before else map(base, f=lambda row: (row,))
     where = found.where
     assert where is not None
-    pairs = left_join(
+    pairs = outer_join(
         known,
         found.r,
         on_left=found.on,
@@ -204,7 +198,7 @@ def around(
     moved = [
         _over(x, partial(flat, more=n), partial(flat, more=n + 1)) for n, x in enumerate(after)
     ]
-    return map(whole(tuples, *moved), f=partial(flat, more=len(after)))
+    return map(delta_join(tuples, *moved), f=partial(flat, more=len(after)))
 
 
 def _over(
@@ -216,17 +210,7 @@ def _over(
     return dataclasses.replace(lookup, on=lambda row: on(known(row)), where=moved)
 
 
-def joined(base: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
-    """The change of the join of a base with lookups, by the rules of `graph.delta_join`."""
-    operators = operators_of(base, lookups)
-    changes: list[Any] = [base, *(lookup.r for lookup in lookups)]
-    rows = [row_of(a, "delta_join") for a in changes]
-    integrals: list[Any] = [integrate(a) for a in changes]
-    changed: Any = DeltaJoin[Any](rows, operators, changes, integrals, make).change()
-    return chosen(changed, lookups)
-
-
-def chosen(joined: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
+def _chosen(joined: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
     """The tuples for which the conditions of all lookups are true."""
     for lookup in lookups:
         if lookup.where is not None:
@@ -234,7 +218,7 @@ def chosen(joined: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:
     return joined
 
 
-def operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
+def _operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
     """The operators of a join's lookups. Raises `CompileError` for lookups it does not support."""
     if not lookups:
         raise CompileError(f"{user_line()}: delta_join needs at least one st.Lookup to look up in")

@@ -20,11 +20,15 @@ def miscalled(e: Exception) -> CompileError | None:
     Python raises its `TypeError` before the function runs, without the line or the signature.
     """
     called = _MISCALL.match(str(e)) if isinstance(e, TypeError) else None
-    place = e.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    if called is None or place is None or is_ours(place.tb_frame.f_code.co_filename):
+    place, entered, frames = None, None, e.__traceback__
+    while frames is not None:
+        if not is_ours(frames.tb_frame.f_code.co_filename):
+            place, entered = frames, frames.tb_next
+        frames = frames.tb_next
+    if called is None or place is None:
         return None
+    if entered is not None and entered.tb_frame.f_code.co_name != called[1]:
+        return None  # not the function that the user called, so a mistake of ours
     code = place.tb_frame.f_code
     line = Line(code.co_filename, place.tb_lineno, code.co_qualname)
     text = _called_as(place)

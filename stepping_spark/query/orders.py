@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.directions import By, Directed
-from stepping_spark.expressions.index import Index, Order, key_of
+from stepping_spark.expressions.index import Index, key_of
 from stepping_spark.physical import Sorting
 from stepping_spark.query import win
 from stepping_spark.query.primitives import Key
@@ -24,6 +23,8 @@ def sorting_of(order: Any, row: RowType, what: str) -> tuple[Sorting, ...]:
     """The parts of an order that a user gave: one, or several in a tuple or list."""
     if order is None:
         return ()
+    if isinstance(order, Sorting):
+        return (order,)
     if isinstance(order, tuple | list):
         return tuple(s for part in order for s in sorting_of(part, row, what))
     where = f"{user_line()}: {what}"
@@ -39,17 +40,6 @@ def sorting_of(order: Any, row: RowType, what: str) -> tuple[Sorting, ...]:
     sortings = _sortings(Index(order.f), row, what, f" in {order}")
     first = order.ascending if order.nulls is None else order.nulls == "first"
     return tuple(Sorting(s.expr, order.ascending, first) for s in sortings)
-
-
-def order_of(sortings: Iterable[Sorting]) -> Order:
-    """The order of these parts; whether NULL comes first becomes a part of its own."""
-    return tuple(part for s in sortings for part in s.order)
-
-
-def under(sortings: Sequence[Sorting], exprs: Sequence[Any]) -> tuple[Sorting, ...]:
-    """The same parts, with these expressions in their place."""
-    pairs = zip(sortings, exprs, strict=True)
-    return tuple(dataclasses.replace(s, expr=e) for s, e in pairs)
 
 
 def _sortings(index: Any, row: RowType, what: str, within: str = "") -> tuple[Sorting, ...]:

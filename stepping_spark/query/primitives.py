@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
+from stepping_spark.algebra import rows
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
-from stepping_spark.expressions.expr import Field, PythonCall
+from stepping_spark.expressions.expr import PythonCall
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, key_of
 from stepping_spark.graph.operators import (
@@ -17,7 +18,6 @@ from stepping_spark.graph.operators import (
     Delay,
     Differentiate,
     Distinct,
-    Filter,
     Haitch,
     IdentityPrint,
     Integrate,
@@ -27,9 +27,7 @@ from stepping_spark.graph.operators import (
     Neg,
 )
 from stepping_spark.packages import Column
-from stepping_spark.query.trace import make, row_of, tracer
-from stepping_spark.rows.atoms import RowType
-from stepping_spark.rows.data import pair_of
+from stepping_spark.query.trace import make, on_streams, row_of, tracer
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
@@ -98,23 +96,8 @@ def filter(  # noqa: A001 - the field's name for it
     >>> dict(out.iter())
     {2: 5}
     """
-    row = row_of(a, "filter")
-    expr = row_expr(f, row)
-    if isinstance(expr, PythonCall):
-        return _filter_python(a, expr, row, name)
-    return cast("ZSet[T]", make(Filter(expr), a, name=name))
-
-
-def _filter_python(a: ZSet[T], f: PythonCall, row: RowType, name: str | None) -> ZSet[T]:
-    """A Python predicate is a Python map to (row, verdict); Spark filters these and maps back."""
-    judged = make(Map(beside(f, row)), a)
-    kept = make(Filter(Field(f.type, ("right",))), judged)
-    return cast("ZSet[T]", make(Map(Field(row, ("left",))), kept, name=name))
-
-
-def beside(f: PythonCall, row: RowType) -> PythonCall:
-    """The Python function that returns a Pair of the row and `f(row)`."""
-    return PythonCall(pair_of(row, f.type), f.function, f.name, beside=True)
+    where = row_expr(f, row_of(a, "filter"))
+    return cast("ZSet[T]", on_streams(rows.filter)(a, where=where, name=name))
 
 
 def add(a: S, b: S, *, name: str | None = None) -> S:

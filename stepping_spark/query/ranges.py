@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast, overload
 
+from stepping_spark.algebra import joins
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.bands import BANDED, MICROSECOND, bands
@@ -15,11 +16,10 @@ from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.graph.operators import Filter, Join, Map, MapMany
-from stepping_spark.query.outer_joins import completed, keys_of_both, side_of
+from stepping_spark.query.outer_joins import matching
 from stepping_spark.query.primitives import Key as By
-from stepping_spark.query.primitives import add, filter, neg  # noqa: A004
-from stepping_spark.query.sets import positive_part
-from stepping_spark.query.trace import make, row_of
+from stepping_spark.query.primitives import filter  # noqa: A004
+from stepping_spark.query.trace import make, on_streams, row_of
 from stepping_spark.rows.atoms import INT, Atom, RowType
 from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.types import tuple_of, unwrap
@@ -35,11 +35,11 @@ Bounds = Literal["[]", "[)", "(]", "()"]
 def range_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
     at: Callable[[T], Any],
     low: Callable[[U], Any],
     high: Callable[[U], Any],
     width: Width,
-    *,
     bounds: Bounds = "[]",
     on_left: By[T] | None = None,
     on_right: By[U] | None = None,
@@ -51,11 +51,11 @@ def range_join(
 def range_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
     at: Callable[[T], Any],
     low: Callable[[U], Any],
     high: Callable[[U], Any],
     width: Width,
-    *,
     bounds: Bounds = "[]",
     on_left: By[T] | None = None,
     on_right: By[U] | None = None,
@@ -66,11 +66,11 @@ def range_join(
 def range_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
+    *,
     at: Callable[[T], Any],
     low: Callable[[U], Any],
     high: Callable[[U], Any],
     width: Width,
-    *,
     bounds: Bounds = "[]",
     on_left: By[T] | None = None,
     on_right: By[U] | None = None,
@@ -88,8 +88,7 @@ def range_join(
         pairs = filter(pairs, where)
     if how == "inner":
         return pairs
-    alone = positive_part(add(l, neg(side_of(pairs, l, "left"))))
-    return completed(l, r, pairs, alone, None, name)
+    return cast("ZSet[Any]", on_streams(joins.left_completed)(l, r, pairs, name=name))
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ class Banded:
 def _keys(where: str, l: object, r: object, on: tuple[Any, Any]) -> Any:  # noqa: E741
     if None in on:
         raise CompileError(f"{where}: on_left and on_right come together; give both, or none")
-    left, right = keys_of_both(l, r, on[0], on[1], "range_join")
+    left, right = matching(l, r, *on, "range_join")["on"]
     return left.parts, right.parts
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from stepping_spark.algebra.groups import order_of, under
 from stepping_spark.errors import CompileError
 from stepping_spark.expressions.derived import Otherwise, given, known, widened
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.lists import bits, compact, joined, percentile, shape
 from stepping_spark.query.accumulable import SUMMED, summed_type
-from stepping_spark.query.orders import order_of, under
 from stepping_spark.query.reductions import (
     ONE,
     Asked,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from stepping_spark.algebra.groups import ONE_GROUP
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.expressions.expr import Build, Call, Expr, Field
@@ -15,7 +16,7 @@ from stepping_spark.physical.windows import offset_type
 from stepping_spark.query.frames import in_days
 from stepping_spark.query.primitives import Key
 from stepping_spark.query.trace import make, row_of
-from stepping_spark.query.window import ONE_GROUP, prepared
+from stepping_spark.query.window import prepared
 from stepping_spark.rows.atoms import BOOL, FLOAT, RowType
 from stepping_spark.rows.data import Session, session_of
 from stepping_spark.rows.types import Optional, unwrap
@@ -26,7 +27,11 @@ A = TypeVar("A")
 
 
 def sessions(
-    a: ZSet[T], by: Key[T] | None, at: Index[T, A] | Callable[[T], A], gap: Any
+    a: ZSet[T],
+    *,
+    by: Key[T] | None = None,
+    at: Index[T, A] | Callable[[T], A],
+    gap: Any,
 ) -> ZSet[Session[T, A]]:
     """Each row of a value, with the start and the end of its session. Keeps no state.
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar, cast
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import CompileError
-from stepping_spark.graph.operators import Distinct, PositivePart
-from stepping_spark.query.primitives import add, neg
-from stepping_spark.query.trace import make, row_of
+from stepping_spark.algebra import sets
+from stepping_spark.query.trace import on_streams, row_of
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
@@ -19,10 +16,7 @@ def union(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = None)
 
     See `st.union`. Keeps no state.
     """
-    check_sets(a, b, "union")
-    if all:
-        return add(a, b, name=name)
-    return cast("ZSet[T]", make(Distinct(), add(a, b), name=name))
+    return cast("ZSet[T]", on_streams(sets.union)(*_both(a, b, "union"), all=all, name=name))
 
 
 def intersect(
@@ -36,10 +30,8 @@ def intersect(
 
     See `st.intersect`. Keeps no state.
     """
-    check_sets(a, b, "intersect")
-    if all:
-        return add(a, neg(positive_part(add(a, neg(b)))), name=name)
-    return cast("ZSet[T]", make(Distinct(), intersect(a, b, all=True), name=name))
+    both = _both(a, b, "intersect")
+    return cast("ZSet[T]", on_streams(sets.intersect)(*both, all=all, name=name))
 
 
 def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = None) -> ZSet[T]:  # noqa: A002
@@ -47,10 +39,7 @@ def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = Non
 
     See `st.except_`. Keeps no state.
     """
-    check_sets(a, b, "except_")
-    if not all:
-        a, b = (cast("ZSet[T]", make(Distinct(), x)) for x in (a, b))
-    return positive_part(add(a, neg(b)), name=name)
+    return cast("ZSet[T]", on_streams(sets.except_)(*_both(a, b, "except_"), all=all, name=name))
 
 
 def positive_part(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
@@ -58,14 +47,11 @@ def positive_part(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
 
     Keeps no state; a step costs the value.
     """
-    return cast("ZSet[T]", make(PositivePart(), a, name=name))
+    return cast("ZSet[T]", on_streams(sets.positive_part)(a, name=name))
 
 
-def check_sets(a: object, b: object, what: str) -> None:
-    """Raise `CompileError` unless both are streams of the same row type."""
-    rows = row_of(a, what), row_of(b, what)
-    if rows[0] != rows[1]:
-        raise CompileError(
-            f"{user_line()}: {what} takes two ZSets of the same rows, found {rows[0]} and "
-            f"{rows[1]}; map one to the rows of the other"
-        )
+def _both(a: ZSet[T], b: ZSet[T], what: str) -> tuple[ZSet[T], ZSet[T]]:
+    """The two streams. Raises `CompileError` if one is no stream of Z-sets."""
+    for stream in (a, b):
+        row_of(stream, what)
+    return a, b

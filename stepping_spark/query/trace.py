@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
+from stepping_spark.algebra.rows import TypeMismatch
 from stepping_spark.callsite import Line, is_engine, is_ours, user_line
 from stepping_spark.errors import CompileError
 from stepping_spark.graph.graph import AnyGraph, Lateness, Origin, Path, Vertex
@@ -208,6 +210,18 @@ class Tracer:
             )
         return Stream(v, self)
 
+    def record(self, v: Vertex, name: str | None) -> Stream:
+        """Record a vertex that is made, and those that it is made of."""
+        pending = [v]
+        while pending:
+            missing = [i for i in pending[-1].inputs if i not in self.made]
+            if not missing:
+                made = pending.pop()
+                if pending:
+                    self.make(made.operator, made.inputs, None)
+            pending += missing[:1]
+        return self.make(v.operator, v.inputs, name)
+
     def run(self, query: Callable[..., Any], streams: Sequence[object]) -> Any:
         """Call the query, and take the names of its streams from its variables."""
         token = _TRACER.set(self)
@@ -284,7 +298,9 @@ class Tracer:
     def _origin(self, v: Vertex, made: _Made, query: str) -> Origin:
         name = made.name if made.explicit else self.names.get(v, made.name)
         scope = made.scope or (query,)
-        return Origin(Path((*scope, name)), made.line, made.explicit)
+        ours = made.home is None or is_ours(made.home.f_code.co_filename)
+        inner = ours and not made.explicit and v not in self.names
+        return Origin(Path((*scope, name)), made.line, made.explicit, inner=inner)
 
 
 @dataclass(frozen=True)
@@ -345,6 +361,23 @@ def make(operator: Operator, *streams: object, name: str | None = None) -> Strea
     """Apply an operator to streams."""
     inputs = tuple(vertex_of(s, operator.name) for s in streams)
     return tracer().make(operator, inputs, name)
+
+
+def on_streams(q: Callable[..., Vertex]) -> Callable[..., Any]:
+    """A function of the algebra, applied to streams."""
+
+    @functools.wraps(q)
+    def applied(*streams: object, name: str | None = None, **arguments: Any) -> Stream:
+        inputs = [vertex_of(s, q.__name__) for s in streams]
+        try:
+            return tracer().record(q(*inputs, **arguments), name)
+        except RecursionError:
+            raise too_deep(f"{user_line()}: {q.__name__}") from None
+        except TypeMismatch as e:
+            text = f"{user_line()}: {e.what} takes {e.expected}, found {e.found}; map one of them"
+            raise CompileError(text) from None
+
+    return applied
 
 
 def innermost() -> FrameType | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from stepping_spark.algebra.groups import ONE_GROUP, under
+from stepping_spark.algebra.rows import beside
 from stepping_spark.callsite import user_line
 from stepping_spark.errors import CompileError, InputError
 from stepping_spark.expressions.derived import Mean, widened
@@ -27,8 +29,8 @@ from stepping_spark.query.aggregate import (
 )
 from stepping_spark.query.frames import frame_of
 from stepping_spark.query.miscalls import call_of
-from stepping_spark.query.orders import OrderGiven, sorting_of, under
-from stepping_spark.query.primitives import Key, beside
+from stepping_spark.query.orders import OrderGiven, sorting_of
+from stepping_spark.query.primitives import Key
 from stepping_spark.query.reductions import Asked
 from stepping_spark.query.trace import make, row_of
 from stepping_spark.query.win import WindowFunction
@@ -41,7 +43,6 @@ from stepping_spark.zsets.spark import ZSet
 T = TypeVar("T")
 R = TypeVar("R")
 
-ONE_GROUP: tuple[Expr, ...] = (Literal(INT, 0),)  # the key of all rows, if no `by` is given
 OF_ORDER = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead")
 FLOATS = ("percent_rank", "cume_dist")
 
@@ -49,10 +50,10 @@ FLOATS = ("percent_rank", "cume_dist")
 def window(
     a: ZSet[T],
     /,
-    by: Key[T] | None,
-    order: OrderGiven[T],
-    into: type[R] | None = None,
     *,
+    by: Key[T] | None = None,
+    order: OrderGiven[T] = None,
+    into: type[R] | None = None,
     fields: Mapping[str, WindowFunction[T] | Callable[[T], Any]] | None = None,
     **functions: WindowFunction[T] | Callable[[T], Any],
 ) -> ZSet[R]:

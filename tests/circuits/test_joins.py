@@ -438,7 +438,7 @@ def test_batches_are_added_up_before_a_join_expands_them(
     now = Fact(id=107, user=7)
     assert out == Z({pair(now, user): 1, pair(now, None): -1})
     # The fact of user 7 came in one batch and went in the other: what is left is the new one.
-    read = stepper.metrics[-1].vertices["left_join.outer_join.add"].rows_in
+    read = stepper.metrics[-1].vertices["left_join.outer_join.add_2"].rows_in
     assert read == 4  # the user and the key that is there now, and the new fact for each
     assert ", added up}" in str(st.explain(st.compile(left_join)))
 

@@ -43,7 +43,7 @@ def test_few_rows_are_for_the_driver() -> None:
     stepper = stepper_of(counts)
     stepper.step((orders(3),))
     assert told(stepper)["counts.items"][0] == "driver"
-    assert told(stepper)["counts.count.reduce.total"] == (
+    assert told(stepper)["counts.count.make_scalar"] == (
         "driver",
         "rows read: 1; a Spark query would take longer",
     )
@@ -82,10 +82,10 @@ def test_more_rows_than_local_rows_are_for_spark(spark: SparkSession) -> None:
     stepper = stepper_of(query, st.Limits(local_rows=4))
     stepper.step((orders(4),))
     few = "rows read: 4; a Spark query would take longer"
-    assert told(stepper)["query.distinct.changed"] == ("driver", few)
+    assert told(stepper)["query.distinct.distinct"] == ("driver", few)
     stepper.step((orders(3),))  # and the three that are there
     many = "rows read: 6, more than local_rows=4"
-    assert told(stepper)["query.distinct.changed"] == ("spark", many)
+    assert told(stepper)["query.distinct.distinct"] == ("spark", many)
 
 
 def test_rows_in_spark_stay_there(spark: SparkSession) -> None:
@@ -101,7 +101,7 @@ def test_rows_in_spark_stay_there(spark: SparkSession) -> None:
     assert told(stepper)["query.loud"] == ("python", "a Python function, of rows in Spark")
     assert told(stepper)["query.digits"] == (
         "spark",
-        "query.distinct.changed is in Spark: 150,000 rows (3.5 MB), more than the 10,000 that the "
+        "query.distinct.distinct is in Spark: 150,000 rows (3.5 MB), more than the 10,000 that the "
         "driver fetches",
     )
     stepper.step((Z({Order(id=-1, item="tea"): 1}),))
@@ -115,7 +115,7 @@ def test_nothing_to_do_is_told() -> None:
     stepper = stepper_of(counts)
     stepper.step((orders(1),))
     stepper.step((None,))
-    assert told(stepper)["counts.distinct.changed"] == (
+    assert told(stepper)["counts.distinct.distinct"] == (
         "nothing to do",
         "an input is empty",
     )

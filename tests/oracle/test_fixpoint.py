@@ -362,7 +362,7 @@ def test_registers_of_a_recursion_have_the_same_names_in_every_process() -> None
     assert first == second
     assert [name for name, _ in first] == [
         "closure.edges by row",
-        "closure.transitive_closure.distinct.changed by left",
+        "closure.transitive_closure.distinct.distinct by left",
         "closure.transitive_closure.closed.pairs by right",
         "closure.transitive_closure.closed.add by row",
     ]

@@ -166,11 +166,11 @@ RULES: list[tuple[Pass, Callable[..., Any], str, str]] = [
         a = input()
         b = input()
         all_a = integrate(a)
-        differentiate_join = join(all_a, b) [_value_ = _value_]
+        all_a ⋈ b = join(all_a, b) [_value_ = _value_]
         all_b = integrate(b)
-        delay = delay(all_b)
-        differentiate_join_2 = join(a, delay) [_value_ = _value_]
-        differentiate = add(differentiate_join, differentiate_join_2)
+        old all_b = delay(all_b)
+        a ⋈ old all_b = join(a, old all_b) [_value_ = _value_]
+        differentiate = add(all_a ⋈ b, a ⋈ old all_b)
         return differentiate""",
     ),
     (
@@ -185,8 +185,8 @@ RULES: list[tuple[Pass, Callable[..., Any], str, str]] = [
         """\
         a = input()
         integrate = integrate(a)
-        differentiate_delay = delay(integrate)
-        differentiate = haitch(differentiate_delay, a)
+        old integrate = delay(integrate)
+        differentiate = haitch(old integrate, a)
         return differentiate""",
     ),
     (
@@ -194,67 +194,63 @@ RULES: list[tuple[Pass, Callable[..., Any], str, str]] = [
         largest,
         """\
         orders = input() [append only]
-        first_n.integrated = integrate(orders)
-        first_n.differentiated_delay = delay(first_n.integrated)
-        first_n.differentiated = haitch(first_n.differentiated_delay, orders) \
-[top 2 by amount of each (user)]
-        return first_n.differentiated""",
+        first_n.state of orders = integrate(orders)
+        first_n.old state of orders = delay(first_n.state of orders)
+        first_n.top = haitch(first_n.old state of orders, orders) [top 2 by amount of each (user)]
+        return first_n.top""",
         """\
         orders = input() [append only]
-        first_n.feedback = feedback(first_n.differentiated)
-        first_n.integrate = integrate(first_n.feedback)
-        first_n.differentiated_delay = delay(first_n.integrate)
-        first_n.differentiated = haitch(first_n.differentiated_delay, orders) \
+        first_n.feedback = feedback(first_n.top)
+        first_n.state of feedback = integrate(first_n.feedback)
+        first_n.old state of feedback = delay(first_n.state of feedback)
+        first_n.top = haitch(first_n.old state of feedback, orders) \
 [top 2 by amount of each (user)]
-        return first_n.differentiated""",
+        return first_n.top""",
     ),
     (
         build_towers,
         largest,
         """\
         orders = input()
-        first_n.integrated = integrate(orders)
-        first_n.differentiated_delay = delay(first_n.integrated)
-        first_n.differentiated = haitch(first_n.differentiated_delay, orders) \
-[top 2 by amount of each (user)]
-        return first_n.differentiated""",
+        first_n.state of orders = integrate(orders)
+        first_n.old state of orders = delay(first_n.state of orders)
+        first_n.top = haitch(first_n.old state of orders, orders) [top 2 by amount of each (user)]
+        return first_n.top""",
         """\
         orders = input()
-        first_n.integrated = integrate(orders)
-        first_n.differentiated_delay = delay(first_n.integrated)
-        first_n.differentiated_of_256 = haitch(first_n.differentiated_delay, orders) \
+        first_n.state of orders = integrate(orders)
+        first_n.old state of orders = delay(first_n.state of orders)
+        first_n.top_of_256 = haitch(first_n.old state of orders, orders) \
 [top 2 by amount of each (user, bucket of 256)]
-        first_n.integrate = integrate(first_n.differentiated_of_256)
-        first_n.differentiated_delay_2 = delay(first_n.integrate)
-        first_n.differentiated = haitch(first_n.differentiated_delay_2, \
-first_n.differentiated_of_256) [top 2 by amount of each (user)]
-        return first_n.differentiated""",
+        first_n.state of top_of_256 = integrate(first_n.top_of_256)
+        first_n.old state of top_of_256 = delay(first_n.state of top_of_256)
+        first_n.top = haitch(first_n.old state of top_of_256, first_n.top_of_256) \
+[top 2 by amount of each (user)]
+        return first_n.top""",
     ),
     (
         first_of_ranked,
         placed,
         """\
         orders = input()
-        window.integrated = integrate(orders)
-        window.delay = delay(window.integrated)
-        window.differentiated_window = haitch(window.delay, orders) \
+        window.state of orders = integrate(orders)
+        window.old state of orders = delay(window.state of orders)
+        window.window = haitch(window.old state of orders, orders) \
 [window row_number() by amount of each (user)]
-        window.differentiated = map(window.differentiated_window) \
-[Placed(id=left.id, place=right._1)]
-        filter = filter(window.differentiated) [place < 3]
+        window.map = map(window.window) [Placed(id=left.id, place=right._1)]
+        filter = filter(window.map) [place < 3]
         return filter""",
         """\
         orders = input()
-        window.integrated = integrate(orders)
-        window.delay = delay(window.integrated)
-        window.top = haitch(window.delay, orders) [top 2 by amount of each (user)]
-        window.integrate = integrate(window.top)
-        window.delay_2 = delay(window.integrate)
-        window.differentiated_window = haitch(window.delay_2, window.top) \
+        window.state of orders = integrate(orders)
+        window.old state of orders = delay(window.state of orders)
+        window.top = haitch(window.old state of orders, orders) [top 2 by amount of each (user)]
+        window.state of top = integrate(window.top)
+        window.old state of top = delay(window.state of top)
+        window.window = haitch(window.old state of top, window.top) \
 [window row_number() by amount of each (user)]
-        window.differentiated = map(window.differentiated_window) \
-[Placed(id=left.id, place=right._1)]
-        filter = filter(window.differentiated) [place < 3]
+        window.map = map(window.window) [Placed(id=left.id, place=right._1)]
+        filter = filter(window.map) [place < 3]
         return filter""",
     ),
     (
@@ -280,38 +276,40 @@ first_n.differentiated_of_256) [top 2 by amount of each (user)]
         """\
         times = input()
         times_greatest_time = feedback(times_greatest_time_change)
-        times_greatest_time_so_far = integrate(times_greatest_time)
-        times_greatest_time_before = delay(times_greatest_time_so_far)
-        times_in_time = in_time(times, times_greatest_time_before) [_value_ from the watermark on]
-        distinct.integrated = integrate(times_in_time)
-        distinct.integrated_delayed = delay(distinct.integrated)
-        distinct.changed = haitch(distinct.integrated_delayed, times_in_time)
+        state of times_greatest_time = integrate(times_greatest_time)
+        old state of times_greatest_time = delay(state of times_greatest_time)
+        times_in_time = in_time(times, old state of times_greatest_time) \
+[_value_ from the watermark on]
+        distinct.state of times_in_time = integrate(times_in_time)
+        distinct.old state of times_in_time = delay(distinct.state of times_in_time)
+        distinct.distinct = haitch(distinct.old state of times_in_time, times_in_time)
         times_times = map(times_in_time) [_value_]
         times_times_added = positive_part(times_times)
-        times_greatest_time_change = haitch(times_greatest_time_before, times_times_added) \
+        times_greatest_time_change = haitch(old state of times_greatest_time, times_times_added) \
 [top 1 by _value_ desc of each (0)]
-        times_late = late(times, times_greatest_time_before) [_value_ before the watermark]
-        return distinct.changed
+        times_late = late(times, old state of times_greatest_time) [_value_ before the watermark]
+        return distinct.distinct
         run times_late""",
         """\
         times = input()
         times_greatest_time = feedback(times_greatest_time_change)
-        times_greatest_time_so_far = integrate(times_greatest_time)
-        times_greatest_time_before = delay(times_greatest_time_so_far)
-        times_in_time = in_time(times, times_greatest_time_before) [_value_ from the watermark on]
-        distinct.expire = expire(times_in_time, times_greatest_time_so_far) \
+        state of times_greatest_time = integrate(times_greatest_time)
+        old state of times_greatest_time = delay(state of times_greatest_time)
+        times_in_time = in_time(times, old state of times_greatest_time) \
+[_value_ from the watermark on]
+        distinct.expire = expire(times_in_time, state of times_greatest_time) \
 [_value_ before the watermark]
         distinct.neg = neg(distinct.expire)
         distinct.add = add(times_in_time, distinct.neg)
-        distinct.integrate = integrate(distinct.add)
-        distinct.changed_delay = delay(distinct.integrate)
-        distinct.changed = haitch(distinct.changed_delay, times_in_time)
+        distinct.state of add = integrate(distinct.add)
+        distinct.old state of add = delay(distinct.state of add)
+        distinct.distinct = haitch(distinct.old state of add, times_in_time)
         times_times = map(times_in_time) [_value_]
         times_times_added = positive_part(times_times)
-        times_greatest_time_change = haitch(times_greatest_time_before, times_times_added) \
+        times_greatest_time_change = haitch(old state of times_greatest_time, times_times_added) \
 [top 1 by _value_ desc of each (0)]
-        times_late = late(times, times_greatest_time_before) [_value_ before the watermark]
-        return distinct.changed
+        times_late = late(times, old state of times_greatest_time) [_value_ before the watermark]
+        return distinct.distinct
         run times_late""",
     ),
     (
@@ -321,39 +319,37 @@ first_n.differentiated_of_256) [top 2 by amount of each (user)]
         orders = input()
         aggregate.map = map(orders) [tuple(_1=user)]
         aggregate.accumulate = accumulate(aggregate.map) [tuple(_1=1) by _1]
-        aggregate.integrate = integrate(aggregate.accumulate)
-        aggregate.delay = delay(aggregate.integrate)
-        aggregate.flatten = haitch(aggregate.delay, aggregate.accumulate) [flatten]
+        aggregate.state of accumulate = integrate(aggregate.accumulate)
+        aggregate.old state of accumulate = delay(aggregate.state of accumulate)
+        aggregate.flatten = haitch(aggregate.old state of accumulate, aggregate.accumulate) \
+[flatten]
         aggregate.map_2 = map(aggregate.flatten) [tuple(_1=right, _2=left, _3=None)]
         aggregate.map_3 = map(orders) [tuple(_1=user, _2=amount)]
-        aggregate.integrate_2 = integrate(aggregate.map_3)
-        aggregate.delay_2 = delay(aggregate.integrate_2)
-        aggregate.top = haitch(aggregate.delay_2, aggregate.map_3) \
+        aggregate.state of map_3 = integrate(aggregate.map_3)
+        aggregate.old state of map_3 = delay(aggregate.state of map_3)
+        aggregate.top = haitch(aggregate.old state of map_3, aggregate.map_3) \
 [top 1 by _2 desc of each (_1)]
         aggregate.map_4 = map(aggregate.top) [tuple(_1=_1, _2=None, _3=tuple(_1=_2))]
         aggregate.add = add(aggregate.map_2, aggregate.map_4)
-        aggregate.integrate_3 = integrate(aggregate.add)
-        aggregate.delay_3 = delay(aggregate.integrate_3)
-        aggregate.differentiated_collate = haitch(aggregate.delay_3, aggregate.add) \
-[collate 2 required]
-        aggregate.differentiated = map(aggregate.differentiated_collate) \
-[Total(user=_1, n=_2._1, most=_3._1)]
-        return aggregate.differentiated""",
+        aggregate.state of add = integrate(aggregate.add)
+        aggregate.old state of add = delay(aggregate.state of add)
+        aggregate.collate = haitch(aggregate.old state of add, aggregate.add) [collate 2 required]
+        aggregate.map_5 = map(aggregate.collate) [Total(user=_1, n=_2._1, most=_3._1)]
+        return aggregate.map_5""",
         """\
         orders = input()
         aggregate.map = map(orders) [tuple(_1=user)]
         aggregate.accumulate = accumulate(aggregate.map) [tuple(_1=1) by _1]
-        aggregate.integrate = integrate(aggregate.accumulate)
-        aggregate.delay = delay(aggregate.integrate)
+        aggregate.state of accumulate = integrate(aggregate.accumulate)
+        aggregate.old state of accumulate = delay(aggregate.state of accumulate)
         aggregate.map_2 = map(orders) [tuple(_1=user, _2=amount)]
-        aggregate.integrate_2 = integrate(aggregate.map_2)
-        aggregate.delay_2 = delay(aggregate.integrate_2)
-        aggregate.differentiated_collate = haitch(aggregate.delay, aggregate.accumulate, \
-aggregate.delay_2, aggregate.map_2) \
-[collated of flatten + top 1 by _2 desc of each (_1), 2 required]
-        aggregate.differentiated = map(aggregate.differentiated_collate) \
-[Total(user=_1, n=_2._1, most=_3._1)]
-        return aggregate.differentiated""",
+        aggregate.state of map_2 = integrate(aggregate.map_2)
+        aggregate.old state of map_2 = delay(aggregate.state of map_2)
+        aggregate.collate = haitch(aggregate.old state of accumulate, aggregate.accumulate, \
+aggregate.old state of map_2, aggregate.map_2) [collated of flatten + top 1 by _2 desc of each \
+(_1), 2 required]
+        aggregate.map_3 = map(aggregate.collate) [Total(user=_1, n=_2._1, most=_3._1)]
+        return aggregate.map_3""",
     ),
 ]
 # These rewrite what the passes before them give.

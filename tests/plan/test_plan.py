@@ -238,9 +238,9 @@ def test_a_key_may_have_a_field_twice(spark: SparkSession) -> None:
 def test_paths_and_text_are_the_same_for_the_same_program() -> None:
     assert str(st.compile(three_steps)) == str(st.compile(three_steps))
     names = [str(p) for p in st.compile(three_steps).vertices]
-    assert "three_steps._follow.joined_1" not in names  # the user's variables name what they hold
+    assert "three_steps._follow.join" not in names  # the user's variables name what they hold
     assert "three_steps.step0" in names
-    assert "three_steps._follow_2.join.joined_1" in names
+    assert "three_steps._follow_2.join.join" in names
 
 
 def test_a_vertex_comes_after_all_it_takes_also_where_a_loop_leads_back_to_it() -> None:

@@ -143,7 +143,7 @@ def test_show_tells_what_a_register_sums_in_words_without_digests(tmp_path: Path
     assert not re.search(r"sum of [^\n]*\b[0-9a-f]{16}\b", done.output)
 
 
-LONG = "delays_of_carriers.group_reduce_flatten.accumulated_departures by destination_of_route"
+LONG = "delays_of_carriers.group_reduce_flatten.accumulate by destination_of_route"
 
 
 @pytest.mark.parametrize("command", ["show", "compact"])

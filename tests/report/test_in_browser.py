@@ -90,7 +90,7 @@ def test_the_panel_of_a_state_says_by_which_key_it_is_kept(
     open_page: OpenPage, report: Path
 ) -> None:
     page = open_page(report)
-    box(page, "spending.join.r_integrated").click()
+    box(page, "spending.join.old state of users").click()
     said = page.inner_text("#panel")
     assert "looked up by id; 7 rows," in said
 
@@ -100,7 +100,7 @@ def test_the_choice_of_a_number_changes_the_colours(
     open_page: OpenPage, report: Path, dark: bool
 ) -> None:
     page = open_page(report, dark=dark)
-    state, orders = box(page, "spending.join.l_integrated"), box(page, "spending.orders")
+    state, orders = box(page, "spending.join.state of large"), box(page, "spending.orders")
     seen = {}
     for name in ("Milliseconds", "Rows read", "Amplification", "Jobs", "State"):
         page.get_by_role("radio", name=name).check(force=True)
@@ -215,13 +215,13 @@ def test_the_picture_is_moved_and_zoomed_by_mouse_and_buttons(
 
 def test_a_function_folds_into_one_box_and_out_of_it(open_page: OpenPage, report: Path) -> None:
     page = open_page(report)
-    inner = box(page, "spending.join.joined_1")
+    inner = box(page, "spending.join.join")
     assert inner.is_visible()
     page.get_by_role("button", name="Fold join").click()
     assert not inner.is_visible()
     assert "vertices" in (page.locator(".folded-text").text_content() or "")
     page.locator(".folded-text").click()
-    assert "spending.join.joined_1" in page.inner_text("#panel")
+    assert "spending.join.join" in page.inner_text("#panel")
     page.get_by_role("button", name="Fold join").click()
     assert inner.is_visible()
     page.select_option("#detail", label="Functions folded")

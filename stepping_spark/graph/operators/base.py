@@ -68,6 +68,10 @@ class Operator:
         """Whether it gives the same result each time, and makes no NULL of its own."""
         return False
 
+    def named_after(self, *inputs: str) -> str:
+        """A name for the result, made of those of the inputs; "" for the operator's own name."""
+        return ""
+
     def is_nothing(self, *inputs: bool) -> bool:
         """Whether the result is certainly empty; `inputs` says which inputs are."""
         return all(inputs)

@@ -50,6 +50,9 @@ class Join(KeepsSigns):
     def repeatable(self) -> bool:
         return all(e.in_sql for e in (*self.left.parts, *self.right.parts))
 
+    def named_after(self, *inputs: str) -> str:
+        return " ⋈ ".join(inputs)
+
     def is_nothing(self, *inputs: bool) -> bool:
         return any(inputs)
 

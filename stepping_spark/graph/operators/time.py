@@ -26,6 +26,9 @@ class Delay(KeepsSigns, Same):
     over_steps: ClassVar[bool] = True
     same_stream: ClassVar[bool] = True
 
+    def named_after(self, *inputs: str) -> str:
+        return " ".join(("old", *inputs))
+
 
 @dataclass(frozen=True)
 class Integrate(KeepsSigns, Same):
@@ -34,6 +37,9 @@ class Integrate(KeepsSigns, Same):
     gives_state: ClassVar[bool] = True
     over_steps: ClassVar[bool] = True
     same_at_first: ClassVar[bool] = True
+
+    def named_after(self, *inputs: str) -> str:
+        return " ".join(("state of", *inputs))
 
 
 @dataclass(frozen=True)
