@@ -11,16 +11,12 @@ to see whether there is a session without starting one.
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
 from dataclasses import dataclass
 
 from rich.filesize import decimal
 
 from stepping_spark.limits import Limits
-from stepping_spark.packages import SparkContext, is_imported
-from stepping_spark.spark.errors import raised_by_java
-from stepping_spark.spark.session import cores, quarter_of_memory
+from stepping_spark.spark.session import has_started, quarter_of_memory, tasks_at_once
 
 FEW_ROWS = 10_000
 """The driver takes so many rows without an estimate. It needs some milliseconds for them."""
@@ -151,9 +147,9 @@ class Resources:
 def resources(limits: Limits) -> Resources:
     """What the limits say, and where they say nothing, what the session and the machine have."""
     return Resources(
-        limits.parallelism or _parallelism(),
+        limits.parallelism or tasks_at_once(),
         limits.working_bytes or quarter_of_memory(),
-        _starting(),
+        0.0 if has_started() else STARTING,
     )
 
 
@@ -165,30 +161,6 @@ def bytes_of_a_step(limits: Limits) -> int:
 def is_sent_whole(rows: int, nbytes: int, limits: Limits) -> bool:
     """Whether to send so many rows to Spark takes less time than a job that fetches keys."""
     return rows <= SENT_WHOLE * limits.looked_up_keys and nbytes <= limits.broadcast_bytes
-
-
-def _starting() -> float:
-    """How long Spark takes before its first query: nothing, if a session runs."""
-    utils = sys.modules.get("pyspark.sql.utils")
-    if utils is not None and utils.is_remote():
-        return 0.0
-    runs = is_imported("pyspark.sql") and SparkContext._active_spark_context is not None
-    return 0.0 if runs else STARTING
-
-
-def _parallelism() -> int:
-    """The tasks that run at once in the running session; starts none.
-
-    Without a session, the cores that a local one would have. Spark Connect does not tell: the same.
-    """
-    if not is_imported("pyspark.sql"):
-        return cores()
-    # A session that was stopped, or whose JVM has ended, is an error for those who need Spark.
-    with suppress(raised_by_java.Py4JError, OSError, AttributeError):
-        context = SparkContext._active_spark_context
-        if context is not None:
-            return max(context.defaultParallelism, 1)
-    return cores()
 
 
 def _rounded(ms: float) -> str:

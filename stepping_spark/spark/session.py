@@ -377,6 +377,29 @@ def cores() -> int:
     return min(os.cpu_count() or 1, MOST_CORES)
 
 
+def has_started() -> bool:
+    """Whether a query need not wait for Spark to start."""
+    utils = sys.modules.get("pyspark.sql.utils")
+    if utils is not None and utils.is_remote():
+        return True
+    return is_imported("pyspark.sql") and SparkContext._active_spark_context is not None
+
+
+def tasks_at_once() -> int:
+    """The tasks that run at once in the running session; starts none.
+
+    Without a session, the cores that a local one would have. Spark Connect does not tell: the same.
+    """
+    if not is_imported("pyspark.sql"):
+        return cores()
+    # A session that was stopped, or whose JVM has ended, is an error for those who need Spark.
+    with suppress(raised_by_java.Py4JError, OSError, AttributeError):
+        context = SparkContext._active_spark_context
+        if context is not None:
+            return max(context.defaultParallelism, 1)
+    return cores()
+
+
 def quarter_of_memory() -> int:
     """A quarter of the bytes of memory that this process may use."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
