@@ -171,7 +171,7 @@ MISTAKES = (
         "dropped, self._added = self._added, {}",
         STORE,
     ),
-    Mistake("a step may be left out", "if step != last + 1:", "if step <= last:", STORE),
+    Mistake("a step may be left out", "if step != self.step + 1:", "if step <= self.step:", STORE),
     Mistake(
         "a manifest is written before its files are on the disk",
         "self._committed.commit(manifest, self._files.unsynced)",
